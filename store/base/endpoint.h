@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where something listens: a host and a port, as users write them and logs print them.  Names are
+// kept as written; resolving them is the business of whoever connects.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "store/base/error.h"
+
+namespace ddprun {
+
+struct Endpoint {
+  std::string host;        // a name, an IPv4 address, or an IPv6 address without brackets
+  std::uint16_t port = 0;  // 0 asks the kernel for a free port where one listens
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// Parses "host", "host:port", "[v6]", "[v6]:port" and a bare "v6".  Fails with Errc::InvalidInput
+// and a sentence that quotes `text` for an empty host, a port that is no number in 0..65535, or an
+// unclosed bracket.
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+// Parses a port: decimal digits only, 0..65535.
+Result<std::uint16_t> parse_port(std::string_view text);
+
+// "host:port", with brackets round an IPv6 address; parse_endpoint() reads it back.
+std::string to_string(const Endpoint& endpoint);
+
+// Whether `host` can only mean this machine: "localhost", 127.0.0.0/8 or ::1.  No look-up is made.
+bool is_loopback_host(std::string_view host);
+
+}  // namespace ddprun

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/base/error.h"
+
+#include <boost/system/system_error.hpp>
+#include <utility>
+
+namespace ddprun {
+namespace {
+
+class Category final : public boost::system::error_category {
+ public:
+  const char* name() const noexcept override { return "ddprun"; }
+  std::string message(int value) const override {
+    switch (static_cast<Errc>(value)) {
+      case Errc::InvalidInput: return "invalid input";
+      case Errc::NotSupported: return "not supported yet";
+      case Errc::TimedOut: return "timed out";
+      case Errc::Protocol: return "protocol violation";
+      case Errc::LimitExceeded: return "limit exceeded";
+      case Errc::Closed: return "closed";
+    }
+    return "unknown error " + std::to_string(value);
+  }
+};
+
+}  // namespace
+
+const boost::system::error_category& ddprun_category() {
+  static const Category category;
+  return category;
+}
+
+boost::system::error_code make_error_code(Errc code) {
+  return {static_cast<int>(code), ddprun_category()};
+}
+
+std::string to_string(const Error& error) {
+  if (error.context.empty()) return error.code.message();
+  if (error.code.category() == ddprun_category()) return error.context;
+  return error.context + ": " + error.code.message();
+}
+
+Error system_error(int error_number, std::string context) {
+  return {{error_number, boost::system::system_category()}, std::move(context)};
+}
+
+void throw_exception_from_error(const Error& error, const boost::source_location&) {
+  throw boost::system::system_error(error.code, error.context);
+}
+
+}  // namespace ddprun
