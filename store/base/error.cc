@@ -12,12 +12,18 @@ class Category final : public boost::system::error_category {
   const char* name() const noexcept override { return "ddprun"; }
   std::string message(int value) const override {
     switch (static_cast<Errc>(value)) {
-      case Errc::InvalidInput: return "invalid input";
-      case Errc::NotSupported: return "not supported yet";
-      case Errc::TimedOut: return "timed out";
-      case Errc::Protocol: return "protocol violation";
-      case Errc::LimitExceeded: return "limit exceeded";
-      case Errc::Closed: return "closed";
+      case Errc::InvalidInput:
+        return "invalid input";
+      case Errc::NotSupported:
+        return "not supported yet";
+      case Errc::TimedOut:
+        return "timed out";
+      case Errc::Protocol:
+        return "protocol violation";
+      case Errc::LimitExceeded:
+        return "limit exceeded";
+      case Errc::Closed:
+        return "closed";
     }
     return "unknown error " + std::to_string(value);
   }

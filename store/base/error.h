@@ -39,7 +39,8 @@ using Result = boost::system::result<T, Error>;
 Error system_error(int error_number, std::string context);
 
 // Result<T>::value() on a failure ends here.  Only tests and main may ask for a value unchecked.
-[[noreturn]] void throw_exception_from_error(const Error& error, const boost::source_location& where);
+[[noreturn]] void throw_exception_from_error(const Error& error,
+                                             const boost::source_location& where);
 
 }  // namespace ddprun
 

@@ -36,7 +36,8 @@ TEST_SUITE("store/base/endpoint") {
           "'node0:http' is not host:port: 'http' is not a port (a number from 0 to 65535)");
     CHECK(parsed("node0:65536") ==
           "'node0:65536' is not host:port: '65536' is not a port (a number from 0 to 65535)");
-    CHECK(parsed("node0:") == "'node0:' is not host:port: '' is not a port (a number from 0 to 65535)");
+    CHECK(parsed("node0:") ==
+          "'node0:' is not host:port: '' is not a port (a number from 0 to 65535)");
     CHECK(parsed(":29500") == "':29500' is not host:port: the host is empty");
     CHECK(parsed("") == "'' is not host:port: the host is empty");
     CHECK(parsed("[::1") == "'[::1' is not host:port: ']' is missing");
