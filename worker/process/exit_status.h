@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+
+namespace ddprun::process {
+
+// How a process ended: by exit (signal is 0) or by a signal.
+struct ExitStatus {
+  int exit_code = 0;
+  int signal = 0;
+  bool core_dumped = false;
+
+  bool is_success() const { return exit_code == 0 && signal == 0; }
+  // The code a shell would show: the exit code, or 128 + the signal's number.
+  int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
+
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+// "exited with code 9", "was killed by SIGSEGV (core dumped)".
+std::string to_string(const ExitStatus& status);
+
+// "SIGTERM"; "signal 99" for a number without a name.
+std::string signal_name(int signal);
+
+}  // namespace ddprun::process

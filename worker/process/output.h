@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One output stream of one worker, on its way through the agent: a pipe whose bytes go to the
+// worker's log file as they are, and to the console in whole lines with the rank's prefix.
+// Streams that only go to a file never come here: the worker writes the file itself.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/base/error.h"
+#include "worker/process/fd.h"
+#include "worker/process/line_splitter.h"
+
+namespace ddprun::process {
+
+// Threads: used from the executor's only thread.
+// Lifetime: after destruction nothing is read or written any more.  Call drain() first.
+class OutputPump {
+ public:
+  // Where the bytes go.  `console_fd` is borrowed (1 or 2), -1 for none; so is the prefix's place
+  // in the line: it comes before each line on the console and never in the file.
+  struct Sinks {
+    Fd file;
+    int console_fd = -1;
+    std::string prefix;
+  };
+
+  // Makes a pipe and starts reading it.  The write end is write_end() until close_write_end().
+  static Result<std::unique_ptr<OutputPump>> open(boost::asio::any_io_executor executor,
+                                                  Sinks sinks);
+
+  // The worker's stdout or stderr; owned by the pump.
+  int write_end() const { return write_end_.get(); }
+
+  // To be called once the worker has been started, so that its end is seen as end of file.
+  void close_write_end() { write_end_ = Fd(); }
+
+  // Passes on what the pipe still holds, without waiting for more, and an unfinished line.
+  void drain();
+
+ private:
+  OutputPump(boost::asio::any_io_executor executor, Fd read_end, Fd write_end, Sinks sinks);
+  void read_when_ready();
+  enum class Read { Data, NothingNow, End };
+  Read read_once();
+  void deliver(std::string_view bytes);
+
+  boost::asio::posix::stream_descriptor pipe_;
+  Fd write_end_;
+  Sinks sinks_;
+  LineSplitter splitter_;
+  std::vector<char> buffer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ddprun::process

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/spawn.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <memory>
+
+namespace ddprun::process {
+namespace {
+
+// What the child needs and what it reports, in memory that it shares with its parent until it
+// execs.  Everything is prepared before, since the child may neither allocate nor throw.
+struct ChildPlan {
+  const char* program = nullptr;
+  char* const* argv = nullptr;
+  char* const* environment = nullptr;
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+  pid_t parent = -1;
+  int error_number = 0;  // written by the child
+};
+
+// Runs in the child, on a stack of its own but in the parent's memory, while the parent waits
+// (CLONE_VM | CLONE_VFORK): the way of glibc's posix_spawn, which offers no parent-death signal.
+// Without a sanitizer's instrumentation, whose shadow memory is the parent's.
+__attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(void* argument) {
+  auto* plan = static_cast<ChildPlan*>(argument);
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != plan->parent) ::_exit(127);  // the agent died before the line above
+
+  struct sigaction default_action = {};
+  default_action.sa_handler = SIG_DFL;
+  ::sigaction(SIGPIPE, &default_action, nullptr);  // the agent ignores it
+
+  if (plan->stdout_fd >= 0 && ::dup2(plan->stdout_fd, STDOUT_FILENO) < 0) goto failed;
+  if (plan->stderr_fd >= 0 && ::dup2(plan->stderr_fd, STDERR_FILENO) < 0) goto failed;
+  // Sockets and pipes of the agent must not live on in a worker.
+  if (::syscall(SYS_close_range, 3U, UINT_MAX, 0U) != 0) goto failed;
+
+  {
+    // Caught signals would run the agent's handlers in the shared memory: reset them before
+    // unblocking.  exec does it only afterwards.
+    for (int signal = 1; signal < NSIG; ++signal) {
+      struct sigaction current = {};
+      if (::sigaction(signal, nullptr, &current) != 0) continue;
+      if (current.sa_handler == SIG_IGN || current.sa_handler == SIG_DFL) continue;
+      ::sigaction(signal, &default_action, nullptr);
+    }
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+  ::execve(plan->program, plan->argv, plan->environment);
+
+failed:
+  plan->error_number = errno;
+  ::_exit(127);
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& string : strings) pointers.push_back(const_cast<char*>(string.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+bool is_executable_file(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+Result<Process> spawn(const ProcessSpec& spec) {
+  std::vector<char*> argv = pointers_to(spec.argv);
+  std::vector<char*> environment = pointers_to(spec.environment);
+  ChildPlan plan{.program = spec.argv.at(0).c_str(),
+                 .argv = argv.data(),
+                 .environment = environment.data(),
+                 .stdout_fd = spec.stdout_fd,
+                 .stderr_fd = spec.stderr_fd,
+                 .parent = ::getpid()};
+  constexpr std::size_t kStackBytes = 64 * 1024;
+  auto stack =
+      std::make_unique<std::byte[]>(kStackBytes);  // the ABI wants its end 16-byte aligned: it is
+
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  int pidfd = -1;
+  pid_t pid = ::clone(run_child, stack.get() + kStackBytes,
+                      CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  int clone_error = errno;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+
+  std::string context = "start " + spec.argv[0];
+  if (pid < 0) return system_error(clone_error, context);
+  Process process{.pid = pid, .pidfd = Fd(pidfd)};
+  if (plan.error_number != 0) {
+    ::waitpid(pid, nullptr, 0);  // it never became the program: no one else may see it end
+    return system_error(plan.error_number, context);
+  }
+  return process;
+}
+
+Result<std::string> find_program(const std::string& name, std::string_view search_path) {
+  if (name.find('/') != std::string::npos) return name;
+  while (!name.empty()) {
+    auto colon = search_path.find(':');
+    std::string folder(search_path.substr(0, colon));
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable_file(candidate)) return candidate;
+    if (colon == std::string_view::npos) break;
+    search_path.remove_prefix(colon + 1);
+  }
+  return Error{Errc::InvalidInput, "program '" + name + "' was not found in PATH"};
+}
+
+}  // namespace ddprun::process

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Starts one worker.  How a worker comes into being is known here and nowhere else: a later way
+// (forked by a helper that has imported torch already) only has to return the same Process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/error.h"
+#include "worker/process/fd.h"
+
+namespace ddprun::process {
+
+struct ProcessSpec {
+  std::vector<std::string> argv;  // argv[0]: a path, or a name that find_program() has resolved
+  std::vector<std::string> environment;  // all of it, as "NAME=value"
+  int stdout_fd = -1;                    // becomes the process's stdout; -1: inherited
+  int stderr_fd = -1;                    // likewise
+};
+
+// A started process.  The pidfd becomes readable when it has ended; the pid stays its own until
+// Reaper has collected the status.
+struct Process {
+  pid_t pid = -1;
+  Fd pidfd;
+};
+
+// Starts `spec` and returns once the program runs, or with the reason why it cannot: the exec's own
+// errno and the program's path as context.
+//
+// The process leads a session and process group of its own (so that one signal reaches what it
+// starts, and the terminal's Ctrl-C reaches only the agent), has no signal blocked, SIGPIPE at its
+// default, no descriptor beyond 0, 1, 2, and is killed when this process dies.  The last holds for
+// the *thread* that called spawn(): call it from the agent's only thread.
+Result<Process> spawn(const ProcessSpec& spec);
+
+// Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
+// in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence.
+Result<std::string> find_program(const std::string& name, std::string_view search_path);
+
+}  // namespace ddprun::process

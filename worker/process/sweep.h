@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Ends what workers leave behind: children that outlived them, in whatever session or process
+// group.  It relies on this process being their subreaper, which makes every descendant findable
+// below it in /proc, however often it forked.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <string>
+#include <vector>
+
+#include "store/base/time.h"
+#include "worker/process/reaper.h"
+
+namespace ddprun::process {
+
+struct Leftover {
+  pid_t pid = -1;
+  std::string name;  // the kernel's comm, at most 15 bytes
+};
+
+// "python3 (4211), sleep (4212)", and how many more beyond the first few.
+std::string to_string(const std::vector<Leftover>& leftovers);
+
+// Every living descendant of this process.  Ended ones that nobody has collected do not count.
+std::vector<Leftover> descendants();
+
+struct SweepResult {
+  std::vector<Leftover> found;  // what had been left behind
+  std::vector<Leftover> stuck;  // what did not even end by SIGKILL, such as a process in D state
+};
+
+// Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
+// once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
+// worker runs: it makes no difference between workers and what they left.
+boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, MonoTime deadline);
+
+}  // namespace ddprun::process
