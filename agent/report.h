@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a person is told of failures and of the end, as sentences.
+#pragma once
+
+#include <string>
+
+#include "agent/core.h"
+
+namespace ddprun::agent {
+
+// "rank 1 (local rank 1, pid 4211) was killed by SIGKILL".
+std::string describe(const Failure& failure);
+
+// What the decision was after `state.failures.back()`: who is stopped, and what follows.
+// "stopping the other 3 workers (30 s of grace), then restart 1 of 3".
+std::string what_follows(const State& state, const Config& config);
+
+// The closing line of a run: what became of it, what happened on the way, and the exit code.
+// Requires state.phase == Phase::Finished.
+std::string closing_line(const State& state, const Config& config, int exit_code);
+
+}  // namespace ddprun::agent
