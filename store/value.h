@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a key holds: bytes that are written once and shared from then on, so that a value asked for
+// by ten thousand clients exists once, and outlives its key for as long as a reply still needs it.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace ddprun::store {
+
+// A counted reference to immutable bytes, or to nothing.
+//
+// Threads: the count is not atomic; all references to one value belong to one thread.
+class Value {
+ public:
+  Value() = default;
+  explicit Value(std::string_view bytes);
+  Value(const Value& other);
+  Value(Value&& other) noexcept : block_(other.block_) { other.block_ = nullptr; }
+  Value& operator=(Value other) noexcept;
+  ~Value();
+
+  // Whether there is a value; an empty value is one.
+  explicit operator bool() const { return block_ != nullptr; }
+
+  // The bytes; none where there is no value.  Valid as long as any reference is.
+  std::string_view view() const;
+
+  std::size_t size() const { return view().size(); }
+
+  // Makes this the old bytes followed by `piece`.  Whoever shares the old value keeps it; where
+  // nobody does, the bytes are extended in place, so that n appends cost n pieces and not n^2.
+  void append(std::string_view piece);
+
+ private:
+  struct Block;
+
+  static Block* make(std::size_t capacity);
+
+  Block* block_ = nullptr;
+};
+
+}  // namespace ddprun::store
