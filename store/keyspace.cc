@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/keyspace.h"
+
+#include <charconv>
+#include <utility>
+
+#include "store/base/error.h"
+
+namespace ddprun::store {
+namespace {
+
+// What a name costs besides its bytes, near enough: the map's node, and the value's block.
+constexpr std::size_t kNameOverheadBytes = 128;
+constexpr std::size_t kValueOverheadBytes = 40;
+
+// Reads a counter as torch does, by stoll: blanks in front, a sign, and junk behind are accepted.
+std::optional<std::int64_t> parse_counter(std::string_view text) {
+  std::size_t start = text.find_first_not_of(" \t\n\v\f\r");
+  if (start == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(start);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  std::int64_t number = 0;
+  auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+// The operations.  Each answers why the client must be disconnected, if it must be.
+struct Keyspace::Execution {
+  using Fault = std::optional<std::string>;
+
+  Keyspace& space;
+  const Turn& turn;
+
+  Fault operator()(const request::Validate&) { return std::nullopt; }  // the decoder's business
+
+  Fault operator()(const request::Set& r) {
+    if (!space.has_room_for(r.key, r.value.size())) return no_room("SET", r.key);
+    set(r.key, r.value);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::CompareSet& r) {
+    Node* node = space.find(r.key);
+    bool is_present = node != nullptr && node->second.value;
+    bool may_store = is_present ? node->second.value.view() == r.expected : r.expected.empty();
+    if (!may_store) {
+      // torch echoes what was expected where the key is missing, and its tests insist.
+      turn.reply(reply::Bytes{is_present ? node->second.value : Value(r.expected)});
+      return std::nullopt;
+    }
+    if (!space.has_room_for(r.key, r.desired.size())) return no_room("COMPARE_SET", r.key);
+    turn.reply(reply::Bytes{set(r.key, r.desired).second.value});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Get& r) {
+    turn.reply(reply::Bytes{get(r.key)});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Add& r) {
+    Result<std::int64_t> sum = added("ADD", r.key, r.delta);
+    if (!sum) return to_string(sum.error());
+    Node& node = space.find_or_create(r.key);
+    space.assign(node, Value(std::to_string(*sum)));
+    turn.reply(reply::Number{*sum});
+    space.wake_all(turn, node);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Check& r) {
+    for (std::string_view key : r.keys) {
+      if (!exists(space.find(key))) {
+        turn.reply(reply::Byte{kNotReady});
+        return std::nullopt;
+      }
+    }
+    turn.reply(reply::Byte{kReady});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Wait& r) {
+    if (r.keys.size() == 1) return wait_for_one(r.keys.front());
+    std::vector<std::string_view> missing;
+    for (std::string_view key : r.keys) {
+      if (!exists(space.find(key))) missing.push_back(key);
+    }
+    return wait_for(missing, false);
+  }
+
+  Fault operator()(const request::GetNumKeys&) {
+    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count_)});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::DeleteKey& r) {
+    Node* node = space.find(r.key);
+    bool is_present = node != nullptr && node->second.value;
+    if (is_present) {
+      space.assign(*node, Value());
+      space.drop_if_unused(*node);
+    }
+    turn.reply(reply::Number{is_present ? 1 : 0});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Append& r) {
+    Node* found = space.find(r.key);
+    std::size_t old_size = found != nullptr ? found->second.value.size() : 0;
+    if (!space.has_room_for(r.key, old_size + r.value.size())) return no_room("APPEND", r.key);
+    Node& node = space.find_or_create(r.key);
+    space.append(node, r.value);
+    space.wake_all(turn, node);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::MultiGet& r) {
+    turn.replies->reserve(turn.replies->size() + r.keys.size());
+    for (std::string_view key : r.keys) turn.reply(reply::Bytes{get(key)});
+    return std::nullopt;
+  }
+
+  // All or nothing: the decoder has the whole of it, and there is room for the whole of it.
+  Fault operator()(const request::MultiSet& r) {
+    std::size_t new_bytes = 0;
+    for (const KeyValue& pair : r.pairs) {
+      new_bytes += pair.key.size() + pair.value.size() + kNameOverheadBytes + kValueOverheadBytes;
+    }
+    if (space.room_bytes() < new_bytes ||
+        space.limits_.max_keys - space.key_count_ < r.pairs.size()) {
+      return "no room for a MULTI_SET of " + std::to_string(r.pairs.size()) + " keys";
+    }
+    for (const KeyValue& pair : r.pairs) set(pair.key, pair.value);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::CancelWait&) {
+    space.cancel_waits(turn.client);
+    turn.reply(reply::Byte{kWaitCancelled});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Ping& r) {
+    turn.reply(reply::Nonce{r.nonce});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::QueuePush& r) {
+    Node* found = space.find(r.queue);
+    Queue* old = found != nullptr ? found->second.queue.get() : nullptr;
+    if (old != nullptr && old->items.size() >= space.limits_.max_queue_items) {
+      return "a push to a queue of " + std::to_string(old->items.size()) + " items";
+    }
+    std::size_t new_bytes =
+        r.queue.size() + kNameOverheadBytes + r.value.size() + kValueOverheadBytes;
+    if (space.room_bytes() < new_bytes) return no_room("QUEUE_PUSH", r.queue);
+    Node& node = space.find_or_create(r.queue);
+    Entry& entry = node.second;
+    if (!entry.queue) entry.queue = std::make_unique<Queue>();
+    entry.queue->items.emplace_back(r.value);
+    space.bytes_ += r.value.size() + kValueOverheadBytes;
+    space.offer(turn, node);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::QueuePop& r) {
+    Node* node = space.find(r.queue);
+    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    if (queue != nullptr) space.take_reservation(turn.client, *node);
+    if (queue == nullptr || queue->items.size() == queue->reserved_count) {
+      turn.reply(reply::Number{0});
+      return std::nullopt;
+    }
+    turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
+    space.bytes_ -= queue->items.front().size() + kValueOverheadBytes;
+    turn.reply(reply::Bytes{std::move(queue->items.front())});
+    queue->items.pop_front();
+    if (queue->items.empty()) node->second.queue.reset();
+    space.drop_if_unused(*node);
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::QueueLen& r) {
+    Node* node = space.find(r.queue);
+    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    turn.reply(
+        reply::Number{queue != nullptr ? static_cast<std::int64_t>(queue->items.size()) : 0});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::ListKeys&) {
+    turn.replies->reserve(turn.replies->size() + space.key_count_ + 1);
+    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count_)});
+    for (const Node& node : space.entries_) {
+      if (node.second.value) turn.reply(reply::Bytes{Value(node.first)});
+    }
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Barrier& r) {
+    Result<std::int64_t> count = added("BARRIER", r.key, 1);
+    if (!count) return to_string(count.error());
+    Node& node = space.find_or_create(r.key);
+    bool is_complete = *count >= r.world_size;
+    if (!is_complete) {
+      if (Fault fault = space.start_wait(turn, {&node}, false)) {
+        space.drop_if_unused(node);
+        return fault;
+      }
+    }
+    space.assign(node, Value(std::to_string(*count)));
+    if (is_complete) {
+      turn.reply(reply::Byte{kStopWaiting});
+      space.wake_all(turn, node);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static Fault no_room(const char* operation, std::string_view name) {
+    return std::string("no room for ") + operation + " of '" + std::string(name) + "'";
+  }
+
+  Value get(std::string_view key) {
+    Node* node = space.find(key);
+    return node != nullptr ? node->second.value : Value();
+  }
+
+  Node& set(std::string_view key, std::string_view value) {
+    Node& node = space.find_or_create(key);
+    space.assign(node, Value(value));
+    space.wake_all(turn, node);
+    return node;
+  }
+
+  // The counter at `key` plus `delta`; nothing is changed yet.
+  Result<std::int64_t> added(const char* operation, std::string_view key, std::int64_t delta) {
+    Node* node = space.find(key);
+    std::optional<std::int64_t> old = 0;
+    if (node != nullptr && node->second.value) old = parse_counter(node->second.value.view());
+    std::int64_t sum = 0;
+    if (!old || __builtin_add_overflow(*old, delta, &sum)) {
+      return Error{Errc::Protocol, std::string(operation) + " to '" + std::string(key) +
+                                       "', which holds " + (old ? "too large a" : "no") +
+                                       " number"};
+    }
+    constexpr std::size_t kMaxDigits = 20;
+    if (!space.has_room_for(key, kMaxDigits)) {
+      return Error{Errc::LimitExceeded, *no_room(operation, key)};
+    }
+    return sum;
+  }
+
+  // A blocking pop waits like this, so an item is set aside for it when there is one.
+  Fault wait_for_one(std::string_view key) {
+    Node* node = space.find(key);
+    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    bool has_item = queue != nullptr && queue->items.size() > queue->reserved_count;
+    if (has_item) space.reserve(turn, turn.client, *node);
+    if (has_item || (node != nullptr && node->second.value)) {
+      turn.reply(reply::Byte{kStopWaiting});
+      return std::nullopt;
+    }
+    return wait_for({key}, true);
+  }
+
+  Fault wait_for(const std::vector<std::string_view>& missing, bool may_reserve) {
+    if (missing.empty()) {
+      turn.reply(reply::Byte{kStopWaiting});
+      return std::nullopt;
+    }
+    std::size_t new_bytes = 0;
+    for (std::string_view key : missing) new_bytes += key.size() + kNameOverheadBytes;
+    if (space.room_bytes() < new_bytes) return no_room("WAIT", missing.front());
+    std::vector<Node*> nodes;
+    nodes.reserve(missing.size());
+    for (std::string_view key : missing) nodes.push_back(&space.find_or_create(key));
+    Fault fault = space.start_wait(turn, nodes, may_reserve);
+    if (fault) {
+      for (std::string_view key : missing) {
+        if (Node* node = space.find(key)) space.drop_if_unused(*node);
+      }
+    }
+    return fault;
+  }
+};
+
+Keyspace::~Keyspace() {
+  for (auto& [name, entry] : entries_) entry.waiters.clear();
+}
+
+std::optional<std::string> Keyspace::execute(ClientId client, const Request& request, MonoTime now,
+                                             Replies& replies) {
+  Turn turn{client, now, &replies};
+  if (!reservations_.empty()) {
+    const auto* pop = std::get_if<request::QueuePop>(&request);
+    release_all(turn, client, pop != nullptr ? find(pop->queue) : nullptr);
+  }
+  return std::visit(Execution{*this, turn}, request);
+}
+
+bool Keyspace::exists(const Node* node) {
+  return node != nullptr && (node->second.value || node->second.queue);
+}
+
+Keyspace::Node* Keyspace::find(std::string_view name) {
+  auto found = entries_.find(name);
+  return found != entries_.end() ? &*found : nullptr;
+}
+
+Keyspace::Node& Keyspace::find_or_create(std::string_view name) {
+  if (Node* node = find(name)) return *node;
+  bytes_ += name.size() + kNameOverheadBytes;
+  return *entries_.try_emplace(std::string(name)).first;
+}
+
+void Keyspace::drop_if_unused(Node& node) {
+  const Entry& entry = node.second;
+  if (entry.value || entry.queue || !entry.waiters.empty()) return;
+  bytes_ -= node.first.size() + kNameOverheadBytes;
+  entries_.erase(entries_.find(node.first));
+}
+
+void Keyspace::assign(Node& node, Value value) {
+  Value& held = node.second.value;
+  if (held) bytes_ -= held.size() + kValueOverheadBytes, --key_count_;
+  if (value) bytes_ += value.size() + kValueOverheadBytes, ++key_count_;
+  held = std::move(value);
+}
+
+void Keyspace::append(Node& node, std::string_view piece) {
+  Value& held = node.second.value;
+  if (!held) return assign(node, Value(piece));
+  held.append(piece);
+  bytes_ += piece.size();
+}
+
+std::size_t Keyspace::room_bytes() const {
+  return bytes_ < limits_.max_bytes ? limits_.max_bytes - bytes_ : 0;
+}
+
+// Whether `key` may hold a value of so many bytes, in place of the one it may hold now.
+bool Keyspace::has_room_for(std::string_view key, std::size_t value_bytes) {
+  std::size_t new_bytes = key.size() + kNameOverheadBytes + value_bytes + kValueOverheadBytes;
+  if (new_bytes <= room_bytes() && key_count_ < limits_.max_keys) return true;
+  const Node* node = find(key);
+  bool is_present = node != nullptr && node->second.value;
+  if (!is_present) return false;
+  return value_bytes <= room_bytes() + node->second.value.size();
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The half of the keyspace that knows who waits: waits, wake-ups, and items set aside.
+#include <algorithm>
+#include <utility>
+
+#include "store/base/check.h"
+#include "store/keyspace.h"
+
+namespace ddprun::store {
+
+void Keyspace::disconnect(ClientId client, MonoTime now, Replies& replies) {
+  Turn turn{client, now, &replies};
+  cancel_waits(client);
+  if (!reservations_.empty()) release_all(turn, client, nullptr);
+}
+
+std::optional<MonoTime> Keyspace::deadline() const {
+  if (reservations_.empty()) return std::nullopt;
+  return reservations_.front().since + kHold;
+}
+
+void Keyspace::expire(MonoTime now, Replies& replies) {
+  while (!reservations_.empty() && reservations_.front().since + kHold <= now) {
+    Reservation old = reservations_.front();
+    drop(reservations_.begin());
+    forget_if_idle(old.client);
+    offer(Turn{old.client, now, &replies}, *old.node);
+  }
+}
+
+// Makes turn.client wait until each of the keys has been created once.
+std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vector<Node*>& missing,
+                                                bool may_reserve) {
+  Client& client = clients_[turn.client];
+  if (missing.size() > limits_.max_awaited_keys - client.awaited_keys) {
+    std::size_t wanted = client.awaited_keys + missing.size();
+    forget_if_idle(turn.client);
+    return "waits for " + std::to_string(wanted) + " keys at once";
+  }
+  auto wait = client.waits.insert(client.waits.end(), Wait{});
+  wait->client = turn.client;
+  wait->self = wait;
+  wait->keys_left = wait->link_count = missing.size();
+  wait->links = std::make_unique<Link[]>(missing.size());
+  wait->may_reserve = may_reserve;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    Link& link = wait->links[i];
+    link.wait = &*wait;
+    link.node = missing[i];
+    missing[i]->second.waiters.push_back(link);
+  }
+  client.awaited_keys += missing.size();
+  ++wait_count_;
+  return std::nullopt;
+}
+
+// One of the keys of `wait` has come; its link is out of the key's list already.
+void Keyspace::tick(const Turn& turn, Wait& wait) {
+  if (--wait.keys_left > 0) return;
+  turn.replies->push_back({wait.client, reply::Byte{kStopWaiting}});
+  end_wait(wait);
+}
+
+void Keyspace::end_wait(Wait& wait) {
+  for (std::size_t i = 0; i < wait.link_count; ++i) {
+    Link& link = wait.links[i];
+    if (!link.is_linked()) continue;
+    link.node->second.waiters.erase(Links::s_iterator_to(link));
+    drop_if_unused(*link.node);
+  }
+  ClientId id = wait.client;
+  Client& client = clients_.find(id)->second;
+  client.awaited_keys -= wait.link_count;
+  client.waits.erase(wait.self);
+  --wait_count_;
+  forget_if_idle(id);
+}
+
+void Keyspace::cancel_waits(ClientId client) {
+  for (auto found = clients_.find(client); found != clients_.end(); found = clients_.find(client)) {
+    if (found->second.waits.empty()) return;
+    end_wait(found->second.waits.front());
+  }
+}
+
+void Keyspace::wake_all(const Turn& turn, Node& node) {
+  Links& waiters = node.second.waiters;
+  while (!waiters.empty()) {
+    Link& link = waiters.front();
+    waiters.pop_front();
+    tick(turn, *link.wait);
+  }
+}
+
+// Tells as many waiters of a queue as there are items that nobody was told of, first come first
+// served.  A waiter that will not pop (it waits for other names too) uses no item up.
+void Keyspace::offer(const Turn& turn, Node& node) {
+  Entry& entry = node.second;
+  while (entry.queue && entry.queue->items.size() > entry.queue->reserved_count &&
+         !entry.waiters.empty()) {
+    Link& link = entry.waiters.front();
+    entry.waiters.pop_front();
+    if (link.wait->may_reserve) reserve(turn, link.wait->client, node);
+    tick(turn, *link.wait);
+  }
+}
+
+void Keyspace::reserve(const Turn& turn, ClientId client, Node& node) {
+  ++node.second.queue->reserved_count;
+  auto place = reservations_.insert(reservations_.end(), {client, &node, turn.now});
+  clients_[client].reservations.push_back(place);
+}
+
+// Turns an item set aside for `client` back into a common one, which it may pop in this turn.
+bool Keyspace::take_reservation(ClientId client, const Node& node) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return false;
+  for (Reservations::iterator reservation : found->second.reservations) {
+    if (reservation->node != &node) continue;
+    drop(reservation);
+    forget_if_idle(client);
+    return true;
+  }
+  return false;
+}
+
+// Forgets a reservation; the item is there for everybody again.
+void Keyspace::drop(Reservations::iterator reservation) {
+  Queue& queue = *reservation->node->second.queue;
+  check(queue.reserved_count > 0, "an item was set aside that is not there");
+  --queue.reserved_count;
+  auto& held = clients_.find(reservation->client)->second.reservations;
+  held.erase(std::find(held.begin(), held.end(), reservation));
+  reservations_.erase(reservation);
+}
+
+// Gives back what was set aside for `client`, except in the queue `except`.
+void Keyspace::release_all(const Turn& turn, ClientId client, const Node* except) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  std::vector<Node*> freed;
+  for (std::size_t i = found->second.reservations.size(); i-- > 0;) {
+    Reservations::iterator reservation = found->second.reservations[i];
+    if (reservation->node == except) continue;
+    freed.push_back(reservation->node);
+    drop(reservation);
+  }
+  forget_if_idle(client);
+  for (Node* node : freed) offer(turn, *node);
+}
+
+void Keyspace::forget_if_idle(ClientId client) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  if (found->second.waits.empty() && found->second.reservations.empty()) clients_.erase(found);
+}
+
+}  // namespace ddprun::store
