@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one connection has still to be sent.  Small replies are written one behind the other into
+// one run of bytes; a large value is kept as a reference and goes out from where it is stored.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "store/value.h"
+#include "store/wire.h"
+
+namespace ddprun::store {
+
+class Outbox {
+ public:
+  // Values up to this size are copied: a piece of its own costs more than the copy.
+  static constexpr std::size_t kCopiedBytes = 4096;
+
+  void add(const Reply& reply);
+
+  bool empty() const { return size_ == 0; }
+  // The bytes to be sent, whether held here or only referred to.
+  std::size_t size() const { return size_; }
+
+  // The first pieces, in the order of sending; no more than `max_count`.  Valid until the next
+  // call of add() or consume().
+  std::vector<std::string_view> front(std::size_t max_count) const;
+
+  // The first `count` bytes have been sent.
+  void consume(std::size_t count);
+
+ private:
+  using Piece = std::variant<std::string, Value>;
+
+  static std::string_view view(const Piece& piece);
+  std::string& tail();
+
+  std::deque<Piece> pieces_;
+  std::size_t sent_ = 0;  // of the first piece
+  std::size_t size_ = 0;
+};
+
+}  // namespace ddprun::store

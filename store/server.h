@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The TCPStore server: a key-value store over TCP that speaks the c10d wire protocol
+// (store/PROTOCOL.md), so that a Python torch.distributed worker and a ddprun worker can meet in
+// it.  This file is only the plumbing; what a request means is decided in store/keyspace.h.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "store/base/endpoint.h"
+#include "store/base/error.h"
+#include "store/base/time.h"
+#include "store/keyspace.h"
+#include "store/wire.h"
+
+namespace ddprun::store {
+
+struct ServerConfig {
+  // Where to listen.  Port 0 asks the kernel for a free port; see Server::port().  The host is
+  // numeric, or "localhost"; "::" takes IPv4 as well.
+  Endpoint listen{.host = "0.0.0.0", .port = 29500};
+
+  // What one request may announce; torch's limits.
+  WireLimits wire{};
+
+  // What all clients together may store; unlimited, as in torch.
+  KeyspaceLimits keyspace{};
+
+  // A connection beyond these is closed at once.
+  std::size_t max_connections = std::numeric_limits<std::size_t>::max();
+
+  // A peer that has not shaken hands by then is no c10d client, and is closed.
+  Duration handshake_timeout = std::chrono::seconds(30);
+
+  // A client that leaves so many bytes of replies unread is not read from until it catches up.
+  std::size_t max_unread_bytes = 1 << 20;
+
+  // Told, in a sentence, of each client that had to be disconnected, and of trouble with the
+  // system.  Must not call the server.
+  std::function<void(const std::string&)> log{};
+};
+
+// A listening store.
+//
+// Threads: used from the executor's thread only; the executor must not run on more than one.
+// Lifetime: owns its connections.  The executor's context must outlive it.  stop() or close()
+// before the destructor, which otherwise closes; handlers that are still queued then do nothing.
+class Server {
+ public:
+  // Binds and listens before returning, so that a client started afterwards can connect.  Fails
+  // with the system's own code and the address as context ("bind 0.0.0.0:29500").
+  static Result<std::unique_ptr<Server>> listen(boost::asio::any_io_executor executor,
+                                                ServerConfig config);
+  ~Server();
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // The port being listened on; never 0.
+  std::uint16_t port() const;
+
+  // close(), and then completes when what was queued on the executor has run.
+  boost::asio::awaitable<void> stop();
+
+  // Stops accepting and closes all connections now, so that clients which wait learn of it at
+  // once.  Calling it again has no effect.
+  void close();
+
+  std::size_t connection_count() const;
+  const Keyspace& keyspace() const;
+
+ private:
+  class Impl;
+
+  explicit Server(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ddprun::store {
+namespace {
+
+// A socket address of either family.
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(sockaddr_storage);
+
+  sockaddr* raw() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Result<Address> numeric_address(const Endpoint& endpoint) {
+  std::string host = endpoint.host == "localhost" ? "127.0.0.1" : endpoint.host;
+  Address address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(endpoint.port);
+    address.size = sizeof *v4;
+    return address;
+  }
+  if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(endpoint.port);
+    address.size = sizeof *v6;
+    return address;
+  }
+  return Error{Errc::InvalidInput, "cannot listen on '" + endpoint.host +
+                                       "': not a numeric address, and names are not looked up"};
+}
+
+std::uint16_t port_of(const Address& address) {
+  if (address.storage.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
+}
+
+std::string host_of(const Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    constexpr std::string_view kMapped = "::ffff:";
+    std::string_view host = text;
+    return std::string(host.starts_with(kMapped) ? host.substr(kMapped.size()) : host);
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+  ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+  return text;
+}
+
+bool set_option(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int UniqueFd::release() {
+  return std::exchange(fd_, -1);
+}
+
+Result<UniqueFd> listen_on(const Endpoint& endpoint) {
+  Result<Address> address = numeric_address(endpoint);
+  if (!address) return address.error();
+  int family = address->storage.ss_family;
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error(errno, "open a socket for " + to_string(endpoint));
+  bool has_options = set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
+                     (family != AF_INET6 || set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0));
+  if (!has_options) return system_error(errno, "set up a socket for " + to_string(endpoint));
+  if (::bind(fd.get(), address->raw(), address->size) != 0) {
+    return system_error(errno, "bind " + to_string(endpoint));
+  }
+  // The kernel cuts the backlog down to net.core.somaxconn; more cannot be asked for.
+  constexpr int kBacklog = 1 << 16;
+  if (::listen(fd.get(), kBacklog) != 0) {
+    return system_error(errno, "listen on " + to_string(endpoint));
+  }
+  return fd;
+}
+
+Result<std::uint16_t> local_port(int fd) {
+  Address address;
+  if (::getsockname(fd, address.raw(), &address.size) != 0) {
+    return system_error(errno, "read the address of a socket");
+  }
+  return port_of(address);
+}
+
+UniqueFd accept_from(int listening_fd) {
+  UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd) set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  return fd;
+}
+
+std::string peer_of(int fd) {
+  Address address;
+  if (::getpeername(fd, address.raw(), &address.size) != 0) return "unknown peer";
+  return to_string(Endpoint{.host = host_of(address), .port = port_of(address)});
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The system calls on sockets for which Asio does not do what a launcher needs: every descriptor
+// here is close-on-exec from birth, because the process starts workers, and no name is ever looked
+// up, because the caller has one thread and a name server may be slow.
+#pragma once
+
+#include <string>
+
+#include "store/base/endpoint.h"
+#include "store/base/error.h"
+
+namespace ddprun::store {
+
+// An owned file descriptor; -1 is none.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd other) noexcept;
+  ~UniqueFd();
+
+  explicit operator bool() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_ = -1;
+};
+
+// Opens a non-blocking listening socket.  The host is a numeric address, or "localhost" for
+// 127.0.0.1; "::" takes IPv4 as well.  Fails with Errc::InvalidInput for any other name, and with
+// the system's code and "bind HOST:PORT" as context where it cannot be had.
+Result<UniqueFd> listen_on(const Endpoint& endpoint);
+
+// The port that a socket is bound to.
+Result<std::uint16_t> local_port(int fd);
+
+// Takes the next connection, non-blocking and without delay of small segments.  None (-1) with
+// errno set where there is none or it cannot be taken.
+UniqueFd accept_from(int listening_fd);
+
+// "10.0.0.7:40112", never a name; "unknown peer" where the connection is gone.
+std::string peer_of(int fd);
+
+}  // namespace ddprun::store

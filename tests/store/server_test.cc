@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/server.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/raw_client.h"
+
+using namespace ddprun::store;
+using namespace std::chrono_literals;
+using namespace std::string_view_literals;
+using ddprun::test::RawClient;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto kLimit = 20s;  // of every wait
+
+// A server on a free port, in a thread of its own.
+class RunningServer {
+ public:
+  explicit RunningServer(ServerConfig config = {}) {
+    if (config.listen.port == 29500) config.listen = {.host = "127.0.0.1", .port = 0};
+    config.log = [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      log_.push_back(line);
+    };
+    server_ = Server::listen(context_.get_executor(), std::move(config)).value();
+    thread_ = std::thread([this] {
+      auto work = asio::make_work_guard(context_);
+      context_.run();
+    });
+  }
+
+  // What `question` finds out in the server's thread.
+  template <class Question>
+  auto ask(Question question) {
+    auto answer = std::make_shared<std::promise<decltype(question(*server_))>>();
+    auto future = answer->get_future();
+    asio::post(context_, [this, answer, question] { answer->set_value(question(*server_)); });
+    REQUIRE(future.wait_for(kLimit) == std::future_status::ready);
+    return future.get();
+  }
+
+  ~RunningServer() {
+    ask([](Server& server) {
+      server.close();
+      return 0;
+    });
+    context_.stop();
+    thread_.join();
+  }
+
+  std::uint16_t port() const { return server_->port(); }
+
+  // Waits until `claim` is true of the server.
+  template <class Claim>
+  bool becomes_true(Claim claim) {
+    auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (!ask(claim)) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  bool has_waiters(std::size_t count) {
+    return becomes_true(
+        [count](Server& server) { return server.keyspace().wait_count() == count; });
+  }
+
+  bool has_connections(std::size_t count) {
+    return becomes_true([count](Server& server) { return server.connection_count() == count; });
+  }
+
+  std::vector<std::string> log() {
+    std::lock_guard lock(mutex_);
+    return log_;
+  }
+
+ private:
+  asio::io_context context_{1};
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::vector<std::string> log_;
+};
+
+RawClient client_of(RunningServer& server) {
+  RawClient client(server.port());
+  client.shake_hands();
+  return client;
+}
+
+const std::array kKey{"/k"sv};
+
+}  // namespace
+
+TEST_SUITE("store/server") {
+  TEST_CASE("a client shakes hands, and what it sets another gets") {
+    RunningServer server;
+    RawClient writer = client_of(server);
+    CHECK(writer.send(request::Ping{4242}).receive(4) == "\x92\x10\0\0"sv);
+    writer.send(request::Set{"/k", "v"}).send(request::GetNumKeys{});
+    CHECK(writer.receive_number() == 1);
+    CHECK(client_of(server).send(request::Get{"/k"}).receive_bytes() == "v");
+  }
+
+  TEST_CASE("a wait ends when the key comes, and not before") {
+    RunningServer server;
+    RawClient waiter = client_of(server);
+    waiter.send(request::Wait{kKey});
+    REQUIRE(server.has_waiters(1));
+    CHECK(waiter.is_silent());
+    client_of(server).send(request::Set{"/k", "v"});
+    CHECK(waiter.receive_byte() == 0);
+  }
+
+  TEST_CASE("a request behind an outstanding wait is answered at once") {
+    RunningServer server;
+    RawClient client = client_of(server);
+    client.send(request::Wait{kKey}).send(request::Ping{1});
+    CHECK(client.receive(4) == "\1\0\0\0"sv);
+    CHECK(client.send(request::CancelWait{}).receive_byte() == kWaitCancelled);
+    CHECK(client.send(request::Ping{2}).receive(4) == "\2\0\0\0"sv);
+  }
+
+  TEST_CASE("a handshake cut in two segments is accepted (torch closes the client)") {
+    RunningServer server;
+    RawClient client(server.port());
+    client.send("\x00\xce"sv);
+    REQUIRE(server.has_connections(1));
+    client.send("\xf7\x85\x3c"sv);
+    CHECK(client.send(request::Ping{1}).receive(4) == "\1\0\0\0"sv);
+  }
+
+  TEST_CASE("a peer without a handshake is closed at its first byte (torch serves it)") {
+    RunningServer server;
+    RawClient client(server.port());
+    client.send("\x07"sv);
+    CHECK(client.is_closed());
+    REQUIRE(server.log().size() == 1);
+    CHECK(server.log()[0].starts_with("disconnected 127.0.0.1:"));
+    CHECK(server.log()[0].ends_with(": the first byte is not a handshake's"));
+  }
+
+  TEST_CASE("a mute peer is closed when its time is up (torch keeps it for ever)") {
+    RunningServer server({.handshake_timeout = 50ms});
+    RawClient good = client_of(server);
+    RawClient mute(server.port());
+    CHECK(mute.is_closed());
+    CHECK(good.send(request::Ping{1}).receive(4) == "\1\0\0\0"sv);
+  }
+
+  TEST_CASE("a client that breaks the rules is closed, and the others notice nothing") {
+    RunningServer server;
+    RawClient good = client_of(server);
+    RawClient bad = client_of(server);
+    bad.send("\x13"sv);
+    CHECK(bad.is_closed());
+    RawClient adder = client_of(server);
+    adder.send(request::Set{"/k", "no number"}).send(request::Add{"/k", 1});
+    CHECK(adder.is_closed());
+    CHECK(good.send(request::Get{"/k"}).receive_bytes() == "no number");
+    CHECK(server.log().size() == 2);
+  }
+
+  TEST_CASE("a client that dies while it waits is forgotten") {
+    RunningServer server;
+    {
+      RawClient waiter = client_of(server);
+      waiter.send(request::Wait{kKey});
+      REQUIRE(server.has_waiters(1));
+    }
+    CHECK(server.has_waiters(0));
+    CHECK(server.has_connections(0));
+  }
+
+  TEST_CASE("a client that reads nothing costs a bounded amount, and is served when it reads") {
+    RunningServer server({.max_unread_bytes = 1 << 20});
+    constexpr int kCount = 400;
+    const std::string value(1 << 20, 'v');
+    RawClient reader = client_of(server);
+    reader.send(request::Set{"/k", value}).send(request::GetNumKeys{});
+    REQUIRE(reader.receive_number() == 1);
+    for (int i = 0; i < kCount; ++i) reader.send(request::Get{"/k"});
+    bool is_served = client_of(server).send(request::Get{"/k"}).receive_bytes() == value;
+    CHECK(is_served);
+    for (int i = 0; i < kCount; ++i) {
+      bool is_right = reader.receive_bytes() == value;
+      REQUIRE(is_right);
+    }
+    CHECK(reader.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
+  }
+
+  TEST_CASE("closing the server frees those who wait at once") {
+    RunningServer server;
+    RawClient waiter = client_of(server);
+    waiter.send(request::Wait{kKey});
+    REQUIRE(server.has_waiters(1));
+    server.ask([](Server& s) {
+      s.close();
+      s.close();
+      return 0;
+    });
+    CHECK(waiter.is_closed());
+  }
+
+  TEST_CASE("a closed server may be destroyed while its handlers are still queued") {
+    asio::io_context context;
+    auto server =
+        Server::listen(context.get_executor(), {.listen = {.host = "127.0.0.1", .port = 0}})
+            .value();
+    RawClient waiter(server->port());
+    waiter.shake_hands().send(request::Wait{kKey});
+    while (server->keyspace().wait_count() == 0) context.run_one();
+    server->close();
+    server.reset();
+    context.run();
+    CHECK(waiter.is_closed());
+  }
+
+  TEST_CASE("a port that is taken is told with the address") {
+    RunningServer server;
+    asio::io_context context;
+    auto second = Server::listen(context.get_executor(),
+                                 {.listen = {.host = "127.0.0.1", .port = server.port()}});
+    REQUIRE(second.has_error());
+    CHECK(to_string(second.error()) ==
+          "bind 127.0.0.1:" + std::to_string(server.port()) + ": Address already in use");
+  }
+
+  TEST_CASE("a name is not looked up to listen on it") {
+    asio::io_context context;
+    auto server = Server::listen(context.get_executor(), {.listen = {.host = "node0", .port = 0}});
+    REQUIRE(server.has_error());
+    CHECK(to_string(server.error()) ==
+          "cannot listen on 'node0': not a numeric address, and names are not looked up");
+  }
+
+  TEST_CASE("the wildcard of IPv6 takes IPv4 as well") {
+    RunningServer server({.listen = {.host = "::", .port = 0}});
+    RawClient v4(server.port());
+    RawClient v6(server.port(), "::1");
+    CHECK(v4.shake_hands().send(request::Add{"/k", 1}).receive_number() == 1);
+    CHECK(v6.shake_hands().send(request::Add{"/k", 1}).receive_number() == 2);
+    v4.send("\xff"sv);
+    CHECK(v4.is_closed());
+    CHECK(server.log().at(0).starts_with("disconnected 127.0.0.1:"));
+  }
+
+  TEST_CASE("no descriptor of the server is inherited by a program that the process starts") {
+    auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
+    std::vector<bool> was_open;
+    for (int fd = 0; fd < 256; ++fd) was_open.push_back(is_open(fd));
+    RunningServer server;
+    RawClient client = client_of(server);
+    CHECK(client.send(request::Ping{1}).receive(4) == "\1\0\0\0"sv);
+    int open_count = 0;
+    for (int fd = 0; fd < 256; ++fd) {
+      if (was_open[static_cast<std::size_t>(fd)] || !is_open(fd)) continue;
+      CAPTURE(fd);
+      CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+      ++open_count;
+    }
+    CHECK(open_count >= 3);  // listener, connection, client
+  }
+}
