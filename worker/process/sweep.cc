@@ -72,7 +72,7 @@ std::vector<Leftover> descendants() {
   return found;
 }
 
-asio::awaitable<SweepResult> sweep(Reaper& reaper, MonoTime deadline) {
+asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline) {
   SweepResult result;
   std::set<pid_t> asked;
   for (;;) {

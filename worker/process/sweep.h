@@ -34,7 +34,8 @@ struct SweepResult {
 
 // Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
 // once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
-// worker runs: it makes no difference between workers and what they left.
-boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, MonoTime deadline);
+// worker runs: it makes no difference between workers and what they left.  `deadline` is read anew
+// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.
+boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline);
 
 }  // namespace ddprun::process

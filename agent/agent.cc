@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/agent.h"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <utility>
+
+#include "agent/report.h"
+#include "store/base/check.h"
+#include "store/base/variant.h"
+#include "worker/process/sweep.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace asio = boost::asio;
+
+Now now() {
+  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
+}
+
+double milliseconds(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+// `nohup ddprun …` ignores SIGHUP for us and for the workers, and it stays so.
+bool is_ignored(int signal) {
+  struct sigaction current = {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
+             std::shared_ptr<spdlog::logger> logger)
+    : executor_(executor),
+      config_(std::move(config)),
+      rendezvous_(rendezvous),
+      logger_(std::move(logger)),
+      reaper_(executor),
+      workers_(executor, reaper_, config_.workers,
+               [this](const WorkerExit& exit) { worker_exited(exit); }),
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
+      signals_(executor),
+      deadline_timer_(executor),
+      finished_(executor, MonoTime::max()) {}
+
+Agent::~Agent() = default;
+
+asio::awaitable<int> Agent::run() {
+  for (int signal : config_.stop_signals) {
+    if (!is_ignored(signal)) signals_.add(signal);
+  }
+  wait_for_signal();
+  Result<void> subreaper = process::Reaper::become_subreaper();
+  if (!subreaper) {
+    logger_->warn("orphans of workers cannot be ended: {}", to_string(subreaper.error()));
+  }
+
+  Step first = begin();
+  state_ = std::move(first.state);
+  perform(first.actions);
+  if (state_.phase != Phase::Finished) {
+    co_await finished_.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+  rendezvous_.close();
+  signals_.cancel();
+  tasks_.cancel();
+  co_await tasks_.join();
+  co_return exit_code_;
+}
+
+// The loop's body: one event in, its actions out, one line about it.
+void Agent::on(const Event& event) {
+  Phase before = state_.phase;
+  std::size_t failures_before = state_.failures.size();
+  Step next = step(std::move(state_), event, now(), config_.core);
+  state_ = std::move(next.state);
+  logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
+                 to_string(next.actions));
+  if (state_.failures.size() > failures_before) {
+    logger_->error("{}; {}  round={} attempt={}", describe(state_.failures.back()),
+                   what_follows(state_, config_.core), round_.number, state_.restart_count);
+  }
+  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  arm_deadline();
+  perform(next.actions);
+}
+
+void Agent::perform(const std::vector<Action>& actions) {
+  for (const Action& action : actions) {
+    std::visit(
+        Overloaded{
+            [this](const action::JoinRound&) { tasks_.spawn(join()); },
+            [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
+            [this](const action::SignalWorkers& signal) { workers_.signal_all(signal.signal); },
+            [this](const action::Sweep& wanted) {
+              sweep_deadline_ = wanted.deadline;
+              tasks_.spawn(sweep());
+            },
+            [this](const action::KillNow&) {
+              workers_.signal_all(SIGKILL);
+              sweep_deadline_ = now().mono;
+            },
+            [this](const action::Finish& end) { finish(end.exit_code); },
+        },
+        action);
+  }
+}
+
+void Agent::arm_deadline() {
+  deadline_timer_.cancel();
+  if (!state_.deadline) return;
+  deadline_timer_.expires_at(*state_.deadline);
+  deadline_timer_.async_wait([this](boost::system::error_code error) {
+    if (error || !state_.deadline || now().mono < *state_.deadline) return;  // disarmed meanwhile
+    if (state_.running > 0) {
+      logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
+                    state_.running);
+    }
+    on(event::DeadlineReached{});
+  });
+}
+
+void Agent::wait_for_signal() {
+  signals_.async_wait([this](boost::system::error_code error, int signal) {
+    if (error) return;
+    logger_->warn("received {}; {}", process::signal_name(signal),
+                  state_.phase == Phase::Running    ? "stopping the workers"
+                  : state_.phase == Phase::Stopping ? "already stopping"
+                                                    : "ending");
+    on(event::ShutdownRequested{signal});
+    wait_for_signal();
+  });
+}
+
+asio::awaitable<void> Agent::join() {
+  Result<rendezvous::Round> round = co_await rendezvous_.next_round();
+  if (!round) {
+    on(event::RendezvousFailed{to_string(round.error())});
+    co_return;
+  }
+  round_ = *round;
+  on(event::RoundJoined{});
+}
+
+void Agent::start_workers(int restart_count) {
+  auto failure = workers_.start(round_, restart_count);
+  if (failure) {
+    on(event::StartFailed{.started = failure->started, .why = failure->why});
+    return;
+  }
+  const rendezvous::Assignment& ranks = round_.ranks;
+  std::string who = fmt::format(
+      "{} worker{}, rank{} {} of {}", config_.core.local_world_size,
+      config_.core.local_world_size == 1 ? "" : "s", config_.core.local_world_size == 1 ? "" : "s",
+      config_.core.local_world_size == 1
+          ? std::to_string(ranks.base_rank)
+          : fmt::format("{}..{}", ranks.base_rank,
+                        ranks.base_rank + config_.core.local_world_size - 1),
+      ranks.world_size);
+  std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
+                                   to_string(round_.master));
+  if (restart_count == 0) {
+    logger_->info("started {}  {}", who, fields);
+  } else {
+    // Both parts of a restart, each by this line's own clock: how long the workers took to go, and
+    // how long we took from there to the last exec.
+    logger_->info(
+        "restart {} of {}: started {}, {:.1f} ms after the last of the workers before had ended "
+        "(stopping them took {:.1f} ms)  {}",
+        restart_count, config_.core.max_restarts, who, milliseconds(now().mono - last_exit_),
+        milliseconds(last_exit_ - stop_began_), fields);
+  }
+}
+
+void Agent::worker_exited(const WorkerExit& exit) {
+  last_exit_ = now().mono;
+  on(event::WorkerExited{
+      .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid});
+}
+
+asio::awaitable<void> Agent::sweep() {
+  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_);
+  workers_.finish_output();
+  if (!result.found.empty()) {
+    logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
+  }
+  if (!result.stuck.empty()) {
+    logger_->error("these processes do not end, not even by SIGKILL; going on without them: {}",
+                   process::to_string(result.stuck));
+  }
+  on(event::Swept{});
+}
+
+void Agent::finish(int exit_code) {
+  check(state_.phase == Phase::Finished, "finished before the end");
+  exit_code_ = exit_code;
+  std::string line = closing_line(state_, config_.core, exit_code);
+  if (exit_code == 0) {
+    workers_.remove_empty_log_dir();
+    logger_->info("{}", line);
+  } else if (workers_.log_path().empty()) {
+    logger_->error("{}", line);
+  } else {
+    logger_->error("{}  logs={}", line, workers_.log_path());
+  }
+  finished_.cancel();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The agent's shell: it waits for something to happen (a worker's pidfd, a signal, a timer, the
+// rendezvous), tells the core, and carries out what the core decides.  Its own decisions are how,
+// never whether.
+#pragma once
+
+#include <spdlog/fwd.h>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+
+#include "agent/config.h"
+#include "agent/core.h"
+#include "agent/worker_group.h"
+#include "rendezvous/handler.h"
+#include "store/task_group.h"
+#include "worker/process/reaper.h"
+
+namespace ddprun::agent {
+
+// Threads: used from the executor's thread only; the executor must not run on more than one.
+// Lifetime: borrows the rendezvous handler.  run() must have completed before the destructor runs.
+class Agent {
+ public:
+  Agent(boost::asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
+        std::shared_ptr<spdlog::logger> logger);
+  ~Agent();
+  Agent(const Agent&) = delete;
+
+  // Runs the job to its end and returns the agent's exit code.  When it completes, no process that
+  // this agent started is left, but for those the kernel does not let go (named in the log).
+  // To be called once.
+  boost::asio::awaitable<int> run();
+
+ private:
+  void on(const Event& event);
+  void perform(const std::vector<Action>& actions);
+  void arm_deadline();
+  void wait_for_signal();
+  boost::asio::awaitable<void> join();
+  boost::asio::awaitable<void> sweep();
+  void start_workers(int restart_count);
+  void worker_exited(const WorkerExit& exit);
+  void finish(int exit_code);
+
+  boost::asio::any_io_executor executor_;
+  AgentConfig config_;
+  rendezvous::Handler& rendezvous_;
+  std::shared_ptr<spdlog::logger> logger_;
+  State state_;
+  process::Reaper reaper_;
+  WorkerGroup workers_;
+  store::TaskGroup tasks_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer deadline_timer_;
+  boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
+  rendezvous::Round round_;             // the current one
+  MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
+  MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
+  MonoTime last_exit_{};                // when the last worker to end did
+  int exit_code_ = 0;
+};
+
+}  // namespace ddprun::agent

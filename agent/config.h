@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an agent is told before it starts: values, validated by cli/launch_config.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/core.h"
+
+namespace ddprun::agent {
+
+// Where one stream of one worker goes.
+enum class StreamRoute : std::uint8_t {
+  Inherit,         // the agent's own stream, untouched
+  Discard,         // /dev/null
+  File,            // the worker's log file
+  FileAndConsole,  // both; on the console in whole lines with a prefix.  No file without a log
+                   // folder
+};
+
+struct WorkerRoutes {
+  StreamRoute out = StreamRoute::Inherit;
+  StreamRoute err = StreamRoute::Inherit;
+};
+
+struct WorkerGroupConfig {
+  // The workers' command; `${local_rank}` in an argument becomes the local rank.  command[0] is a
+  // path, or a name resolved already.
+  std::vector<std::string> command;
+
+  // What every worker inherits; the contract of worker/env comes on top.
+  std::map<std::string, std::string, std::less<>> environment;
+
+  int local_world_size = 1;
+  std::string role = "default";
+  std::string run_id = "none";
+  int max_restarts = 0;
+
+  // By local rank; its size is local_world_size.
+  std::vector<WorkerRoutes> routes;
+
+  // Before each line of a worker on the console.  Macros: role_name, local_rank, rank, hostname.
+  std::string line_prefix = "[${role_name}${local_rank}]:";
+  std::string hostname;
+
+  // Whether there is a log folder at all (not with --log-dir /dev/null), and where.
+  bool has_log_dir = true;
+  std::string log_base;
+};
+
+struct AgentConfig {
+  Config core;
+  WorkerGroupConfig workers;
+  std::vector<int> stop_signals;  // each of them ends the run; workers get the one that came
+};
+
+}  // namespace ddprun::agent

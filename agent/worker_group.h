@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The local workers as one: start all, signal all, exits as callbacks.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/config.h"
+#include "agent/log_dir.h"
+#include "rendezvous/handler.h"
+#include "worker/process/output.h"
+#include "worker/process/reaper.h"
+
+namespace ddprun::agent {
+
+// One worker that has ended.
+struct WorkerExit {
+  int local_rank = 0;
+  int rank = 0;
+  int pid = 0;
+  process::ExitStatus status;
+};
+
+// Threads: used from the executor's only thread.
+// Lifetime: borrows the reaper.  After destruction no callback runs; the processes go on.
+class WorkerGroup {
+ public:
+  WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
+              WorkerGroupConfig config, std::function<void(const WorkerExit&)> on_exit);
+  ~WorkerGroup();
+
+  // Why not all workers came to be.  Those before it run.
+  struct StartFailure {
+    int started = 0;
+    std::string why;
+  };
+
+  // Starts all workers of `round`, in the order of their local ranks.  `on_exit` is called, from
+  // the event loop, once for each worker that was started.  All workers of the round before must
+  // have ended.
+  std::optional<StartFailure> start(const rendezvous::Round& round, int restart_count);
+
+  // Sends `signal` to the process group of each worker that has not ended.
+  void signal_all(int signal);
+
+  // Passes on all that the workers have written and closes their log files.  To be called when
+  // nothing of the workers lives any more.
+  void finish_output();
+
+  // The run's log folder; empty when there is none, or before the first start.
+  std::string log_path() const { return log_dir_ ? log_dir_->path() : ""; }
+
+  // After a success: a log folder without any log is removed.
+  void remove_empty_log_dir() const;
+
+ private:
+  struct Worker;
+  Result<void> start_one(const rendezvous::Round& round, int restart_count, int local_rank);
+  Result<int> open_stream(Worker& worker, StreamRoute route, int console_fd,
+                          const std::string& path);
+
+  boost::asio::any_io_executor executor_;
+  process::Reaper& reaper_;
+  WorkerGroupConfig config_;
+  std::function<void(const WorkerExit&)> on_exit_;
+  std::optional<LogDir> log_dir_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // of the current round, by local rank
+};
+
+}  // namespace ddprun::agent
