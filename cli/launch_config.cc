@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/launch_config.h"
+
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "cli/values.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr int kAny = std::numeric_limits<int>::max();
+constexpr const char* kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+Error invalid(std::string text) {
+  return {Errc::InvalidInput, std::move(text)};
+}
+Error not_supported(const std::string& what, const std::string& instead) {
+  return {Errc::NotSupported,
+          what + " is not supported yet" + (instead.empty() ? "" : ": " + instead)};
+}
+
+// Fills a LaunchConfig part by part.  Each part returns its first failure.
+class Builder {
+ public:
+  Builder(const Options& options, std::map<std::string, std::string, std::less<>> environment,
+          const Machine& machine)
+      : options_(options), machine_(machine) {
+    workers().environment = std::move(environment);
+  }
+
+  Result<LaunchConfig> build() {
+    using Part = Result<void> (Builder::*)();
+    for (Part part : {&Builder::refuse_what_is_missing, &Builder::accept_what_has_no_effect,
+                      &Builder::nodes_and_workers, &Builder::rendezvous, &Builder::command,
+                      &Builder::failures, &Builder::output, &Builder::environment}) {
+      Result<void> done = (this->*part)();
+      if (!done) return done.error();
+    }
+    return std::move(config_);
+  }
+
+ private:
+  agent::WorkerGroupConfig& workers() { return config_.agent.workers; }
+
+  const OptionValue* given(const char* name) const {
+    auto found = options_.values.find(name);
+    return found == options_.values.end() ? nullptr : &found->second;
+  }
+  std::string text_of(const char* name, std::string fallback) const {
+    const OptionValue* value = given(name);
+    return value != nullptr ? value->text : std::move(fallback);
+  }
+  std::string inherited(const char* name) const {
+    auto found = config_.agent.workers.environment.find(name);
+    return found == config_.agent.workers.environment.end() ? "" : found->second;
+  }
+  void note(std::string text) { config_.notes.push_back(std::move(text)); }
+
+  Result<void> refuse_what_is_missing() {
+    for (const char* name :
+         {"run-path", "virtual-local-rank", "duplicate-stdout-filters", "duplicate-stderr-filters",
+          "logs-specs", "numa-binding", "print-completion"}) {
+      const OptionValue* value = given(name);
+      if (value != nullptr && !value->text.empty()) return not_supported(value->origin, "");
+    }
+    const OptionValue* events = given("event-log-handler");
+    if (events != nullptr && events->text != "null") {
+      return not_supported(events->origin + "=" + events->text, "only 'null' is");
+    }
+    return {};
+  }
+
+  Result<void> accept_what_has_no_effect() {
+    if (const OptionValue* interval = given("monitor-interval")) {
+      Result<double> seconds = parse_seconds(*interval);
+      if (!seconds) return seconds.error();
+    }
+    std::string method = text_of("start-method", "spawn");
+    if (method != "spawn" && method != "fork" && method != "forkserver") {
+      return invalid_value(*given("start-method"), "spawn, fork or forkserver");
+    }
+    return {};
+  }
+
+  Result<void> nodes_and_workers() {
+    Result<std::pair<int, int>> nnodes = parse_nnodes(nodes_value());
+    if (!nnodes) return nnodes.error();
+    if (nnodes->second > 1) {
+      return not_supported(nodes_value().origin + "=" + nodes_value().text,
+                           "this version runs jobs of one node (--nnodes=1)");
+    }
+    if (const OptionValue* node_rank = given("node-rank")) {
+      Result<int> rank = parse_whole(*node_rank, 0, kAny);
+      if (!rank) return rank.error();
+      if (*rank != 0)
+        return invalid(node_rank->origin + "=" + node_rank->text +
+                       ": with one node only 0 is possible");
+    }
+    Result<int> count = local_world_size();
+    if (!count) return count.error();
+    config_.agent.core.local_world_size = *count;
+    workers().local_world_size = *count;
+    workers().role = text_of("role", "default");
+    config_.self = {.local_world_size = *count, .role = workers().role};
+    return {};
+  }
+
+  OptionValue nodes_value() const {
+    const OptionValue* value = given("nnodes");
+    return value != nullptr ? *value : OptionValue{"1:1", "--nnodes"};
+  }
+
+  Result<int> local_world_size() {
+    const OptionValue* value = given("nproc-per-node");
+    if (value == nullptr) return 1;
+    if (value->text == "cpu") return machine_.cpu_count();
+    if (value->text == "gpu" || value->text == "auto") {
+      int gpus = machine_.gpu_count();
+      if (gpus > 0) return gpus;
+      if (value->text == "auto") return machine_.cpu_count();
+      return invalid(value->origin +
+                     "=gpu: no GPU is visible on this machine; give a number, or 'cpu' or 'auto'");
+    }
+    if (value->text == "xpu") return not_supported(value->origin + "=xpu", "");
+    Result<int> count = parse_whole(*value, 1, 65536);
+    if (!count)
+      return invalid_value(*value, "a number of workers from 1 to 65536, or auto, gpu or cpu");
+    return *count;
+  }
+
+  Result<void> rendezvous() {
+    if (const OptionValue* conf = given("rdzv-conf"); conf != nullptr && !conf->text.empty()) {
+      auto settings = parse_rdzv_conf(*conf);
+      if (!settings) return settings.error();
+      note(conf->origin + " has no effect: with one node nobody is waited for");
+    }
+    workers().run_id = text_of("rdzv-id", "none");
+    std::string backend = text_of("rdzv-backend", "static");
+    if (given("standalone") != nullptr) {
+      workers().run_id = machine_.random_id();
+      return {};
+    }
+    if (backend == "static") return static_master();
+    if (backend == "c10d") return c10d_master();
+    if (backend == "etcd" || backend == "etcd-v2") {
+      return not_supported(given("rdzv-backend")->origin + "=" + backend,
+                           "c10d needs no service beside ddprun");
+    }
+    return invalid_value(*given("rdzv-backend"), "static or c10d");
+  }
+
+  // Exactly what the user gave, as torchrun does; a port only where one was given.
+  Result<void> static_master() {
+    if (const OptionValue* endpoint = given("rdzv-endpoint");
+        endpoint != nullptr && !endpoint->text.empty()) {
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, 29500);
+      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+      config_.master = std::move(*parsed);
+      return {};
+    }
+    config_.master = {.host = text_of("master-addr", "127.0.0.1"), .port = 0};
+    if (const OptionValue* port = given("master-port")) {
+      Result<std::uint16_t> parsed = parse_port(port->text);
+      if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
+      config_.master.port = *parsed;
+    }
+    return {};
+  }
+
+  Result<void> c10d_master() {
+    config_.master = {.host = text_of("local-addr", "127.0.0.1"), .port = 0};
+    const OptionValue* endpoint = given("rdzv-endpoint");
+    if (endpoint == nullptr || endpoint->text.empty()) return {};
+    Result<Endpoint> parsed = parse_endpoint(endpoint->text, 29400);
+    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+    if (!is_loopback_host(parsed->host)) {
+      note("one node, so nobody is met at " + endpoint->origin + "=" + endpoint->text +
+           ", which is not contacted");
+    }
+    return {};
+  }
+
+  Result<void> command() {
+    if (options_.command.empty()) return invalid("no script or program to run; see ddprun --help");
+    const std::string& script = options_.command.front();
+    bool is_module = given("module") != nullptr;
+    bool is_program = given("no-python") != nullptr;
+    if (is_module && is_program) return invalid("--module and --no-python exclude each other");
+
+    if (!is_module && !is_program) {
+      FileKind kind = machine_.file_kind(script);
+      if (kind == FileKind::Missing) return invalid("script '" + script + "' does not exist");
+      if (kind == FileKind::Native) {
+        note(script + " is a native program, so it is run directly, as with --no-python");
+        is_program = true;
+      }
+    }
+    std::vector<std::string>& argv = workers().command;
+    if (is_program) {
+      // A script is a path, also without a slash; a program after --no-python is looked up.
+      bool is_bare_file = given("no-python") == nullptr && script.find('/') == std::string::npos;
+      Result<std::string> program = machine_.find_program(is_bare_file ? "./" + script : script);
+      if (!program) return program.error();
+      argv = {*program};
+    } else {
+      Result<std::string> python = machine_.find_program(python_name());
+      if (!python)
+        return invalid("no Python to run '" + script + "' with: " + to_string(python.error()));
+      argv = {*python, "-u"};
+      if (is_module) argv.emplace_back("-m");
+      argv.push_back(script);
+    }
+    argv.insert(argv.end(), options_.command.begin() + 1, options_.command.end());
+    return {};
+  }
+
+  std::string python_name() const {
+    if (std::string python = inherited("PYTHON_EXEC"); !python.empty()) return python;
+    if (std::string venv = inherited("VIRTUAL_ENV"); !venv.empty()) return venv + "/bin/python3";
+    return "python3";
+  }
+
+  Result<void> failures() {
+    if (const OptionValue* restarts = given("max-restarts")) {
+      Result<int> count = parse_whole(*restarts, 0, kAny);
+      if (!count) return count.error();
+      config_.agent.core.max_restarts = *count;
+      workers().max_restarts = *count;
+    }
+    OptionValue grace{inherited("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+                      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"};
+    if (const OptionValue* value = given("shutdown-timeout")) grace = *value;
+    if (!grace.text.empty()) {
+      Result<int> seconds = parse_whole(grace, 0, 1'000'000);
+      if (!seconds) return seconds.error();
+      config_.agent.core.stop_grace = std::chrono::seconds(*seconds);
+    }
+    OptionValue signals{kDefaultSignals, "--signals-to-handle"};
+    if (const OptionValue* value = given("signals-to-handle")) signals = *value;
+    Result<std::vector<int>> numbers = parse_signals(signals);
+    if (!numbers) return numbers.error();
+    config_.agent.stop_signals = std::move(*numbers);
+    workers().environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals.text;
+    return {};
+  }
+
+  Result<void> output() {
+    workers().hostname = machine_.hostname();
+    workers().log_base = text_of("log-dir", "");
+    workers().has_log_dir = workers().log_base != "/dev/null";
+    std::string prefix =
+        text_of("log-line-prefix-template", inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+    if (!prefix.empty()) workers().line_prefix = prefix;
+
+    Result<std::vector<Streams>> redirects = streams_option("redirects");
+    if (!redirects) return redirects.error();
+    Result<std::vector<Streams>> tee = streams_option("tee");
+    if (!tee) return tee.error();
+    std::optional<std::set<int>> shown;
+    if (const OptionValue* filter = given("local-ranks-filter");
+        filter != nullptr && !filter->text.empty()) {
+      Result<std::set<int>> parsed = parse_local_ranks(*filter);
+      if (!parsed) return parsed.error();
+      shown = std::move(*parsed);
+    }
+    for (int local_rank = 0; local_rank < workers().local_world_size; ++local_rank) {
+      auto index = static_cast<std::size_t>(local_rank);
+      bool is_shown = !shown || shown->contains(local_rank);
+      workers().routes.push_back(
+          {.out = route((*redirects)[index].out, (*tee)[index].out, is_shown),
+           .err = route((*redirects)[index].err, (*tee)[index].err, is_shown)});
+    }
+    return {};
+  }
+
+  Result<std::vector<Streams>> streams_option(const char* name) {
+    const OptionValue* value = given(name);
+    OptionValue none{"0", "--" + std::string(name)};
+    std::set<int> unknown;
+    auto streams =
+        parse_streams(value != nullptr ? *value : none, workers().local_world_size, unknown);
+    for (int local_rank : unknown) {
+      note(value->origin + " names local rank " + std::to_string(local_rank) +
+           ", which this node does not have");
+    }
+    return streams;
+  }
+
+  agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown) const {
+    bool has_file = config_.agent.workers.has_log_dir;
+    if (is_teed && is_shown) return agent::StreamRoute::FileAndConsole;
+    if (is_teed || is_redirected)
+      return has_file ? agent::StreamRoute::File : agent::StreamRoute::Discard;
+    return is_shown ? agent::StreamRoute::Inherit : agent::StreamRoute::Discard;
+  }
+
+  Result<void> environment() {
+    if (workers().local_world_size > 1 && !workers().environment.contains("OMP_NUM_THREADS")) {
+      note(
+          "OMP_NUM_THREADS is set to 1 for each worker; set it yourself where more threads pay "
+          "off");
+    }
+    std::string level = inherited("LOGLEVEL");
+    const std::map<std::string, std::string, std::less<>> levels = {
+        {"", "info"},        {"DEBUG", "debug"}, {"INFO", "info"},         {"WARNING", "warning"},
+        {"WARN", "warning"}, {"ERROR", "error"}, {"CRITICAL", "critical"}, {"FATAL", "critical"}};
+    auto found = levels.find(level);
+    if (found == levels.end()) {
+      note("LOGLEVEL='" + level + "' is not DEBUG, INFO, WARNING, ERROR or CRITICAL; INFO is used");
+    } else {
+      config_.log_level = found->second;
+    }
+    return {};
+  }
+
+  const Options& options_;
+  const Machine& machine_;
+  LaunchConfig config_{.master = {.host = "127.0.0.1", .port = 0}};
+};
+
+}  // namespace
+
+Result<LaunchConfig> launch_config(const Options& options,
+                                   std::map<std::string, std::string, std::less<>> environment,
+                                   const Machine& machine) {
+  return Builder(options, std::move(environment), machine).build();
+}
+
+}  // namespace ddprun::cli

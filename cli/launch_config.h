@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Options + environment + machine -> validated configs.  Everything a user can get wrong is found
+// here, before anything starts, and told in one line that names the option, the value and what is
+// accepted.  What this version cannot do yet is refused here, never accepted and ignored.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/config.h"
+#include "cli/options.h"
+#include "rendezvous/ranks.h"
+#include "store/base/endpoint.h"
+#include "store/base/error.h"
+
+namespace ddprun::cli {
+
+enum class FileKind { Missing, Native, Other };  // Native: an ELF file
+
+// What must be known of the machine, asked only where it matters.
+struct Machine {
+  std::function<int()> cpu_count;  // CPUs this process may run on
+  std::function<int()> gpu_count;  // GPUs visible to it
+  std::function<std::string()> hostname;
+  std::function<std::string()> random_id;
+  std::function<FileKind(const std::string& path)> file_kind;
+  // Resolves a program's name through PATH.
+  std::function<Result<std::string>(const std::string& name)> find_program;
+};
+
+struct LaunchConfig {
+  agent::AgentConfig agent;
+  rendezvous::Participant self;
+  Endpoint master;  // where the workers are told to meet; port 0: a free one each round
+  std::string log_level = "info";  // spdlog's names
+  std::vector<std::string> notes;  // what the user should know, one line each
+};
+
+// Fails with Errc::InvalidInput or Errc::NotSupported and one line.
+Result<LaunchConfig> launch_config(const Options& options,
+                                   std::map<std::string, std::string, std::less<>> environment,
+                                   const Machine& machine);
+
+}  // namespace ddprun::cli

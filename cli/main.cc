@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// ddprun: parse, configure, log, run, exit.
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "agent/agent.h"
+#include "cli/launch_config.h"
+#include "cli/log_setup.h"
+#include "cli/machine.h"
+#include "cli/options.h"
+#include "rendezvous/single_node.h"
+
+namespace {
+
+namespace asio = boost::asio;
+using namespace ddprun;
+
+constexpr int kExitUsage = 2;
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "ddprun: %s\n", to_string(error).c_str());
+  return kExitUsage;
+}
+
+int run(cli::LaunchConfig config) {
+  std::shared_ptr<spdlog::logger> logger = cli::make_logger(config.log_level);
+  for (const std::string& note : config.notes) logger->info("{}", note);
+
+  asio::io_context loop(1);
+  rendezvous::SingleNodeHandler rendezvous(loop.get_executor(),
+                                           {.self = config.self, .master = config.master});
+  agent::Agent agent(loop.get_executor(), std::move(config.agent), rendezvous, logger);
+  int exit_code = agent::kExitInfrastructure;
+  asio::co_spawn(loop, agent.run(), [&](std::exception_ptr error, int code) {
+    if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
+    exit_code = code;
+    loop.stop();
+  });
+  loop.run();
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A console that has gone (`ddprun … | head`) must not end the run.
+  std::signal(SIGPIPE, SIG_IGN);
+  cli::Environment environment = cli::read_environment();
+  auto lookup = [&environment](std::string_view name) -> std::optional<std::string> {
+    auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  };
+  auto parsed = cli::parse_options({argv + 1, argv + argc}, lookup);
+  if (!parsed) return refuse(parsed.error());
+  if (auto* answer = std::get_if<cli::Answer>(&*parsed)) {
+    std::fputs(answer->text.c_str(), stdout);
+    return 0;
+  }
+  auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
+                                   cli::this_machine(environment));
+  if (!config) return refuse(config.error());
+  return run(std::move(*config));
+}

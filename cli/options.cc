@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <sstream>
+
+namespace ddprun::cli {
+namespace {
+
+struct OptionSpec {
+  const char* name;
+  char short_name;         // 0: none
+  const char* value_name;  // nullptr: a flag
+  bool has_variable;       // whether torchrun reads PET_<NAME>
+  const char* group;
+  const char* help;
+};
+
+constexpr const char* kNodes = "Nodes and workers";
+constexpr const char* kRun = "What to run";
+constexpr const char* kRendezvous = "Rendezvous";
+constexpr const char* kFailures = "Failures and signals";
+constexpr const char* kOutput = "Output and logs";
+constexpr const char* kLater = "Known to torchrun, refused here (not supported yet)";
+constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
+
+// Every option of torch 2.15's torchrun.
+constexpr std::array kSpecs = {
+    OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
+               "Number of nodes; this version runs 1 (default 1:1)"},
+    OptionSpec{"nproc-per-node", 0, "N|auto|gpu|cpu", true, kNodes,
+               "Workers on this node (default 1)"},
+    OptionSpec{"role", 0, "NAME", true, kNodes,
+               "Role of the workers, in ROLE_NAME and the line prefix (default 'default')"},
+    OptionSpec{"node-rank", 0, "N", true, kNodes, "Rank of this node; with one node it is 0"},
+
+    OptionSpec{"module", 'm', nullptr, true, kRun, "Run the script as 'python -u -m SCRIPT'"},
+    OptionSpec{
+        "no-python", 0, nullptr, true, kRun,
+        "Run the program itself, not through python. Native programs are recognised without it"},
+
+    OptionSpec{"standalone", 0, nullptr, true, kRendezvous,
+               "One node, with a rendezvous of its own on a free port and a random run id"},
+    OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
+               "Rendezvous backend (default static)"},
+    OptionSpec{"rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
+               "Where nodes meet. With one node nobody is met: static gives it to the workers as "
+               "MASTER_ADDR and MASTER_PORT"},
+    OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
+               "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
+    OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
+               "Further settings of the rendezvous; none matters with one node"},
+    OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
+               "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
+    OptionSpec{"master-port", 0, "PORT", true, kRendezvous,
+               "static: MASTER_PORT of the workers (default: a free port in each round)"},
+    OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
+               "c10d: this node's address, hence MASTER_ADDR (default 127.0.0.1 with one node)"},
+
+    OptionSpec{"max-restarts", 0, "N", true, kFailures,
+               "How often the workers are started again after a failure (default 0)"},
+    OptionSpec{"shutdown-timeout", 0, "SECONDS", true, kFailures,
+               "Grace between SIGTERM and SIGKILL, on every path (default "
+               "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
+    OptionSpec{
+        "signals-to-handle", 0, "SIG,...", true, kFailures,
+        "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+
+    OptionSpec{"log-dir", 0, "DIR", true, kOutput,
+               "Base folder of logs (default a fresh one in the place for temporary files; "
+               "/dev/null: none)"},
+    OptionSpec{"redirects", 'r', "0-3|L:V,...", true, kOutput,
+               "Workers' streams to log files: 0 none, 1 stdout, 2 stderr, 3 both; or by local "
+               "rank, as 0:3,1:1"},
+    OptionSpec{"tee", 't', "0-3|L:V,...", true, kOutput,
+               "The same, and to the console as well, each line with the worker's prefix"},
+    OptionSpec{"local-ranks-filter", 0, "L,...", true, kOutput,
+               "Show only these local ranks on the console"},
+    OptionSpec{"log-line-prefix-template", 0, "TEXT", true, kOutput,
+               "Prefix of lines under --tee; ${role_name}, ${local_rank}, ${rank}, ${hostname} "
+               "(default [${role_name}${local_rank}]:)"},
+
+    OptionSpec{"monitor-interval", 0, "SECONDS", true, kNoEffect,
+               "torchrun's polling period; here a worker's exit is seen when it happens"},
+    OptionSpec{"start-method", 0, "spawn|fork|forkserver", true, kNoEffect,
+               "Only matters with --run-path"},
+
+    OptionSpec{"run-path", 0, nullptr, true, kLater,
+               "Run the script inside the launcher's own python"},
+    OptionSpec{"event-log-handler", 0, "NAME", true, kLater,
+               "Destination of events; 'null' is accepted"},
+    OptionSpec{"virtual-local-rank", 0, nullptr, true, kLater,
+               "LOCAL_RANK=0 and one visible GPU for each worker"},
+    OptionSpec{"duplicate-stdout-filters", 0, "TEXT,...", true, kLater,
+               "Copies lines with these texts into one file"},
+    OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kLater, "The same for stderr"},
+    OptionSpec{"logs-specs", 0, "NAME", false, kLater, "A python plug-in for log routing"},
+    OptionSpec{"numa-binding", 0, "node|socket|exclusive|core-complex", false, kLater,
+               "Binds workers to CPUs near their GPU"},
+    OptionSpec{"print-completion", 0, "bash|zsh|tcsh", false, kLater, "Prints a completion script"},
+};
+
+constexpr const char* kEpilogue =
+    "Options come before SCRIPT; what follows it is the script's own. Each is also spelled with\n"
+    "underscores (--nproc_per_node) and read from PET_<NAME> (PET_NPROC_PER_NODE).\n"
+    "Exit codes: 0 all workers succeeded; 2 bad usage; 1 the rendezvous failed; 127 a worker "
+    "cannot\n"
+    "be started; 128+n stopped by signal n; else the code of the worker that failed first (128+n "
+    "when\n"
+    "signal n killed it).";
+
+Error invalid(std::string text) {
+  return {Errc::InvalidInput, std::move(text)};
+}
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string variable_of(const OptionSpec& spec) {
+  std::string name = "PET_" + with_underscores(spec.name);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+const OptionSpec* find_short(char name) {
+  auto found = std::find_if(kSpecs.begin(), kSpecs.end(),
+                            [&](const OptionSpec& spec) { return spec.short_name == name; });
+  return found == kSpecs.end() ? nullptr : &*found;
+}
+
+// The option that `name` (without dashes in front) is, or is an unambiguous beginning of.  nullptr
+// for an unknown one.
+Result<const OptionSpec*> find_long(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::vector<const OptionSpec*> candidates;
+  for (const OptionSpec& spec : kSpecs) {
+    if (spec.name == name) return &spec;
+    if (std::string_view(spec.name).starts_with(name)) candidates.push_back(&spec);
+  }
+  if (candidates.empty()) return nullptr;
+  if (candidates.size() == 1) return candidates.front();
+  std::string matches;
+  for (const OptionSpec* spec : candidates)
+    matches += (matches.empty() ? "--" : ", --") + std::string(spec->name);
+  return invalid("option --" + name + " is ambiguous: it could be " + matches);
+}
+
+// The command line, cut in two.
+struct SplitArguments {
+  std::vector<std::string> options;  // long names in full, each value joined to its option by '='
+  std::vector<std::string> command;
+};
+
+// Only the options in front of the script are ours; the rest is not even looked at, or else a
+// script's own `--log=1` could be taken for an abbreviation.
+Result<SplitArguments> split(const std::vector<std::string>& arguments) {
+  SplitArguments result;
+  for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
+    if (*argument == "--" || !argument->starts_with('-') || argument->size() == 1) {
+      result.command.assign(*argument == "--" ? argument + 1 : argument, arguments.end());
+      break;
+    }
+    bool is_long = argument->starts_with("--");
+    auto equals = argument->find('=');
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = argument->substr(equals + 1);
+    const OptionSpec* spec = nullptr;
+    if (is_long) {
+      std::string name = argument->substr(2, equals == std::string::npos ? equals : equals - 2);
+      if (name != "help" && name != "version") {
+        Result<const OptionSpec*> found = find_long(name);
+        if (!found) return found.error();
+        spec = *found;
+      }
+    } else {
+      spec = find_short((*argument)[1]);
+      if (spec != nullptr && argument->size() > 2 && equals != 2)
+        value = argument->substr(2);  // -r3
+    }
+    if (spec == nullptr) {
+      result.options.push_back(*argument);  // --help, --version, or unknown: CLI11 will tell
+      continue;
+    }
+    std::string option = "--" + std::string(spec->name);
+    if (spec->value_name == nullptr) {
+      if (value) return invalid(option + " takes no value, and was given '" + *value + "'");
+      result.options.push_back(option);
+      continue;
+    }
+    if (!value) {
+      if (argument + 1 == arguments.end())
+        return invalid(option + " needs a value: " + spec->value_name);
+      value = *++argument;
+    }
+    if (value->empty()) {  // CLI11 takes "--option=" for a missing value
+      result.options.insert(result.options.end(), {option, ""});
+    } else {
+      result.options.push_back(option + "=" + *value);
+    }
+  }
+  return result;
+}
+
+void add_to(CLI::App& app, const OptionSpec& spec, Options& options) {
+  std::string dashed = spec.name;
+  std::string names = "--" + dashed;
+  if (spec.short_name != 0) names = "-" + std::string(1, spec.short_name) + "," + names;
+  auto store = [&options, dashed](const std::string& text) {
+    options.values[dashed] = {text, "--" + dashed};
+    return true;
+  };
+  CLI::Option* option = nullptr;
+  if (spec.value_name == nullptr) {
+    option = app.add_flag_function(
+        names, [store](std::int64_t) { store("1"); }, spec.help);
+  } else {
+    option = app.add_option_function<std::string>(
+        names, [store](const std::string& text) { store(text); }, spec.help);
+    option->type_name(spec.value_name)->take_last();
+  }
+  option->group(spec.group);
+}
+
+constexpr std::size_t kNameColumns = 36;
+constexpr std::size_t kHelpColumns = 100;
+
+// Breaks `text` at blanks so that it fits beside the names.
+std::string wrapped(const std::string& text) {
+  std::string result;
+  std::size_t column = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (column > 0 && column + 1 + word.size() > kHelpColumns - kNameColumns) {
+      result += '\n';
+      column = 0;
+    }
+    if (column > 0) result += ' ';
+    result += word;
+    column += word.size() + 1;
+  }
+  return result;
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kNameColumns); }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: ddprun [OPTIONS] SCRIPT [ARGUMENTS...]\n";
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description());
+  }
+};
+
+// torchrun reads a flag's variable as an integer.
+Result<void> read_variables(Options& options, const worker::Lookup& environment) {
+  for (const OptionSpec& spec : kSpecs) {
+    if (!spec.has_variable || options.values.contains(spec.name)) continue;
+    std::string variable = variable_of(spec);
+    std::optional<std::string> text = environment(variable);
+    if (!text) continue;
+    if (spec.value_name == nullptr && *text != "0" && *text != "1") {
+      return invalid(variable + "='" + *text + "' is neither 0 nor 1");
+    }
+    if (spec.value_name == nullptr && *text == "0") continue;
+    options.values[spec.name] = {*text, variable};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::variant<Options, Answer>> parse_options(const std::vector<std::string>& arguments,
+                                                    const worker::Lookup& environment) {
+  Result<SplitArguments> split_arguments = split(arguments);
+  if (!split_arguments) return split_arguments.error();
+
+  Options options;
+  options.command = std::move(split_arguments->command);
+  CLI::App app(
+      "Starts, watches and restarts distributed PyTorch training: a drop-in for torchrun.");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.footer(kEpilogue);
+  app.set_help_flag("-h,--help", "Print this and exit");
+  app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "Print the version and exit");
+  for (const OptionSpec& spec : kSpecs) add_to(app, spec, options);
+
+  std::vector<std::string> reversed(split_arguments->options.rbegin(),
+                                    split_arguments->options.rend());
+  try {
+    app.parse(std::move(reversed));  // CLI11 takes a vector from its back
+  } catch (const CLI::CallForVersion&) {
+    return Answer{"ddprun " DDPRUN_VERSION "\n"};
+  } catch (const CLI::CallForHelp&) {
+    return Answer{app.help() + "\n"};
+  } catch (const CLI::ExtrasError&) {
+    return invalid("unknown option '" + app.remaining().front() + "'; see ddprun --help");
+  } catch (const CLI::ParseError& error) {
+    return invalid(error.what());
+  }
+  Result<void> variables = read_variables(options, environment);
+  if (!variables) return variables.error();
+  return options;
+}
+
+}  // namespace ddprun::cli

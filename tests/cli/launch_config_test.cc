@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/launch_config.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+using namespace ddprun;
+using namespace ddprun::cli;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A machine with 8 CPUs, python3, and the files train.py and train (a native program).
+struct Launch {
+  std::map<std::string, std::string, std::less<>> environment;
+  int gpus = 0;
+
+  Machine machine() const {
+    return {.cpu_count = [] { return 8; },
+            .gpu_count = [gpus = gpus] { return gpus; },
+            .hostname = [] { return "node7"; },
+            .random_id = [] { return "random"; },
+            .file_kind =
+                [](const std::string& path) {
+                  if (path == "train") return FileKind::Native;
+                  return path == "train.py" ? FileKind::Other : FileKind::Missing;
+                },
+            .find_program = [](const std::string& name) -> Result<std::string> {
+              if (name == "missing")
+                return Error{Errc::InvalidInput, "program 'missing' was not found in PATH"};
+              return name.find('/') == std::string::npos ? "/usr/bin/" + name : name;
+            }};
+  }
+
+  Result<LaunchConfig> with(const std::vector<std::string>& arguments) const {
+    auto parsed = parse_options(arguments, [](std::string_view) { return std::nullopt; });
+    REQUIRE(parsed.has_value());
+    return launch_config(std::get<Options>(*parsed), environment, machine());
+  }
+  LaunchConfig accepted(const std::vector<std::string>& arguments) const {
+    auto config = with(arguments);
+    if (!config) FAIL(to_string(config.error()));
+    return *config;
+  }
+  std::string why_not(const std::vector<std::string>& arguments) const {
+    auto config = with(arguments);
+    return config ? "accepted" : to_string(config.error());
+  }
+  std::string command(const std::vector<std::string>& arguments) const {
+    std::string text;
+    for (const std::string& word : accepted(arguments).agent.workers.command)
+      text += (text.empty() ? "" : " ") + word;
+    return text;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("cli/launch_config") {
+  TEST_CASE_FIXTURE(Launch,
+                    "the defaults are torchrun's, with a free port and loopback on one node") {
+    LaunchConfig config = accepted({"train.py"});
+    CHECK(config.agent.core.local_world_size == 1);
+    CHECK(config.agent.core.max_restarts == 0);
+    CHECK(config.agent.core.stop_grace == 30s);
+    CHECK(config.agent.stop_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+    CHECK(config.agent.workers.run_id == "none");
+    CHECK(config.master == Endpoint{"127.0.0.1", 0});
+    CHECK(config.notes.empty());
+  }
+
+  TEST_CASE_FIXTURE(Launch, "what is run, and through what") {
+    CHECK(command({"train.py", "--lr", "1"}) == "/usr/bin/python3 -u train.py --lr 1");
+    CHECK(command({"-m", "pkg.train"}) == "/usr/bin/python3 -u -m pkg.train");
+    CHECK(command({"--no-python", "hostname", "-f"}) == "/usr/bin/hostname -f");
+    CHECK(command({"train", "x"}) == "./train x");
+    CHECK(accepted({"train"}).notes.front().starts_with(
+        "train is a native program, so it is run directly"));
+    environment["VIRTUAL_ENV"] = "/venv";
+    CHECK(command({"train.py"}) == "/venv/bin/python3 -u train.py");
+    environment["PYTHON_EXEC"] = "/opt/python";
+    CHECK(command({"train.py"}) == "/opt/python -u train.py");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "what cannot be run is refused") {
+    CHECK(why_not({}) == "no script or program to run; see ddprun --help");
+    CHECK(why_not({"tain.py"}) == "script 'tain.py' does not exist");
+    CHECK(why_not({"--no-python", "missing"}) == "program 'missing' was not found in PATH");
+    CHECK(why_not({"-m", "--no-python", "x"}) == "--module and --no-python exclude each other");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "the number of workers") {
+    CHECK(accepted({"--nproc-per-node=cpu", "train.py"}).agent.core.local_world_size == 8);
+    CHECK(accepted({"--nproc-per-node=auto", "train.py"}).agent.core.local_world_size == 8);
+    CHECK(why_not({"--nproc-per-node=gpu", "train.py"}) ==
+          "--nproc-per-node=gpu: no GPU is visible on this machine; give a number, or 'cpu' or "
+          "'auto'");
+    gpus = 4;
+    CHECK(accepted({"--nproc-per-node=auto", "train.py"}).agent.core.local_world_size == 4);
+    CHECK(why_not({"--nproc-per-node=0", "train.py"}) ==
+          "--nproc-per-node='0' is not a number of workers from 1 to 65536, or auto, gpu or cpu");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "where the workers meet") {
+    CHECK(accepted({"--standalone", "train.py"}).agent.workers.run_id == "random");
+    CHECK(accepted({"--standalone", "--rdzv-backend=etcd", "train.py"}).master ==
+          Endpoint{"127.0.0.1", 0});
+    CHECK(accepted({"--master-port=29511", "train.py"}).master == Endpoint{"127.0.0.1", 29511});
+    CHECK(accepted({"--master-addr=node7", "--master-port=1", "train.py"}).master ==
+          Endpoint{"node7", 1});
+    CHECK(accepted({"--rdzv-endpoint=node7", "train.py"}).master == Endpoint{"node7", 29500});
+    LaunchConfig c10d = accepted(
+        {"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "--rdzv-id=100", "train.py"});
+    CHECK(c10d.master == Endpoint{"127.0.0.1", 0});
+    CHECK(c10d.agent.workers.run_id == "100");
+    CHECK(accepted({"--rdzv-backend=c10d", "--local-addr=node7", "train.py"}).master ==
+          Endpoint{"node7", 0});
+    CHECK(
+        why_not({"--rdzv-endpoint=node0:x", "train.py"}) ==
+        "--rdzv-endpoint='node0:x' is not host:port: 'x' is not a port (a number from 0 to 65535)");
+    CHECK(why_not({"--master-port=70000", "train.py"}) ==
+          "--master-port='70000' is not a port (a number from 0 to 65535)");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
+    CHECK(why_not({"--nnodes=2", "train.py"}) ==
+          "--nnodes=2 is not supported yet: this version runs jobs of one node (--nnodes=1)");
+    CHECK(why_not({"--nnodes=1:4", "train.py"}).starts_with("--nnodes=1:4 is not supported yet"));
+    CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
+          "--rdzv-backend=etcd is not supported yet: c10d needs no service beside ddprun");
+    for (const char* option :
+         {"--run-path", "--virtual-local-rank", "--numa-binding=node", "--logs-specs=x",
+          "--duplicate-stdout-filters=x", "--print-completion=bash"}) {
+      CAPTURE(option);
+      CHECK(why_not({option, "train.py"}).find("is not supported yet") != std::string::npos);
+    }
+    CHECK(why_not({"--event-log-handler=console", "train.py"}) ==
+          "--event-log-handler=console is not supported yet: only 'null' is");
+    CHECK(why_not({"--event-log-handler=null", "train.py"}) == "accepted");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "bad values are named with what is accepted") {
+    CHECK(why_not({"--nnodes=0", "train.py"}) ==
+          "--nnodes='0' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX");
+    CHECK(why_not({"--nnodes=3:2", "train.py"}) ==
+          "--nnodes='3:2' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX");
+    CHECK(why_not({"--max-restarts=-1", "train.py"}) ==
+          "--max-restarts='-1' is not a whole number of 0 or more");
+    CHECK(why_not({"--rdzv-backend=zookeeper", "train.py"}) ==
+          "--rdzv-backend='zookeeper' is not static or c10d");
+    CHECK(why_not({"--monitor-interval=0", "train.py"}) ==
+          "--monitor-interval='0' is not a number of seconds above 0");
+    CHECK(why_not({"--start-method=thread", "train.py"}) ==
+          "--start-method='thread' is not spawn, fork or forkserver");
+    CHECK(why_not({"--tee=4", "train.py"}) ==
+          "--tee='4' is not 0, 1, 2 or 3 (none, stdout, stderr, both), or LOCAL_RANK:VALUE,...");
+    CHECK(why_not({"--tee=0:3,1", "train.py"}).starts_with("--tee='0:3,1' is not"));
+    CHECK(why_not({"--signals-to-handle=SIGKILL", "train.py"}) ==
+          "--signals-to-handle='SIGKILL' is not a list of signals that can be handled, such as "
+          "SIGTERM,SIGINT");
+    CHECK(why_not({"--rdzv-conf=timeout", "train.py"}) ==
+          "--rdzv-conf='timeout' is not of the form KEY=VALUE,KEY=VALUE");
+    CHECK(why_not({"--node-rank=1", "train.py"}) ==
+          "--node-rank=1: with one node only 0 is possible");
+    CHECK(why_not({"--local-ranks-filter=a", "train.py"}) ==
+          "--local-ranks-filter='a' is not a list of local ranks such as 0,1");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "the streams of each worker go where redirects, tee and filter say") {
+    using agent::StreamRoute;
+    auto routes = accepted({"--nproc-per-node=12", "--redirects=1", "--tee=0:2,11:3", "train.py"})
+                      .agent.workers.routes;
+    REQUIRE(routes.size() == 12);
+    CHECK(routes[0].out == StreamRoute::File);
+    CHECK(routes[0].err == StreamRoute::FileAndConsole);
+    CHECK(routes[1].err == StreamRoute::Inherit);
+    CHECK(routes[11].out == StreamRoute::FileAndConsole);
+
+    routes = accepted({"--nproc-per-node=2", "--tee=1", "--local-ranks-filter=1", "train.py"})
+                 .agent.workers.routes;
+    CHECK(routes[0].out == StreamRoute::File);
+    CHECK(routes[0].err == StreamRoute::Discard);
+    CHECK(routes[1].out == StreamRoute::FileAndConsole);
+    CHECK(routes[1].err == StreamRoute::Inherit);
+
+    LaunchConfig no_files = accepted({"--log-dir=/dev/null", "--redirects=3", "train.py"});
+    CHECK_FALSE(no_files.agent.workers.has_log_dir);
+    CHECK(no_files.agent.workers.routes[0].out == StreamRoute::Discard);
+    CHECK(accepted({"--tee=5:3", "train.py"}).notes.front() ==
+          "--tee names local rank 5, which this node does not have");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "the grace comes from the option, else the variable, else 30 s") {
+    environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "7";
+    CHECK(accepted({"train.py"}).agent.core.stop_grace == 7s);
+    CHECK(accepted({"--shutdown-timeout=0", "train.py"}).agent.core.stop_grace == 0s);
+    environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "soon";
+    CHECK(why_not({"train.py"}) ==
+          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT='soon' is not a whole number from 0 to 1000000");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "LOGLEVEL sets the level of the agent's own log") {
+    CHECK(accepted({"train.py"}).log_level == "info");
+    environment["LOGLEVEL"] = "WARNING";
+    CHECK(accepted({"train.py"}).log_level == "warning");
+    environment["LOGLEVEL"] = "loud";
+    CHECK(accepted({"train.py"}).notes.size() == 1);
+  }
+}
