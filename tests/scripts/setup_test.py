@@ -36,7 +36,7 @@ STUBS = {
             echo "install $*" >>"$CALLS"
             case "$PIP" in
               works) touch "$(dirname "$0")/has_torch" ;;
-              hangs) touch "$WHEEL.started"; sleep 60 ;;
+              hangs) touch "$WHEEL.started"; exec sleep 60 ;;
               *) echo "$PIP"; exit 1 ;;
             esac ;;
           "-m pip download "*)
@@ -136,28 +136,31 @@ class Setup(unittest.TestCase):
         result = self.run_setup(PIP="[Errno 28] No space left on device")
         self.assert_ends(result, 1, "the disk is full")
 
+    def interrupt(self, number):
+        """Runs the set-up until pip hangs, and sends it a signal; returns the status."""
+        setup = subprocess.Popen(
+            [self.root / "scripts" / "setup"],
+            env=self.environment | {"PIP": "hangs"},
+            stdout=subprocess.DEVNULL,
+        )
+        started = Path(f"{self.wheel}.started")
+        while not started.exists():
+            time.sleep(0.01)  # the stub is no child of ours that we could wait for
+        started.unlink()
+        setup.send_signal(number)
+        return setup.wait(timeout=30)
+
     def test_an_interrupted_run_leaves_no_venv(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with subprocess.Popen(
-                [self.root / "scripts" / "setup"],
-                env=self.environment | {"PIP": "hangs"},
-                stdout=subprocess.PIPE,
-            ) as setup:
-                started = Path(f"{self.wheel}.started")
-                while not started.exists():
-                    time.sleep(0.01)  # for a process that is not ours to wait on
-                started.unlink()
-                setup.send_signal(number)
-                self.assertEqual(setup.wait(timeout=30), 128 + number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.assertEqual(self.interrupt(number), 128 + number)
             self.assertFalse(self.venv.exists())
 
     def test_a_killed_run_does_not_confuse_the_next(self):
-        self.venv.mkdir()
-        (self.venv / ".ddprun-setup-unfinished").touch()
-        (self.venv / "bin").mkdir()
-        (self.venv / "bin" / "has_torch").touch()
+        self.assertEqual(self.interrupt(signal.SIGKILL), -signal.SIGKILL)
+        (self.venv / "bin" / "has_torch").touch()  # as pip may have come so far
+        (self.venv / "left over").touch()
         self.assertEqual(self.run_setup().returncode, 0)
-        self.assertTrue((self.venv / "pyvenv.cfg").exists())
+        self.assertFalse((self.venv / "left over").exists())
         self.assertFalse((self.venv / ".ddprun-setup-unfinished").exists())
 
     def test_a_venv_of_the_users_own_is_left_alone(self):
