@@ -27,10 +27,13 @@ double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// `nohup ddprun …` ignores SIGHUP for us and for the workers, and it stays so.
-bool is_ignored(int signal) {
+// `nohup ddprun …` ignores SIGHUP for us and for the workers, and it stays so.  (A shell script
+// also ignores SIGINT for what it starts with '&'; that one is handled all the same, as torchrun
+// does.)
+bool is_protected_from(int signal) {
   struct sigaction current = {};
-  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+  return signal == SIGHUP && ::sigaction(signal, nullptr, &current) == 0 &&
+         current.sa_handler == SIG_IGN;
 }
 
 }  // namespace
@@ -53,7 +56,7 @@ Agent::~Agent() = default;
 
 asio::awaitable<int> Agent::run() {
   for (int signal : config_.stop_signals) {
-    if (!is_ignored(signal)) signals_.add(signal);
+    if (!is_protected_from(signal)) signals_.add(signal);
   }
   wait_for_signal();
   Result<void> subreaper = process::Reaper::become_subreaper();
