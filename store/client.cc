@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/client.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <cstring>
+#include <limits>
+#include <tuple>
+
+namespace ddprun::store {
+namespace asio = boost::asio;
+using boost::system::error_code;
+using namespace asio::experimental::awaitable_operators;
+
+namespace {
+
+constexpr std::size_t kReadBytes = 16 * 1024;
+
+// torch's client puts this in front of every key.
+std::string on_wire(const std::string& key) {
+  return "/" + key;
+}
+
+std::vector<std::string> on_wire(std::vector<std::string> keys) {
+  for (std::string& key : keys) key.insert(0, 1, '/');
+  return keys;
+}
+
+// Not a braced list: GCC 12 stumbles over one inside co_await.
+std::vector<std::string> one(const std::string& name) {
+  return std::vector<std::string>(1, name);
+}
+
+std::vector<std::string_view> views(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+std::string quoted(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  }
+  if (names.size() > kNamed) text += " and " + std::to_string(names.size() - kNamed) + " more";
+  return text;
+}
+
+std::string in_words(Duration timeout) {
+  auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+  return std::to_string(ms) + " ms";
+}
+
+}  // namespace
+
+// A call's turn to use the connection.  A call that ends out of step with the server, because it
+// failed or was cancelled, takes the connection with it.
+class Client::Turn {
+ public:
+  explicit Turn(Client& client) : client_(client) { client_.is_busy_ = true; }
+  ~Turn() {
+    if (!client_.is_in_step_) client_.close();
+    client_.is_busy_ = false;
+    client_.freed_.cancel();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Client& client_;
+};
+
+Client::Client(asio::ip::tcp::socket socket, std::string peer, ClientConfig config)
+    : socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      config_(config),
+      freed_(socket_.get_executor(), asio::steady_timer::time_point::max()) {}
+
+// The handshake, and a question that shows that somebody answers.
+Async<void> Client::greet(MonoTime deadline) {
+  auto turn = co_await turn_for("shake hands");
+  constexpr std::uint32_t kNonce = 0x64647072;
+  auto sent = co_await send(request::Validate{});
+  if (sent) sent = co_await send(request::Ping{kNonce});
+  if (!sent) co_return sent;
+  Result<std::string> echo = co_await read(sizeof kNonce, deadline);
+  if (!echo) co_return echo.error();
+  if (std::memcmp(echo->data(), &kNonce, sizeof kNonce) != 0) {
+    co_return failure(Errc::Protocol, "the server is no TCPStore");
+  }
+  co_return finished(sent);
+}
+
+void Client::close() {
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+Async<void> Client::set(std::string key, std::string value) {
+  std::string name = on_wire(key);
+  co_return co_await tell("set '" + key + "'", request::Set{name, value});
+}
+
+Async<std::string> Client::compare_set(std::string key, std::string expected, std::string desired) {
+  std::string name = on_wire(key);
+  auto turn = co_await turn_for("compare_set '" + key + "'");
+  auto sent = co_await send(request::CompareSet{name, expected, desired});
+  if (!sent) co_return sent.error();
+  co_return finished(co_await read_bytes());
+}
+
+Async<std::string> Client::get(std::string key, Duration timeout) {
+  std::string name = on_wire(key);
+  auto turn = co_await turn_for("get '" + key + "'");
+  auto waited = co_await wait_for(one(name), timeout);
+  if (!waited) co_return waited.error();
+  auto sent = co_await send(request::Get{name});
+  if (!sent) co_return sent.error();
+  co_return finished(co_await read_bytes());
+}
+
+Async<std::int64_t> Client::add(std::string key, std::int64_t delta) {
+  std::string name = on_wire(key);
+  co_return co_await ask_number("add to '" + key + "'", request::Add{name, delta});
+}
+
+Async<bool> Client::check(std::vector<std::string> keys) {
+  auto turn = co_await turn_for("check " + quoted(keys));
+  std::vector<std::string> names = on_wire(std::move(keys));
+  std::vector<std::string_view> spans = views(names);
+  auto sent = co_await send(request::Check{spans});
+  if (!sent) co_return sent.error();
+  auto answer = co_await read_byte(reply_deadline());
+  if (!answer) co_return answer.error();
+  co_return finished(Result<bool>(*answer == kReady));
+}
+
+Async<void> Client::wait(std::vector<std::string> keys, Duration timeout) {
+  auto turn = co_await turn_for("wait for " + quoted(keys));
+  co_return co_await wait_for(on_wire(std::move(keys)), timeout);
+}
+
+Async<std::int64_t> Client::num_keys() {
+  return ask_number("ask for the number of keys", request::GetNumKeys{});
+}
+
+Async<bool> Client::delete_key(std::string key) {
+  std::string name = on_wire(key);
+  auto count = co_await ask_number("delete '" + key + "'", request::DeleteKey{name});
+  if (!count) co_return count.error();
+  co_return *count == 1;
+}
+
+Async<void> Client::append(std::string key, std::string piece) {
+  std::string name = on_wire(key);
+  co_return co_await tell("append to '" + key + "'", request::Append{name, piece});
+}
+
+Async<std::vector<std::string>> Client::multi_get(std::vector<std::string> keys, Duration timeout) {
+  auto turn = co_await turn_for("multi_get " + quoted(keys));
+  std::vector<std::string> names = on_wire(std::move(keys));
+  auto waited = co_await wait_for(names, timeout);
+  if (!waited) co_return waited.error();
+  std::vector<std::string_view> spans = views(names);
+  auto sent = co_await send(request::MultiGet{spans});
+  if (!sent) co_return sent.error();
+  std::vector<std::string> values;
+  while (values.size() < names.size()) {
+    auto value = co_await read_bytes();
+    if (!value) co_return value.error();
+    values.push_back(std::move(*value));
+  }
+  co_return finished(Result<std::vector<std::string>>(std::move(values)));
+}
+
+Async<void> Client::multi_set(std::vector<std::pair<std::string, std::string>> pairs) {
+  std::vector<KeyValue> spans;
+  for (auto& [key, value] : pairs) {
+    key.insert(0, 1, '/');
+    spans.push_back({key, value});
+  }
+  co_return co_await tell("multi_set of " + std::to_string(pairs.size()) + " keys",
+                          request::MultiSet{spans});
+}
+
+Async<void> Client::queue_push(std::string queue, std::string item) {
+  std::string name = on_wire(queue);
+  co_return co_await tell("push to '" + queue + "'", request::QueuePush{name, item});
+}
+
+Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
+  std::string name = on_wire(queue);
+  MonoTime deadline = std::chrono::steady_clock::now() + timeout;
+  auto turn = co_await turn_for("pop from '" + queue + "'");
+  // A second round is for torch's server, which may tell two clients of one item.
+  for (Duration left = timeout;; left = deadline - std::chrono::steady_clock::now()) {
+    auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
+    if (!waited) co_return waited.error();
+    auto item = co_await pop(name);
+    if (!item) co_return item.error();
+    if (*item) co_return std::move(**item);
+  }
+}
+
+Async<std::optional<std::string>> Client::queue_try_pop(std::string queue) {
+  auto turn = co_await turn_for("pop from '" + queue + "'");
+  co_return co_await pop(on_wire(queue));
+}
+
+Async<std::int64_t> Client::queue_len(std::string queue) {
+  std::string name = on_wire(queue);
+  co_return co_await ask_number("ask for the length of '" + queue + "'", request::QueueLen{name});
+}
+
+Async<std::vector<std::string>> Client::list_keys() {
+  auto turn = co_await turn_for("list the keys");
+  auto sent = co_await send(request::ListKeys{});
+  if (!sent) co_return sent.error();
+  auto count = co_await read_number();
+  if (!count) co_return count.error();
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < *count; ++i) {
+    auto name = co_await read_bytes();
+    if (!name) co_return name.error();
+    if (name->starts_with('/')) keys.push_back(name->substr(1));
+  }
+  co_return finished(Result<std::vector<std::string>>(std::move(keys)));
+}
+
+Async<void> Client::barrier(std::string key, std::int64_t world_size, Duration timeout) {
+  std::string name = on_wire(key);
+  auto turn = co_await turn_for("barrier '" + key + "'");
+  auto sent = co_await send(request::Barrier{name, world_size});
+  if (!sent) co_return sent.error();
+  co_return co_await finish_wait(timeout);
+}
+
+asio::awaitable<std::unique_ptr<Client::Turn>> Client::turn_for(std::string what) {
+  while (is_busy_) co_await freed_.async_wait(asio::as_tuple(asio::use_awaitable));
+  what_ = std::move(what);
+  co_return std::make_unique<Turn>(*this);
+}
+
+// A call without an answer.
+Async<void> Client::tell(std::string what, Request request) {
+  auto turn = co_await turn_for(std::move(what));
+  co_return finished(co_await send(request));
+}
+
+Async<std::int64_t> Client::ask_number(std::string what, Request request) {
+  auto turn = co_await turn_for(std::move(what));
+  auto sent = co_await send(request);
+  if (!sent) co_return sent.error();
+  co_return finished(co_await read_number());
+}
+
+Async<void> Client::wait_for(std::vector<std::string> names, Duration timeout) {
+  std::vector<std::string_view> spans = views(names);
+  auto sent = co_await send(request::Wait{spans});
+  if (!sent) co_return sent.error();
+  co_return co_await finish_wait(timeout);
+}
+
+// Awaits the end of a WAIT or BARRIER, and takes it back when the time is up.  The server may have
+// ended it at that very moment: then a 0 comes before the acknowledgement.
+Async<void> Client::finish_wait(Duration timeout) {
+  auto ended = co_await read_byte(std::chrono::steady_clock::now() + timeout);
+  bool is_late = !ended && ended.error().code == Errc::TimedOut;
+  if (is_late) {
+    auto sent = co_await send(request::CancelWait{});
+    if (!sent) co_return sent.error();
+    MonoTime deadline = reply_deadline();
+    Result<std::uint8_t> cancelled = co_await read_byte(deadline);
+    bool came_after_all = cancelled && *cancelled == kStopWaiting;
+    if (came_after_all) cancelled = co_await read_byte(deadline);
+    if (!cancelled) co_return cancelled.error();
+    if (*cancelled != kWaitCancelled)
+      co_return failure(Errc::Protocol, "a cancelled wait was not acknowledged");
+    is_in_step_ = true;
+    if (came_after_all) co_return boost::system::in_place_value;
+    co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
+  }
+  if (!ended) co_return ended.error();
+  if (*ended != kStopWaiting)
+    co_return failure(Errc::Protocol, "a wait ended with " + std::to_string(*ended));
+  is_in_step_ = true;
+  co_return boost::system::in_place_value;
+}
+
+Async<std::optional<std::string>> Client::pop(std::string name) {
+  using Item = std::optional<std::string>;
+  auto sent = co_await send(request::QueuePop{name});
+  if (!sent) co_return sent.error();
+  auto length = co_await read_number();
+  if (!length) co_return length.error();
+  if (*length <= 0) co_return finished(Result<Item>(std::nullopt));
+  auto item = co_await read_bytes();
+  if (!item) co_return item.error();
+  co_return finished(Result<Item>(std::move(*item)));
+}
+
+Async<void> Client::send(Request request) {
+  is_in_step_ = false;
+  if (!socket_.is_open()) co_return failure(Errc::Closed, "the connection is closed");
+  std::string bytes;
+  encode(request, bytes);
+  asio::steady_timer timer(socket_.get_executor(), reply_deadline());
+  auto outcome = co_await (
+      asio::async_write(socket_, asio::buffer(bytes), asio::as_tuple(asio::use_awaitable)) ||
+      timer.async_wait(asio::as_tuple(asio::use_awaitable)));
+  if (outcome.index() == 1) co_return failure(Errc::TimedOut, "the server does not read");
+  error_code error = std::get<0>(std::get<0>(outcome));
+  if (error) co_return failure(error, "");
+  co_return boost::system::in_place_value;
+}
+
+Async<std::string> Client::read(std::size_t count, MonoTime deadline) {
+  while (input_.size() - taken_ < count) {
+    input_.erase(0, taken_);
+    taken_ = 0;
+    std::size_t held = input_.size();
+    input_.resize(std::max(held + kReadBytes, std::min(count, held + (std::size_t{1} << 20))));
+    asio::steady_timer timer(socket_.get_executor(), deadline);
+    auto outcome =
+        co_await (socket_.async_read_some(asio::buffer(input_.data() + held, input_.size() - held),
+                                          asio::as_tuple(asio::use_awaitable)) ||
+                  timer.async_wait(asio::as_tuple(asio::use_awaitable)));
+    if (outcome.index() == 1) {
+      input_.resize(held);
+      co_return failure(Errc::TimedOut, "the server does not answer");
+    }
+    auto [error, received] = std::get<0>(outcome);
+    input_.resize(held + received);
+    if (error == asio::error::eof)
+      co_return failure(Errc::Closed, "the server closed the connection");
+    if (error) co_return failure(error, "");
+  }
+  std::string bytes = input_.substr(taken_, count);
+  taken_ += count;
+  co_return bytes;
+}
+
+Async<std::uint8_t> Client::read_byte(MonoTime deadline) {
+  auto bytes = co_await read(1, deadline);
+  if (!bytes) co_return bytes.error();
+  co_return static_cast<std::uint8_t>((*bytes)[0]);
+}
+
+Async<std::int64_t> Client::read_number() {
+  std::int64_t number = 0;
+  auto bytes = co_await read(sizeof number, reply_deadline());
+  if (!bytes) co_return bytes.error();
+  std::memcpy(&number, bytes->data(), sizeof number);
+  co_return number;
+}
+
+Async<std::string> Client::read_bytes() {
+  auto length = co_await read_number();
+  if (!length) co_return length.error();
+  if (*length < 0) co_return failure(Errc::Protocol, "a length of " + std::to_string(*length));
+  co_return co_await read(static_cast<std::size_t>(*length), reply_deadline());
+}
+
+MonoTime Client::reply_deadline() const {
+  return std::chrono::steady_clock::now() + config_.reply_timeout;
+}
+
+template <class T>
+Result<T> Client::finished(Result<T> result) {
+  is_in_step_ = result.has_value();
+  return result;
+}
+
+Error Client::failure(error_code code, std::string reason) const {
+  std::string context = what_ + " on " + peer_;
+  if (!reason.empty()) context += ": " + reason;
+  return {code, std::move(context)};
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A store at the other end of a TCP connection: ours, or torch's own TCPStore server.  Keys are
+// spelled on the wire as torch's client spells them, so both see the same ones.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/base/endpoint.h"
+#include "store/store.h"
+#include "store/wire.h"
+
+namespace ddprun::store {
+
+struct ClientConfig {
+  // How long connect() goes on trying while the server is not there yet.
+  Duration connect_timeout = std::chrono::seconds(60);
+
+  // A call that the server does not answer for so long, beyond what it was asked to wait, fails
+  // and closes the connection: an answer that came later would be taken for the next call's.
+  Duration reply_timeout = std::chrono::seconds(60);
+};
+
+// One connection to a store.  Calls made at the same time are carried out one after the other, so
+// one that waits keeps the others waiting; whoever needs both connects twice.  A call that is
+// cancelled closes the connection, and calls after it fail with Errc::Closed.
+//
+// Threads: used from the executor's thread only.  Lifetime: must outlive its calls.
+class Client final : public Store {
+ public:
+  // Resolves, connects and shakes hands; tries again with a growing pause, until the timeout,
+  // while the name does not resolve, nobody listens or the server hangs up.  The error says which
+  // addresses were tried and what each answered last.
+  static Async<std::unique_ptr<Client>> connect(boost::asio::any_io_executor executor,
+                                                Endpoint endpoint, ClientConfig config = {});
+
+  Async<void> set(std::string key, std::string value) override;
+  Async<std::string> compare_set(std::string key, std::string expected,
+                                 std::string desired) override;
+  Async<std::string> get(std::string key, Duration timeout) override;
+  Async<std::int64_t> add(std::string key, std::int64_t delta) override;
+  Async<bool> check(std::vector<std::string> keys) override;
+  Async<void> wait(std::vector<std::string> keys, Duration timeout) override;
+  Async<std::int64_t> num_keys() override;
+  Async<bool> delete_key(std::string key) override;
+  Async<void> append(std::string key, std::string piece) override;
+  Async<std::vector<std::string>> multi_get(std::vector<std::string> keys,
+                                            Duration timeout) override;
+  Async<void> multi_set(std::vector<std::pair<std::string, std::string>> pairs) override;
+  Async<void> queue_push(std::string queue, std::string item) override;
+  Async<std::string> queue_pop(std::string queue, Duration timeout) override;
+  Async<std::optional<std::string>> queue_try_pop(std::string queue) override;
+  Async<std::int64_t> queue_len(std::string queue) override;
+  Async<std::vector<std::string>> list_keys() override;
+  Async<void> barrier(std::string key, std::int64_t world_size, Duration timeout) override;
+
+  // Closes the connection; a call under way, and every later one, fails.
+  void close();
+
+  // What this is connected to: the endpoint as given, and the address where that is a name.
+  const std::string& peer() const { return peer_; }
+
+ private:
+  class Turn;
+
+  Client(boost::asio::ip::tcp::socket socket, std::string peer, ClientConfig config);
+
+  // One attempt at one address.
+  static Async<std::unique_ptr<Client>> connect_once(boost::asio::any_io_executor executor,
+                                                     boost::asio::ip::tcp::endpoint address,
+                                                     std::string peer, ClientConfig config,
+                                                     MonoTime deadline);
+
+  // Steps of a call; what_ names it in their errors.
+  boost::asio::awaitable<std::unique_ptr<Turn>> turn_for(std::string what);
+  Async<void> send(Request request);
+  Async<std::string> read(std::size_t count, MonoTime deadline);
+  Async<std::uint8_t> read_byte(MonoTime deadline);
+  Async<std::int64_t> read_number();
+  Async<std::string> read_bytes();
+  Async<void> greet(MonoTime deadline);
+  Async<void> finish_wait(Duration timeout);
+  Async<void> wait_for(std::vector<std::string> names, Duration timeout);
+  Async<std::optional<std::string>> pop(std::string name);
+  Async<std::int64_t> ask_number(std::string what, Request request);
+  Async<void> tell(std::string what, Request request);
+  MonoTime reply_deadline() const;
+  template <class T>
+  Result<T> finished(Result<T> result);
+  Error failure(boost::system::error_code code, std::string reason) const;
+
+  boost::asio::ip::tcp::socket socket_;
+  std::string peer_;
+  ClientConfig config_;
+
+  std::string input_;  // received, and used up to taken_
+  std::size_t taken_ = 0;
+  bool is_in_step_ = true;  // nothing is half sent, and no answer is outstanding
+  std::string what_;        // the call under way: "get 'k'"
+  bool is_busy_ = false;
+  boost::asio::steady_timer freed_;  // never expires; cancelled when a call ends
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How a client reaches a server before the two speak: names, addresses, pauses.  Used by
+// Client::connect() only.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "store/base/endpoint.h"
+#include "store/store.h"
+
+namespace ddprun::store {
+
+// The pauses between attempts: 20 ms at first, half as long again each time, 2 s at most, each
+// shortened or stretched at random by a quarter, so that a thousand nodes do not come in step.
+class ConnectPause {
+ public:
+  Duration next();
+
+ private:
+  std::minstd_rand random_{std::random_device{}()};
+  Duration pause_ = std::chrono::milliseconds(20);
+};
+
+// The addresses of an endpoint.  A numeric address and "localhost" ask no name server.
+Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_executor executor,
+                                                           Endpoint endpoint);
+
+// "node0:29500 (10.0.0.7)", or just "10.0.0.7:29500" where that is what was asked for.
+std::string name_of(const Endpoint& endpoint, const boost::asio::ip::tcp::endpoint& address);
+
+// Connects to one address, for a few seconds at most; the descriptor is close-on-exec.
+Async<boost::asio::ip::tcp::socket> connect_to(boost::asio::any_io_executor executor,
+                                               boost::asio::ip::tcp::endpoint address,
+                                               MonoTime deadline);
+
+}  // namespace ddprun::store

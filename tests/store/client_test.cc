@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/client.h"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/base/check.h"
+#include "store/client_connect.h"
+#include "store/server.h"
+#include "store/socket.h"
+#include "store/task_group.h"
+
+using namespace ddprun::store;
+using namespace std::chrono_literals;
+using ddprun::Endpoint;
+using ddprun::Errc;
+using ddprun::Result;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto kLimit = 20s;  // of every wait
+
+template <class T>
+std::string to_string(const Result<T>& result) {
+  if (!result) return to_string(result.error());
+  if constexpr (std::is_same_v<T, std::string>) return *result;
+  if constexpr (std::is_same_v<T, bool>) return *result ? "true" : "false";
+  if constexpr (std::is_same_v<T, std::int64_t>) return std::to_string(*result);
+  if constexpr (std::is_same_v<T, std::optional<std::string>>) return result->value_or("none");
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    std::vector<std::string> words = *result;
+    std::sort(words.begin(), words.end());
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+    return text;
+  }
+  return "done";
+}
+
+template <class T>
+asio::awaitable<void> note(Async<T> call, std::string& outcome) {
+  outcome = to_string(co_await std::move(call));
+}
+
+template <class T>
+asio::awaitable<void> keep(Async<T> call, std::optional<Result<T>>& outcome) {
+  outcome.emplace(co_await std::move(call));
+}
+
+// A server and its clients on one thread, as in a program.
+struct Loop {
+  asio::io_context context{1};
+  TaskGroup tasks{context.get_executor(), [](std::exception_ptr) { FAIL("a task threw"); }};
+  std::unique_ptr<Server> server;
+  std::vector<std::unique_ptr<Client>> clients;
+
+  ~Loop() {
+    for (auto& client : clients) client->close();
+    tasks.cancel();
+    run_until([this] { return tasks.empty(); });
+    if (server) server->close();
+  }
+
+  void listen(std::uint16_t port = 0) {
+    server = Server::listen(context.get_executor(), {.listen = {.host = "127.0.0.1", .port = port}})
+                 .value();
+  }
+
+  template <class Claim>
+  void run_until(Claim claim) {
+    context.restart();
+    auto end = std::chrono::steady_clock::now() + kLimit;
+    bool is_true = claim();
+    while (!is_true && std::chrono::steady_clock::now() < end) {
+      context.run_one_for(1ms);
+      is_true = claim();
+    }
+    ddprun::check(is_true, "a test waited in vain");
+  }
+
+  // The outcome of a call, in words.
+  template <class T>
+  std::string outcome_of(Async<T> call) {
+    std::optional<Result<T>> outcome;
+    tasks.spawn(keep(std::move(call), outcome));
+    run_until([&] { return outcome.has_value(); });
+    return to_string(*outcome);
+  }
+
+  Endpoint endpoint() const { return {.host = "127.0.0.1", .port = server->port()}; }
+
+  Client& connect(ClientConfig config = {}) { return connect(endpoint(), config); }
+
+  Client& connect(Endpoint to, ClientConfig config = {}) {
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(keep(Client::connect(context.get_executor(), std::move(to), config), client));
+    run_until([&] { return client.has_value(); });
+    clients.push_back(std::move(*client).value());
+    return *clients.back();
+  }
+};
+
+struct Connected : Loop {
+  Client* client = nullptr;
+  Client* other = nullptr;
+
+  Connected() {
+    listen();
+    client = &connect();
+    other = &connect();
+  }
+
+  std::string where() const { return " on " + to_string(endpoint()); }
+};
+
+// A port on which nobody listens: it was free a moment ago.
+std::uint16_t unused_port() {
+  auto listener = listen_on({.host = "127.0.0.1", .port = 0});
+  return local_port(listener.value().get()).value();
+}
+
+}  // namespace
+
+TEST_SUITE("store/client") {
+  TEST_CASE_FIXTURE(Connected, "what one client sets another gets") {
+    CHECK(outcome_of(client->set("k", "v")) == "done");
+    CHECK(outcome_of(other->get("k", 5s)) == "v");
+    CHECK(outcome_of(client->append("k", "w")) == "done");
+    CHECK(outcome_of(client->get("k", 0s)) == "vw");
+    CHECK(outcome_of(client->compare_set("k", "vw", "x")) == "x");
+    CHECK(outcome_of(client->compare_set("missing", "a", "b")) == "a");
+    CHECK(outcome_of(client->add("n", 4)) == "4");
+    CHECK(outcome_of(client->add("n", -5)) == "-1");
+    CHECK(outcome_of(client->check({"k", "n"})) == "true");
+    CHECK(outcome_of(client->check({"k", "missing"})) == "false");
+    CHECK(outcome_of(client->num_keys()) == "2");
+    CHECK(outcome_of(client->list_keys()) == "k n");
+    CHECK(outcome_of(client->delete_key("k")) == "true");
+    CHECK(outcome_of(client->delete_key("k")) == "false");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "many keys at once, and large values") {
+    std::string large(3 << 20, 'x');
+    CHECK(outcome_of(client->multi_set({{"a", "1"}, {"b", large}})) == "done");
+    bool is_equal = outcome_of(other->multi_get({"b", "a"}, 5s)) == "1 " + large;
+    CHECK(is_equal);
+    CHECK(outcome_of(client->multi_get({}, 5s)) == "");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "queues") {
+    CHECK(outcome_of(client->queue_try_pop("q")) == "none");
+    CHECK(outcome_of(client->queue_push("q", "a")) == "done");
+    CHECK(outcome_of(client->queue_push("q", "b")) == "done");
+    CHECK(outcome_of(client->queue_len("q")) == "2");
+    CHECK(outcome_of(other->queue_pop("q", 5s)) == "a");
+    CHECK(outcome_of(other->queue_try_pop("q")) == "b");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "a call that waits ends when what it waits for comes") {
+    std::string got, popped, passed;
+    Client& third = connect();
+    tasks.spawn(note(client->get("k", kLimit), got));
+    tasks.spawn(note(other->queue_pop("q", kLimit), popped));
+    tasks.spawn(note(third.barrier("b", 2, kLimit), passed));
+    run_until([&] { return server->keyspace().wait_count() == 3; });
+    CHECK(got + popped + passed == "");
+    Client& setter = connect();
+    CHECK(outcome_of(setter.set("k", "v")) == "done");
+    CHECK(outcome_of(setter.queue_push("q", "item")) == "done");
+    CHECK(outcome_of(setter.barrier("b", 2, kLimit)) == "done");
+    run_until([&] { return !got.empty() && !popped.empty() && !passed.empty(); });
+    CHECK(got == "v");
+    CHECK(popped == "item");
+    CHECK(passed == "done");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "a wait that times out says so, and leaves the connection usable") {
+    CHECK(outcome_of(client->get("k", 1ms)) == "get 'k'" + where() + ": timed out after 1 ms");
+    CHECK(outcome_of(client->wait({"a", "b"}, 0s)) ==
+          "wait for 'a', 'b'" + where() + ": timed out after 0 ms");
+    CHECK(outcome_of(client->queue_pop("q", 1ms)) ==
+          "pop from 'q'" + where() + ": timed out after 1 ms");
+    CHECK(outcome_of(client->barrier("bar", 2, 1ms)) ==
+          "barrier 'bar'" + where() + ": timed out after 1 ms");
+    CHECK(outcome_of(client->add("n", 1)) == "1");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "calls made at the same time are carried out one after the other") {
+    std::string first, second, third;
+    tasks.spawn(note(client->get("k", kLimit), first));
+    tasks.spawn(note(client->add("n", 1), second));
+    tasks.spawn(note(client->add("n", 1), third));
+    run_until([&] { return server->keyspace().wait_count() == 1; });
+    CHECK(second == "");
+    CHECK(outcome_of(other->set("k", "v")) == "done");
+    run_until([&] { return !third.empty() && !second.empty(); });
+    CHECK(first == "v");
+    CHECK(second == "1");
+    CHECK(third == "2");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "a cancelled call closes the connection, and later calls say so") {
+    std::string outcome;
+    {
+      TaskGroup doomed(context.get_executor(), [](std::exception_ptr) { FAIL("a task threw"); });
+      doomed.spawn(note(client->get("k", kLimit), outcome));
+      run_until([&] { return server->keyspace().wait_count() == 1; });
+      doomed.cancel();
+      run_until([&] { return doomed.empty(); });
+    }
+    run_until([&] { return server->keyspace().wait_count() == 0; });
+    CHECK(outcome_of(client->add("n", 1)) == "add to 'n'" + where() + ": the connection is closed");
+    CHECK(outcome_of(other->add("n", 1)) == "1");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "a server that goes away ends the calls at once") {
+    std::string outcome;
+    tasks.spawn(note(client->get("k", kLimit), outcome));
+    run_until([&] { return server->keyspace().wait_count() == 1; });
+    server->close();
+    run_until([&] { return !outcome.empty(); });
+    CHECK(outcome == "get 'k'" + where() + ": the server closed the connection");
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a client waits for a server that is not there yet") {
+    std::uint16_t port = unused_port();
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(
+        keep(Client::connect(context.get_executor(), {.host = "localhost", .port = port}), client));
+    for (int i = 0; i < 5; ++i) context.run_one_for(kLimit);  // it has tried, and pauses
+    CHECK_FALSE(client.has_value());
+    listen(port);
+    run_until([&] { return client.has_value(); });
+    clients.push_back(std::move(*client).value());
+    CHECK(clients[0]->peer() == "localhost:" + std::to_string(port) + " (127.0.0.1)");
+    CHECK(outcome_of(clients[0]->add("n", 1)) == "1");
+  }
+
+  TEST_CASE_FIXTURE(Loop, "giving up names the addresses tried and what each answered") {
+    std::string port = std::to_string(unused_port());
+    Endpoint endpoint{.host = "127.0.0.1", .port = static_cast<std::uint16_t>(std::stoi(port))};
+    std::string outcome =
+        outcome_of(Client::connect(context.get_executor(), endpoint, {.connect_timeout = 30ms}));
+    CHECK(outcome.starts_with("connect to 127.0.0.1:" + port + ": gave up after "));
+    CHECK(outcome.ends_with("connect to 127.0.0.1:" + port + ": Connection refused"));
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a listener that never answers does not hold a client for ever") {
+    auto mute = listen_on({.host = "127.0.0.1", .port = 0}).value();
+    Endpoint endpoint{.host = "127.0.0.1", .port = local_port(mute.get()).value()};
+    std::string outcome =
+        outcome_of(Client::connect(context.get_executor(), endpoint, {.connect_timeout = 50ms}));
+    CHECK(outcome.starts_with("connect to " + to_string(endpoint) + ": gave up after "));
+    CHECK(outcome.ends_with("shake hands on " + to_string(endpoint) +
+                            ": the server does not answer"));
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a server that stops answering fails the call and ends the connection") {
+    auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+    Endpoint endpoint{.host = "127.0.0.1", .port = local_port(listener.get()).value()};
+    std::optional<Result<std::unique_ptr<Client>>> connected;
+    tasks.spawn(keep(Client::connect(context.get_executor(), endpoint, {.reply_timeout = 50ms}),
+                     connected));
+    // The other end answers the greeting, and nothing else.
+    UniqueFd peer;
+    run_until([&] { return bool(peer = accept_from(listener.get())); });
+    std::string greeting(10, '\0');
+    run_until([&] { return ::recv(peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });
+    REQUIRE(::send(peer.get(), greeting.data() + 6, 4, 0) == 4);
+    run_until([&] { return connected.has_value(); });
+    clients.push_back(std::move(*connected).value());
+    std::string where = " on " + to_string(endpoint);
+    CHECK(outcome_of(clients[0]->add("n", 1)) ==
+          "add to 'n'" + where + ": the server does not answer");
+    CHECK(outcome_of(clients[0]->add("n", 1)) ==
+          "add to 'n'" + where + ": the connection is closed");
+  }
+
+  TEST_CASE("pauses between attempts grow, with a random part, up to a limit") {
+    ConnectPause pause;
+    ddprun::Duration first = pause.next();
+    CHECK(first >= 15ms);
+    CHECK(first <= 25ms);
+    ddprun::Duration longest{};
+    for (int i = 0; i < 50; ++i) longest = std::max(longest, pause.next());
+    CHECK(longest > 1500ms);
+    CHECK(longest <= 2500ms);
+  }
+}
+
+TEST_SUITE("store/store") {
+  TEST_CASE_FIXTURE(Connected, "a prefix goes in front of every name, as in c10d, and stacks") {
+    PrefixStore outer("outer", *client);
+    PrefixStore inner("inner", outer);
+    CHECK(outcome_of(inner.set("k", "v")) == "done");
+    CHECK(outcome_of(other->get("outer/inner/k", 5s)) == "v");
+    CHECK(outcome_of(inner.get("k", 5s)) == "v");
+    CHECK(outcome_of(inner.compare_set("k", "v", "w")) == "w");
+    CHECK(outcome_of(inner.append("k", "x")) == "done");
+    CHECK(outcome_of(inner.multi_set({{"l", "1"}})) == "done");
+    CHECK(outcome_of(inner.multi_get({"k", "l"}, 5s)) == "1 wx");
+    CHECK(outcome_of(inner.add("n", 2)) == "2");
+    CHECK(outcome_of(inner.wait({"k", "n"}, 5s)) == "done");
+    CHECK(outcome_of(inner.check({"k"})) == "true");
+    CHECK(outcome_of(inner.check({"outer/inner/k"})) == "false");
+    CHECK(outcome_of(inner.queue_push("q", "item")) == "done");
+    CHECK(outcome_of(other->queue_len("outer/inner/q")) == "1");
+    CHECK(outcome_of(inner.queue_len("q")) == "1");
+    CHECK(outcome_of(inner.queue_pop("q", 5s)) == "item");
+    CHECK(outcome_of(inner.queue_try_pop("q")) == "none");
+    CHECK(outcome_of(inner.barrier("b", 1, 5s)) == "done");
+    CHECK(outcome_of(other->set("elsewhere", "v")) == "done");
+    CHECK(outcome_of(inner.num_keys()) == "5");
+    CHECK(outcome_of(inner.list_keys()) == "b k l n");
+    CHECK(outcome_of(inner.delete_key("k")) == "true");
+    CHECK(outcome_of(other->check({"outer/inner/k"})) == "false");
+  }
+}
