@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The built ddprun, run as a user runs it.  Workers are small shell and Python programs."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
+LIMIT = 60  # seconds; far beyond what anything here takes
+
+
+def environment(**extra):
+    foreign = ("PET_", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    env["PYTHON_EXEC"] = sys.executable
+    env.update(extra)
+    return env
+
+
+def processes_with(marker):
+    """Living processes whose command line holds `marker`."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and marker in (folder / "cmdline").read_text():
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+def wait_until(is_reached, what):
+    deadline = time.monotonic() + LIMIT
+    while not is_reached():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {LIMIT} s in vain until {what}")
+        time.sleep(0.005)
+
+
+class LaunchCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        self.logs = self.path / "logs"
+
+    def ddprun(self, *arguments, **extra):
+        return subprocess.run(
+            [DDPRUN, "--log-dir", str(self.logs), *map(str, arguments)], env=environment(**extra),
+            cwd=self.path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+
+    def start(self, *arguments):
+        process = subprocess.Popen(
+            [DDPRUN, "--log-dir", str(self.logs), *map(str, arguments)], env=environment(),
+            cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def script(self, text, name="worker.py"):
+        (self.path / name).write_text(text)
+        return name
+
+
+class ContractTest(LaunchCase):
+    """What a worker finds: torchrun's contract."""
+
+    def test_the_whole_environment(self):
+        script = self.script("import json, os\n"
+                             "open(f'env.{os.environ[\"RANK\"]}', 'w').write(json.dumps(dict(os.environ)))\n")
+        run = self.ddprun("--standalone", "--nproc-per-node=3", "--max-restarts=2", "--role=trainer",
+                          script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        ports = set()
+        for rank in range(3):
+            env = json.loads((self.path / f"env.{rank}").read_text())
+            expected = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3",
+                "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+                "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "trainer",
+                "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
+                "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "2", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+                "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+            }
+            self.assertEqual({name: env.get(name) for name in expected}, expected)
+            self.assertRegex(env["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-[0-9a-f-]{27}$")
+            self.assertTrue(env["TORCHELASTIC_ERROR_FILE"].endswith(f"/attempt_0/{rank}/error.json"))
+            self.assertEqual(env["PATH"], os.environ["PATH"])
+            ports.add(env["MASTER_PORT"])
+        self.assertEqual(len(ports), 1)
+
+    def test_arguments_pass_untouched_but_for_the_local_rank(self):
+        script = self.script("import sys\nprint(sys.argv[1:], flush=True)\n")
+        run = self.ddprun("--standalone", script, "--nnodes=7", "--", "a b", "${local_rank}", "$other")
+        self.assertEqual(run.stdout, "['--nnodes=7', '--', 'a b', '0', '$other']\n", run.stderr)
+
+    def test_a_module_and_a_bare_program(self):
+        self.script("print('as module', __name__)\n", "part.py")
+        self.assertIn("as module __main__", self.ddprun("-m", "part").stdout)
+        self.assertEqual(self.ddprun("--no-python", "echo", "hello").stdout, "hello\n")
+
+    def test_a_native_program_is_recognised_and_said_so(self):
+        run = self.ddprun("--standalone", "/bin/echo", "hello")
+        self.assertEqual(run.stdout, "hello\n")
+        self.assertIn("/bin/echo is a native program, so it is run directly", run.stderr)
+
+    def test_each_attempt_meets_in_an_empty_store(self):
+        # torchrun 2.15 reuses its store, and half of its Gloo restarts fail on stale keys.
+        script = self.script(
+            "import os, socket, struct, sys\n"
+            "def text(b): return struct.pack('<Q', len(b)) + b\n"
+            "s = socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+            "s.sendall(b'\\x00' + struct.pack('<I', 0x3C85F7CE))\n"
+            "s.sendall(b'\\x05' + struct.pack('<Q', 1) + text(b'/k'))\n"  # CHECK: 1 is missing
+            "print('missing' if s.recv(1) == b'\\x01' else 'there', flush=True)\n"
+            "s.sendall(b'\\x01' + text(b'/k') + text(b'v'))\n"  # SET
+            "s.sendall(b'\\x05' + struct.pack('<Q', 1) + text(b'/k'))\n"
+            "assert s.recv(1) == b'\\x00'\n"
+            "sys.exit(0 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '2' else 5)\n")
+        run = self.ddprun("--standalone", "--max-restarts=2", script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout, "missing\n" * 3)
+
+    def test_a_master_port_that_was_asked_for_is_used_in_every_attempt(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        script = self.script(
+            "import os, socket\n"
+            "port = int(os.environ['MASTER_PORT'])\n"
+            "socket.create_connection((os.environ['MASTER_ADDR'], port)).sendall(b'\\x00')\n"
+            "print(port, flush=True)\n"
+            "raise SystemExit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+        run = self.ddprun("--max-restarts=1", f"--master-port={port}", script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout, f"{port}\n" * 2)
+
+
+class FailureTest(LaunchCase):
+    def test_a_dead_worker_is_named_with_what_follows_and_the_group_starts_again(self):
+        script = self.script(
+            "import os, signal, time\n"
+            "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "    if os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    time.sleep(1000)\n"
+            "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'])\n")
+        run = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=3", script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout, "attempt 1\nattempt 1\n")
+        self.assertRegex(run.stderr, r"rank 1 \(local rank 1, pid \d+\) was killed by SIGKILL; "
+                                     r"stopping the other worker \(at most 30 s\), then restart 1 of 3")
+        self.assertIn("finished: 2 workers succeeded after 1 restart (rank 1 was killed by SIGKILL)",
+                      run.stderr)
+
+    def test_the_exit_code_is_that_of_the_first_failure(self):
+        run = self.ddprun("--nproc-per-node=2", "--no-python", "sh", "-c",
+                          "[ $RANK = 1 ] && exit 9; exec sleep 1000")
+        self.assertEqual(run.returncode, 9, run.stderr)
+        self.assertRegex(run.stderr, r"failed: rank 1 \(local rank 1, pid \d+\) exited with code 9, "
+                                     r"exit code 9  logs=")
+        self.assertNotIn("rank 0", run.stderr, "the stopped worker is no failure of its own")
+        # As under torchrun, "$$" in an argument is a "$".
+        run = self.ddprun("--no-python", "sh", "-c", "kill -SEGV $$$$")
+        self.assertEqual(run.returncode, 139, run.stderr)
+
+    def test_what_cannot_be_started_is_not_tried_again(self):
+        (self.path / "data").write_text("no program")
+        run = self.ddprun("--max-restarts=3", "--no-python", "./data")
+        self.assertEqual(run.returncode, 127)
+        self.assertIn("start ./data: Permission denied, exit code 127", run.stderr)
+
+    def test_a_port_that_is_taken_is_named(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            run = self.ddprun(f"--master-port={port}", "--no-python", "true")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"failed: worker store: bind 127.0.0.1:{port}: Address already in use",
+                      run.stderr)
+
+
+class EndTest(LaunchCase):
+    def test_a_stop_signal_reaches_the_workers_and_nothing_is_left(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number):
+                marker = f"100{number}.{os.getpid()}"
+                run = self.start("--nproc-per-node=2", "--no-python", "sh", "-c",
+                                 f"(setsid sleep {marker} &); sleep {marker} & wait")
+                wait_until(lambda: len(processes_with(f"sleep\0{marker}")) == 4, "the workers run")
+                run.send_signal(number)
+                _, stderr = run.communicate(timeout=LIMIT)
+                self.assertEqual(run.returncode, 128 + number, stderr)
+                self.assertIn(f"stopped by {signal.Signals(number).name}", stderr)
+                self.assertEqual(processes_with(marker), [])
+
+    def deaf_worker(self, *options):
+        marker = f"2000.{os.getpid()}"
+        run = self.start(*options, "--no-python", "sh", "-c",
+                         f"trap '' TERM; touch ready; while :; do sleep {marker}; done")
+        wait_until((self.path / "ready").exists, "the worker is deaf")
+        self.addCleanup(lambda: self.assertEqual(processes_with(f"sleep\0{marker}"), []))
+        return run
+
+    def test_a_worker_that_ignores_the_signal_is_killed_after_the_grace(self):
+        run = self.deaf_worker("--shutdown-timeout=1")
+        run.terminate()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 143, stderr)
+        self.assertIn("still run after the grace", stderr)
+
+    def test_a_second_signal_ends_the_grace(self):
+        run = self.deaf_worker("--shutdown-timeout=1000")
+        run.terminate()
+        while "received SIGTERM; stopping the workers" not in run.stderr.readline():
+            pass
+        run.terminate()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 143, stderr)
+
+    def test_what_workers_leave_behind_is_ended_before_the_next_attempt(self):
+        marker = f"4000.{os.getpid()}"
+        run = self.ddprun("--max-restarts=1", "--no-python", "sh", "-c",
+                          f"pgrep -fc '^sleep {marker}' >> found; (setsid sleep {marker} &); exit 1")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("ended what the workers had left behind: ", run.stderr)
+        self.assertEqual((self.path / "found").read_text(), "0\n0\n")
+        self.assertEqual(processes_with(f"sleep\0{marker}"), [])
+
+    def test_workers_do_not_survive_a_kill_of_the_agent(self):
+        marker = f"5000.{os.getpid()}"
+        run = self.start("--nproc-per-node=2", "--no-python", "sleep", marker)
+        workers = f"/sleep\0{marker}"  # the agent's own command line has no slash there
+        wait_until(lambda: len(processes_with(workers)) == 2, "the workers run")
+        run.kill()
+        wait_until(lambda: not processes_with(workers), "the workers have gone")
+        run.wait(timeout=LIMIT)
+
+    def test_nohup_protects_from_sighup(self):
+        os.mkfifo(self.path / "fifo")
+        run = subprocess.Popen(
+            ["nohup", DDPRUN, "--no-python", "sh", "-c", "touch ready; read line < fifo"],
+            env=environment(), cwd=self.path, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        wait_until((self.path / "ready").exists, "the worker runs")
+        run.send_signal(signal.SIGHUP)
+        (self.path / "fifo").write_text("go\n")
+        self.assertEqual(run.wait(timeout=LIMIT), 0)
+
+
+class OutputTest(LaunchCase):
+    def test_tee_shows_whole_lines_with_prefix_and_keeps_the_files(self):
+        script = self.script("import sys\n"
+                             "for i in range(200): print('out', i)\n"
+                             "print('err', file=sys.stderr)\n"
+                             "sys.stdout.write('no newline at the end')\n")
+        run = self.ddprun("--standalone", "--nproc-per-node=2", "--tee=3", script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        lines = run.stdout.splitlines()
+        written = [f"out {i}" for i in range(200)] + ["no newline at the end"]
+        for rank in range(2):
+            mine = [line for line in lines if line.startswith(f"[default{rank}]:")]
+            self.assertEqual(mine, [f"[default{rank}]:{line}" for line in written])
+            self.assertIn(f"[default{rank}]:err\n", run.stderr)
+            (log,) = self.logs.glob(f"*/attempt_0/{rank}/stdout.log")
+            self.assertEqual(log.read_text(), "\n".join(written))
+        self.assertEqual(len(lines), 402)
+
+    def test_redirects_filter_and_prefix_template(self):
+        command = ("--nproc-per-node=2", "--no-python", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+        run = self.ddprun("--redirects=0:1", *command)
+        self.assertEqual(run.stdout, "out 1\n")
+        self.assertEqual([p.read_text() for p in self.logs.glob("*/attempt_0/0/stdout.log")], ["out 0\n"])
+        run = self.ddprun("--local-ranks-filter=1", *command)
+        self.assertEqual(run.stdout, "out 1\n")
+        run = self.ddprun("--tee=1", "--local-ranks-filter=0",
+                          "--log-line-prefix-template=${role_name}/${rank}> ", *command)
+        self.assertEqual(run.stdout, "default/0> out 0\n")
+
+    def test_every_attempt_keeps_its_logs(self):
+        self.ddprun("--max-restarts=2", "--redirects=3", "--no-python", "sh", "-c",
+                    "echo $TORCHELASTIC_RESTART_COUNT; exit 1")
+        texts = sorted((p.parts[-3], p.read_text()) for p in self.logs.glob("*/attempt_*/0/stdout.log"))
+        self.assertEqual(texts, [("attempt_0", "0\n"), ("attempt_1", "1\n"), ("attempt_2", "2\n")])
+
+    def test_a_console_that_goes_away_does_not_end_the_run(self):
+        os.mkfifo(self.path / "fifo")
+        run = self.start("--tee=1", "--no-python", "sh", "-c",
+                         "echo first; read line < fifo; for i in 1 2 3; do echo more; done; touch done")
+        self.assertEqual(run.stdout.readline(), "[default0]:first\n")
+        run.stdout.close()
+        (self.path / "fifo").write_text("go\n")
+        self.assertEqual(run.wait(timeout=LIMIT), 0)
+        self.assertTrue((self.path / "done").exists())
+
+
+class UsageTest(LaunchCase):
+    def test_bad_usage_is_one_line_and_exit_code_2(self):
+        for arguments in (["--nnodes=2", "x"], ["--no-such-option"], ["no-such-script.py"], [],
+                          ["--tee=9", "x"], ["--rdzv-backend=etcd", "x"], ["--no-python", "no-such-program"]):
+            with self.subTest(arguments=arguments):
+                run = self.ddprun(*arguments)
+                self.assertEqual(run.returncode, 2)
+                self.assertEqual(run.stdout, "")
+                self.assertRegex(run.stderr, r"\Addprun: [^\n]+\n\Z")
+
+    def test_help_and_version(self):
+        self.assertRegex(self.ddprun("--version").stdout, r"\Addprun \d+\.\d+\.\d+\n\Z")
+        self.assertIn("--nproc-per-node", self.ddprun("--help").stdout)
+
+    def test_pet_variables_are_defaults(self):
+        command = ("--no-python", "sh", "-c", "echo $WORLD_SIZE")
+        self.assertEqual(self.ddprun(*command, PET_NPROC_PER_NODE="2").stdout, "2\n2\n")
+        run = self.ddprun(*command, PET_MAX_RESTARTS="x")
+        self.assertEqual((run.returncode, run.stderr),
+                         (2, "ddprun: PET_MAX_RESTARTS='x' is not a whole number of 0 or more\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
