@@ -16,6 +16,7 @@ def run(script, option):
 class Options(unittest.TestCase):
     def setUp(self):
         self.scripts = [path for path in sorted(SCRIPTS.iterdir()) if path.is_file()]
+        self.scripts.append(SCRIPTS / "bench" / "launch")
         self.assertIn(SCRIPTS / "test", self.scripts)
 
     def test_help_shows_the_usage(self):
@@ -24,7 +25,7 @@ class Options(unittest.TestCase):
                 with self.subTest(script=script.name, option=option):
                     result = run(script, option)
                     self.assertEqual((result.returncode, result.stderr), (0, ""))
-                    self.assertIn(f"\nusage: scripts/{script.name} [", result.stdout)
+                    self.assertIn(f"\nusage: scripts/{script.relative_to(SCRIPTS)} [", result.stdout)
                     self.assertNotIn("set -e", result.stdout)
 
     def test_an_unknown_option_is_one_line_and_status_2(self):
