@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# LibTorch out of the official wheel, as the target ddprun::torch.
+#
+# The wheel's own find_package(Torch) stops without a CUDA toolkit, and with a toolkit whose NCCL is
+# older than the wheel's it configures and then fails to link.  A program needs far less: two
+# libraries, two include folders, two definitions, and Gloo's headers, which the wheel lacks.
+#
+# Looked for in this order: -DDDPRUN_TORCH=<dir>, the torch of the active Python ($VIRTUAL_ENV, then
+# python3 on PATH; it is asked without importing torch), the repository's .venv.
+
+set(DDPRUN_TORCH_OLDEST 2.6)
+set(ddprun_without_runtime "or configure with -DDDPRUN_RUNTIME=OFF to build without the C++ runtime")
+
+# Sets `out` to the torch folder of the Python `interpreter`, or to "" when it has none.
+function(ddprun_torch_of_python interpreter out)
+  execute_process(
+    COMMAND "${interpreter}" -c
+      "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s and s.submodule_search_locations else '', end='')"
+    OUTPUT_VARIABLE folder ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    set(folder "")
+  endif()
+  set(${out} "${folder}" PARENT_SCOPE)
+endfunction()
+
+# Sets `out` to the torch folder to build with; ends the configuration when there is none.
+function(ddprun_find_torch out)
+  set(folder "${DDPRUN_TORCH}")
+  if(NOT folder)
+    set(interpreters)
+    if(DEFINED ENV{VIRTUAL_ENV})
+      list(APPEND interpreters "$ENV{VIRTUAL_ENV}/bin/python3")
+    endif()
+    find_program(ddprun_python3 python3 NO_CACHE)
+    if(ddprun_python3)
+      list(APPEND interpreters "${ddprun_python3}")
+    endif()
+    list(APPEND interpreters "${PROJECT_SOURCE_DIR}/.venv/bin/python3")
+    foreach(interpreter IN LISTS interpreters)
+      if(NOT folder AND EXISTS "${interpreter}")
+        ddprun_torch_of_python("${interpreter}" folder)
+      endif()
+    endforeach()
+  endif()
+  if(NOT folder)
+    message(FATAL_ERROR "The C++ runtime needs the torch wheel, and no Python here has it: run "
+      "scripts/setup, give its folder with -DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
+  endif()
+  set(${out} "${folder}" PARENT_SCOPE)
+endfunction()
+
+# Refuses a `folder` that is no torch, an older torch than we support, or one of the old C++ ABI;
+# else sets `out` to its version, such as 2.15.0.
+function(ddprun_check_torch folder out)
+  foreach(file version.py lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h)
+    if(NOT EXISTS "${folder}/${file}")
+      message(FATAL_ERROR "${folder} is not the torch folder of a wheel (it has no ${file}): give "
+        "another one with -DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
+    endif()
+  endforeach()
+  file(STRINGS "${folder}/version.py" line REGEX "^__version__" LIMIT_COUNT 1)
+  if(NOT line MATCHES "['\"]([0-9]+\\.[0-9]+[0-9.]*)")
+    message(FATAL_ERROR "${folder}/version.py names no version: give another torch with "
+      "-DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
+  endif()
+  string(REGEX REPLACE "\\.$" "" version "${CMAKE_MATCH_1}")
+  if(version VERSION_LESS DDPRUN_TORCH_OLDEST)
+    message(FATAL_ERROR "torch ${version} in ${folder} is too old: ${DDPRUN_TORCH_OLDEST} or newer "
+      "is needed; install one, ${ddprun_without_runtime}.")
+  endif()
+  set(config "${folder}/share/cmake/Torch/TorchConfig.cmake")
+  if(EXISTS "${config}")
+    file(STRINGS "${config}" old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0" LIMIT_COUNT 1)
+    if(old_abi)
+      message(FATAL_ERROR "torch ${version} in ${folder} is built with the old C++ ABI "
+        "(_GLIBCXX_USE_CXX11_ABI=0), which Debian's libraries do not have: install torch 2.7 or "
+        "newer or a cxx11-abi build of this version, ${ddprun_without_runtime}.")
+    endif()
+  endif()
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
+
+ddprun_find_torch(DDPRUN_TORCH_DIR)
+ddprun_check_torch("${DDPRUN_TORCH_DIR}" DDPRUN_TORCH_VERSION)
+
+find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h)
+mark_as_advanced(DDPRUN_GLOO_INCLUDE)
+if(NOT DDPRUN_GLOO_INCLUDE)
+  message(FATAL_ERROR "The C++ runtime needs Gloo's headers, which the torch wheel lacks: install "
+    "the package libgloo-dev, ${ddprun_without_runtime}.")
+endif()
+
+add_library(ddprun_c10 SHARED IMPORTED)
+set_target_properties(ddprun_c10 PROPERTIES IMPORTED_LOCATION "${DDPRUN_TORCH_DIR}/lib/libc10.so")
+add_library(ddprun_torch SHARED IMPORTED)
+set_target_properties(ddprun_torch PROPERTIES
+  IMPORTED_LOCATION "${DDPRUN_TORCH_DIR}/lib/libtorch_cpu.so"
+  # What libtorch_cpu itself needs it finds by its own run path; the linker need not resolve it.
+  INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
+target_include_directories(ddprun_torch SYSTEM INTERFACE
+  "${DDPRUN_TORCH_DIR}/include"
+  "${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include"
+  "${DDPRUN_GLOO_INCLUDE}")
+target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+target_link_libraries(ddprun_torch INTERFACE ddprun_c10)
+add_library(ddprun::torch ALIAS ddprun_torch)
+message(STATUS "torch ${DDPRUN_TORCH_VERSION} in ${DDPRUN_TORCH_DIR}")
