@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Saves a training program's state so that a crash at any moment, also in the middle of a save,
+// costs the steps since the last save and nothing else; and finds the way back.
+//
+//   Checkpointer checkpointer(group, {.directory = "checkpoints"});
+//   Progress progress;
+//   TrainingState state{.model = *net, .optimizer = &optimizer, .sampler = &sampler,
+//                       .progress = &progress};
+//   checkpointer.resume(state);                  // before DistributedDataParallel is made
+//   while (...) { ...; ++progress.step; checkpointer.save(state); }
+//
+// A checkpoint is a folder (directory.h) of model.safetensors and optimizer.safetensors, which
+// Python reads, and state.json.  The tensors of the model have the module's own names.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "worker/ddp/process_group.h"
+#include "worker/ddp/sampler.h"
+
+namespace ddprun::ddp {
+
+// How far training has come, and what else the program wants back: a best accuracy, a schedule's
+// position.
+struct Progress {
+  std::int64_t step = 0;   // optimizer steps; names the checkpoint
+  std::int64_t epoch = 0;  // epochs completed
+  std::map<std::string, double> values;
+};
+
+// What is saved and restored.  References: the objects stay the program's.
+struct TrainingState {
+  torch::nn::Module& model;                      // the module itself, not the DDP wrapper
+  torch::optim::Optimizer* optimizer = nullptr;  // SGD, Adam or AdamW
+  ElasticSampler* sampler = nullptr;
+  Progress* progress = nullptr;
+};
+
+struct CheckpointerOptions {
+  // Where; created when missing.  For this run alone.  Only rank 0's machine needs it.
+  std::filesystem::path directory;
+
+  // How many complete checkpoints stay.  At least 2 survive the loss of one.
+  int keep_last = 3;
+
+  // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0.
+  // Default: a line on stderr.
+  std::function<void(const std::string& sentence)> notify;
+};
+
+// What resume() found.
+struct Resumed {
+  std::filesystem::path path;  // on rank 0's machine
+  Progress progress;
+};
+
+// Threads: used from the training thread.  All ranks call save() and resume() together.
+class Checkpointer {
+ public:
+  // On rank 0, removes what a killed writer left unfinished in the directory.
+  Checkpointer(ProcessGroup group, CheckpointerOptions options);
+
+  // Rank 0 writes the state to disk; the others wait for it.  When this returns, a power failure
+  // cannot take the checkpoint away, and older ones than `keep_last` are gone.  Throws the same
+  // DdpError on every rank when it cannot be written (the disk is full); those before stay whole.
+  void save(const TrainingState& state);
+
+  // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
+  // when there is none.  A damaged one is passed over, with a notice, for the one before it.
+  // Throws the same DdpError on every rank when the checkpoint is of another model, optimizer or
+  // data set, and names the first thing that differs; `state` may be half restored then.
+  std::optional<Resumed> resume(const TrainingState& state);
+
+ private:
+  ProcessGroup group_;
+  CheckpointerOptions options_;
+};
+
+// A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
+// (run_directory() in directory.h): a new one when the run starts, the same one after each restart.
+// Throws DdpError when it cannot be made.
+std::filesystem::path choose_run_directory(ProcessGroup& group, const std::filesystem::path& base);
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// An optimizer's state by the names of the parameters it belongs to.  LibTorch's own serialisation
+// keys it by the address of the parameter, which means nothing in another process.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/ddp/checkpoint/tensor_file.h"
+
+namespace ddprun::ddp {
+
+// The state of an SGD, Adam or AdamW whose parameters are all `module`'s:
+//   <parameter>/momentum_buffer                                     SGD
+//   <parameter>/step, exp_avg, exp_avg_sq, max_exp_avg_sq           Adam, AdamW
+//   group<i>.lr                      the learning rate of each group of parameters, as a schedule
+//                                    has left it; the other settings are the program's
+// The tensors are the optimizer's own, not copies.  Fails with Errc::NotSupported for another kind
+// of optimizer, with Errc::InvalidInput for a parameter that the module does not have.
+Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
+                                                   const torch::nn::Module& module);
+
+// Gives `optimizer`, made anew for `module`, the state that optimizer_tensors() returned for one of
+// the same kind.  Fails as above, and with Errc::InvalidInput naming the tensor for a name, shape
+// or dtype that does not fit; the optimizer may be half restored then.
+Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
+                               const std::map<std::string, at::Tensor>& tensors);
+
+}  // namespace ddprun::ddp

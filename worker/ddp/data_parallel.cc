@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/data_parallel.h"
+
+#include <torch/autograd.h>
+#include <torch/nn/modules/embedding.h>
+
+#include <limits>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_set>
+
+#include "worker/ddp/named_tensor.h"
+#include "worker/ddp/reducer_compat.h"
+#include "worker/ddp/verification.h"
+
+namespace ddprun::ddp {
+namespace {
+
+std::string described(const char* kind, const NamedTensor& item) {
+  return std::string(kind) + " " + item.name + " " + kind_of(item.tensor) +
+         (item.tensor.requires_grad() ? "" : " without gradient");
+}
+
+std::string described(const DataParallelOptions& options) {
+  return "options broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
+         " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
+         " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
+         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes);
+}
+
+Description describe(const std::vector<NamedTensor>& parameters,
+                     const std::vector<NamedTensor>& buffers, const DataParallelOptions& options) {
+  Description lines;
+  for (const NamedTensor& item : parameters) lines.push_back(described("parameter", item));
+  for (const NamedTensor& item : buffers) lines.push_back(described("buffer", item));
+  lines.push_back(described(options));
+  return lines;
+}
+
+// The weights whose gradients are sparse tensors.
+std::unordered_set<c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
+  std::unordered_set<c10::TensorImpl*> weights;
+  for (const auto& part : module.modules()) {
+    if (auto* embedding = part->as<torch::nn::Embedding>()) {
+      if (embedding->options.sparse()) weights.insert(embedding->weight.unsafeGetTensorImpl());
+    } else if (auto* bag = part->as<torch::nn::EmbeddingBag>()) {
+      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return weights;
+}
+
+ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                             const DataParallelOptions& options) {
+  ReducerConfig config;
+  std::unordered_set<c10::TensorImpl*> sparse = sparse_weights(module);
+  for (const NamedTensor& item : parameters) {
+    if (!item.tensor.requires_grad()) continue;
+    config.parameters.push_back(item.tensor);
+    config.names.push_back(item.name);
+    config.expect_sparse.push_back(sparse.count(item.tensor.unsafeGetTensorImpl()) > 0);
+  }
+  if (config.parameters.empty())
+    throw DdpError("the module has no parameter that needs a gradient");
+
+  bool is_default_cap = options.bucket_cap_bytes <= 0;
+  config.bucket_cap_bytes =
+      is_default_cap ? c10d::kDefaultBucketBytesCap : options.bucket_cap_bytes;
+  config.first_bucket_cap_bytes =
+      is_default_cap ? c10d::kDefaultFirstBucketBytes : config.bucket_cap_bytes;
+  config.find_unused_parameters = options.find_unused_parameters;
+  config.gradient_as_bucket_view = options.gradient_as_bucket_view;
+  config.batched_grad_copy = options.batched_grad_copy;
+  config.lazy_bucket_allocation = options.lazy_bucket_allocation;
+
+  // As Python does: one bucket until the first backward has shown the order in which gradients
+  // become ready, unless unused parameters are looked for, when buckets are never rebuilt.
+  std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
+  if (options.find_unused_parameters) {
+    limits = {static_cast<std::size_t>(config.first_bucket_cap_bytes),
+              static_cast<std::size_t>(config.bucket_cap_bytes)};
+  }
+  config.buckets = std::get<0>(
+      c10d::compute_bucket_assignment_by_size(config.parameters, limits, config.expect_sparse));
+  std::reverse(config.buckets.begin(), config.buckets.end());
+  return config;
+}
+
+// Hands its inputs through.  Where an output is not part of the loss, its backward still runs and
+// passes an undefined gradient on, so that the Reducer hears of the parameters behind that output.
+struct PassThrough : torch::autograd::Function<PassThrough> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const torch::autograd::variable_list& inputs) {
+    context->set_materialize_grads(false);
+    torch::autograd::variable_list outputs;
+    for (const at::Tensor& input : inputs) outputs.push_back(input.clone());
+    return outputs;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return gradients;
+  }
+};
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
+  return tensors;
+}
+
+}  // namespace
+
+struct DataParallelEngine::Impl {
+  std::shared_ptr<torch::nn::Module> module;
+  ProcessGroup group;
+  DataParallelOptions options;
+  std::unique_ptr<c10d::Reducer> reducer;
+  bool sync = true;
+  bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
+};
+
+DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
+                                       ProcessGroup group, const DataParallelOptions& options)
+    : impl_(new Impl{.module = std::move(module), .group = std::move(group), .options = options}) {
+  std::vector<NamedTensor> parameters = named_parameters(*impl_->module, false);
+  std::vector<NamedTensor> buffers = named_buffers(*impl_->module, false);
+  verify_same(impl_->group, "modules", describe(parameters, buffers, options));
+  ReducerConfig config = reducer_config(*impl_->module, parameters, options);
+  if (options.init_sync) {
+    std::vector<at::Tensor> state = tensors_of(parameters);
+    for (const at::Tensor& buffer : tensors_of(buffers)) state.push_back(buffer);
+    impl_->group.broadcast(state);
+  }
+  impl_->reducer = make_reducer(config, impl_->group.c10d());
+}
+
+DataParallelEngine::~DataParallelEngine() = default;
+
+bool DataParallelEngine::sync() const {
+  return impl_->sync;
+}
+void DataParallelEngine::set_sync(bool on) {
+  impl_->sync = on;
+}
+
+void DataParallelEngine::before_forward() {
+  if (!at::GradMode::is_enabled()) return;
+  if (impl_->sync) impl_->reducer->prepare_for_forward();
+  impl_->reducer->rebuild_buckets();
+  if (impl_->options.broadcast_buffers && impl_->are_buffers_due) {
+    // Read again each time: a module may have put new tensors in the place of its buffers.
+    impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
+  }
+}
+
+void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
+  if (!at::GradMode::is_enabled()) return;
+  impl_->are_buffers_due = impl_->sync;
+  if (!impl_->sync) return;
+  if (!impl_->options.find_unused_parameters) {
+    impl_->reducer->prepare_for_backward({});
+    return;
+  }
+  std::vector<at::Tensor*> differentiable;
+  torch::autograd::variable_list values;
+  for (at::Tensor* output : outputs) {
+    if (!output->grad_fn()) continue;
+    differentiable.push_back(output);
+    values.push_back(*output);
+  }
+  impl_->reducer->prepare_for_backward(values);
+  if (values.empty()) return;
+  torch::autograd::variable_list passed = PassThrough::apply(values);
+  for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
+}
+
+void DataParallelEngine::zero_grad(bool set_to_none) {
+  at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : impl_->module->parameters()) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none) {
+      gradient.reset();
+    } else {
+      gradient.detach_().zero_();
+    }
+  }
+}
+
+std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (const c10d::GradBucket& bucket : impl_->reducer->get_grad_buckets()) {
+    std::int64_t bytes = 0;
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      bytes += static_cast<std::int64_t>(parameter.nbytes());
+    }
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// DistributedDataParallel for C++ modules: every rank holds the same parameters, computes the
+// gradient of its own share of the data, and after loss.backward() holds the mean over all ranks.
+// The reduction runs bucket by bucket while the backward pass is still going on.  The engine is
+// LibTorch's own c10d::Reducer, the one under Python's DistributedDataParallel, so options and
+// behaviour are Python's where nothing else is said.
+//
+//   auto group = ddprun::ddp::init_process_group();
+//   ddprun::ddp::DistributedDataParallel<Net> model(Net(), group);
+//   torch::optim::SGD optimizer(model.module()->parameters(), 0.01);
+//   for (...) {
+//     model.zero_grad();
+//     loss(model.forward(input), target).backward();
+//     optimizer.step();
+//   }
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "worker/ddp/outputs.h"
+#include "worker/ddp/process_group.h"
+
+namespace ddprun::ddp {
+
+struct DataParallelOptions {
+  // Gives every rank rank 0's parameters and buffers at construction.  Without it the ranks must
+  // have made equal ones themselves.
+  bool init_sync = true;
+
+  // Gives every rank rank 0's buffers (the running statistics of BatchNorm) before each forward
+  // whose backward synchronises.  It costs a broadcast per step; a module without buffers pays
+  // nothing.
+  bool broadcast_buffers = true;
+
+  // Lets a forward leave parameters out.  Costs a walk over the graph and a small all-reduce per
+  // step; without it, a parameter left out is an error at the next step.
+  bool find_unused_parameters = false;
+
+  // Keeps each gradient inside its bucket rather than in memory of its own: saves that memory and a
+  // copy.  Zero the gradients with zero_grad() of this class then: torch::optim's zero_grad()
+  // throws on such gradients.
+  bool gradient_as_bucket_view = false;
+
+  // Bytes of gradients reduced together.  Larger buckets use the network better and overlap less.
+  // 0: a first bucket of 1 MiB, so that the reduction starts early, then 25 MiB each.
+  std::int64_t bucket_cap_bytes = 0;
+
+  // Copies gradients into a bucket in one operation; good with very many small parameters.
+  bool batched_grad_copy = false;  // torch 2.13 or newer
+
+  // Allocates buckets as gradients arrive and frees them after: less peak memory, more allocations.
+  bool lazy_bucket_allocation = false;  // torch 2.15 or newer
+};
+
+// What DistributedDataParallel does that does not depend on the module's type.
+class DataParallelEngine {
+ public:
+  DataParallelEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroup group,
+                     const DataParallelOptions& options);
+  ~DataParallelEngine();
+  DataParallelEngine(const DataParallelEngine&) = delete;
+  DataParallelEngine& operator=(const DataParallelEngine&) = delete;
+
+  // Whether backward passes reduce gradients, which no_sync() turns off for a while.
+  bool sync() const;
+  void set_sync(bool on);
+
+  void before_forward();
+
+  // `outputs` are the tensors of the result; they may be replaced by equal ones.
+  void after_forward(const std::vector<at::Tensor*>& outputs);
+
+  void zero_grad(bool set_to_none);
+  std::vector<std::int64_t> bucket_sizes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// While one of these lives, backward passes add up gradients locally and nothing is sent; the first
+// forward and backward after it reduces the sum.  The forward belongs inside as well.  Guards nest.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(DataParallelEngine& engine) : engine_(engine), was_on_(engine.sync()) {
+    engine_.set_sync(false);
+  }
+  ~NoSync() { engine_.set_sync(was_on_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  DataParallelEngine& engine_;
+  bool was_on_;
+};
+
+// Wraps a module so that its gradients are the mean over the ranks of `group`.
+//
+// `Module` is a module holder (torch::nn::Sequential, or a Net made by TORCH_MODULE) or a
+// std::shared_ptr of a module; its forward() may take and return what it likes, as long as the
+// tensors in the result can be found (outputs.h).
+//
+// Threads: used from one thread.  Lifetime: holds the module and the group; optimizers are made
+// from module()->parameters() as without DDP.
+//
+// A forward under torch::NoGradGuard talks to no other rank, so that one rank may evaluate alone;
+// each rank then uses its own buffers.
+template <class Module>
+class DistributedDataParallel {
+ public:
+  // All ranks construct together.  Their modules are compared first (options, and names, shapes and
+  // dtypes of parameters and buffers in order): when they differ, every rank throws the same
+  // DdpError, which names the first difference.  Also throws when nothing in the module is
+  // trainable.  The module must be on its device by now.
+  explicit DistributedDataParallel(Module module, ProcessGroup group,
+                                   const DataParallelOptions& options = {})
+      : module_(std::move(module)),
+        engine_(
+            std::make_unique<DataParallelEngine>(pointer_to(module_), std::move(group), options)) {}
+
+  template <class... Args>
+  auto forward(Args&&... args) {
+    engine_->before_forward();
+    auto output = module_->forward(std::forward<Args>(args)...);
+    std::vector<at::Tensor*> tensors;
+    visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(&tensor); });
+    engine_->after_forward(tensors);
+    return output;
+  }
+
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  Module& module() { return module_; }
+  const Module& module() const { return module_; }
+
+  // For gradient accumulation: { auto guard = model.no_sync(); loss(...).backward(); }
+  NoSync no_sync() { return NoSync(*engine_); }
+
+  // Forgets the gradients, or sets them to zero in place when `set_to_none` is false.  With
+  // gradient_as_bucket_view, false saves a copy per parameter and step; a parameter that a later
+  // step leaves out then has a zero gradient rather than none, and optimizers with momentum move
+  // it.
+  void zero_grad(bool set_to_none = true) { engine_->zero_grad(set_to_none); }
+
+  // The sizes of the buckets now in use, in the order in which they are reduced.  Bytes.
+  std::vector<std::int64_t> bucket_sizes() const { return engine_->bucket_sizes(); }
+
+ private:
+  template <class T>
+  static std::shared_ptr<torch::nn::Module> pointer_to(const std::shared_ptr<T>& module) {
+    return module;
+  }
+  template <class T>
+  static std::shared_ptr<torch::nn::Module> pointer_to(const torch::nn::ModuleHolder<T>& module) {
+    return module.ptr();
+  }
+
+  Module module_;
+  std::unique_ptr<DataParallelEngine> engine_;
+};
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/process_group.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "worker/ddp/meeting.h"
+
+namespace ddprun::ddp {
+namespace {
+
+constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
+constexpr std::size_t kCoalesceBytes = std::size_t{250} << 20;  // as Python's DDP sends its state
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+// Parses the whole of `text` as a number from 1 to `max`.
+std::optional<int> parse_count(const std::string& text, int max) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || value < 1 || value > max) return std::nullopt;
+  return value;
+}
+
+std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
+  if (options.timeout) return *options.timeout;
+  std::optional<std::string> text = variable("DDPRUN_TIMEOUT");
+  if (!text) return kDefaultTimeout;
+  constexpr int kMaxSeconds = 1'000'000;
+  std::optional<int> seconds = parse_count(*text, kMaxSeconds);
+  if (!seconds) {
+    throw DdpError("DDPRUN_TIMEOUT='" + *text + "' is not a number of seconds from 1 to " +
+                   std::to_string(kMaxSeconds));
+  }
+  return std::chrono::seconds(*seconds);
+}
+
+void check_backend(const std::string& backend) {
+  if (backend == "gloo") return;
+  if (backend == "nccl") {
+    throw DdpError("the backend 'nccl' is not built yet: use 'gloo', which carries CPU tensors");
+  }
+  throw DdpError("the backend '" + backend + "' is not known: 'gloo' is accepted");
+}
+
+// The worker store: the agent's where it hosts one, else rank 0's own.
+c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
+                                              std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = env.master.port;
+  options.isServer = env.rank == 0 && !env.use_agent_store;
+  options.waitWorkers = false;  // meet() waits, and can say who is missing
+  options.multiTenant = options.isServer;
+  options.timeout = timeout;
+  return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
+}
+
+// The interfaces that the user names; else loopback where all ranks are on this machine, since the
+// host's own name may resolve to nothing; else what the host's name resolves to.
+std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const std::string& master_host) {
+  using c10d::ProcessGroupGloo;
+  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
+  std::string names = variable("GLOO_SOCKET_IFNAME").value_or("");
+  for (std::size_t begin = 0; begin < names.size();) {
+    std::size_t end = std::min(names.find(',', begin), names.size());
+    if (end > begin) {
+      devices.push_back(
+          ProcessGroupGloo::createDeviceForInterface(names.substr(begin, end - begin)));
+    }
+    begin = end + 1;
+  }
+  if (!devices.empty()) return devices;
+  if (is_loopback_host(master_host)) {
+    bool is_v6 = master_host.find(':') != std::string::npos;
+    return {ProcessGroupGloo::createDeviceForHostname(is_v6 ? "::1" : "127.0.0.1")};
+  }
+  return {ProcessGroupGloo::createDefaultDevice()};
+}
+
+// Runs `action`, and turns LibTorch's exceptions into ours, without their stack traces.
+template <class Action>
+auto guarded(const char* what, Action action) {
+  try {
+    return action();
+  } catch (const c10::Error& error) {
+    throw DdpError(std::string(what) + ": " + error.what_without_backtrace());
+  } catch (const DdpError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DdpError(std::string(what) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+struct ProcessGroup::Impl {
+  worker::WorkerEnv env;
+  std::chrono::milliseconds timeout;
+  c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::uint64_t barrier_count = 0;
+};
+
+const worker::WorkerEnv& ProcessGroup::env() const {
+  return impl_->env;
+}
+const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const {
+  return impl_->group;
+}
+const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
+  return impl_->store;
+}
+
+void ProcessGroup::barrier() {
+  std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
+  guarded("barrier", [&] {
+    meet(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
+    // Whoever is here has left the barrier before this one, so that one's keys can go.
+    if (impl_->barrier_count > 0) {
+      forget_meeting(*impl_->store, "barrier/" + std::to_string(impl_->barrier_count - 1), rank());
+    }
+  });
+  ++impl_->barrier_count;
+}
+
+void ProcessGroup::all_reduce(at::Tensor tensor) {
+  guarded("all_reduce", [&] {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    impl_->group->allreduce(tensors)->wait();
+  });
+}
+
+void ProcessGroup::broadcast(at::Tensor tensor, int root) {
+  guarded("broadcast", [&] {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    impl_->group->broadcast(tensors, options)->wait();
+  });
+}
+
+void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
+  if (tensors.empty()) return;
+  guarded("broadcast",
+          [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
+}
+
+std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
+  return guarded("all_gather", [&] {
+    std::vector<at::Tensor> input{tensor.contiguous()};
+    std::vector<std::vector<at::Tensor>> output(1);
+    for (int i = 0; i < world_size(); ++i) output[0].push_back(at::empty_like(input[0]));
+    impl_->group->allgather(output, input)->wait();
+    return std::move(output[0]);
+  });
+}
+
+std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
+  at::Tensor size = at::tensor(static_cast<std::int64_t>(text.size()), at::kLong);
+  broadcast(size, root);
+  at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
+  if (bytes.numel() == 0) return "";
+  char* data = reinterpret_cast<char*>(bytes.data_ptr<std::uint8_t>());
+  if (rank() == root) text.copy(data, text.size());
+  broadcast(bytes, root);
+  return std::string(data, static_cast<std::size_t>(bytes.numel()));
+}
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  worker::WorkerEnv env = value_or_throw(worker::worker_env_from(variable));
+  // LibTorch's own pools do not all follow the variable.
+  if (auto threads = variable("OMP_NUM_THREADS")) {
+    if (std::optional<int> count = parse_count(*threads, 4096)) at::set_num_threads(*count);
+  }
+  return init_process_group(options, env);
+}
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
+  check_backend(options.backend);
+  auto impl = std::make_shared<ProcessGroup::Impl>();
+  impl->env = env;
+  impl->timeout = timeout_of(options);
+  guarded("init_process_group", [&] {
+    // A prefix for each attempt, because torchrun keeps its store over a restart, and a key of the
+    // dead group would be found by the new one.
+    impl->store = c10::make_intrusive<c10d::PrefixStore>(
+        "ddprun/attempt_" + std::to_string(env.restart_count) + "/" + options.name,
+        connect_store(env, impl->timeout));
+    meet(*impl->store, "join", env.rank, env.world_size, impl->timeout);
+
+    auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
+    gloo_options->devices = gloo_devices(env.master.host);
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
+        gloo_options);
+    impl->group = c10::make_intrusive<c10d::ProcessGroup>(impl->store, env.rank, env.world_size);
+    impl->group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    impl->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+    impl->group->setGroupName(options.name);
+  });
+  return ProcessGroup(std::move(impl));
+}
+
+}  // namespace ddprun::ddp

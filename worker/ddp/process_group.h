@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How a program becomes one of the ranks of a run: it reads what its launcher set, meets the other
+// ranks in the worker store and connects to them.  Any launcher that sets RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT will do; ddprun and torchrun also host the store.
+//
+// The header names no c10d class, so that including it costs little; c10d() gives the group to
+// those who need it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/ddp/error.h"
+#include "worker/env.h"
+
+namespace c10d {
+class ProcessGroup;
+class Store;
+}  // namespace c10d
+
+namespace ddprun::ddp {
+
+struct ProcessGroupOptions {
+  // Who carries the tensors.  Only "gloo" (CPU tensors) is built so far; "nccl" is refused.
+  std::string backend = "gloo";
+
+  // How long a collective or a meeting in the store waits for the other ranks.  Unset: the variable
+  // DDPRUN_TIMEOUT (seconds), else 30 minutes, as in PyTorch.  A shorter one finds a hung rank
+  // sooner and must still outlast the slowest rank's pause, such as a checkpoint.
+  std::optional<std::chrono::milliseconds> timeout;
+
+  // Keeps the keys of several groups of one program apart in the store.  All ranks give the same.
+  std::string name = "default";
+};
+
+// The ranks of a run, seen from one of them.  A handle: copies share one connection.
+//
+// Threads: one at a time; the collectives must be called by all ranks in the same order.
+// Lifetime: the connections close when the last copy, and the last DistributedDataParallel made
+// from it, are gone.
+//
+// Every collective throws DdpError when a peer is lost or the timeout passes.  Gloo is unusable
+// after that: end the process, and let the launcher restart the group.
+class ProcessGroup {
+ public:
+  const worker::WorkerEnv& env() const;
+  int rank() const { return env().rank; }
+  int world_size() const { return env().world_size; }
+  int local_rank() const { return env().local_rank; }
+
+  // Waits until every rank has come here.  It goes through the store, so that a time-out names the
+  // ranks that did not come, and leaves the group usable.
+  void barrier();
+
+  // Sums `tensor` over the ranks, in place on each.
+  void all_reduce(at::Tensor tensor);
+
+  // Gives every rank the `root`'s content of `tensor`, in place; shape and dtype are the same on
+  // all.
+  void broadcast(at::Tensor tensor, int root = 0);
+
+  // The same for many tensors at once, in few messages.
+  void broadcast(std::vector<at::Tensor> tensors, int root = 0);
+
+  // The `tensor` of every rank, by rank; shape and dtype are the same on all.
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);
+
+  // Gives every rank the `root`'s `text`; the others' argument is ignored.
+  std::string broadcast_text(const std::string& text, int root = 0);
+
+  // What this is made of, for what is not offered here.
+  const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
+  const c10::intrusive_ptr<c10d::Store>& store() const;
+
+ private:
+  struct Impl;
+  explicit ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  friend ProcessGroup init_process_group(const ProcessGroupOptions&, const worker::WorkerEnv&);
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// Joins the other ranks as the process's environment says, and returns when all are there.
+// Also sets LibTorch's number of threads from OMP_NUM_THREADS, which a launcher sets to 1 where
+// several workers share a machine.  Throws DdpError: a variable is missing or invalid, the backend
+// is not built, the store cannot be reached, or a rank (named) does not come within the timeout.
+ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
+
+// The same for an environment already read; sets no number of threads.
+ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env);
+
+}  // namespace ddprun::ddp
