@@ -66,8 +66,8 @@ struct Keyspace::Execution {
     if (!sum) return to_string(sum.error());
     Node& node = space.find_or_create(r.key);
     space.assign(node, Value(std::to_string(*sum)));
+    space.wake_all(turn, node);  // before the reply, as in torch, should the client be among them
     turn.reply(reply::Number{*sum});
-    space.wake_all(turn, node);
     return std::nullopt;
   }
 
