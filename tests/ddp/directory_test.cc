@@ -2,25 +2,20 @@
 #include "worker/ddp/checkpoint/directory.h"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <fstream>
+
+#include "tests/support/temp_dir.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace ddprun::ddp;
 
-// A directory of its own for each test, gone with it.
+// A folder of checkpoints, gone with the test.
 struct Directory {
-  fs::path path;
-
-  Directory() {
-    std::string name = (fs::temp_directory_path() / "ddprun-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Directory() { fs::remove_all(path); }
+  ddprun::test::TempDir folder;
+  fs::path path = folder.path();
 
   fs::path publish(std::int64_t step, const std::string& content = "content") const {
     return publish_checkpoint(path,

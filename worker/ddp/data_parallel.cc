@@ -5,6 +5,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include <limits>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
@@ -89,7 +90,7 @@ ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedT
 // passes an undefined gradient on, so that the Reducer hears of the parameters behind that output.
 struct PassThrough : torch::autograd::Function<PassThrough> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                const torch::autograd::variable_list& inputs) {
+                                                at::TensorList inputs) {
     context->set_materialize_grads(false);
     torch::autograd::variable_list outputs;
     for (const at::Tensor& input : inputs) outputs.push_back(input.clone());
@@ -113,7 +114,8 @@ struct DataParallelEngine::Impl {
   std::shared_ptr<torch::nn::Module> module;
   ProcessGroup group;
   DataParallelOptions options;
-  std::unique_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;  // after the Reducer, which it looks at when it ends
   bool sync = true;
   bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
 };
@@ -131,6 +133,12 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     impl_->group.broadcast(state);
   }
   impl_->reducer = make_reducer(config, impl_->group.c10d());
+  // The Reducer uses its logger without asking whether it has one.
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);
+  impl_->reducer->set_logger(impl_->logger);
+  impl_->logger->set_construction_data_and_log(impl_->module->name(), /*device_ids=*/{},
+                                               /*output_device=*/-1, options.broadcast_buffers,
+                                               /*has_sync_bn=*/false, /*static_graph=*/false);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -144,7 +152,10 @@ void DataParallelEngine::set_sync(bool on) {
 
 void DataParallelEngine::before_forward() {
   if (!at::GradMode::is_enabled()) return;
-  if (impl_->sync) impl_->reducer->prepare_for_forward();
+  if (impl_->sync) {
+    impl_->logger->set_runtime_stats_and_log();
+    impl_->reducer->prepare_for_forward();
+  }
   impl_->reducer->rebuild_buckets();
   if (impl_->options.broadcast_buffers && impl_->are_buffers_due) {
     // Read again each time: a module may have put new tensors in the place of its buffers.
@@ -169,7 +180,7 @@ void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) 
   }
   impl_->reducer->prepare_for_backward(values);
   if (values.empty()) return;
-  torch::autograd::variable_list passed = PassThrough::apply(values);
+  torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
   for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
 }
 
@@ -181,21 +192,14 @@ void DataParallelEngine::zero_grad(bool set_to_none) {
     if (set_to_none) {
       gradient.reset();
     } else {
-      gradient.detach_().zero_();
+      gradient = gradient.detach();  // detach_() refuses a view into a bucket
+      gradient.zero_();
     }
   }
 }
 
 std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
-  std::vector<std::int64_t> sizes;
-  for (const c10d::GradBucket& bucket : impl_->reducer->get_grad_buckets()) {
-    std::int64_t bytes = 0;
-    for (const at::Tensor& parameter : bucket.getParameters()) {
-      bytes += static_cast<std::int64_t>(parameter.nbytes());
-    }
-    sizes.push_back(bytes);
-  }
-  return sizes;
+  return impl_->logger->get_bucket_sizes();
 }
 
 }  // namespace ddprun::ddp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/meeting.h"
 
+#include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -29,9 +30,10 @@ void meet(c10d::Store& store, const std::string& name, int rank, int world_size,
       if (!store.check({rank_key(name, other)})) missing.push_back(other);
     }
     if (missing.empty()) throw;
-    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
+    std::ostringstream seconds;
+    seconds << std::chrono::duration<double>(timeout).count();
     throw DdpError(ranks_in_words(missing) + " of " + std::to_string(world_size) +
-                   " did not come within " + std::to_string(seconds) + " s");
+                   " did not come within " + seconds.str() + " s");
   }
 }
 

@@ -92,8 +92,6 @@ auto guarded(const char* what, Action action) {
     return action();
   } catch (const c10::Error& error) {
     throw DdpError(std::string(what) + ": " + error.what_without_backtrace());
-  } catch (const DdpError&) {
-    throw;
   } catch (const std::exception& error) {
     throw DdpError(std::string(what) + ": " + error.what());
   }

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/data_parallel.h"
+
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+
+namespace {
+
+using namespace ddprun::ddp;
+using namespace ddprun::ddp::test;
+
+constexpr int kSteps = 5;
+constexpr std::int64_t kBatch = 4;  // per rank
+
+// The oracle: the mean over the ranks of every gradient, one plain all-reduce each.
+void average_gradients(ProcessGroup& group, torch::nn::Module& module) {
+  for (torch::Tensor& parameter : module.parameters()) {
+    if (!parameter.grad().defined()) continue;
+    torch::Tensor gradient = parameter.grad();
+    group.all_reduce(gradient);
+    gradient.div_(group.world_size());
+  }
+}
+
+// Throws unless both modules have the same gradients, defined for the same parameters.
+void expect_same_gradients(const torch::nn::Module& module, const torch::nn::Module& reference,
+                           const std::string& when) {
+  auto expected = reference.named_parameters();
+  for (const auto& item : module.named_parameters()) {
+    torch::Tensor here = item.value().grad();
+    torch::Tensor there = expected[item.key()].grad();
+    std::string what = "the gradient of " + item.key() + " in " + when;
+    expect(here.defined() == there.defined(), what + " is there on both or on none");
+    if (here.defined()) expect(torch::allclose(here, there, 1e-5, 1e-7), what + " is the oracle's");
+  }
+}
+
+template <class Net>
+Net seeded() {
+  torch::manual_seed(7);
+  return Net();
+}
+
+// Trains a wrapped module beside a bare copy whose gradients the oracle averages.  `loss_of` runs a
+// forward: (model, rank, step) to a loss.
+template <class Net, class Loss>
+void train_beside_oracle(ProcessGroup group, Net net, Net reference,
+                         const DataParallelOptions& options, Loss loss_of) {
+  DistributedDataParallel<Net> model(net, group, options);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD reference_optimizer(reference->parameters(),
+                                        torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < kSteps; ++step) {
+    model.zero_grad();
+    reference->zero_grad();
+    loss_of(model, group.rank(), step).backward();
+    loss_of(reference, group.rank(), step).backward();
+    average_gradients(group, *reference);
+    expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+    optimizer.step();
+    reference_optimizer.step();
+  }
+}
+
+// Seeds are per thread-shared generator, so modules are made one after the other beforehand.
+template <class Net>
+std::vector<Net> make_nets(int count) {
+  std::vector<Net> nets;
+  for (int i = 0; i < count; ++i) nets.push_back(seeded<Net>());
+  return nets;
+}
+
+auto mixed_loss = [](auto& model, int rank, int step) {
+  return model(inputs(rank, step, {kBatch, 6})).square().mean();
+};
+
+struct Mode {
+  std::string name;
+  DataParallelOptions options;
+};
+
+const Mode kModes[] = {
+    {"plain", {}},
+    {"views", {.gradient_as_bucket_view = true}},
+    {"tiny buckets", {.bucket_cap_bytes = 64}},
+    {"tiny buckets and views", {.gradient_as_bucket_view = true, .bucket_cap_bytes = 64}},
+    {"looking for unused parameters", {.find_unused_parameters = true}},
+    {"batched copies", {.batched_grad_copy = true}},
+    {"lazy buckets", {.lazy_bucket_allocation = true}},
+    {"lazy buckets, views and batched copies",
+     {.gradient_as_bucket_view = true, .batched_grad_copy = true, .lazy_bucket_allocation = true}},
+};
+
+}  // namespace
+
+TEST_SUITE("ddp/data_parallel") {
+  TEST_CASE("gradients are the mean over the ranks, in every mode and world") {
+    for (const Mode& mode : kModes) {
+      for (int world_size = 1; world_size <= 4; ++world_size) {
+        CAPTURE(mode.name);
+        CAPTURE(world_size);
+        std::vector<Mixed> nets = make_nets<Mixed>(2 * world_size);
+        on_ranks(world_size, [&](ProcessGroup group) {
+          auto rank = static_cast<std::size_t>(group.rank());
+          train_beside_oracle(group, nets[2 * rank], nets[2 * rank + 1], mode.options, mixed_loss);
+        });
+      }
+    }
+  }
+
+  TEST_CASE("a weight under two names is reduced once") {
+    std::vector<Tied> nets = make_nets<Tied>(4);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      train_beside_oracle(group, nets[2 * rank], nets[2 * rank + 1], {}, mixed_loss);
+    });
+  }
+
+  TEST_CASE("two ranks with half the batch each learn what one learns with all of it") {
+    std::vector<Mixed> nets = make_nets<Mixed>(3);
+    on_ranks(2, [&](ProcessGroup group) {
+      Mixed& net = nets[static_cast<std::size_t>(group.rank())];
+      DistributedDataParallel<Mixed> model(net, group);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      for (int step = 0; step < kSteps; ++step) {
+        model.zero_grad();
+        mixed_loss(model, group.rank(), step).backward();
+        optimizer.step();
+      }
+    });
+    torch::optim::SGD optimizer(nets[2]->parameters(), 0.1);
+    for (int step = 0; step < kSteps; ++step) {
+      nets[2]->zero_grad();
+      torch::Tensor batch =
+          torch::cat({inputs(0, step, {kBatch, 6}), inputs(1, step, {kBatch, 6})});
+      nets[2](batch).square().mean().backward();
+      optimizer.step();
+    }
+    for (const auto& item : nets[2]->named_parameters()) {
+      CAPTURE(item.key());
+      CHECK(torch::equal(nets[0]->named_parameters()[item.key()],
+                         nets[1]->named_parameters()[item.key()]));
+      CHECK(torch::allclose(nets[0]->named_parameters()[item.key()], item.value(), 1e-5, 1e-6));
+    }
+  }
+
+  TEST_CASE("every rank starts with rank 0's parameters and buffers") {
+    std::vector<Normalised> nets;
+    for (int rank = 0; rank < 3; ++rank) {
+      torch::manual_seed(static_cast<std::uint64_t>(rank));
+      nets.emplace_back();
+      nets.back()->norm->running_mean.fill_(rank);
+    }
+    std::vector<torch::Tensor> expected;
+    for (const torch::Tensor& tensor : nets[0]->parameters()) expected.push_back(tensor.clone());
+    on_ranks(3, [&](ProcessGroup group) {
+      DistributedDataParallel<Normalised> model(nets[static_cast<std::size_t>(group.rank())],
+                                                group);
+    });
+    for (Normalised& net : nets) {
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        CHECK(torch::equal(net->parameters()[i], expected[i]));
+      }
+      CHECK(torch::equal(net->norm->running_mean, torch::zeros({4})));
+    }
+  }
+
+  TEST_CASE("buffers are rank 0's before each forward, unless that is turned off") {
+    for (bool broadcast_buffers : {true, false}) {
+      std::vector<Normalised> nets = make_nets<Normalised>(2);
+      on_ranks(2, [&](ProcessGroup group) {
+        Normalised& net = nets[static_cast<std::size_t>(group.rank())];
+        DistributedDataParallel<Normalised> model(net, group,
+                                                  {.broadcast_buffers = broadcast_buffers});
+        net->norm->options.momentum(0.0);  // a forward leaves the running statistics alone
+        net->norm->running_mean.fill_(group.rank() + 5);
+        model(inputs(group.rank(), 0, {kBatch, 1, 4, 4})).sum().backward();
+      });
+      CHECK(nets[0]->norm->running_mean[0].item<float>() == 5);
+      CHECK(nets[1]->norm->running_mean[0].item<float>() == (broadcast_buffers ? 5 : 6));
+    }
+  }
+
+  TEST_CASE("inside no_sync gradients add up locally, and the next backward reduces the sum") {
+    for (bool views : {false, true}) {
+      std::vector<Mixed> nets = make_nets<Mixed>(4);
+      on_ranks(2, [&](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+        DistributedDataParallel<Mixed> model(net, group, {.gradient_as_bucket_view = views});
+        for (int step = 0; step < 6; step += 3) {
+          model.zero_grad();
+          reference->zero_grad();
+          {
+            auto guard = model.no_sync();
+            mixed_loss(model, group.rank(), step).backward();
+            mixed_loss(model, group.rank(), step + 1).backward();
+          }
+          mixed_loss(reference, group.rank(), step).backward();
+          mixed_loss(reference, group.rank(), step + 1).backward();
+          expect_same_gradients(*net, *reference, "no_sync");
+          mixed_loss(model, group.rank(), step + 2).backward();
+          mixed_loss(reference, group.rank(), step + 2).backward();
+          average_gradients(group, *reference);
+          expect_same_gradients(*net, *reference, "the backward after no_sync");
+        }
+      });
+    }
+  }
+
+  TEST_CASE("a branch that no rank takes keeps no gradient; one that some take is averaged") {
+    for (bool views : {false, true}) {
+      std::vector<Branching> nets = make_nets<Branching>(4);
+      on_ranks(2, [&](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        Branching net = nets[2 * rank], reference = nets[2 * rank + 1];
+        DistributedDataParallel<Branching> model(
+            net, group, {.find_unused_parameters = true, .gradient_as_bucket_view = views});
+        for (int step = 0; step < 4; ++step) {
+          model.zero_grad();
+          reference->zero_grad();
+          // Both left, then left and right: which parameters get a gradient changes.
+          bool go_left = step % 2 == 0 || group.rank() == 0;
+          torch::Tensor x = inputs(group.rank(), step, {kBatch, 6});
+          model(x, go_left)["main"].square().mean().backward();
+          reference(x, go_left)["main"].square().mean().backward();
+          // What another rank alone has used counts as zero here.
+          for (torch::nn::Linear part : {reference->left, reference->right}) {
+            bool is_used_somewhere = part.get() == reference->left.get() || step % 2 == 1;
+            for (torch::Tensor& parameter : part->parameters()) {
+              if (is_used_somewhere && !parameter.grad().defined()) {
+                parameter.mutable_grad() = torch::zeros_like(parameter);
+              }
+            }
+          }
+          average_gradients(group, *reference);
+          expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+          expect(!net->never->weight.grad().defined(), "what is never used has no gradient");
+        }
+      });
+    }
+  }
+
+  TEST_CASE("an output that is not part of the loss is as good as unused") {
+    std::vector<Branching> nets = make_nets<Branching>(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      Branching& net = nets[static_cast<std::size_t>(group.rank())];
+      DistributedDataParallel<Branching> model(net, group, {.find_unused_parameters = true});
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        model(inputs(group.rank(), step, {kBatch, 6}), true)["hidden"].sum().backward();
+        expect(net->stem->weight.grad().defined(), "the stem is used");
+        expect(!net->left->weight.grad().defined(), "the branch behind the other output is not");
+      }
+    });
+  }
+
+  TEST_CASE("a parameter left out without find_unused_parameters is an error at the next step") {
+    std::vector<Branching> nets = make_nets<Branching>(2);
+    std::vector<std::string> problems = run_ranks(2, [&](ProcessGroup group) {
+      DistributedDataParallel<Branching> model(nets[static_cast<std::size_t>(group.rank())], group);
+      for (int step = 0; step < 2; ++step) {
+        model(inputs(group.rank(), step, {kBatch, 6}), true)["main"].sum().backward();
+      }
+    });
+    for (const std::string& problem : problems) {
+      CHECK(problem.find("Expected to have finished reduction") != std::string::npos);
+    }
+  }
+
+  TEST_CASE("modules that differ end on all ranks with the same sentence") {
+    auto sentence_of = [](const std::function<torch::nn::Sequential(int rank)>& make,
+                          const std::function<DataParallelOptions(int rank)>& options) {
+      std::vector<torch::nn::Sequential> nets;
+      for (int rank = 0; rank < 3; ++rank) nets.push_back(make(rank));
+      std::vector<std::string> problems = run_ranks(3, [&](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        DistributedDataParallel<torch::nn::Sequential> model(nets[rank], group,
+                                                             options(group.rank()));
+      });
+      CHECK(problems[0] == problems[1]);
+      CHECK(problems[0] == problems[2]);
+      return problems[0];
+    };
+    auto no_options = [](int) { return DataParallelOptions{}; };
+    auto plain = [](int) { return torch::nn::Sequential(torch::nn::Linear(4, 3)); };
+    const std::string tail = "; all ranks must build the same, in the same order";
+
+    CHECK(sentence_of(plain, no_options) == "");
+    CHECK(sentence_of(
+              [](int rank) {
+                return torch::nn::Sequential(torch::nn::Linear(4, 3),
+                                             torch::nn::Linear(3, rank == 2 ? 5 : 6));
+              },
+              no_options) ==
+          "the modules of the ranks differ: rank 2 has 'parameter 1.weight Float [5, 3]' where "
+          "rank 0 has 'parameter 1.weight Float [6, 3]'" +
+              tail);
+    CHECK(sentence_of(
+              [](int rank) {
+                torch::nn::Sequential net(torch::nn::Linear(4, 3));
+                if (rank > 0) net->to(torch::kDouble);
+                return net;
+              },
+              no_options) ==
+          "the modules of the ranks differ: rank 1 has 'parameter 0.weight Double [3, 4]' where "
+          "rank 0 has 'parameter 0.weight Float [3, 4]'" +
+              tail);
+    CHECK(sentence_of(
+              [](int rank) {
+                return torch::nn::Sequential(
+                    torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(rank != 0)));
+              },
+              no_options)
+              .starts_with("the modules of the ranks differ: rank 1 has 'parameter 0.bias Float "
+                           "[3]' where rank 0 has 'options "));
+    CHECK(sentence_of(plain, [](int rank) {
+            return DataParallelOptions{.find_unused_parameters = rank == 1};
+          }).find("find_unused_parameters=1") != std::string::npos);
+    CHECK(sentence_of(
+              [](int) {
+                torch::nn::Sequential net(torch::nn::Linear(4, 3));
+                for (torch::Tensor& parameter : net->parameters()) parameter.requires_grad_(false);
+                return net;
+              },
+              no_options) == "the module has no parameter that needs a gradient");
+  }
+
+  TEST_CASE("one rank may evaluate alone") {
+    std::vector<Normalised> nets = make_nets<Normalised>(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      DistributedDataParallel<Normalised> model(nets[static_cast<std::size_t>(group.rank())],
+                                                group);
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        model(inputs(group.rank(), step, {kBatch, 1, 4, 4})).sum().backward();
+        if (group.rank() == 0) {
+          torch::NoGradGuard no_grad;
+          model(inputs(0, step, {kBatch, 1, 4, 4}));
+        }
+      }
+    });
+  }
+
+  TEST_CASE("zero_grad forgets gradients, or zeroes them where they lie") {
+    for (bool views : {false, true}) {
+      std::vector<Mixed> nets = make_nets<Mixed>(2);
+      on_ranks(2, [&](ProcessGroup group) {
+        Mixed& net = nets[static_cast<std::size_t>(group.rank())];
+        DistributedDataParallel<Mixed> model(net, group, {.gradient_as_bucket_view = views});
+        for (int step = 0; step < 3; ++step) {
+          mixed_loss(model, group.rank(), step).backward();
+          void* place = net->first->weight.grad().data_ptr();
+          model.zero_grad(/*set_to_none=*/false);
+          expect(net->first->weight.grad().data_ptr() == place, "the gradient stays where it was");
+          expect(net->first->weight.grad().abs().sum().item<double>() == 0, "it is zero");
+        }
+        model.zero_grad();
+        expect(!net->first->weight.grad().defined(), "the gradient is forgotten");
+      });
+    }
+  }
+
+  TEST_CASE("tiny caps make many buckets, once the order of the gradients is known") {
+    std::vector<Mixed> nets = make_nets<Mixed>(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      DistributedDataParallel<Mixed> model(nets[static_cast<std::size_t>(group.rank())], group,
+                                           {.bucket_cap_bytes = 64});
+      std::size_t before = model.bucket_sizes().size();
+      for (int step = 0; step < 2; ++step) mixed_loss(model, group.rank(), step).backward();
+      expect(before == 2, "there is one bucket for each dtype at first");
+      expect(model.bucket_sizes().size() >= 4, "there are many after the first step");
+    });
+  }
+
+  TEST_CASE("two wrapped modules train side by side") {
+    std::vector<Mixed> nets = make_nets<Mixed>(4);
+    std::vector<Normalised> others = make_nets<Normalised>(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      DistributedDataParallel<Normalised> other(others[rank], group);
+      Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+      DistributedDataParallel<Mixed> model(net, group);
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        other.zero_grad();
+        reference->zero_grad();
+        torch::Tensor loss = mixed_loss(model, group.rank(), step);
+        other(inputs(group.rank(), step, {kBatch, 1, 4, 4})).sum().backward();
+        loss.backward();
+        mixed_loss(reference, group.rank(), step).backward();
+        average_gradients(group, *reference);
+        expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+      }
+    });
+    CHECK(torch::equal(others[0]->conv->weight.grad(), others[1]->conv->weight.grad()));
+  }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/process_group.h"
+
+#include <torch/torch.h>
+
+#include <future>
+
+#include "tests/ddp/ranks.h"
+#include "worker/ddp/meeting.h"
+
+namespace {
+
+using namespace ddprun::ddp;
+using namespace ddprun::ddp::test;
+using namespace std::chrono_literals;
+
+std::string problem_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const DdpError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE("ddp/process_group") {
+  TEST_CASE("ranks meet and exchange tensors and text") {
+    on_ranks(3, [](ProcessGroup group) {
+      torch::Tensor sum = torch::tensor({1.0 * group.rank(), 1.0});
+      group.all_reduce(sum);
+      expect(torch::equal(sum, torch::tensor({3.0, 3.0})), "all_reduce sums");
+
+      torch::Tensor given = torch::full({2}, group.rank());
+      group.broadcast(given, 2);
+      expect(given[0].item<int>() == 2, "broadcast gives the root's");
+
+      std::vector<torch::Tensor> all = group.all_gather(torch::tensor(group.rank() * 10));
+      expect(all.size() == 3 && all[1].item<int>() == 10, "all_gather is ordered by rank");
+
+      std::string text = std::string("zero\0byte", 9);
+      expect(group.broadcast_text(group.rank() == 1 ? text : "x", 1) == text, "text arrives whole");
+      expect(group.broadcast_text("").empty(), "no text arrives as none");
+      for (int i = 0; i < 3; ++i) group.barrier();
+    });
+  }
+
+  TEST_CASE("a rank that does not come is named by all that wait for it") {
+    std::vector<std::string> problems = run_ranks(
+        {0, 3}, 4, [](ProcessGroup) {}, /*timeout=*/300ms);
+    for (const std::string& problem : problems) {
+      CHECK(problem == "init_process_group: ranks 1 and 2 of 4 did not come within 0.3 s");
+    }
+  }
+
+  TEST_CASE("a barrier names the rank that is late, and the group works afterwards") {
+    std::string problem;
+    std::promise<void> rank_0_gave_up;
+    std::vector<std::string> failures = run_ranks(
+        {0, 1}, 2,
+        [&](ProcessGroup group) {
+          group.barrier();
+          if (group.rank() == 0) {
+            problem = problem_of([&] { group.barrier(); });
+            rank_0_gave_up.set_value();
+          } else {
+            rank_0_gave_up.get_future().wait();
+          }
+          torch::Tensor sum = torch::ones({1});
+          group.all_reduce(sum);
+          expect(sum.item<float>() == 2, "all_reduce works after a barrier that failed");
+        },
+        /*timeout=*/500ms);
+    CHECK(failures == std::vector<std::string>{"", ""});
+    CHECK(problem == "barrier: rank 1 of 2 did not come within 0.5 s");
+  }
+
+  TEST_CASE("groups of different names, and of different attempts, share a store") {
+    StoreHost host;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      for (const char* name : {"default", "second"}) {
+        ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+        env.restart_count = attempt;
+        ProcessGroup group = init_process_group({.timeout = 10s, .name = name}, env);
+        group.barrier();
+      }
+    }
+  }
+
+  TEST_CASE("without an agent's store rank 0 hosts one") {
+    ddprun::worker::WorkerEnv env;
+    std::uint16_t port = StoreHost().port();  // free by now, and not handed out again so soon
+    env.master = {.host = "localhost", .port = port};
+    ProcessGroup group = init_process_group({.timeout = 10s}, env);
+    torch::Tensor sum = torch::ones({1});
+    group.all_reduce(sum);
+    CHECK(sum.item<float>() == 1);
+  }
+
+  TEST_CASE("a backend that is not there is refused") {
+    ddprun::worker::WorkerEnv env = env_of(0, 1, 1);
+    CHECK(problem_of([&] { init_process_group({.backend = "nccl"}, env); }) ==
+          "the backend 'nccl' is not built yet: use 'gloo', which carries CPU tensors");
+    CHECK(problem_of([&] { init_process_group({.backend = "glue"}, env); }) ==
+          "the backend 'glue' is not known: 'gloo' is accepted");
+  }
+
+  TEST_CASE("the environment's time-out is used, and a wrong one is refused") {
+    ddprun::worker::WorkerEnv env = env_of(0, 2, 1);
+    ::setenv("DDPRUN_TIMEOUT", "soon", 1);
+    CHECK(problem_of([&] { init_process_group({}, env); }) ==
+          "DDPRUN_TIMEOUT='soon' is not a number of seconds from 1 to 1000000");
+    ::setenv("DDPRUN_TIMEOUT", "1", 1);
+    StoreHost host;
+    env.master.port = host.port();
+    CHECK(problem_of([&] { init_process_group({}, env); }) ==
+          "init_process_group: rank 1 of 2 did not come within 1 s");
+    ::unsetenv("DDPRUN_TIMEOUT");
+  }
+
+  TEST_CASE("ranks in words") {
+    CHECK(ranks_in_words({4}) == "rank 4");
+    CHECK(ranks_in_words({1, 2}) == "ranks 1 and 2");
+    CHECK(ranks_in_words({1, 2, 7}) == "ranks 1, 2 and 7");
+    CHECK(ranks_in_words({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) ==
+          "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+  }
+}
