@@ -217,10 +217,9 @@ int train(const Options& options) {
   double reached = accuracy(net, test);
   bool agree = parameters_agree(group, net);
   if (is_talker) {
-    std::printf(
-        "done after %d restart(s): this attempt went %s, took %.1f s; test accuracy %.1f %%%s\n",
-        group.env().restart_count, origin.c_str(), seconds_since(start), 100 * reached,
-        reached > kWantedAccuracy ? "" : ", too low");
+    std::printf("done after %d restart(s), %s: test accuracy %.1f %%%s; this attempt took %.1f s\n",
+                group.env().restart_count, origin.c_str(), 100 * reached,
+                reached > kWantedAccuracy ? "" : ", too low", seconds_since(start));
     std::fflush(stdout);
   }
   group.barrier();  // rank 0 may be the host of the store: it leaves with the others
