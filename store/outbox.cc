@@ -21,14 +21,11 @@ void Outbox::add(const Reply& reply) {
   pieces_.emplace_back(bytes->value);
 }
 
-std::vector<std::string_view> Outbox::front(std::size_t max_count) const {
-  std::vector<std::string_view> views;
-  views.reserve(std::min(max_count, pieces_.size()));
-  for (const Piece& piece : pieces_) {
-    if (views.size() == max_count) break;
-    views.push_back(view(piece).substr(views.empty() ? sent_ : 0));
-  }
-  return views;
+std::size_t Outbox::front(std::span<std::string_view> views) const {
+  std::size_t count = std::min(views.size(), pieces_.size());
+  for (std::size_t i = 0; i < count; ++i) views[i] = view(pieces_[i]);
+  if (count > 0) views[0].remove_prefix(sent_);
+  return count;
 }
 
 void Outbox::consume(std::size_t count) {
@@ -47,10 +44,11 @@ std::string_view Outbox::view(const Piece& piece) {
 }
 
 std::string& Outbox::tail() {
-  if (pieces_.empty() || !std::holds_alternative<std::string>(pieces_.back())) {
-    pieces_.emplace_back(std::string());
+  std::string* run = pieces_.empty() ? nullptr : std::get_if<std::string>(&pieces_.back());
+  if (run == nullptr || run->size() >= kRunBytes) {
+    run = &std::get<std::string>(pieces_.emplace_back(std::string()));
   }
-  return std::get<std::string>(pieces_.back());
+  return *run;
 }
 
 }  // namespace ddprun::store

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "store/value.h"
 #include "store/wire.h"
@@ -19,7 +19,11 @@ namespace ddprun::store {
 class Outbox {
  public:
   // Values up to this size are copied: a piece of its own costs more than the copy.
-  static constexpr std::size_t kCopiedBytes = 4096;
+  static constexpr std::size_t kCopiedBytes = 1024;
+
+  // A run of copied bytes that has grown to this is not grown any more but followed by another,
+  // so that a reply of many small values is not moved about again and again.
+  static constexpr std::size_t kRunBytes = 64 * 1024;
 
   void add(const Reply& reply);
 
@@ -27,9 +31,9 @@ class Outbox {
   // The bytes to be sent, whether held here or only referred to.
   std::size_t size() const { return size_; }
 
-  // The first pieces, in the order of sending; no more than `max_count`.  Valid until the next
-  // call of add() or consume().
-  std::vector<std::string_view> front(std::size_t max_count) const;
+  // Fills `views` with the first pieces, in the order of sending, and answers how many those are.
+  // They are valid until the next call of add() or consume().
+  std::size_t front(std::span<std::string_view> views) const;
 
   // The first `count` bytes have been sent.
   void consume(std::size_t count);

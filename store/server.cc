@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t kReadBytes = 64 * 1024;
 
 // One write gathers up to this many pieces.
-constexpr std::size_t kGatheredPieces = 64;
+constexpr std::size_t kGatheredPieces = 128;
 
 // How long to wait before accepting again when the system has no descriptor left.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
@@ -230,10 +230,11 @@ class Server::Impl {
   // or the session is gone.
   bool flush(Session& session) {
     while (!session.outbox.empty()) {
+      std::array<std::string_view, kGatheredPieces> pieces;
       std::array<iovec, kGatheredPieces> buffers;
-      std::size_t buffer_count = 0;
-      for (std::string_view piece : session.outbox.front(buffers.size())) {
-        buffers[buffer_count++] = {const_cast<char*>(piece.data()), piece.size()};
+      std::size_t buffer_count = session.outbox.front(pieces);
+      for (std::size_t i = 0; i < buffer_count; ++i) {
+        buffers[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
       }
       msghdr message{};
       message.msg_iov = buffers.data();

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/outbox.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+
+using namespace ddprun::store;
+
+namespace {
+
+// Takes everything out, `step` bytes at a time.
+std::string drain(Outbox& outbox, std::size_t step) {
+  std::string sent;
+  while (!outbox.empty()) {
+    std::array<std::string_view, 2> views;
+    std::size_t count = outbox.front(views);
+    REQUIRE(count > 0);
+    std::string next;
+    for (std::size_t i = 0; i < count; ++i) next += views[i];
+    next.resize(std::min(step, next.size()));
+    sent += next;
+    outbox.consume(next.size());
+  }
+  return sent;
+}
+
+}  // namespace
+
+TEST_SUITE("store/outbox") {
+  TEST_CASE("what goes in comes out, in order, however little is sent at a time") {
+    std::string large(100'000, 'x');
+    for (std::size_t step : {1u, 7u, 4096u, 1'000'000u}) {
+      Outbox outbox;
+      std::string expected;
+      for (int i = 0; i < 3; ++i) {
+        for (const Reply& reply :
+             {Reply(reply::Byte{1}), Reply(reply::Bytes{Value("small")}),
+              Reply(reply::Bytes{Value(large)}), Reply(reply::Bytes{}), Reply(reply::Number{-1})}) {
+          outbox.add(reply);
+          encode(reply, expected);
+        }
+      }
+      CHECK(outbox.size() == expected.size());
+      bool is_equal = drain(outbox, step) == expected;
+      CHECK(is_equal);
+      CHECK(outbox.size() == 0);
+    }
+  }
+
+  TEST_CASE("many small replies are not one growing run of bytes") {
+    Outbox outbox;
+    Value value(std::string(1000, 'v'));
+    for (int i = 0; i < 1000; ++i) outbox.add(reply::Bytes{value});
+    std::array<std::string_view, 64> views;
+    std::size_t count = outbox.front(views);
+    CHECK(count > 10);
+    CHECK(views[0].size() < Outbox::kRunBytes + 2000);
+  }
+
+  TEST_CASE("a large value is sent from where it is stored") {
+    Outbox outbox;
+    Value value(std::string(100'000, 'v'));
+    outbox.add(reply::Bytes{value});
+    std::array<std::string_view, 2> views;
+    REQUIRE(outbox.front(views) == 2);
+    CHECK(views[1].data() == value.view().data());
+  }
+}
