@@ -4,17 +4,15 @@
 
 import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import zipfile
 from pathlib import Path
 
-SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup"
+from scratch_checkout import ScratchCheckout
 
 STUBS = {
     # Everything is installed but what $MISSING names.
@@ -50,25 +48,16 @@ STUBS = {
 }
 
 
-class Setup(unittest.TestCase):
+class Setup(ScratchCheckout):
+    script = "setup"
+
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        top = Path(scratch.name)
-        self.root = top / "a checkout"
-        (self.root / "scripts").mkdir(parents=True)
-        shutil.copy(SETUP, self.root / "scripts" / "setup")
-        (top / "bin").mkdir()
+        super().setUp()
         for name, body in STUBS.items():
-            (top / "bin" / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
-            (top / "bin" / name).chmod(0o755)
-        self.wheel = top / "scikit_learn.whl"
+            self.stub(name, body)
+        self.wheel = self.top / "scikit_learn.whl"
         self.make_wheel(rows=1797)
-        self.calls = top / "calls"
-        self.calls.touch()
-        self.environment = {
-            "PATH": f"{top / 'bin'}:{os.environ['PATH']}",
-            "CALLS": str(self.calls),
+        self.environment |= {
             "WHEEL": str(self.wheel),
             "REAL_PYTHON": sys.executable,
             "PIP": "works",
@@ -82,16 +71,6 @@ class Setup(unittest.TestCase):
             text = (",".join("0" * 65) + "\n") * rows
             wheel.writestr("sklearn/datasets/data/digits.csv.gz", gzip.compress(text.encode()))
 
-    def run_setup(self, *options, **environment):
-        return subprocess.run(
-            [self.root / "scripts" / "setup", *options],
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
     def assert_ends(self, result, status, message):
         """Exactly one line of complaint, which says `message`."""
         self.assertEqual(result.returncode, status, result.stdout + result.stderr)
@@ -99,41 +78,41 @@ class Setup(unittest.TestCase):
         self.assertIn(message, result.stderr)
 
     def test_a_second_run_finds_everything_and_says_nothing(self):
-        first = self.run_setup()
+        first = self.run_script()
         self.assertEqual((first.returncode, first.stderr), (0, ""))
         self.assertEqual(len(self.digits.read_text().splitlines()), 1797)
         self.assertEqual(os.listdir(self.digits.parent), ["digits.csv"])
         calls = self.calls.read_text()
-        second = self.run_setup()
+        second = self.run_script()
         self.assertEqual((second.returncode, second.stdout, second.stderr), (0, "", ""))
         self.assertEqual(self.calls.read_text(), calls)
 
     def test_without_the_runtime_only_packages_are_looked_at(self):
-        result = self.run_setup("--no-runtime", MISSING="libgloo-dev", PIP="is not to be called")
+        result = self.run_script("--no-runtime", MISSING="libgloo-dev", PIP="is not to be called")
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
         self.assertFalse(self.venv.exists())
 
     def test_root_installs_what_is_missing_and_no_more(self):
-        result = self.run_setup(MISSING="cmake libgloo-dev")
+        result = self.run_script(MISSING="cmake libgloo-dev")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("install -y --no-install-recommends cmake libgloo-dev ", self.calls.read_text())
 
     def test_without_root_the_missing_packages_are_named(self):
-        result = self.run_setup(MISSING="cmake libgloo-dev", USER_ID="1000")
+        result = self.run_script(MISSING="cmake libgloo-dev", USER_ID="1000")
         self.assert_ends(result, 1, "apt-get install -y --no-install-recommends cmake libgloo-dev")
         self.assertEqual(self.calls.read_text(), "")
 
     def test_without_root_nothing_is_needed_where_nothing_is_missing(self):
-        self.assertEqual(self.run_setup(USER_ID="1000").returncode, 0)
+        self.assertEqual(self.run_script(USER_ID="1000").returncode, 0)
 
     def test_without_network_one_line_says_what_could_not_be_had(self):
-        result = self.run_setup(MISSING="cmake", APT_STATUS="100")
+        result = self.run_script(MISSING="cmake", APT_STATUS="100")
         self.assert_ends(result, 1, "could not install cmake from the Debian mirror; is there a net")
-        result = self.run_setup(PIP="no route to host")
+        result = self.run_script(PIP="no route to host")
         self.assert_ends(result, 1, "could not install torch from the Python package index; is the")
         self.assertIn("no route to host", (self.root / "build" / "setup.log").read_text())
         self.assertFalse(self.venv.exists())
-        result = self.run_setup(PIP="[Errno 28] No space left on device")
+        result = self.run_script(PIP="[Errno 28] No space left on device")
         self.assert_ends(result, 1, "the disk is full")
 
     def interrupt(self, number):
@@ -159,35 +138,35 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.interrupt(signal.SIGKILL), -signal.SIGKILL)
         (self.venv / "bin" / "has_torch").touch()  # as pip may have come so far
         (self.venv / "left over").touch()
-        self.assertEqual(self.run_setup().returncode, 0)
+        self.assertEqual(self.run_script().returncode, 0)
         self.assertFalse((self.venv / "left over").exists())
         self.assertFalse((self.venv / ".ddprun-setup-unfinished").exists())
 
     def test_a_venv_of_the_users_own_is_left_alone(self):
         self.venv.mkdir()
         (self.venv / "precious").touch()
-        self.assert_ends(self.run_setup(), 1, ".venv is there and has no torch")
+        self.assert_ends(self.run_script(), 1, ".venv is there and has no torch")
         self.assertTrue((self.venv / "precious").exists())
 
     def test_a_torch_that_is_there_is_used(self):
-        torch = self.root.parent / "torch"
-        self.assert_ends(self.run_setup(DDPRUN_TORCH=str(torch)), 1, "not the torch folder")
+        torch = self.top / "torch"
+        self.assert_ends(self.run_script(DDPRUN_TORCH=str(torch)), 1, "not the torch folder")
         (torch / "lib").mkdir(parents=True)
         (torch / "lib" / "libtorch_cpu.so").touch()
-        self.assertEqual(self.run_setup(DDPRUN_TORCH=str(torch)).returncode, 0)
+        self.assertEqual(self.run_script(DDPRUN_TORCH=str(torch)).returncode, 0)
         cache = self.root / "build" / "release" / "CMakeCache.txt"
         cache.parent.mkdir()
         cache.write_text(f"DDPRUN_TORCH:PATH={torch}\n")
-        self.assertEqual(self.run_setup().returncode, 0)
+        self.assertEqual(self.run_script().returncode, 0)
         cache.unlink()
-        (self.root.parent / "bin" / "has_torch").touch()  # the active Python's
-        self.assertEqual(self.run_setup().returncode, 0)
+        (self.top / "bin" / "has_torch").touch()  # the active Python's
+        self.assertEqual(self.run_script().returncode, 0)
         self.assertFalse(self.venv.exists())
         self.assertNotIn("install", self.calls.read_text())
 
     def test_data_of_the_wrong_size_is_refused(self):
         self.make_wheel(rows=1796)
-        self.assert_ends(self.run_setup(), 1, "the scikit-learn wheel has no such digits")
+        self.assert_ends(self.run_script(), 1, "the scikit-learn wheel has no such digits")
         self.assertIn("found 1796 rows", (self.root / "build" / "setup.log").read_text())
         self.assertEqual(os.listdir(self.digits.parent), [])
 
