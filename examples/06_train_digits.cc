@@ -171,19 +171,19 @@ int train(const Options& options) {
   ddp::Checkpointer checkpointer(group, {.directory = folder});
   std::optional<ddp::Resumed> resumed = checkpointer.resume(state);
   std::string origin =
-      resumed ? "resumed from epoch " + std::to_string(progress.epoch) : "from the start";
+      resumed ? "resumed from epoch " + std::to_string(progress.epoch) : "trained from the start";
   if (is_talker) {
-    std::cout << "training on " << training.labels.size(0) << " digits with " << group.world_size()
-              << " ranks, " << origin << "; checkpoints in " << folder.string() << std::endl;
+    std::cout << training.labels.size(0) << " digits, " << group.world_size() << " ranks, "
+              << (resumed ? origin : "from the start") << "; checkpoints in " << folder.string()
+              << std::endl;
   }
 
   ddp::DistributedDataParallel<Net> model(net, group);
   while (progress.epoch < options.epochs) {
     auto epoch_start = std::chrono::steady_clock::now();
     const std::int64_t step_count = sampler.steps_left();
-    const bool is_last_epoch_here = group.env().restart_count == 0 &&
-                                    group.rank() == options.kill_rank &&
-                                    progress.epoch + 1 == options.kill_epoch;
+    const bool dies_here = group.env().restart_count == 0 && group.rank() == options.kill_rank &&
+                           progress.epoch + 1 == options.kill_epoch;
     double loss_sum = 0;
     while (!sampler.is_epoch_done()) {
       ddp::Share share = sampler.next(group.rank(), group.world_size());
@@ -196,7 +196,7 @@ int train(const Options& options) {
       sampler.commit();
       ++progress.step;
       loss_sum += loss.item<double>();
-      if (is_last_epoch_here && sampler.steps_left() <= step_count / 2) std::raise(SIGKILL);
+      if (dies_here && sampler.steps_left() <= step_count / 2) std::raise(SIGKILL);
     }
     double seconds = seconds_since(epoch_start);
     sampler.next_epoch();

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/checkpoint/checkpointer.h"
+
+#include <fstream>
+
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+#include "tests/support/temp_dir.h"
+#include "worker/ddp/checkpoint/directory.h"
+#include "worker/ddp/data_parallel.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ddprun::ddp;
+using namespace ddprun::ddp::test;
+using ddprun::test::TempDir;
+
+enum class Kind : std::uint8_t { Sgd, Adam, AdamW };
+
+// A training program in small: everything that a checkpoint keeps.
+struct Program {
+  ProcessGroup group;
+  Normalised net;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  ElasticSampler sampler;
+  Progress progress;
+
+  Program(ProcessGroup joined, Normalised module, Kind kind = Kind::Sgd)
+      : group(std::move(joined)),
+        net(std::move(module)),
+        optimizer(make_optimizer(kind)),
+        sampler(ElasticSampler::make({.sample_count = 40, .step_size = 6, .seed = 5}).value()) {}
+
+  TrainingState state() {
+    return {
+        .model = *net, .optimizer = optimizer.get(), .sampler = &sampler, .progress = &progress};
+  }
+
+  void train(int steps) {
+    DistributedDataParallel<Normalised> model(net, group);
+    for (int i = 0; i < steps; ++i) {
+      if (sampler.is_epoch_done()) sampler.next_epoch();
+      Share share = sampler.next(group.rank(), group.world_size());
+      torch::Tensor batch = torch::stack(rows(share.indices));
+      model.zero_grad();
+      (share.weight * model(batch).square().mean()).backward();
+      optimizer->step();
+      sampler.commit();
+      ++progress.step;
+      progress.values["last rank count"] = group.world_size();
+    }
+  }
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer(Kind kind) {
+    auto parameters = net->parameters();
+    switch (kind) {
+      case Kind::Sgd:
+        return std::make_unique<torch::optim::SGD>(parameters,
+                                                   torch::optim::SGDOptions(0.1).momentum(0.9));
+      case Kind::Adam:
+        return std::make_unique<torch::optim::Adam>(parameters,
+                                                    torch::optim::AdamOptions(0.01).amsgrad(true));
+      case Kind::AdamW:
+        return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(0.01));
+    }
+    return nullptr;
+  }
+
+  static std::vector<torch::Tensor> rows(const std::vector<std::int64_t>& indices) {
+    std::vector<torch::Tensor> found;
+    for (std::int64_t index : indices)
+      found.push_back(inputs(0, static_cast<int>(index), {1, 4, 4}));
+    return found;
+  }
+};
+
+// Modules made beforehand: LibTorch's generator is shared by the threads that play the ranks.
+std::vector<Normalised> make_nets(int count) {
+  std::vector<Normalised> nets;
+  for (int i = 0; i < count; ++i) {
+    torch::manual_seed(static_cast<std::uint64_t>(i));
+    nets.emplace_back();
+  }
+  return nets;
+}
+
+std::vector<torch::Tensor> values_of(const Normalised& net) {
+  std::vector<torch::Tensor> values;
+  for (const torch::Tensor& tensor : net->parameters()) values.push_back(tensor.detach().clone());
+  for (const torch::Tensor& tensor : net->buffers()) values.push_back(tensor.clone());
+  return values;
+}
+
+bool are_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(),
+      [](const torch::Tensor& x, const torch::Tensor& y) { return torch::equal(x, y); });
+}
+
+Normalised& net_of(std::vector<Normalised>& nets, const ProcessGroup& group) {
+  return nets[static_cast<std::size_t>(group.rank())];
+}
+
+// Publishes a checkpoint of steps 3 and 6, made by one rank.
+void save_two(const std::string& directory) {
+  std::vector<Normalised> nets = make_nets(1);
+  on_ranks(1, [&](ProcessGroup group) {
+    Program program(group, nets[0]);
+    Checkpointer checkpointer(group, {.directory = directory});
+    for (int i = 0; i < 2; ++i) {
+      program.train(3);
+      checkpointer.save(program.state());
+    }
+  });
+}
+
+// What resuming from `directory` into `program` says on both of two ranks.
+std::string refusal(
+    const std::string& directory,
+    const std::function<std::optional<Resumed>(Checkpointer&, ProcessGroup)>& resume) {
+  std::vector<std::string> problems = run_ranks(2, [&](ProcessGroup group) {
+    Checkpointer checkpointer(group, {.directory = directory});
+    resume(checkpointer, group);
+  });
+  CHECK(problems[0] == problems[1]);
+  return problems[0];
+}
+
+}  // namespace
+
+TEST_SUITE("ddp/checkpoint/checkpointer") {
+  TEST_CASE("a program that was stopped ends bit for bit as one that was not") {
+    for (Kind kind : {Kind::Sgd, Kind::Adam, Kind::AdamW}) {
+      CAPTURE(static_cast<int>(kind));
+      TempDir directory;
+      std::vector<Normalised> undisturbed = make_nets(2), first = make_nets(2);
+      std::vector<Normalised> second = make_nets(4);  // starts from other parameters
+      second.erase(second.begin(), second.begin() + 2);
+      on_ranks(2, [&](ProcessGroup group) {
+        Program program(group, net_of(undisturbed, group), kind);
+        program.train(5);
+        program.train(6);
+      });
+      on_ranks(2, [&](ProcessGroup group) {
+        Program program(group, net_of(first, group), kind);
+        Checkpointer checkpointer(group, {.directory = directory.path()});
+        expect(!checkpointer.resume(program.state()), "there is nothing to resume from yet");
+        program.train(5);
+        checkpointer.save(program.state());
+        program.train(1);  // lost
+      });
+      on_ranks(2, [&](ProcessGroup group) {
+        Program program(group, net_of(second, group), kind);
+        Checkpointer checkpointer(group, {.directory = directory.path()});
+        std::optional<Resumed> resumed = checkpointer.resume(program.state());
+        expect(resumed && resumed->progress.step == 5, "it resumes from step 5");
+        expect(program.progress.values["last rank count"] == 2, "values come back");
+        program.train(6);
+      });
+      CHECK(are_equal(values_of(second[0]), values_of(undisturbed[0])));
+      CHECK(are_equal(second[0]->parameters(), second[1]->parameters()));
+      CHECK(!are_equal(values_of(second[0]), values_of(first[0])));
+    }
+  }
+
+  TEST_CASE("a run goes on with another number of ranks, at the same sample") {
+    TempDir directory;
+    save_two(directory.path());
+    for (int world_size : {1, 3}) {
+      std::vector<Normalised> nets = make_nets(world_size);
+      on_ranks(world_size, [&](ProcessGroup group) {
+        Program program(group, net_of(nets, group));
+        Checkpointer checkpointer(group, {.directory = directory.path()});
+        expect(checkpointer.resume(program.state()).has_value(), "it resumes");
+        expect(program.sampler.state() == SamplerState{.seed = 5, .epoch = 0, .consumed = 36},
+               "the data position is where it was");
+      });
+    }
+  }
+
+  TEST_CASE("a damaged checkpoint is passed over, and said to be") {
+    TempDir directory;
+    save_two(directory.path());
+    fs::path newest = fs::path(directory.path()) / "step-000000000006";
+    fs::resize_file(newest / "model.safetensors", 100);
+    std::vector<Normalised> nets = make_nets(2);
+    std::vector<std::string> notices;  // of rank 0 alone
+    on_ranks(2, [&](ProcessGroup group) {
+      Program program(group, net_of(nets, group));
+      Checkpointer checkpointer(
+          group, {.directory = directory.path(),
+                  .notify = [&](const std::string& sentence) { notices.push_back(sentence); }});
+      std::optional<Resumed> resumed = checkpointer.resume(program.state());
+      expect(resumed && resumed->progress.step == 3, "it resumes from the one before");
+    });
+    REQUIRE(notices.size() == 1);
+    CHECK(notices[0].starts_with("passing over a damaged checkpoint: " + newest.string() +
+                                 ": model.safetensors has 100 bytes instead of "));
+  }
+
+  TEST_CASE("keep_last checkpoints stay") {
+    TempDir directory;
+    std::vector<Normalised> nets = make_nets(1);
+    on_ranks(1, [&](ProcessGroup group) {
+      Program program(group, nets[0]);
+      Checkpointer checkpointer(group, {.directory = directory.path(), .keep_last = 2});
+      for (int i = 0; i < 4; ++i) {
+        program.train(1);
+        checkpointer.save(program.state());
+      }
+    });
+    std::vector<FoundCheckpoint> found = list_checkpoints(directory.path());
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].step == 4);
+    CHECK(found[1].step == 3);
+  }
+
+  TEST_CASE("another program's checkpoint is refused on all ranks, with what differs") {
+    TempDir directory;
+    save_two(directory.path());
+    const std::string prefix = "resume from " + directory.path() + "/step-000000000006: ";
+
+    std::vector<torch::nn::Sequential> nets;
+    for (int rank = 0; rank < 2; ++rank) nets.emplace_back(torch::nn::Linear(2, 2));
+    CHECK(refusal(directory.path(), [&](Checkpointer& checkpointer, ProcessGroup group) {
+            return checkpointer.resume({.model = *nets[static_cast<std::size_t>(group.rank())]});
+          }) == prefix + "it has no '0.weight', which the model has");
+
+    std::vector<Normalised> wider = make_nets(2);
+    for (Normalised& net : wider) {
+      net->out = net->replace_module("out", torch::nn::Linear(16, 4));
+    }
+    CHECK(refusal(directory.path(), [&](Checkpointer& checkpointer, ProcessGroup group) {
+            return checkpointer.resume({.model = *net_of(wider, group)});
+          }) == prefix + "'out.weight' is Float [3, 16] in it and Float [4, 16] in the model");
+
+    std::vector<torch::nn::Conv2d> parts({torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3)),
+                                          torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3))});
+    std::vector<torch::nn::Sequential> smaller;
+    for (torch::nn::Conv2d& part : parts) {
+      smaller.emplace_back();
+      smaller.back()->push_back("conv", part);
+    }
+    CHECK(refusal(directory.path(), [&](Checkpointer& checkpointer, ProcessGroup group) {
+            return checkpointer.resume({.model = *smaller[static_cast<std::size_t>(group.rank())]});
+          }) == prefix + "it has 'norm.bias', which the model has not");
+
+    std::vector<Normalised> others = make_nets(2);
+    CHECK(refusal(directory.path(),
+                  [&](Checkpointer& checkpointer, ProcessGroup group) {
+                    Program program(group, net_of(others, group), Kind::Adam);
+                    return checkpointer.resume(program.state());
+                  }) ==
+          prefix +
+              "the checkpoint has 7 values of an optimizer, and this one can take 1: it "
+              "is of another kind or has other parameters");
+
+    CHECK(refusal(directory.path(),
+                  [&](Checkpointer& checkpointer, ProcessGroup group) {
+                    Program program(group, net_of(others, group));
+                    program.sampler =
+                        ElasticSampler::make({.sample_count = 10, .step_size = 6}).value();
+                    return checkpointer.resume(program.state());
+                  }) == prefix +
+                            "the data position (epoch 0, sample 36) is not one of a data set of 10 "
+                            "samples");
+  }
+
+  TEST_CASE("a save that fails says so on all ranks") {
+    TempDir directory;
+    const std::string file = directory.path() + "/file";
+    std::ofstream(file) << "no folder";
+    std::vector<Normalised> nets = make_nets(2);
+    CHECK(refusal(file, [&](Checkpointer& checkpointer, ProcessGroup group) {
+            Program program(group, net_of(nets, group));
+            checkpointer.save(program.state());
+            return std::nullopt;
+          }) == "save a checkpoint: create " + file + ": Not a directory");
+
+    CHECK(refusal(directory.path(),
+                  [&](Checkpointer& checkpointer, ProcessGroup group) {
+                    Normalised& net = net_of(nets, group);
+                    torch::optim::RMSprop optimizer(net->parameters());
+                    checkpointer.save({.model = *net, .optimizer = &optimizer});
+                    return std::nullopt;
+                  }) ==
+          "save a checkpoint: the state of this kind of optimizer cannot be saved yet: SGD, "
+          "Adam and AdamW can");
+    CHECK(list_checkpoints(directory.path()).empty());
+  }
+
+  TEST_CASE("a schedule's learning rate comes back") {
+    TempDir directory;
+    std::vector<Normalised> nets = make_nets(1);
+    on_ranks(1, [&](ProcessGroup group) {
+      Checkpointer checkpointer(group, {.directory = directory.path()});
+      Program program(group, nets[0]);
+      program.optimizer->param_groups()[0].options().set_lr(0.0125);
+      checkpointer.save(program.state());
+      Program successor(group, nets[0]);
+      checkpointer.resume(successor.state());
+      expect(successor.optimizer->param_groups()[0].options().get_lr() == 0.0125, "it is restored");
+    });
+  }
+
+  TEST_CASE("all ranks are given the same run folder") {
+    TempDir base;
+    std::vector<std::string> folders(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      folders[static_cast<std::size_t>(group.rank())] = choose_run_directory(group, base.path());
+    });
+    CHECK(folders[0] == base.path() + "/none-1");
+    CHECK(folders[1] == folders[0]);
+  }
+}

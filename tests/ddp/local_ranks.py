@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A launcher in small: the ranks of a run on this machine, with the variables of stock torchrun."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+SKIPPED = 77
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Rank:
+    """One rank's process; `output` is both its streams, once it has ended."""
+
+    def __init__(self, command, variables):
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output = ""
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        self.output = self.process.stdout.read()
+
+    def wait(self, timeout):
+        try:
+            self.process.wait(timeout)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait()
+            self.reader.join()
+
+    @property
+    def returncode(self):
+        return self.process.returncode
+
+
+def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120):
+    """Runs `command` on `world_size` ranks, rank 0 hosting the store; returns the ended Ranks."""
+    port = free_port()
+    ranks = [
+        Rank(
+            command,
+            {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_RESTART_COUNT": str(restart_count),
+                "TORCHELASTIC_RUN_ID": run_id,
+                "OMP_NUM_THREADS": "1",
+            },
+        )
+        for rank in range(world_size)
+    ]
+    for rank in ranks:
+        rank.wait(timeout)
+    return ranks
