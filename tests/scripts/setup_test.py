@@ -21,7 +21,7 @@ STUBS = {
         for package; do
           case " $MISSING " in *" $package "*) ;; *) echo "installed $package" ;; esac
         done""",
-    "apt-get": 'echo "apt-get $*" >>"$CALLS"; exit "${APT_STATUS:-0}"',
+    "apt-get": 'echo "apt-get $*" >>"$CALLS"; echo "$APT_SAYS"; exit "${APT_STATUS:-0}"',
     "id": 'echo "${USER_ID:-0}"',
     "sudo": "exit 1",
     # A Python has torch where a file beside it says so.  $PIP is what pip does.
@@ -96,6 +96,12 @@ class Setup(ScratchCheckout):
         result = self.run_script(MISSING="cmake libgloo-dev")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("install -y --no-install-recommends cmake libgloo-dev ", self.calls.read_text())
+
+    def test_no_package_is_removed_for_another(self):
+        says = "E: Packages need to be removed but remove is disabled."
+        result = self.run_script(MISSING="libboost1.81-dev", APT_STATUS="100", APT_SAYS=says)
+        self.assert_ends(result, 1, "other packages would be removed; if that is well, install by")
+        self.assertIn(" --no-remove ", self.calls.read_text())
 
     def test_without_root_the_missing_packages_are_named(self):
         result = self.run_script(MISSING="cmake libgloo-dev", USER_ID="1000")
