@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/server.h"
 
+#include <malloc.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/error.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "store/outbox.h"
+#include "store/quiet_log.h"
 #include "store/socket.h"
 
 namespace ddprun::store {
@@ -42,9 +45,10 @@ struct Session {
   asio::posix::stream_descriptor descriptor;
   Decoder decoder;
   Outbox outbox;
-  bool is_dirty = false;      // is in the list of those to be flushed
-  bool awaits_room = false;   // a handler is called when it can be written to
-  bool awaits_bytes = false;  // a handler is called when it can be read from
+  std::size_t held_bytes = 0;  // as last accounted for
+  bool is_dirty = false;       // is in the list of those to be flushed
+  bool awaits_room = false;    // a handler is called when it can be written to
+  bool awaits_bytes = false;   // a handler is called when it can be read from
 };
 
 }  // namespace
@@ -61,6 +65,7 @@ class Server::Impl {
         accept_pause_(executor_),
         handshake_timer_(executor_),
         hold_timer_(executor_),
+        log_(config_.log),
         keyspace_(config_.keyspace) {
     await_connections();
   }
@@ -161,6 +166,7 @@ class Server::Impl {
     if (count > 0) {
       session->decoder.feed({input_.data(), static_cast<std::size_t>(count)});
       serve(*session);
+      account_for(id);
     } else if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
       await_bytes(*session);
     } else {
@@ -187,6 +193,33 @@ class Server::Impl {
       route();
       if (fault) return drop(session, *fault);
     }
+  }
+
+  // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
+  // most is closed: clients that are served do not hold much for long.
+  void account_for(ClientId id) {
+    if (Session* session = find(id)) {
+      std::size_t held = session->decoder.held_bytes();
+      held_bytes_ += held - std::exchange(session->held_bytes, held);
+    }
+    while (held_bytes_ > config_.max_held_bytes) {
+      auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
+        return a.second->held_bytes < b.second->held_bytes;
+      });
+      Session& session = *most->second;
+      drop(session, "holds " + std::to_string(session.held_bytes) +
+                        " bytes of an incomplete request, and all together too much");
+    }
+  }
+
+  // Gives memory back to the system after much has been deleted; free() alone keeps it.
+  void give_memory_back() {
+    constexpr std::size_t kWorthwhileBytes = 32 << 20;
+    std::size_t bytes = keyspace_.bytes();
+    most_bytes_ = std::max(most_bytes_, bytes);
+    if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
+    ::malloc_trim(0);
+    most_bytes_ = bytes;
   }
 
   // Hands the replies of one step to those they are for.
@@ -224,6 +257,7 @@ class Server::Impl {
       flush(*session);
     }
     dirty_.clear();
+    give_memory_back();
   }
 
   // Sends what the client takes now.  Answers whether that was all; if not, write_to() will go on,
@@ -265,6 +299,7 @@ class Server::Impl {
     if (session == nullptr) return;
     session->awaits_room = false;
     if (flush(*session) && !session->awaits_bytes) serve(*session);
+    account_for(id);
     flush_all();
   }
 
@@ -281,14 +316,13 @@ class Server::Impl {
 
   void forget(Session& session) {
     ClientId id = session.id;
+    held_bytes_ -= session.held_bytes;
     sessions_.erase(id);
     keyspace_.disconnect(id, std::chrono::steady_clock::now(), replies_);
     route();
   }
 
-  void log(const std::string& sentence) {
-    if (config_.log) config_.log(sentence);
-  }
+  void log(const std::string& sentence) { log_.line(sentence, std::chrono::steady_clock::now()); }
 
   asio::any_io_executor executor_;
   ServerConfig config_;
@@ -302,7 +336,10 @@ class Server::Impl {
   bool is_hold_timed_ = false;
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 
+  QuietLog log_;
   Keyspace keyspace_;
+  std::size_t most_bytes_ = 0;  // that the keyspace has held since memory was last given back
+  std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   ClientId last_id_ = 0;
 

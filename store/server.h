@@ -42,8 +42,12 @@ struct ServerConfig {
   // A client that leaves so many bytes of replies unread is not read from until it catches up.
   std::size_t max_unread_bytes = 1 << 20;
 
+  // What requests that have not arrived in full may hold, of all clients together.  Beyond it,
+  // whoever holds most is closed.
+  std::size_t max_held_bytes = std::size_t{4} << 30;
+
   // Told, in a sentence, of each client that had to be disconnected, and of trouble with the
-  // system.  Must not call the server.
+  // system; of a flood of such lines only the first few.  Must not call the server.
   std::function<void(const std::string&)> log{};
 };
 

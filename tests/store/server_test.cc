@@ -5,102 +5,22 @@
 #include <fcntl.h>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <future>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/support/raw_client.h"
+#include "tests/support/running_server.h"
 
 using namespace ddprun::store;
 using namespace std::chrono_literals;
 using namespace std::string_view_literals;
+using ddprun::test::client_of;
 using ddprun::test::RawClient;
+using ddprun::test::RunningServer;
 namespace asio = boost::asio;
 
 namespace {
-
-constexpr auto kLimit = 20s;  // of every wait
-
-// A server on a free port, in a thread of its own.
-class RunningServer {
- public:
-  explicit RunningServer(ServerConfig config = {}) {
-    if (config.listen.port == 29500) config.listen = {.host = "127.0.0.1", .port = 0};
-    config.log = [this](const std::string& line) {
-      std::lock_guard lock(mutex_);
-      log_.push_back(line);
-    };
-    server_ = Server::listen(context_.get_executor(), std::move(config)).value();
-    thread_ = std::thread([this] {
-      auto work = asio::make_work_guard(context_);
-      context_.run();
-    });
-  }
-
-  // What `question` finds out in the server's thread.
-  template <class Question>
-  auto ask(Question question) {
-    auto answer = std::make_shared<std::promise<decltype(question(*server_))>>();
-    auto future = answer->get_future();
-    asio::post(context_, [this, answer, question] { answer->set_value(question(*server_)); });
-    REQUIRE(future.wait_for(kLimit) == std::future_status::ready);
-    return future.get();
-  }
-
-  ~RunningServer() {
-    ask([](Server& server) {
-      server.close();
-      return 0;
-    });
-    context_.stop();
-    thread_.join();
-  }
-
-  std::uint16_t port() const { return server_->port(); }
-
-  // Waits until `claim` is true of the server.
-  template <class Claim>
-  bool becomes_true(Claim claim) {
-    auto deadline = std::chrono::steady_clock::now() + kLimit;
-    while (!ask(claim)) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-
-  bool has_waiters(std::size_t count) {
-    return becomes_true(
-        [count](Server& server) { return server.keyspace().wait_count() == count; });
-  }
-
-  bool has_connections(std::size_t count) {
-    return becomes_true([count](Server& server) { return server.connection_count() == count; });
-  }
-
-  std::vector<std::string> log() {
-    std::lock_guard lock(mutex_);
-    return log_;
-  }
-
- private:
-  asio::io_context context_{1};
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-  std::mutex mutex_;
-  std::vector<std::string> log_;
-};
-
-RawClient client_of(RunningServer& server) {
-  RawClient client(server.port());
-  client.shake_hands();
-  return client;
-}
 
 const std::array kKey{"/k"sv};
 

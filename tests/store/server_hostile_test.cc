@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Clients that are broken, malicious or unlucky.  In each case the bad one is closed or costs next
+// to nothing, and another client is served as if nothing were.
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/server.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/running_server.h"
+
+using namespace ddprun::store;
+using namespace std::chrono_literals;
+using namespace std::string_view_literals;
+using ddprun::test::client_of;
+using ddprun::test::RawClient;
+using ddprun::test::RunningServer;
+
+namespace {
+
+bool is_served(RawClient& client) {
+  return client.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv;
+}
+
+std::string announced(Op operation, std::initializer_list<std::uint64_t> numbers) {
+  std::string bytes(1, static_cast<char>(operation));
+  for (std::uint64_t number : numbers) encode_length(number, bytes);
+  return bytes;
+}
+
+std::string encoded(const Request& request) {
+  std::string bytes;
+  encode(request, bytes);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_SUITE("store/server/hostile") {
+  TEST_CASE("what is no request closes who sent it") {
+    RunningServer server;
+    RawClient good = client_of(server);
+    std::uint64_t huge = std::uint64_t{1} << 63;
+    std::string garbage;
+    for (int i = 0; i < 100'000; ++i) garbage += static_cast<char>(i * 37 + i / 251 + 200);
+    for (const std::string& bytes :
+         {announced(Op::Get, {huge}),
+          announced(Op::Set, {1}) + "k" + announced(Op::Get, {huge}).substr(1),
+          announced(Op::Check, {1'000'000'000'000'000'000}), announced(Op::MultiSet, {~0ULL}),
+          announced(Op::Wait, {131073}), std::string("\x80"), std::string("\0\xce\xf7\x85\x3c", 5),
+          garbage}) {
+      RawClient bad = client_of(server);
+      bad.send(std::string_view(bytes));
+      CHECK(bad.is_closed());
+      CHECK(is_served(good));
+    }
+    CHECK(server.has_connections(1));
+    CHECK(server.log().size() == 8);
+  }
+
+  TEST_CASE("other protocols at the door are closed: TLS, SSH, telnet") {
+    RunningServer server;
+    for (std::string_view hello : {"\x16\x03\x01\x02\x00"sv, "SSH-2.0-x\r\n"sv, "\xff\xfd\x01"sv}) {
+      RawClient stranger(server.port());
+      stranger.send(hello);
+      CHECK(stranger.is_closed());
+    }
+    RawClient good = client_of(server);
+    CHECK(is_served(good));
+  }
+
+  TEST_CASE("a client that sends byte by byte is served, and delays nobody") {
+    RunningServer server;
+    RawClient slow(server.port());
+    RawClient good = client_of(server);
+    for (char byte : encoded(request::Validate{}) + encoded(request::Add{"/k", 1})) {
+      slow.send(std::string_view(&byte, 1));
+      REQUIRE(is_served(good));
+    }
+    CHECK(slow.receive_number() == 1);
+  }
+
+  TEST_CASE("hundreds of idle connections are kept, and gone when they go") {
+    RunningServer server;
+    {
+      std::vector<std::unique_ptr<RawClient>> idle;
+      for (int i = 0; i < 400; ++i) idle.push_back(std::make_unique<RawClient>(server.port()));
+      REQUIRE(server.has_connections(400));
+      RawClient good = client_of(server);
+      CHECK(is_served(good));
+    }
+    CHECK(server.has_connections(0));
+  }
+
+  TEST_CASE("clients that die while they wait leave nothing behind") {
+    RunningServer server;
+    RawClient good = client_of(server);
+    for (int round = 0; round < 5; ++round) {
+      std::vector<std::unique_ptr<RawClient>> doomed;
+      for (int i = 0; i < 100; ++i) {
+        doomed.push_back(std::make_unique<RawClient>(server.port()));
+        doomed.back()->shake_hands().send(request::Wait{std::array{"/a"sv, "/b"sv}});
+      }
+      REQUIRE(server.has_waiters(100));
+    }
+    CHECK(server.has_waiters(0));
+    CHECK(server.ask([](Server& s) { return s.keyspace().bytes(); }) == 0);
+    CHECK(is_served(good));
+  }
+
+  TEST_CASE("half requests are bounded in all, at the cost of who holds most") {
+    RunningServer server({.max_held_bytes = 3 << 20});
+    RawClient modest = client_of(server);
+    std::string half = announced(Op::Set, {1}) + "k" + announced(Op::Get, {8 << 20}).substr(1);
+    modest.send(std::string_view(half + std::string(100'000, 'v')));
+    RawClient greedy = client_of(server);
+    greedy.send(std::string_view(half + std::string(7 << 20, 'v')));
+    CHECK(greedy.is_closed());
+    modest.send(std::string_view(std::string((8 << 20) - 100'000, 'v')));
+    CHECK(modest.is_closed());  // now it is the greediest
+    RawClient good = client_of(server);
+    CHECK(is_served(good));
+    CHECK(
+        server.log().at(0).ends_with("bytes of an incomplete request, and all together too much"));
+  }
+
+  TEST_CASE("connections beyond the limit are closed, and let in again when others have gone") {
+    RunningServer server({.max_connections = 2});
+    RawClient first = client_of(server);
+    REQUIRE(is_served(first));
+    {
+      RawClient second = client_of(server);
+      REQUIRE(is_served(second));
+      RawClient third(server.port());
+      CHECK(third.is_closed());
+    }
+    REQUIRE(server.has_connections(1));
+    RawClient fourth = client_of(server);
+    CHECK(is_served(fourth));
+  }
+
+  TEST_CASE("without a descriptor left the server goes on, and accepts when there is one again") {
+    RunningServer server;
+    RawClient good = client_of(server);
+    REQUIRE(is_served(good));
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    // The client's own socket must fit, and the server's end of it must not.
+    RawClient late = [&] {
+      int next = ::dup(0);
+      ::close(next);
+      rlimit tight = before;
+      tight.rlim_cur = static_cast<rlim_t>(next) + 1;
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+      return RawClient(server.port());
+    }();
+    late.shake_hands();
+    bool is_told = server.becomes_true([](Server& s) { return s.connection_count() == 1; });
+    CHECK(is_told);
+    CHECK(is_served(good));
+    while (server.log().empty()) CHECK(is_served(good));
+    CHECK(server.log()[0] == "cannot accept connections for now: Too many open files");
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(is_served(late));
+  }
+
+  TEST_CASE(
+      "a multi_set in pieces is applied once, when whole (torch: from its start at each piece)") {
+    RunningServer server;
+    RawClient setter = client_of(server), other = client_of(server);
+    std::string bytes =
+        encoded(request::MultiSet{std::array{KeyValue{"/a", "old"}, KeyValue{"/b", "new"}}});
+    setter.send(std::string_view(bytes).substr(0, bytes.size() - 3));
+    other.send(request::Check{std::array{"/a"sv}});
+    CHECK(other.receive_byte() == kNotReady);
+    setter.send(std::string_view(bytes).substr(bytes.size() - 3));
+    setter.send(request::Set{"/a", "newer"}).send(request::MultiGet{std::array{"/a"sv, "/b"sv}});
+    CHECK(setter.receive_bytes() == "newer");
+    CHECK(setter.receive_bytes() == "new");
+  }
+
+  TEST_CASE("a multi_set whose sender vanishes half-way has no effect (torch: half of it)") {
+    RunningServer server;
+    {
+      RawClient setter = client_of(server);
+      std::string bytes =
+          encoded(request::MultiSet{std::array{KeyValue{"/a", "1"}, KeyValue{"/b", "2"}}});
+      setter.send(std::string_view(bytes).substr(0, bytes.size() - 1));
+      REQUIRE(server.has_connections(1));
+    }
+    REQUIRE(server.has_connections(0));
+    RawClient other = client_of(server);
+    CHECK(other.send(request::GetNumKeys{}).receive_number() == 0);
+  }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  TEST_CASE("memory goes back to the system when keys are deleted (torch keeps all of it)") {
+    auto resident_bytes = [] {
+      std::ifstream file("/proc/self/statm");
+      std::size_t size = 0, resident = 0;
+      file >> size >> resident;
+      return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    };
+    RunningServer server;
+    RawClient client = client_of(server);
+    REQUIRE(is_served(client));
+    constexpr int kKeys = 100'000;
+    std::size_t before = resident_bytes();
+    std::string value(1024, 'v');
+    for (int i = 0; i < kKeys; ++i) client.send(request::Set{"/key" + std::to_string(i), value});
+    REQUIRE(client.send(request::GetNumKeys{}).receive_number() == kKeys);
+    std::size_t full = resident_bytes();
+    CHECK(full - before > 100 << 20);
+    for (int i = 0; i < kKeys; ++i) {
+      client.send(request::DeleteKey{"/key" + std::to_string(i)});
+      REQUIRE(client.receive_number() == 1);
+    }
+    REQUIRE(is_served(client));
+    std::size_t after = resident_bytes();
+    INFO("held ", (full - before) >> 20, " MiB, kept ",
+         (after > before ? after - before : 0) >> 20);
+    CHECK(after < before + (full - before) / 10);
+  }
+#endif
+}
