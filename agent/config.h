@@ -55,6 +55,11 @@ struct AgentConfig {
   Config core;
   WorkerGroupConfig workers;
   std::vector<int> stop_signals;  // each of them ends the run; workers get the one that came
+  int guardian_pid = -1;          // a child that is no worker and is not swept away
+
+  // Where the cause of a failed run is written in torch's form, for a launcher above this one.
+  // Empty: nowhere.
+  std::string error_file;
 };
 
 }  // namespace ddprun::agent

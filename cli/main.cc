@@ -16,6 +16,7 @@
 #include "cli/machine.h"
 #include "cli/options.h"
 #include "rendezvous/single_node.h"
+#include "worker/process/guardian.h"
 
 namespace {
 
@@ -33,6 +34,14 @@ int run(cli::LaunchConfig config) {
   std::shared_ptr<spdlog::logger> logger = cli::make_logger(config.log_level);
   for (const std::string& note : config.notes) logger->info("{}", note);
 
+  Result<process::Guardian> guardian = process::Guardian::start();
+  if (guardian) {
+    config.agent.workers.environment[process::kGuardianVariable] = guardian->mark();
+    config.agent.guardian_pid = guardian->pid();
+  } else {
+    logger->warn("should ddprun be killed, what workers have started may live on: {}",
+                 to_string(guardian.error()));
+  }
   asio::io_context loop(1);
   rendezvous::SingleNodeHandler rendezvous(loop.get_executor(),
                                            {.self = config.self, .master = config.master});

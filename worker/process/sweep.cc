@@ -58,13 +58,14 @@ std::string to_string(const std::vector<Leftover>& leftovers) {
   return text.str();
 }
 
-std::vector<Leftover> descendants() {
+std::vector<Leftover> descendants(pid_t spared) {
   std::vector<Leftover> found;
   std::vector<pid_t> to_visit = {::getpid()};
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
     to_visit.pop_back();
     for (pid_t child : children_of(parent)) {
+      if (child == spared) continue;
       to_visit.push_back(child);  // a zombie has no children: they are ours by now
       if (std::string name = living_name(child); !name.empty()) found.push_back({child, name});
     }
@@ -72,12 +73,12 @@ std::vector<Leftover> descendants() {
   return found;
 }
 
-asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline) {
+asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, pid_t spared) {
   SweepResult result;
   std::set<pid_t> asked;
   for (;;) {
     reaper.reap_strangers();
-    std::vector<Leftover> left = descendants();
+    std::vector<Leftover> left = descendants(spared);
     MonoTime now = std::chrono::steady_clock::now();
     if (left.empty() || now >= deadline + kKillLimit) {
       result.stuck = std::move(left);

@@ -24,8 +24,9 @@ struct Leftover {
 // "python3 (4211), sleep (4212)", and how many more beyond the first few.
 std::string to_string(const std::vector<Leftover>& leftovers);
 
-// Every living descendant of this process.  Ended ones that nobody has collected do not count.
-std::vector<Leftover> descendants();
+// Every living descendant of this process but `spared` and its own.  Ended ones that nobody has
+// collected do not count.
+std::vector<Leftover> descendants(pid_t spared = -1);
 
 struct SweepResult {
   std::vector<Leftover> found;  // what had been left behind
@@ -35,7 +36,9 @@ struct SweepResult {
 // Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
 // once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
 // worker runs: it makes no difference between workers and what they left.  `deadline` is read anew
-// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.
-boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline);
+// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.  The
+// child `spared` is left alone.
+boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
+                                          pid_t spared = -1);
 
 }  // namespace ddprun::process
