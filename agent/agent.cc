@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 
 #include <signal.h>
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -9,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "agent/log_dir.h"
 #include "agent/report.h"
 #include "store/base/check.h"
 #include "store/base/variant.h"
@@ -183,12 +185,16 @@ void Agent::start_workers(int restart_count) {
 
 void Agent::worker_exited(const WorkerExit& exit) {
   last_exit_ = now().mono;
-  on(event::WorkerExited{
-      .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid});
+  on(event::WorkerExited{.local_rank = exit.local_rank,
+                         .status = exit.status,
+                         .rank = exit.rank,
+                         .pid = exit.pid,
+                         .message = exit.message});
 }
 
 asio::awaitable<void> Agent::sweep() {
-  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_);
+  process::SweepResult result =
+      co_await process::sweep(reaper_, sweep_deadline_, config_.guardian_pid);
   workers_.finish_output();
   if (!result.found.empty()) {
     logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
@@ -212,7 +218,32 @@ void Agent::finish(int exit_code) {
   } else {
     logger_->error("{}  logs={}", line, workers_.log_path());
   }
+  bool is_by_worker = exit_code != 0 && state_.shutdown_signal == 0 && state_.error.empty();
+  if (is_by_worker) tell_cause(exit_code);
   finished_.cancel();
+}
+
+// What the failed worker itself had to say: its traceback, else the end of its stderr.
+void Agent::tell_cause(int exit_code) {
+  const Failure& failure = state_.failures.back();
+  LastWords words = workers_.last_words(failure.attempt, failure.local_rank);
+  if (!words.report.traceback.empty()) {
+    logger_->error("traceback of rank {}:\n{}", failure.rank, words.report.traceback);
+  } else if (!words.stderr_lines.empty()) {
+    logger_->error("the last lines of rank {}'s stderr ({}):\n{}", failure.rank, words.stderr_path,
+                   fmt::join(words.stderr_lines, "\n"));
+  }
+  if (config_.error_file.empty()) return;
+  if (words.report.message.empty()) words.report.message = describe(failure);
+  if (words.report.timestamp == 0) {
+    auto since_epoch = now().wall.time_since_epoch();
+    words.report.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
+  }
+  Result<void> written =
+      write_file(config_.error_file, worker::to_error_file(words.report, exit_code));
+  if (!written)
+    logger_->warn("the cause could not be told to the launcher above: {}",
+                  to_string(written.error()));
 }
 
 }  // namespace ddprun::agent

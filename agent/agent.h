@@ -46,6 +46,7 @@ class Agent {
   void start_workers(int restart_count);
   void worker_exited(const WorkerExit& exit);
   void finish(int exit_code);
+  void tell_cause(int exit_code);
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;

@@ -53,6 +53,7 @@ class Turn {
                                  .local_rank = event.local_rank,
                                  .pid = event.pid,
                                  .status = event.status,
+                                 .message = event.message,
                                  .attempt = state_.restart_count,
                                  .at = now_.mono});
       stop(StopReason::WorkerFailed, SIGTERM);

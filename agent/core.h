@@ -37,7 +37,8 @@ struct Failure {
   int local_rank = 0;
   int pid = 0;
   process::ExitStatus status;
-  int attempt = 0;  // the restart count it happened under
+  std::string message;  // the worker's own last words, where it left any: "ValueError: boom"
+  int attempt = 0;      // the restart count it happened under
   MonoTime at{};
 };
 
@@ -68,6 +69,7 @@ struct WorkerExited {
   process::ExitStatus status;
   int rank = 0;
   int pid = 0;
+  std::string message;
 };
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};

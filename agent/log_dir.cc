@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/log_dir.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 namespace ddprun::agent {
@@ -51,9 +54,12 @@ Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id
   return LogDir(std::move(made_for_run), std::move(*path));
 }
 
+std::string LogDir::worker_folder(int restart_count, int local_rank) const {
+  return path_ + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank);
+}
+
 Result<std::string> LogDir::make_worker_folder(int restart_count, int local_rank) const {
-  std::string folder =
-      path_ + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank);
+  std::string folder = worker_folder(restart_count, local_rank);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return failure(error, folder);
@@ -71,6 +77,15 @@ void LogDir::remove_if_empty() const {
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
     fs::remove(*folder, error);
   if (!base_.empty()) fs::remove(base_, error);
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  std::string temporary = path + ".ddprun-" + std::to_string(::getpid());
+  std::ofstream file(temporary, std::ios::binary);
+  file << text << std::flush;
+  if (!file) return system_error(errno, "write " + temporary);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return system_error(errno, "write " + path);
+  return {};
 }
 
 }  // namespace ddprun::agent

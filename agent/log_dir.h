@@ -21,7 +21,10 @@ class LogDir {
   // The run's folder, absolute.
   const std::string& path() const { return path_; }
 
-  // Makes and returns the folder of one worker in one attempt.
+  // The folder of one worker in one attempt.
+  std::string worker_folder(int restart_count, int local_rank) const;
+
+  // Makes and returns that folder.
   Result<std::string> make_worker_folder(int restart_count, int local_rank) const;
 
   // Removes those folders of the run that hold nothing, for a run that had nothing to say.
@@ -34,5 +37,8 @@ class LogDir {
   std::string base_;  // empty unless it was made for this run
   std::string path_;
 };
+
+// Writes `text` to `path` as a whole: a reader sees the old file or the new one.
+Result<void> write_file(const std::string& path, const std::string& text);
 
 }  // namespace ddprun::agent

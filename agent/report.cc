@@ -10,6 +10,16 @@ std::string count_of(int count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
+
+// "exited with code 1: ValueError: boom".
+std::string how_it_ended(const Failure& failure) {
+  std::string text = process::to_string(failure.status);
+  std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  if (first_line.size() > kMessageBytes) first_line = first_line.substr(0, kMessageBytes) + "...";
+  return first_line.empty() ? text : text + ": " + first_line;
+}
+
 // " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
 std::string restarts_so_far(const State& state) {
   if (state.restart_count == 0) return "";
@@ -17,7 +27,7 @@ std::string restarts_so_far(const State& state) {
   for (const Failure& failure : state.failures) {
     if (failure.attempt >= state.restart_count) continue;  // led to no restart
     causes += (causes.empty() ? "" : "; ") + ("rank " + std::to_string(failure.rank) + " ") +
-              process::to_string(failure.status);
+              how_it_ended(failure);
   }
   return " after " + count_of(state.restart_count, "restart") + " (" + causes + ")";
 }
@@ -27,7 +37,7 @@ std::string restarts_so_far(const State& state) {
 std::string describe(const Failure& failure) {
   return "rank " + std::to_string(failure.rank) + " (local rank " +
          std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) + ") " +
-         process::to_string(failure.status);
+         how_it_ended(failure);
 }
 
 std::string what_follows(const State& state, const Config& config) {

@@ -9,7 +9,8 @@
 
 namespace ddprun::agent {
 
-// "rank 1 (local rank 1, pid 4211) was killed by SIGKILL".
+// "rank 1 (local rank 1, pid 4211) exited with code 1: ValueError: boom", with the first line of
+// the worker's own message where it left one.
 std::string describe(const Failure& failure);
 
 // What the decision was after `state.failures.back()`: who is stopped, and what follows.

@@ -5,7 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <deque>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "agent/macros.h"
@@ -64,6 +68,27 @@ Result<process::Fd> open_for_writing(const std::string& path, int flags) {
   process::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
   if (!file) return system_error(errno, "open " + path);
   return file;
+}
+
+worker::ErrorReport read_error_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  return worker::parse_error_file(text).value_or(worker::ErrorReport{});
+}
+
+// The last lines of a file, of its last 64 KiB.
+std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
+  constexpr std::streamoff kTailBytes = 64 * 1024;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(std::move(line));
+    if (lines.size() > count) lines.pop_front();
+  }
+  return {lines.begin(), lines.end()};
 }
 
 }  // namespace
@@ -131,12 +156,16 @@ Result<void> WorkerGroup::start_one(const rendezvous::Round& round, int restart_
   worker->pid = process->pid;
   worker->files.clear();
   for (auto& pump : worker->pumps) pump->close_write_end();
-  reaper_.watch(std::move(*process), [this, ended = worker.get()](process::ExitStatus status) {
+  reaper_.watch(std::move(*process), [this, ended = worker.get(),
+                                      error_file = env.error_file](process::ExitStatus status) {
     ended->has_ended = true;
+    std::string message;
+    if (!status.is_success()) message = read_error_file(error_file).message;
     on_exit_({.local_rank = ended->local_rank,
               .rank = ended->rank,
               .pid = ended->pid,
-              .status = status});
+              .status = status,
+              .message = std::move(message)});
   });
   workers_.push_back(std::move(worker));
   return {};
@@ -177,6 +206,16 @@ void WorkerGroup::finish_output() {
     for (auto& pump : worker->pumps) pump->drain();
     worker->pumps.clear();
   }
+}
+
+LastWords WorkerGroup::last_words(int restart_count, int local_rank) const {
+  LastWords words;
+  if (!log_dir_) return words;
+  std::string folder = log_dir_->worker_folder(restart_count, local_rank);
+  words.report = read_error_file(folder + "/error.json");
+  words.stderr_lines = last_lines(folder + "/stderr.log", LastWords::kStderrLines);
+  if (!words.stderr_lines.empty()) words.stderr_path = folder + "/stderr.log";
+  return words;
 }
 
 void WorkerGroup::remove_empty_log_dir() const {

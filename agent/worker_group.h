@@ -13,6 +13,7 @@
 #include "agent/config.h"
 #include "agent/log_dir.h"
 #include "rendezvous/handler.h"
+#include "worker/error_file.h"
 #include "worker/process/output.h"
 #include "worker/process/reaper.h"
 
@@ -24,6 +25,16 @@ struct WorkerExit {
   int rank = 0;
   int pid = 0;
   process::ExitStatus status;
+  std::string message;  // of its error file; empty where it left none
+};
+
+// What a worker that has failed left in its log folder.
+struct LastWords {
+  worker::ErrorReport report;             // empty where there is no error file
+  std::string stderr_path;                // empty where its stderr went to no file
+  std::vector<std::string> stderr_lines;  // the last ones, at most kStderrLines
+
+  static constexpr std::size_t kStderrLines = 20;
 };
 
 // Threads: used from the executor's only thread.
@@ -51,6 +62,9 @@ class WorkerGroup {
   // Passes on all that the workers have written and closes their log files.  To be called when
   // nothing of the workers lives any more.
   void finish_output();
+
+  // Reads what the worker with `local_rank` left in the attempt `restart_count`.
+  LastWords last_words(int restart_count, int local_rank) const;
 
   // The run's log folder; empty when there is none, or before the first start.
   std::string log_path() const { return log_dir_ ? log_dir_->path() : ""; }

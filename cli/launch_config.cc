@@ -298,6 +298,8 @@ class Builder {
   }
 
   Result<void> environment() {
+    // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
+    config_.agent.error_file = inherited("TORCHELASTIC_ERROR_FILE");
     if (workers().local_world_size > 1 && !workers().environment.contains("OMP_NUM_THREADS")) {
       note(
           "OMP_NUM_THREADS is set to 1 for each worker; set it yourself where more threads pay "

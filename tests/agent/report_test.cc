@@ -14,6 +14,10 @@ TEST_SUITE("agent/report") {
   TEST_CASE("a failure says who, how, and what follows") {
     State state{.running = 3, .failures = {killed}};
     CHECK(describe(killed) == "rank 5 (local rank 1, pid 4211) was killed by SIGKILL");
+    Failure talkative = killed;
+    talkative.message = "ValueError: boom\nsecond line";
+    CHECK(describe(talkative) ==
+          "rank 5 (local rank 1, pid 4211) was killed by SIGKILL: ValueError: boom");
     CHECK(what_follows(state, config) ==
           "stopping the other 3 workers (at most 30 s), then restart 1 of 3");
     state.running = 0;

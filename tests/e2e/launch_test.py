@@ -17,7 +17,7 @@ LIMIT = 60  # seconds; far beyond what anything here takes
 
 
 def environment(**extra):
-    foreign = ("PET_", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
+    foreign = ("PET_", "DDPRUN_AGENT", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     env["PYTHON_EXEC"] = sys.executable
     env.update(extra)
@@ -174,6 +174,29 @@ class FailureTest(LaunchCase):
         run = self.ddprun("--no-python", "sh", "-c", "kill -SEGV $$$$")
         self.assertEqual(run.returncode, 139, run.stderr)
 
+    def test_the_last_words_of_the_failed_worker_are_repeated_at_the_end(self):
+        run = self.ddprun("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
+                          "[ $RANK = 0 ] && exec sleep 1000; echo noise; echo 'the disk is full' >&2; exit 3")
+        self.assertEqual(run.returncode, 3)
+        self.assertRegex(run.stderr, r"the last lines of rank 1's stderr \(.*/attempt_0/1/stderr.log\):\n"
+                                     r"the disk is full\n\Z")
+
+    def test_an_error_file_in_torchs_form_gives_the_cause_and_is_passed_up(self):
+        script = self.script(
+            "import json, os\n"
+            "extra = {'py_callstack': 'Traceback of it', 'timestamp': '1763733600'}\n"
+            "words = {'message': {'message': 'ValueError: boom', 'extraInfo': extra}}\n"
+            "json.dump(words, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+            "raise SystemExit(4)\n")
+        above = self.path / "above.json"
+        run = self.ddprun(script, TORCHELASTIC_ERROR_FILE=str(above))
+        self.assertEqual(run.returncode, 4)
+        self.assertIn("exited with code 4: ValueError: boom; the end, since --max-restarts is 0", run.stderr)
+        self.assertIn("traceback of rank 0:\nTraceback of it\n", run.stderr)
+        words = json.loads(above.read_text())["message"]
+        self.assertEqual((words["message"], words["errorCode"], words["extraInfo"]["timestamp"]),
+                         ("ValueError: boom", 4, "1763733600"))
+
     def test_what_cannot_be_started_is_not_tried_again(self):
         (self.path / "data").write_text("no program")
         run = self.ddprun("--max-restarts=3", "--no-python", "./data")
@@ -238,11 +261,12 @@ class EndTest(LaunchCase):
         self.assertEqual((self.path / "found").read_text(), "0\n0\n")
         self.assertEqual(processes_with(f"sleep\0{marker}"), [])
 
-    def test_workers_do_not_survive_a_kill_of_the_agent(self):
+    def test_neither_workers_nor_what_they_started_survive_a_kill_of_the_agent(self):
         marker = f"5000.{os.getpid()}"
-        run = self.start("--nproc-per-node=2", "--no-python", "sleep", marker)
-        workers = f"/sleep\0{marker}"  # the agent's own command line has no slash there
-        wait_until(lambda: len(processes_with(workers)) == 2, "the workers run")
+        run = self.start("--nproc-per-node=2", "--no-python", "sh", "-c",
+                         f"(setsid sh -c '/bin/sleep {marker} & wait' &) ; exec /bin/sleep {marker}")
+        workers = f"/sleep\0{marker}"
+        wait_until(lambda: len(processes_with(workers)) == 4, "the workers run")
         run.kill()
         wait_until(lambda: not processes_with(workers), "the workers have gone")
         run.wait(timeout=LIMIT)
