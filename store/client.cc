@@ -94,6 +94,20 @@ Async<void> Client::greet(MonoTime deadline) {
   co_return finished(sent);
 }
 
+// Whether the server has our extensions.  One that has not closes the connection.
+Async<bool> Client::probe(MonoTime deadline) {
+  auto turn = co_await turn_for("ask for extensions");
+  auto sent = co_await send(request::Probe{});
+  if (!sent) co_return sent.error();
+  std::uint32_t extensions = 0;
+  Result<std::string> answer = co_await read(sizeof extensions, deadline);
+  if (!answer) co_return answer.error();
+  std::memcpy(&extensions, answer->data(), sizeof extensions);
+  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake;
+  has_extensions_ = (extensions & kNeeded) == kNeeded;
+  co_return finished(Result<bool>(has_extensions_));
+}
+
 void Client::close() {
   error_code ignored;
   socket_.close(ignored);
@@ -195,6 +209,7 @@ Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
   std::string name = on_wire(queue);
   MonoTime deadline = std::chrono::steady_clock::now() + timeout;
   auto turn = co_await turn_for("pop from '" + queue + "'");
+  if (has_extensions_) co_return co_await take(name, timeout);
   // A second round is for torch's server, which may tell two clients of one item.
   for (Duration left = timeout;; left = deadline - std::chrono::steady_clock::now()) {
     auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
@@ -203,6 +218,18 @@ Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
     if (!item) co_return item.error();
     if (*item) co_return std::move(**item);
   }
+}
+
+// A blocking pop in one request; the server keeps the time.
+Async<std::string> Client::take(std::string name, Duration timeout) {
+  auto ms = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+  auto sent = co_await send(request::QueueTake{name, ms});
+  if (!sent) co_return sent.error();
+  auto length = co_await read_number(timeout);
+  if (!length) co_return length.error();
+  if (*length > 0) co_return finished(co_await read_bytes());
+  is_in_step_ = true;
+  co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
 }
 
 Async<std::optional<std::string>> Client::queue_try_pop(std::string queue) {
@@ -236,6 +263,26 @@ Async<void> Client::barrier(std::string key, std::int64_t world_size, Duration t
   auto sent = co_await send(request::Barrier{name, world_size});
   if (!sent) co_return sent.error();
   co_return co_await finish_wait(timeout);
+}
+
+Async<void> Client::set_will(std::string queue, std::string item) {
+  std::string name = on_wire(queue);
+  co_return co_await confirm("leave a will for '" + queue + "'", request::Will{name, item});
+}
+
+Async<void> Client::clear_will() {
+  return confirm("clear the will", request::ClearWill{});
+}
+
+// A call of an extension that is answered by one byte.
+Async<void> Client::confirm(std::string what, Request request) {
+  auto turn = co_await turn_for(std::move(what));
+  if (!has_extensions_) co_return failure(Errc::NotSupported, "the server has no extensions");
+  auto sent = co_await send(request);
+  if (!sent) co_return sent.error();
+  auto answer = co_await read_byte(reply_deadline());
+  if (!answer) co_return answer.error();
+  co_return finished(sent);
 }
 
 asio::awaitable<std::unique_ptr<Client::Turn>> Client::turn_for(std::string what) {
@@ -349,9 +396,9 @@ Async<std::uint8_t> Client::read_byte(MonoTime deadline) {
   co_return static_cast<std::uint8_t>((*bytes)[0]);
 }
 
-Async<std::int64_t> Client::read_number() {
+Async<std::int64_t> Client::read_number(Duration patience) {
   std::int64_t number = 0;
-  auto bytes = co_await read(sizeof number, reply_deadline());
+  auto bytes = co_await read(sizeof number, reply_deadline() + patience);
   if (!bytes) co_return bytes.error();
   std::memcpy(&number, bytes->data(), sizeof number);
   co_return number;

@@ -24,6 +24,10 @@ struct ClientConfig {
   // A call that the server does not answer for so long, beyond what it was asked to wait, fails
   // and closes the connection: an answer that came later would be taken for the next call's.
   Duration reply_timeout = std::chrono::seconds(60);
+
+  // Whether to ask the server for our extensions.  torch's server answers by closing, and is then
+  // connected to again.
+  bool probes_extensions = true;
 };
 
 // One connection to a store.  Calls made at the same time are carried out one after the other, so
@@ -59,6 +63,14 @@ class Client final : public Store {
   Async<std::vector<std::string>> list_keys() override;
   Async<void> barrier(std::string key, std::int64_t world_size, Duration timeout) override;
 
+  // Whether the server has our extensions; without them, wills fail with Errc::NotSupported.
+  bool has_extensions() const { return has_extensions_; }
+
+  // Leaves `item` with the server, to be pushed to `queue` if this connection is lost, for whatever
+  // reason but the server's own end.  A connection has one will; a later one replaces it.
+  Async<void> set_will(std::string queue, std::string item);
+  Async<void> clear_will();
+
   // Closes the connection; a call under way, and every later one, fails.
   void close();
 
@@ -81,9 +93,12 @@ class Client final : public Store {
   Async<void> send(Request request);
   Async<std::string> read(std::size_t count, MonoTime deadline);
   Async<std::uint8_t> read_byte(MonoTime deadline);
-  Async<std::int64_t> read_number();
+  Async<std::int64_t> read_number(Duration patience = Duration::zero());
   Async<std::string> read_bytes();
   Async<void> greet(MonoTime deadline);
+  Async<bool> probe(MonoTime deadline);
+  Async<void> confirm(std::string what, Request request);
+  Async<std::string> take(std::string name, Duration timeout);
   Async<void> finish_wait(Duration timeout);
   Async<void> wait_for(std::vector<std::string> names, Duration timeout);
   Async<std::optional<std::string>> pop(std::string name);
@@ -102,6 +117,7 @@ class Client final : public Store {
   std::size_t taken_ = 0;
   bool is_in_step_ = true;  // nothing is half sent, and no answer is outstanding
   std::string what_;        // the call under way: "get 'k'"
+  bool has_extensions_ = false;
   bool is_busy_ = false;
   boost::asio::steady_timer freed_;  // never expires; cancelled when a call ends
 };

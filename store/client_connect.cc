@@ -72,6 +72,14 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
   auto greeted = co_await client->greet(
       std::min(deadline, std::chrono::steady_clock::now() + config.reply_timeout));
   if (!greeted) co_return greeted.error();
+  if (config.probes_extensions) {
+    auto probed = co_await client->probe(deadline);
+    if (!probed && probed.error().code != Errc::Closed) co_return probed.error();
+    if (!probed) {
+      config.probes_extensions = false;
+      co_return co_await connect_once(executor, address, client->peer(), config, deadline);
+    }
+  }
   co_return client;
 }
 

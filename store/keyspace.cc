@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/keyspace.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -9,9 +10,7 @@
 namespace ddprun::store {
 namespace {
 
-// What a name costs besides its bytes, near enough: the map's node, and the value's block.
-constexpr std::size_t kNameOverheadBytes = 128;
-constexpr std::size_t kValueOverheadBytes = 40;
+constexpr std::int64_t kLongestTakeMs = std::int64_t{1000} * 3600 * 24 * 365;
 
 // Reads a counter as torch does, by stoll: blanks in front, a sign, and junk behind are accepted.
 std::optional<std::int64_t> parse_counter(std::string_view text) {
@@ -88,7 +87,7 @@ struct Keyspace::Execution {
     for (std::string_view key : r.keys) {
       if (!exists(space.find(key))) missing.push_back(key);
     }
-    return wait_for(missing, false);
+    return wait_for(missing, WaitKind::Names);
   }
 
   Fault operator()(const request::GetNumKeys&) {
@@ -157,12 +156,7 @@ struct Keyspace::Execution {
     std::size_t new_bytes =
         r.queue.size() + kNameOverheadBytes + r.value.size() + kValueOverheadBytes;
     if (space.room_bytes() < new_bytes) return no_room("QUEUE_PUSH", r.queue);
-    Node& node = space.find_or_create(r.queue);
-    Entry& entry = node.second;
-    if (!entry.queue) entry.queue = std::make_unique<Queue>();
-    entry.queue->items.emplace_back(r.value);
-    space.bytes_ += r.value.size() + kValueOverheadBytes;
-    space.offer(turn, node);
+    space.push(turn, r.queue, Value(r.value));
     return std::nullopt;
   }
 
@@ -174,11 +168,7 @@ struct Keyspace::Execution {
       turn.reply(reply::Number{0});
       return std::nullopt;
     }
-    turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
-    space.bytes_ -= queue->items.front().size() + kValueOverheadBytes;
-    turn.reply(reply::Bytes{std::move(queue->items.front())});
-    queue->items.pop_front();
-    if (queue->items.empty()) node->second.queue.reset();
+    space.pop(turn, *node);
     space.drop_if_unused(*node);
     return std::nullopt;
   }
@@ -206,7 +196,7 @@ struct Keyspace::Execution {
     Node& node = space.find_or_create(r.key);
     bool is_complete = *count >= r.world_size;
     if (!is_complete) {
-      if (Fault fault = space.start_wait(turn, {&node}, false)) {
+      if (Fault fault = space.start_wait(turn, {&node}, WaitKind::Names)) {
         space.drop_if_unused(node);
         return fault;
       }
@@ -216,6 +206,38 @@ struct Keyspace::Execution {
       turn.reply(reply::Byte{kStopWaiting});
       space.wake_all(turn, node);
     }
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Probe&) {
+    turn.reply(reply::Nonce{kHasWill | kHasQueueTake});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::Will& r) {
+    std::size_t new_bytes = will_bytes(r.queue, r.item.size());
+    if (space.room_bytes() < new_bytes) return no_room("WILL", r.queue);
+    space.set_will(turn.client, Testament{std::string(r.queue), Value(r.item)});
+    turn.reply(reply::Byte{kReady});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::ClearWill&) {
+    space.set_will(turn.client, std::nullopt);
+    turn.reply(reply::Byte{kReady});
+    return std::nullopt;
+  }
+
+  Fault operator()(const request::QueueTake& r) {
+    Node* node = space.find(r.queue);
+    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    if (queue != nullptr && queue->items.size() > queue->reserved_count) {
+      space.pop(turn, *node);
+      space.drop_if_unused(*node);
+      return std::nullopt;
+    }
+    if (r.timeout_ms > 0) return take_later(r);
+    turn.reply(reply::Number{0});
     return std::nullopt;
   }
 
@@ -264,10 +286,18 @@ struct Keyspace::Execution {
       turn.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
     }
-    return wait_for({key}, true);
+    return wait_for({key}, WaitKind::One);
   }
 
-  Fault wait_for(const std::vector<std::string_view>& missing, bool may_reserve) {
+  Fault take_later(const request::QueueTake& r) {
+    if (Fault fault = wait_for({r.queue}, WaitKind::Take)) return fault;
+    Wait& wait = space.clients_.find(turn.client)->second.waits.back();
+    auto timeout = std::chrono::milliseconds(std::min(r.timeout_ms, kLongestTakeMs));
+    wait.deadline = space.deadlines_.emplace(turn.now + timeout, &wait);
+    return std::nullopt;
+  }
+
+  Fault wait_for(const std::vector<std::string_view>& missing, WaitKind kind) {
     if (missing.empty()) {
       turn.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
@@ -278,7 +308,7 @@ struct Keyspace::Execution {
     std::vector<Node*> nodes;
     nodes.reserve(missing.size());
     for (std::string_view key : missing) nodes.push_back(&space.find_or_create(key));
-    Fault fault = space.start_wait(turn, nodes, may_reserve);
+    Fault fault = space.start_wait(turn, nodes, kind);
     if (fault) {
       for (std::string_view key : missing) {
         if (Node* node = space.find(key)) space.drop_if_unused(*node);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,13 +66,15 @@ class Keyspace {
   std::optional<std::string> execute(ClientId client, const Request& request, MonoTime now,
                                      Replies& replies);
 
-  // Forgets a client: what it waits for, and what was set aside for it, which may wake others.
+  // Forgets a client: what it waits for, and what was set aside for it, which may wake others.  Its
+  // will, if it left one, goes to the queue that it was meant for.
   void disconnect(ClientId client, MonoTime now, Replies& replies);
 
   // When expire() has something to do next, if nothing happens before.
   std::optional<MonoTime> deadline() const;
 
-  // Gives up what was set aside longer than kHold ago, which may wake others.
+  // Gives up what was set aside longer than kHold ago, which may wake others, and ends the takes
+  // whose time is up.
   void expire(MonoTime now, Replies& replies);
 
   std::size_t key_count() const { return key_count_; }
@@ -80,6 +83,10 @@ class Keyspace {
   std::size_t wait_count() const { return wait_count_; }
 
  private:
+  // What a name and a value cost besides their bytes, near enough.
+  static constexpr std::size_t kNameOverheadBytes = 128;
+  static constexpr std::size_t kValueOverheadBytes = 40;
+
   struct Wait;
   struct Entry;
   struct Hash {
@@ -91,6 +98,8 @@ class Keyspace {
   using Entries = std::unordered_map<std::string, Entry, Hash, std::equal_to<>>;
   using Node = Entries::value_type;
 
+  using Deadlines = std::multimap<MonoTime, Wait*>;
+
   // One awaited key of one wait; a member of the key's list of waiters.
   struct Link : boost::intrusive::list_base_hook<> {
     Wait* wait = nullptr;
@@ -98,14 +107,22 @@ class Keyspace {
   };
   using Links = boost::intrusive::list<Link, boost::intrusive::constant_time_size<false>>;
 
-  // A WAIT or BARRIER that has not been answered.
+  // What a wait is for, and so what becomes of it when a queue of that name has an item.
+  enum class WaitKind : std::uint8_t {
+    Names,  // a WAIT for several names, or a BARRIER: no item is used up
+    One,    // a WAIT for one name, as a blocking pop sends it: an item is set aside
+    Take,   // a QUEUE_TAKE: it gets the item, and a key of the name does not end it
+  };
+
+  // A WAIT, BARRIER or QUEUE_TAKE that has not been answered.
   struct Wait {
     ClientId client;
     std::list<Wait>::iterator self;  // its place in its client's list
     std::size_t keys_left;
     std::unique_ptr<Link[]> links;
     std::size_t link_count;
-    bool may_reserve;  // a WAIT for one key, as a blocking pop sends it
+    WaitKind kind;
+    Deadlines::iterator deadline;  // of a take
   };
 
   struct Queue {
@@ -128,7 +145,14 @@ class Keyspace {
   };
   using Reservations = std::list<Reservation>;  // oldest first
 
+  // What a client wants pushed to a queue should its connection be lost.
+  struct Testament {
+    std::string queue;
+    Value item;
+  };
+
   struct Client {
+    std::optional<Testament> will;
     std::list<Wait> waits;
     std::size_t awaited_keys = 0;
     std::vector<Reservations::iterator> reservations;
@@ -154,14 +178,21 @@ class Keyspace {
   std::size_t room_bytes() const;
   bool has_room_for(std::string_view key, std::size_t value_bytes);
 
+  static std::size_t will_bytes(std::string_view queue, std::size_t item_bytes) {
+    return queue.size() + item_bytes + kNameOverheadBytes + kValueOverheadBytes;
+  }
+
   // Waits, queues and what is set aside (keyspace_waits.cc).
   std::optional<std::string> start_wait(const Turn& turn, const std::vector<Node*>& missing,
-                                        bool may_reserve);
+                                        WaitKind kind);
   void tick(const Turn& turn, Wait& wait);
   void end_wait(Wait& wait);
   void cancel_waits(ClientId client);
   void wake_all(const Turn& turn, Node& node);
   void offer(const Turn& turn, Node& node);
+  void push(const Turn& turn, std::string_view queue, Value item);
+  void pop(const Turn& turn, Node& node);
+  void set_will(ClientId client, std::optional<Testament> will);
   void reserve(const Turn& turn, ClientId client, Node& node);
   bool take_reservation(ClientId client, const Node& node);
   void drop(Reservations::iterator reservation);
@@ -170,8 +201,10 @@ class Keyspace {
 
   KeyspaceLimits limits_;
   Entries entries_;
-  std::unordered_map<ClientId, Client> clients_;  // those that wait or have something set aside
+  std::unordered_map<ClientId, Client>
+      clients_;  // those that wait, left a will, or have something set aside
   Reservations reservations_;
+  Deadlines deadlines_;  // of the takes
   std::size_t key_count_ = 0;
   std::size_t bytes_ = 0;
   std::size_t wait_count_ = 0;

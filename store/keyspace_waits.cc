@@ -13,11 +13,20 @@ void Keyspace::disconnect(ClientId client, MonoTime now, Replies& replies) {
   Turn turn{client, now, &replies};
   cancel_waits(client);
   if (!reservations_.empty()) release_all(turn, client, nullptr);
+  auto found = clients_.find(client);
+  if (found == clients_.end() || !found->second.will) return;
+  Testament will = *found->second.will;
+  set_will(client, std::nullopt);
+  push(turn, will.queue, will.item);
 }
 
 std::optional<MonoTime> Keyspace::deadline() const {
-  if (reservations_.empty()) return std::nullopt;
-  return reservations_.front().since + kHold;
+  std::optional<MonoTime> earliest;
+  if (!reservations_.empty()) earliest = reservations_.front().since + kHold;
+  if (!deadlines_.empty() && (!earliest || deadlines_.begin()->first < *earliest)) {
+    earliest = deadlines_.begin()->first;
+  }
+  return earliest;
 }
 
 void Keyspace::expire(MonoTime now, Replies& replies) {
@@ -26,12 +35,18 @@ void Keyspace::expire(MonoTime now, Replies& replies) {
     drop(reservations_.begin());
     forget_if_idle(old.client);
     offer(Turn{old.client, now, &replies}, *old.node);
+    drop_if_unused(*old.node);
+  }
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    Wait& wait = *deadlines_.begin()->second;
+    replies.push_back({wait.client, reply::Number{0}});
+    end_wait(wait);
   }
 }
 
 // Makes turn.client wait until each of the keys has been created once.
 std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vector<Node*>& missing,
-                                                bool may_reserve) {
+                                                WaitKind kind) {
   Client& client = clients_[turn.client];
   if (missing.size() > limits_.max_awaited_keys - client.awaited_keys) {
     std::size_t wanted = client.awaited_keys + missing.size();
@@ -43,7 +58,8 @@ std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vec
   wait->self = wait;
   wait->keys_left = wait->link_count = missing.size();
   wait->links = std::make_unique<Link[]>(missing.size());
-  wait->may_reserve = may_reserve;
+  wait->kind = kind;
+  wait->deadline = deadlines_.end();
   for (std::size_t i = 0; i < missing.size(); ++i) {
     Link& link = wait->links[i];
     link.wait = &*wait;
@@ -69,6 +85,7 @@ void Keyspace::end_wait(Wait& wait) {
     link.node->second.waiters.erase(Links::s_iterator_to(link));
     drop_if_unused(*link.node);
   }
+  if (wait.deadline != deadlines_.end()) deadlines_.erase(wait.deadline);
   ClientId id = wait.client;
   Client& client = clients_.find(id)->second;
   client.awaited_keys -= wait.link_count;
@@ -84,12 +101,17 @@ void Keyspace::cancel_waits(ClientId client) {
   }
 }
 
+// A wait that ends here has no key left in the list, so the place in the list stays good.
 void Keyspace::wake_all(const Turn& turn, Node& node) {
   Links& waiters = node.second.waiters;
-  while (!waiters.empty()) {
-    Link& link = waiters.front();
-    waiters.pop_front();
-    tick(turn, *link.wait);
+  for (auto place = waiters.begin(); place != waiters.end();) {
+    Wait& wait = *place->wait;
+    if (wait.kind == WaitKind::Take) {
+      ++place;
+      continue;
+    }
+    place = waiters.erase(place);
+    tick(turn, wait);
   }
 }
 
@@ -99,11 +121,44 @@ void Keyspace::offer(const Turn& turn, Node& node) {
   Entry& entry = node.second;
   while (entry.queue && entry.queue->items.size() > entry.queue->reserved_count &&
          !entry.waiters.empty()) {
-    Link& link = entry.waiters.front();
+    Wait& wait = *entry.waiters.front().wait;
     entry.waiters.pop_front();
-    if (link.wait->may_reserve) reserve(turn, link.wait->client, node);
-    tick(turn, *link.wait);
+    if (wait.kind == WaitKind::Take) {
+      pop(Turn{wait.client, turn.now, turn.replies}, node);
+      end_wait(wait);
+      continue;
+    }
+    if (wait.kind == WaitKind::One) reserve(turn, wait.client, node);
+    tick(turn, wait);
   }
+}
+
+void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
+  Node& node = find_or_create(queue);
+  Entry& entry = node.second;
+  if (!entry.queue) entry.queue = std::make_unique<Queue>();
+  bytes_ += item.size() + kValueOverheadBytes;
+  entry.queue->items.push_back(std::move(item));
+  offer(turn, node);
+  drop_if_unused(node);
+}
+
+// Answers turn.client with the oldest item, which must be there.
+void Keyspace::pop(const Turn& turn, Node& node) {
+  std::unique_ptr<Queue>& queue = node.second.queue;
+  turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
+  bytes_ -= queue->items.front().size() + kValueOverheadBytes;
+  turn.reply(reply::Bytes{std::move(queue->items.front())});
+  queue->items.pop_front();
+  if (queue->items.empty()) queue.reset();
+}
+
+void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
+  Client& client = clients_[id];
+  if (client.will) bytes_ -= will_bytes(client.will->queue, client.will->item.size());
+  if (will) bytes_ += will_bytes(will->queue, will->item.size());
+  client.will = std::move(will);
+  forget_if_idle(id);
 }
 
 void Keyspace::reserve(const Turn& turn, ClientId client, Node& node) {
@@ -143,17 +198,23 @@ void Keyspace::release_all(const Turn& turn, ClientId client, const Node* except
   for (std::size_t i = found->second.reservations.size(); i-- > 0;) {
     Reservations::iterator reservation = found->second.reservations[i];
     if (reservation->node == except) continue;
-    freed.push_back(reservation->node);
+    if (std::find(freed.begin(), freed.end(), reservation->node) == freed.end()) {
+      freed.push_back(reservation->node);
+    }
     drop(reservation);
   }
   forget_if_idle(client);
-  for (Node* node : freed) offer(turn, *node);
+  for (Node* node : freed) {
+    offer(turn, *node);
+    drop_if_unused(*node);
+  }
 }
 
 void Keyspace::forget_if_idle(ClientId client) {
   auto found = clients_.find(client);
   if (found == clients_.end()) return;
-  if (found->second.waits.empty() && found->second.reservations.empty()) clients_.erase(found);
+  const Client& idle = found->second;
+  if (idle.waits.empty() && idle.reservations.empty() && !idle.will) clients_.erase(found);
 }
 
 }  // namespace ddprun::store

@@ -14,6 +14,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -64,7 +65,7 @@ class Server::Impl {
         listener_(executor_, listener.release()),
         accept_pause_(executor_),
         handshake_timer_(executor_),
-        hold_timer_(executor_),
+        expiry_timer_(executor_),
         log_(config_.log),
         keyspace_(config_.keyspace) {
     await_connections();
@@ -82,7 +83,7 @@ class Server::Impl {
     listener_.close(ignored);
     accept_pause_.cancel();
     handshake_timer_.cancel();
-    hold_timer_.cancel();
+    expiry_timer_.cancel();
     sessions_.clear();
   }
 
@@ -232,17 +233,18 @@ class Server::Impl {
       if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
     }
     replies_.clear();
-    if (!is_hold_timed_ && keyspace_.deadline()) await_hold();
+    std::optional<MonoTime> deadline = keyspace_.deadline();
+    if (deadline && (!expiry_ || *deadline < *expiry_)) await_expiry(*deadline);
   }
 
-  void await_hold() {
-    is_hold_timed_ = true;
-    hold_timer_.expires_at(*keyspace_.deadline());
-    hold_timer_.async_wait(bound(&Impl::expire_holds));
+  void await_expiry(MonoTime deadline) {
+    expiry_ = deadline;
+    expiry_timer_.expires_at(deadline);
+    expiry_timer_.async_wait(bound(&Impl::expire));
   }
 
-  void expire_holds() {
-    is_hold_timed_ = false;
+  void expire() {
+    expiry_.reset();
     keyspace_.expire(std::chrono::steady_clock::now(), replies_);
     route();
     flush_all();
@@ -332,8 +334,8 @@ class Server::Impl {
   asio::posix::stream_descriptor listener_;
   asio::steady_timer accept_pause_;
   asio::steady_timer handshake_timer_;
-  asio::steady_timer hold_timer_;
-  bool is_hold_timed_ = false;
+  asio::steady_timer expiry_timer_;
+  std::optional<MonoTime> expiry_;                        // what the timer is set to
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 
   QuietLog log_;

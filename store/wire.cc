@@ -39,11 +39,13 @@ Shape shape_of(Op op) {
     case Op::Set:
     case Op::Append:
     case Op::QueuePush:
+    case Op::Will:
       return {"kv"};
     case Op::CompareSet:
       return {"kvv"};
     case Op::Add:
     case Op::Barrier:
+    case Op::QueueTake:
       return {"ki"};
     case Op::Check:
     case Op::Wait:
@@ -54,6 +56,8 @@ Shape shape_of(Op op) {
     case Op::GetNumKeys:
     case Op::CancelWait:
     case Op::ListKeys:
+    case Op::Probe:
+    case Op::ClearWill:
       return {""};
   }
   return {""};
@@ -71,6 +75,21 @@ void put(T number, std::string& out) {
   char bytes[sizeof number];
   std::memcpy(bytes, &number, sizeof number);
   out.append(bytes, sizeof bytes);
+}
+
+constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
+constexpr auto kLastOwn = static_cast<std::size_t>(Op::QueueTake);
+constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
+
+// The alternatives of Request are in the order of the operations' numbers, ours behind torch's.
+Op op_of(const Request& request) {
+  std::size_t index = request.index();
+  return static_cast<Op>(index <= kLastOfTorch ? index : kFirstOwn + index - kLastOfTorch - 1);
+}
+
+bool is_known(std::size_t number, bool has_extensions) {
+  if (number > 0 && number <= kLastOfTorch) return true;
+  return has_extensions && number >= kFirstOwn && number <= kLastOwn;
 }
 
 void put(Op op, std::string& out) {
@@ -95,7 +114,7 @@ void release_if_large(std::vector<T>& storage) {
 }  // namespace
 
 void encode(const Request& request, std::string& out) {
-  put(static_cast<Op>(request.index()), out);  // the alternatives are in the order of the numbers
+  put(op_of(request), out);
   std::visit(Overloaded{
                  [&](const request::Validate&) { put(kMagic, out); },
                  [&](const request::Set& r) { put(r.key, out), put(r.value, out); },
@@ -121,6 +140,10 @@ void encode(const Request& request, std::string& out) {
                  [&](const request::QueueLen& r) { put(r.queue, out); },
                  [&](const request::ListKeys&) {},
                  [&](const request::Barrier& r) { put(r.key, out), put(r.world_size, out); },
+                 [&](const request::Probe&) {},
+                 [&](const request::Will& r) { put(r.queue, out), put(r.item, out); },
+                 [&](const request::ClearWill&) {},
+                 [&](const request::QueueTake& r) { put(r.queue, out), put(r.timeout_ms, out); },
              },
              request);
 }
@@ -199,7 +222,7 @@ Decoder::Step Decoder::read_head() {
   if (rest.empty()) return Step::NeedMore;
   auto number = static_cast<std::uint8_t>(rest[0]);
   if (!is_validated_ && number != 0) return malformed("the first byte is not a handshake's");
-  if (is_validated_ && (number == 0 || number > static_cast<std::uint8_t>(Op::Barrier))) {
+  if (is_validated_ && !is_known(number, limits_->has_extensions)) {
     return malformed("unknown operation " + std::to_string(number));
   }
   op_ = static_cast<Op>(number);
@@ -316,6 +339,14 @@ Request Decoder::finish_request() {
         return request::ListKeys{};
       case Op::Barrier:
         return request::Barrier{string(0), signed_number};
+      case Op::Probe:
+        return request::Probe{};
+      case Op::Will:
+        return request::Will{string(0), string(1)};
+      case Op::ClearWill:
+        return request::ClearWill{};
+      case Op::QueueTake:
+        return request::QueueTake{string(0), signed_number};
     }
     check(false, "an operation without a request");
     return request::ListKeys{};

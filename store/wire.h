@@ -37,7 +37,17 @@ enum class Op : std::uint8_t {
   QueueLen = 16,
   ListKeys = 17,
   Barrier = 18,
+
+  // Ours.  torch's server closes a connection that sends one, so a client probes first.
+  Probe = 0x80,
+  Will = 0x81,
+  ClearWill = 0x82,
+  QueueTake = 0x83,
 };
+
+// What PROBE is answered: the extensions that this server has, a bit each.
+inline constexpr std::uint32_t kHasWill = 1;
+inline constexpr std::uint32_t kHasQueueTake = 2;
 
 // What must follow Op::Validate, first thing on a connection.
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
@@ -101,13 +111,23 @@ struct Barrier {
   std::string_view key;
   std::int64_t world_size = 0;
 };
+struct Probe {};
+struct Will {
+  std::string_view queue, item;
+};
+struct ClearWill {};
+struct QueueTake {
+  std::string_view queue;
+  std::int64_t timeout_ms = 0;
+};
 }  // namespace request
 using Request =
     std::variant<request::Validate, request::Set, request::CompareSet, request::Get, request::Add,
                  request::Check, request::Wait, request::GetNumKeys, request::DeleteKey,
                  request::Append, request::MultiGet, request::MultiSet, request::CancelWait,
                  request::Ping, request::QueuePush, request::QueuePop, request::QueueLen,
-                 request::ListKeys, request::Barrier>;
+                 request::ListKeys, request::Barrier, request::Probe, request::Will,
+                 request::ClearWill, request::QueueTake>;
 
 // The pieces that replies are made of; most replies are one piece.
 namespace reply {
@@ -139,6 +159,9 @@ struct WireLimits {
   std::size_t max_keys_per_request = 131072;
   // All of a CHECK, WAIT, MULTI_GET or MULTI_SET together, since it is held until it is whole.
   std::size_t max_request_bytes = std::size_t{1} << 30;
+
+  // Whether our own operations are known; if not, they close the connection, as they do in torch.
+  bool has_extensions = true;
 };
 
 // Appends the bytes of `request`.

@@ -167,6 +167,36 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(other->queue_try_pop("q")) == "b");
   }
 
+  TEST_CASE_FIXTURE(Connected,
+                    "a will is pushed when its connection is lost, unless it was cleared") {
+    CHECK(client->has_extensions());
+    Client& third = connect();
+    CHECK(outcome_of(client->set_will("inbox", "lost")) == "done");
+    CHECK(outcome_of(third.set_will("inbox", "never said")) == "done");
+    CHECK(outcome_of(third.clear_will()) == "done");
+    third.close();
+    client->close();
+    CHECK(outcome_of(other->queue_pop("inbox", kLimit)) == "lost");
+    run_until([this] { return server->connection_count() == 1; });
+    CHECK(outcome_of(other->queue_len("inbox")) == "0");
+  }
+
+  TEST_CASE_FIXTURE(Connected,
+                    "without extensions a pop takes two requests, and wills are refused") {
+    Client& plain = connect({.probes_extensions = false});
+    std::string popped;
+    tasks.spawn(note(plain.queue_pop("q", kLimit), popped));
+    run_until([this] { return server->keyspace().wait_count() == 1; });
+    CHECK(outcome_of(other->queue_push("q", "item")) == "done");
+    run_until([&] { return !popped.empty(); });
+    CHECK(popped == "item");
+    CHECK(outcome_of(plain.queue_pop("q", 1ms)) ==
+          "pop from 'q'" + where() + ": timed out after 1 ms");
+    CHECK(outcome_of(plain.set_will("q", "x")) ==
+          "leave a will for 'q'" + where() + ": the server has no extensions");
+    CHECK(outcome_of(plain.add("n", 1)) == "1");
+  }
+
   TEST_CASE_FIXTURE(Connected, "a call that waits ends when what it waits for comes") {
     std::string got, popped, passed;
     Client& third = connect();
@@ -247,6 +277,16 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(clients[0]->add("n", 1)) == "1");
   }
 
+  TEST_CASE_FIXTURE(Loop, "a server without our extensions, as torch's, is connected to again") {
+    ServerConfig plain{.listen = {.host = "127.0.0.1", .port = 0}};
+    plain.wire.has_extensions = false;
+    server = Server::listen(context.get_executor(), plain).value();
+    Client& client = connect();
+    CHECK_FALSE(client.has_extensions());
+    CHECK(outcome_of(client.queue_push("q", "item")) == "done");
+    CHECK(outcome_of(client.queue_pop("q", kLimit)) == "item");
+  }
+
   TEST_CASE_FIXTURE(Loop, "giving up names the addresses tried and what each answered") {
     std::string port = std::to_string(unused_port());
     Endpoint endpoint{.host = "127.0.0.1", .port = static_cast<std::uint16_t>(std::stoi(port))};
@@ -270,7 +310,8 @@ TEST_SUITE("store/client") {
     auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
     Endpoint endpoint{.host = "127.0.0.1", .port = local_port(listener.get()).value()};
     std::optional<Result<std::unique_ptr<Client>>> connected;
-    tasks.spawn(keep(Client::connect(context.get_executor(), endpoint, {.reply_timeout = 50ms}),
+    tasks.spawn(keep(Client::connect(context.get_executor(), endpoint,
+                                     {.reply_timeout = 50ms, .probes_extensions = false}),
                      connected));
     // The other end answers the greeting, and nothing else.
     UniqueFd peer;

@@ -367,6 +367,89 @@ TEST_SUITE("store/keyspace") {
     CHECK(ask(2, request::QueuePop{"q"}) == "1, 'a'");
   }
 
+  TEST_CASE_FIXTURE(Clients, "a probe tells which extensions there are") {
+    CHECK(ask(1, request::Probe{}) == "nonce 3");
+  }
+
+  TEST_CASE_FIXTURE(Clients, "a take gets an item at once, or the next one pushed, in one answer") {
+    ask(9, request::QueuePush{"q", "a"});
+    CHECK(ask(1, request::QueueTake{"q", 1000}) == "1, 'a'");
+    CHECK(ask(1, request::QueueTake{"q", 1000}) == "");
+    CHECK(ask(2, request::QueueTake{"q", 1000}) == "");
+    CHECK(ask(9, request::QueuePush{"q", "b"}) == "1: 1, 1: 'b'");
+    CHECK(ask(9, request::QueuePush{"q", "c"}) == "2: 1, 2: 'c'");
+    CHECK_FALSE(keyspace.deadline());
+    CHECK(keyspace.bytes() == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients,
+                    "a take whose time is up is answered 0; without a time it does not wait") {
+    CHECK(ask(1, request::QueueTake{"q", 0}) == "0");
+    CHECK(ask(1, request::QueueTake{"q", -1}) == "0");
+    CHECK(ask(1, request::QueueTake{"q", 100}) == "");
+    CHECK(ask(2, request::QueueTake{"q", 50}) == "");
+    CHECK(keyspace.deadline() == now + 50ms);
+    now += 50ms;
+    CHECK(expire() == "2: 0");
+    CHECK(keyspace.deadline() == now + 50ms);
+    now += 50ms;
+    CHECK(expire() == "1: 0");
+    CHECK(keyspace.bytes() == 0);
+    CHECK(keyspace.wait_count() == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients,
+                    "a take and a blocking pop of torch's are served in turn; a key ends no take") {
+    ask(1, request::QueueTake{"q", 1000});
+    wait(2, {"q"});
+    CHECK(ask(9, request::Set{"q", "v"}) == "2: byte 0");
+    CHECK(ask(9, request::DeleteKey{"q"}) == "1");
+    wait(2, {"q"});
+    CHECK(ask(9, request::QueuePush{"q", "a"}) == "1: 1, 1: 'a'");
+    CHECK(ask(1, request::QueueTake{"q", 1000}) == "");
+    CHECK(ask(9, request::QueuePush{"q", "b"}) == "2: byte 0");  // set aside, so not for the take
+    CHECK(ask(2, request::QueuePop{"q"}) == "1, 'b'");
+    CHECK(leave(1) == "");
+    CHECK(keyspace.bytes() == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "what was set aside may go to a take, and leaves nothing behind") {
+    for (int way = 0; way < 2; ++way) {
+      wait(1, {"q"});
+      ask(9, request::QueuePush{"q", "a"});
+      ask(2, request::QueueTake{"q", 60'000});
+      if (way == 0) CHECK(leave(1) == "2: 1, 2: 'a'");
+      if (way == 1) {
+        now = *keyspace.deadline();
+        CHECK(expire() == "2: 1, 2: 'a'");
+      }
+      CHECK(keyspace.bytes() == 0);
+    }
+  }
+
+  TEST_CASE_FIXTURE(Clients,
+                    "a will goes to its queue when its client is lost, and wakes who waits") {
+    CHECK(ask(1, request::Will{"inbox", "1 is lost"}) == "byte 0");
+    CHECK(ask(2, request::QueueLen{"inbox"}) == "0");
+    CHECK(ask(2, request::QueueTake{"inbox", 1000}) == "");
+    CHECK(leave(1) == "2: 1, 2: '1 is lost'");
+    CHECK(leave(1) == "");
+    CHECK(keyspace.bytes() == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients,
+                    "a later will replaces an earlier one, and a cleared one is forgotten") {
+    ask(1, request::Will{"q", "first"});
+    ask(1, request::Will{"q", "second"});
+    ask(2, request::Will{"q", "other"});
+    CHECK(ask(2, request::ClearWill{}) == "byte 0");
+    CHECK(ask(2, request::ClearWill{}) == "byte 0");
+    leave(2);
+    leave(1);
+    CHECK(ask(3, request::QueuePop{"q"}) == "1, 'second'");
+    CHECK(keyspace.bytes() == 0);
+  }
+
   TEST_CASE_FIXTURE(Clients, "a barrier opens with its last member, and its key holds the count") {
     CHECK(ask(1, request::Barrier{"b", 3}) == "");
     CHECK(ask(2, request::Barrier{"b", 3}) == "");

@@ -75,6 +75,12 @@ std::string to_string(const Request& request) {
           [&](const request::Barrier& r) {
             return words("barrier", r.key, std::to_string(r.world_size));
           },
+          [&](const request::Probe&) { return words("probe"); },
+          [&](const request::Will& r) { return words("will", r.queue, r.item); },
+          [&](const request::ClearWill&) { return words("clear_will"); },
+          [&](const request::QueueTake& r) {
+            return words("queue_take", r.queue, std::to_string(r.timeout_ms));
+          },
       },
       request);
 }
@@ -140,6 +146,10 @@ std::vector<Golden> golden_frames() {
       {request::QueueLen{"/q"}, "10 02 00 00 00 00 00 00 00 2f 71"},
       {request::ListKeys{}, "11"},
       {request::Barrier{"/b", 4}, "12 02 00 00 00 00 00 00 00 2f 62 04 00 00 00 00 00 00 00"},
+      {request::Probe{}, "80"},
+      {request::Will{"/q", "x"}, "81 02 00 00 00 00 00 00 00 2f 71 01 00 00 00 00 00 00 00 78"},
+      {request::ClearWill{}, "82"},
+      {request::QueueTake{"/q", 4}, "83 02 00 00 00 00 00 00 00 2f 71 04 00 00 00 00 00 00 00"},
   };
 }
 
@@ -167,7 +177,7 @@ std::string announced(Op operation, std::initializer_list<std::uint64_t> numbers
 }  // namespace
 
 TEST_SUITE("store/wire") {
-  TEST_CASE("every operation has torch's bytes") {
+  TEST_CASE("every operation has its bytes, torch's where it is torch's") {
     for (const Golden& golden : golden_frames())
       CHECK(hex(encoded(golden.request)) == golden.bytes);
   }
@@ -225,8 +235,8 @@ TEST_SUITE("store/wire") {
     CHECK(stream.last() == "malformed: the handshake has the wrong magic number");
   }
 
-  TEST_CASE("a second handshake and the operations behind BARRIER are unknown") {
-    for (int op : {0, 19, 127, 128, 255}) {
+  TEST_CASE("a second handshake and the operations behind torch's and ours are unknown") {
+    for (int op : {0, 19, 127, 132, 255}) {
       Stream stream;
       CHECK_FALSE(stream.feed(kHandshake + std::string(1, static_cast<char>(op))));
       CHECK(stream.last() == "malformed: unknown operation " + std::to_string(op));
