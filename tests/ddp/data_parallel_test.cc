@@ -85,6 +85,9 @@ const Mode kModes[] = {
     {"tiny buckets", {.bucket_cap_bytes = 64}},
     {"tiny buckets and views", {.gradient_as_bucket_view = true, .bucket_cap_bytes = 64}},
     {"looking for unused parameters", {.find_unused_parameters = true}},
+    {"static graph", {.static_graph = true}},
+    {"static graph, tiny buckets and views",
+     {.static_graph = true, .gradient_as_bucket_view = true, .bucket_cap_bytes = 64}},
     {"batched copies", {.batched_grad_copy = true}},
     {"lazy buckets", {.lazy_bucket_allocation = true}},
     {"lazy buckets, views and batched copies",
@@ -266,6 +269,68 @@ TEST_SUITE("ddp/data_parallel") {
     for (const std::string& problem : problems) {
       CHECK(problem.find("Expected to have finished reduction") != std::string::npos);
     }
+  }
+
+  TEST_CASE("in a static graph what is left out needs no search") {
+    std::vector<Branching> nets = make_nets<Branching>(4);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      auto loss = [](auto& model, int from, int step) {
+        return model(inputs(from, step, {kBatch, 6}), true)["main"].square().mean();
+      };
+      train_beside_oracle(group, nets[2 * rank], nets[2 * rank + 1],
+                          DataParallelOptions{.static_graph = true}, loss);
+      expect(!nets[2 * rank]->never->weight.grad().defined(), "what is unused has no gradient");
+    });
+  }
+
+  TEST_CASE("compressed gradients are near the mean, and the same on all ranks") {
+    for (auto [compression, precision] :
+         {std::pair(Compression::Float16, 2e-3), std::pair(Compression::BFloat16, 2e-2)}) {
+      CAPTURE(precision);
+      std::vector<Mixed> nets = make_nets<Mixed>(4);
+      on_ranks(2, [&, compression = compression, precision = precision](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+        DistributedDataParallel<Mixed> model(net, group, {.compression = compression});
+        for (int step = 0; step < 3; ++step) {
+          model.zero_grad();
+          reference->zero_grad();
+          mixed_loss(model, group.rank(), step).backward();
+          mixed_loss(reference, group.rank(), step).backward();
+          average_gradients(group, *reference);
+          torch::Tensor here = net->wide->weight.grad(), there = reference->wide->weight.grad();
+          double error =
+              (here - there).abs().max().item<double>() / there.abs().max().item<double>();
+          expect(error < precision, "the error is small: " + std::to_string(error));
+          expect(error > 0, "the gradients really were compressed");
+        }
+      });
+      CHECK(torch::equal(nets[0]->last->weight.grad(), nets[2]->last->weight.grad()));
+    }
+  }
+
+  TEST_CASE("a hook of the user's reduces every bucket") {
+    std::vector<Mixed> nets = make_nets<Mixed>(4);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      int calls = 0;
+      CommHook hook = [&calls](ProcessGroup& ranks, c10d::GradBucket& bucket) {
+        ++calls;
+        std::vector<at::Tensor> sent{bucket.getBufferRef().div_(ranks.world_size())};
+        return ranks.c10d()->allreduce(sent)->getFuture();
+      };
+      train_beside_oracle(group, nets[2 * rank], nets[2 * rank + 1],
+                          DataParallelOptions{.comm_hook = hook}, mixed_loss);
+      expect(calls == 2 * kSteps, "it is called for each dtype's bucket in each step");
+      try {
+        DistributedDataParallel<Mixed> both(
+            nets[2 * rank], group, {.compression = Compression::Float16, .comm_hook = hook});
+        expect(false, "a hook and a compression are refused");
+      } catch (const DdpError& error) {
+        expect(std::string(error.what()).starts_with("comm_hook and compression exclude"), "so");
+      }
+    });
   }
 
   TEST_CASE("modules that differ end on all ranks with the same sentence") {

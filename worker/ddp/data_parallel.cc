@@ -24,6 +24,9 @@ std::string described(const char* kind, const NamedTensor& item) {
 std::string described(const DataParallelOptions& options) {
   return "options broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
          " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
+         " static_graph=" + std::to_string(options.static_graph) +
+         " compression=" + std::to_string(static_cast<int>(options.compression)) +
+         " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
          " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
          " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes);
 }
@@ -76,7 +79,7 @@ ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedT
   // As Python does: one bucket until the first backward has shown the order in which gradients
   // become ready, unless unused parameters are looked for, when buckets are never rebuilt.
   std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
-  if (options.find_unused_parameters) {
+  if (options.find_unused_parameters && !options.static_graph) {
     limits = {static_cast<std::size_t>(config.first_bucket_cap_bytes),
               static_cast<std::size_t>(config.bucket_cap_bytes)};
   }
@@ -110,6 +113,27 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
 
 }  // namespace
 
+void register_hooks(c10d::Reducer& reducer, c10d::Logger& logger, const ProcessGroup& group,
+                    const DataParallelOptions& options) {
+  if (options.comm_hook) {
+    reducer.register_comm_hook(adapt(options.comm_hook, group));
+    logger.set_comm_hook("user's");
+    return;
+  }
+  switch (options.compression) {
+    case Compression::None:
+      return;
+    case Compression::Float16:
+      reducer.register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+      logger.set_comm_hook("float16");
+      return;
+    case Compression::BFloat16:
+      reducer.register_comm_hook(adapt(bfloat16_hook(), group));
+      logger.set_comm_hook("bfloat16");
+      return;
+  }
+}
+
 struct DataParallelEngine::Impl {
   std::shared_ptr<torch::nn::Module> module;
   ProcessGroup group;
@@ -118,11 +142,17 @@ struct DataParallelEngine::Impl {
   std::shared_ptr<c10d::Logger> logger;  // after the Reducer, which it looks at when it ends
   bool sync = true;
   bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
+
+  // Of a static graph: whether the one reduction after the first backward has been asked for.
+  std::shared_ptr<bool> is_graph_known = std::make_shared<bool>(false);
 };
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
                                        ProcessGroup group, const DataParallelOptions& options)
     : impl_(new Impl{.module = std::move(module), .group = std::move(group), .options = options}) {
+  if (options.comm_hook && options.compression != Compression::None) {
+    throw DdpError("comm_hook and compression exclude each other: the hook decides what is sent");
+  }
   std::vector<NamedTensor> parameters = named_parameters(*impl_->module, false);
   std::vector<NamedTensor> buffers = named_buffers(*impl_->module, false);
   verify_same(impl_->group, "modules", describe(parameters, buffers, options));
@@ -138,7 +168,12 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   impl_->reducer->set_logger(impl_->logger);
   impl_->logger->set_construction_data_and_log(impl_->module->name(), /*device_ids=*/{},
                                                /*output_device=*/-1, options.broadcast_buffers,
-                                               /*has_sync_bn=*/false, /*static_graph=*/false);
+                                               /*has_sync_bn=*/false, options.static_graph);
+  register_hooks(*impl_->reducer, *impl_->logger, impl_->group, options);
+  if (options.static_graph) {
+    impl_->reducer->set_static_graph();
+    impl_->logger->set_static_graph();
+  }
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -167,10 +202,7 @@ void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) 
   if (!at::GradMode::is_enabled()) return;
   impl_->are_buffers_due = impl_->sync;
   if (!impl_->sync) return;
-  if (!impl_->options.find_unused_parameters) {
-    impl_->reducer->prepare_for_backward({});
-    return;
-  }
+  const bool searches = impl_->options.find_unused_parameters && !impl_->options.static_graph;
   std::vector<at::Tensor*> differentiable;
   torch::autograd::variable_list values;
   for (at::Tensor* output : outputs) {
@@ -178,10 +210,26 @@ void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) 
     differentiable.push_back(output);
     values.push_back(*output);
   }
-  impl_->reducer->prepare_for_backward(values);
-  if (values.empty()) return;
+  if (impl_->options.static_graph && !*impl_->is_graph_known) reduce_after_backward(values);
+  impl_->reducer->prepare_for_backward(searches ? values : torch::autograd::variable_list{});
+  if (!searches || values.empty()) return;
   torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
   for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
+}
+
+// In the first step of a static graph the Reducer only counts; it must be told when the backward
+// pass is over, which the first of the outputs' gradients to come gives the occasion for.
+void DataParallelEngine::reduce_after_backward(const std::vector<at::Tensor>& outputs) {
+  for (const at::Tensor& output : outputs) {
+    output.register_hook([is_graph_known = impl_->is_graph_known,
+                          weak = std::weak_ptr(impl_->reducer)](const at::Tensor&) {
+      if (*is_graph_known) return;
+      *is_graph_known = true;
+      torch::autograd::Engine::get_default_engine().queue_callback([weak] {
+        if (auto reducer = weak.lock()) reducer->delay_all_reduce();
+      });
+    });
+  }
 }
 
 void DataParallelEngine::zero_grad(bool set_to_none) {

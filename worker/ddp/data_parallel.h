@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/ddp/comm_hooks.h"
 #include "worker/ddp/outputs.h"
 #include "worker/ddp/process_group.h"
 
@@ -45,6 +46,12 @@ struct DataParallelOptions {
   // step; without it, a parameter left out is an error at the next step.
   bool find_unused_parameters = false;
 
+  // The promise that every step uses the same parameters in the same way.  What is left out is then
+  // found once, in the first step, at no cost later; a parameter may also be used several times in
+  // a forward that re-enters the backward pass.  The first step reduces after the backward pass
+  // instead of during it.
+  bool static_graph = false;
+
   // Keeps each gradient inside its bucket rather than in memory of its own: saves that memory and a
   // copy.  Zero the gradients with zero_grad() of this class then: torch::optim's zero_grad()
   // throws on such gradients.
@@ -53,6 +60,12 @@ struct DataParallelOptions {
   // Bytes of gradients reduced together.  Larger buckets use the network better and overlap less.
   // 0: a first bucket of 1 MiB, so that the reduction starts early, then 25 MiB each.
   std::int64_t bucket_cap_bytes = 0;
+
+  // Halves what is sent, at the price of precision.  Not together with comm_hook.
+  Compression compression = Compression::None;
+
+  // Reduces the buckets in its own way.
+  CommHook comm_hook;
 
   // Copies gradients into a bucket in one operation; good with very many small parameters.
   bool batched_grad_copy = false;  // torch 2.13 or newer
@@ -84,6 +97,8 @@ class DataParallelEngine {
 
  private:
   struct Impl;
+  void reduce_after_backward(const std::vector<at::Tensor>& outputs);
+
   std::unique_ptr<Impl> impl_;
 };
 
