@@ -168,7 +168,8 @@ int train(const Options& options) {
       .model = *net, .optimizer = &optimizer, .sampler = &sampler, .progress = &progress};
   std::filesystem::path folder = options.resume;
   if (folder.empty()) folder = ddp::choose_run_directory(group, options.checkpoint_dir);
-  ddp::Checkpointer checkpointer(group, {.directory = folder});
+  // So little is saved that there is nothing to gain from doing it in the background.
+  ddp::Checkpointer checkpointer(group, {.directory = folder, .asynchronous = false});
   std::optional<ddp::Resumed> resumed = checkpointer.resume(state);
   std::string origin =
       resumed ? "resumed from epoch " + std::to_string(progress.epoch) : "trained from the start";

@@ -276,6 +276,14 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(refusal(file, [&](Checkpointer& checkpointer, ProcessGroup group) {
             Program program(group, net_of(nets, group));
             checkpointer.save(program.state());
+            checkpointer.wait();
+            return std::nullopt;
+          }) == "save a checkpoint: create " + file + ": Not a directory");
+
+    CHECK(refusal(file, [&](Checkpointer& checkpointer, ProcessGroup group) {
+            Program program(group, net_of(nets, group));
+            checkpointer.save(program.state());
+            checkpointer.save(program.state());  // learns of the first
             return std::nullopt;
           }) == "save a checkpoint: create " + file + ": Not a directory");
 
@@ -289,6 +297,51 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
           "save a checkpoint: the state of this kind of optimizer cannot be saved yet: SGD, "
           "Adam and AdamW can");
     CHECK(list_checkpoints(directory.path()).empty());
+  }
+
+  TEST_CASE("failures become notices where the program tolerates them") {
+    TempDir directory;
+    const std::string file = directory.path() + "/file";
+    std::ofstream(file) << "no folder";
+    for (bool asynchronous : {true, false}) {
+      std::vector<Normalised> nets = make_nets(2);
+      std::vector<std::string> notices;
+      on_ranks(2, [&](ProcessGroup group) {
+        Program program(group, net_of(nets, group));
+        Checkpointer checkpointer(
+            group, {.directory = file,
+                    .asynchronous = asynchronous,
+                    .tolerate_failures = true,
+                    .notify = [&](const std::string& sentence) { notices.push_back(sentence); }});
+        checkpointer.save(program.state());
+        program.train(1);
+      });
+      CHECK(notices ==
+            std::vector<std::string>{"save a checkpoint: create " + file + ": Not a directory"});
+    }
+  }
+
+  TEST_CASE("training on while a save is written does not change what is saved") {
+    TempDir directory;
+    std::vector<Normalised> nets = make_nets(1);
+    std::vector<torch::Tensor> saved;
+    on_ranks(1, [&](ProcessGroup group) {
+      Program program(group, nets[0], Kind::Adam);
+      Checkpointer checkpointer(group, {.directory = directory.path(), .keep_last = 10});
+      for (int i = 0; i < 5; ++i) {
+        program.train(1);
+        saved = values_of(nets[0]);
+        checkpointer.save(program.state());
+        for (torch::Tensor& tensor : nets[0]->parameters()) tensor.data().fill_(7);
+        for (torch::Tensor& tensor : nets[0]->buffers()) tensor.fill_(7);
+        checkpointer.resume(program.state());  // waits for the save
+        expect(are_equal(values_of(nets[0]), saved), "what was saved comes back");
+      }
+    });
+    for (const FoundCheckpoint& found : list_checkpoints(directory.path())) {
+      CHECK(verify_checkpoint(found.path).has_value());
+    }
+    CHECK(list_checkpoints(directory.path()).size() == 5);
   }
 
   TEST_CASE("a schedule's learning rate comes back") {

@@ -2,13 +2,14 @@
 #include "worker/ddp/checkpoint/checkpointer.h"
 
 #include <ATen/ATen.h>
-#include <torch/version.h>
 
+#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "worker/ddp/checkpoint/directory.h"
 #include "worker/ddp/checkpoint/optimizer_state.h"
+#include "worker/ddp/checkpoint/snapshot.h"
 #include "worker/ddp/checkpoint/tensor_file.h"
 #include "worker/ddp/verification.h"
 
@@ -17,10 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-constexpr char kModelFile[] = "model.safetensors";
-constexpr char kOptimizerFile[] = "optimizer.safetensors";
-constexpr char kStateFile[] = "state.json";
 
 using TensorMap = std::map<std::string, at::Tensor>;
 
@@ -31,52 +28,6 @@ struct Loaded {
   std::optional<TensorMap> optimizer;
   Json state;
 };
-
-std::vector<NamedTensor> model_tensors(const torch::nn::Module& model) {
-  std::vector<NamedTensor> tensors = named_parameters(model, true);
-  for (NamedTensor& buffer : named_buffers(model, true)) tensors.push_back(std::move(buffer));
-  return tensors;
-}
-
-Json state_json(const TrainingState& state) {
-  Json json = Json::object();
-  if (state.progress) {
-    json["progress"] = {{"step", state.progress->step},
-                        {"epoch", state.progress->epoch},
-                        {"values", state.progress->values}};
-  }
-  if (state.sampler) {
-    const SamplerState& at = state.sampler->state();
-    json["sampler"] = {{"seed", at.seed}, {"epoch", at.epoch}, {"consumed", at.consumed}};
-  }
-  return json;
-}
-
-Result<void> write(const fs::path& directory, int keep_last, int world_size,
-                   const TrainingState& state) {
-  Result<EncodedTensors> model = encode_tensors(model_tensors(state.model), {{"format", "pt"}});
-  if (!model) return model.error();
-  std::vector<FileContent> files{{kModelFile, model->pieces()}};
-
-  Result<EncodedTensors> optimizer = EncodedTensors{};
-  if (state.optimizer) {
-    Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
-    if (!tensors) return tensors.error();
-    optimizer = encode_tensors(*tensors, {{"format", "pt"}});
-    if (!optimizer) return optimizer.error();
-    files.push_back({kOptimizerFile, optimizer->pieces()});
-  }
-  std::string json = state_json(state).dump(2) + "\n";
-  files.push_back({kStateFile, {json}});
-
-  Manifest manifest{.step = state.progress ? state.progress->step : 0,
-                    .world_size = world_size,
-                    .torch_version = TORCH_VERSION,
-                    .files = {}};
-  Result<fs::path> place = publish_checkpoint(directory, manifest, files);
-  if (!place) return place.error();
-  return prune_checkpoints(directory, keep_last);
-}
 
 Result<Loaded> load(const fs::path& path) {
   Result<Manifest> manifest = inspect_checkpoint(path);
@@ -197,26 +148,74 @@ void share(ProcessGroup& group, TensorMap& tensors) {
   group.broadcast(values);
 }
 
+// Takes a snapshot; LibTorch's exceptions (no memory) become a failure, so that rank 0 does not
+// leave the others waiting.
+Result<Snapshot> take(SnapshotTaker& taker, const TrainingState& state, int world_size) {
+  try {
+    return taker.take(state, world_size);
+  } catch (const std::exception& error) {
+    return Error{Errc::LimitExceeded, std::string("copy the state: ") + error.what()};
+  }
+}
+
 }  // namespace
+
+// Rank 0's part of a save.
+struct Checkpointer::Writer {
+  SnapshotTaker taker;
+  std::future<WriteOutcome> under_way;
+
+  // The outcome of the save under way, when there is one; waits for it.
+  WriteOutcome finish() { return under_way.valid() ? under_way.get() : WriteOutcome{}; }
+};
 
 Checkpointer::Checkpointer(ProcessGroup group, CheckpointerOptions options)
     : group_(std::move(group)), options_(std::move(options)) {
   if (!options_.notify) {
     options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
   }
-  if (group_.rank() == 0) sweep_unfinished(options_.directory);
+  if (group_.rank() != 0) return;
+  writer_ = std::make_unique<Writer>();
+  sweep_unfinished(options_.directory);
+}
+
+Checkpointer::~Checkpointer() {
+  if (!writer_) return;
+  for (const std::string& sentence : writer_->finish().sentences()) options_.notify(sentence);
 }
 
 void Checkpointer::save(const TrainingState& state) {
+  wait();
   std::string problem;
-  if (group_.rank() == 0) {
-    Result<void> done = write(options_.directory, options_.keep_last, group_.world_size(), state);
-    if (!done) problem = "save a checkpoint: " + to_string(done.error());
+  if (writer_) {
+    // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
+    // tolerated.
+    Result<Snapshot> snapshot = take(writer_->taker, state, group_.world_size());
+    if (snapshot) {
+      writer_->under_way =
+          std::async(std::launch::async,
+                     [directory = options_.directory, keep_last = options_.keep_last,
+                      taken = std::move(*snapshot)] { return write(directory, keep_last, taken); });
+    } else {
+      problem = kSaving + to_string(snapshot.error());
+    }
+  }
+  throw_first_problem(group_, problem);
+  if (!options_.asynchronous) wait();
+}
+
+void Checkpointer::wait() {
+  std::string problem;
+  if (writer_) {
+    WriteOutcome outcome = writer_->finish();
+    if (!options_.tolerate_failures) problem = std::exchange(outcome.problem, "");
+    for (const std::string& sentence : outcome.sentences()) options_.notify(sentence);
   }
   throw_first_problem(group_, problem);
 }
 
 std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
+  wait();
   std::optional<Loaded> loaded;
   if (group_.rank() == 0) loaded = load_newest(options_.directory, options_.notify);
   std::string path = group_.broadcast_text(loaded ? loaded->path.string() : "");

@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -49,10 +50,19 @@ struct CheckpointerOptions {
   // Where; created when missing.  For this run alone.  Only rank 0's machine needs it.
   std::filesystem::path directory;
 
+  // Lets save() return as soon as the state is copied, and a thread write the copy.  A crash may
+  // then also take the save that was under way.  The copy takes rank 0 as much memory as the state.
+  bool asynchronous = true;
+
+  // Makes a save that fails a notice instead of an exception, so that a full disk does not end the
+  // training.
+  bool tolerate_failures = false;
+
   // How many complete checkpoints stay.  At least 2 survive the loss of one.
   int keep_last = 3;
 
-  // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0.
+  // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0, in the
+  // training thread.
   // Default: a line on stderr.
   std::function<void(const std::string& sentence)> notify;
 };
@@ -63,16 +73,26 @@ struct Resumed {
   Progress progress;
 };
 
-// Threads: used from the training thread.  All ranks call save() and resume() together.
+// Threads: used from the training thread.  All ranks call save(), wait() and resume() together.
+// One thread of its own writes on rank 0, while a save is under way.
 class Checkpointer {
  public:
   // On rank 0, removes what a killed writer left unfinished in the directory.
   Checkpointer(ProcessGroup group, CheckpointerOptions options);
 
-  // Rank 0 writes the state to disk; the others wait for it.  When this returns, a power failure
-  // cannot take the checkpoint away, and older ones than `keep_last` are gone.  Throws the same
-  // DdpError on every rank when it cannot be written (the disk is full); those before stay whole.
+  // Waits for a save that is under way; one that fails here ends in a notice.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  // Saves the state as it is now; rank 0 writes it.  At most one save is under way: the next waits
+  // for it.  Once it is written, a power failure cannot take the checkpoint away, and those older
+  // than the newest `keep_last` are removed.  Throws the same DdpError on every rank when it cannot
+  // be written (the disk is full), or when the save before it could not; old ones stay whole.
   void save(const TrainingState& state);
+
+  // Waits until the last save is on the disk.  Throws as save() does.
+  void wait();
 
   // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
   // when there is none.  A damaged one is passed over, with a notice, for the one before it.
@@ -81,8 +101,11 @@ class Checkpointer {
   std::optional<Resumed> resume(const TrainingState& state);
 
  private:
+  struct Writer;
+
   ProcessGroup group_;
   CheckpointerOptions options_;
+  std::unique_ptr<Writer> writer_;  // on rank 0
 };
 
 // A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
