@@ -41,13 +41,13 @@ bool is_protected_from(int signal) {
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-             std::shared_ptr<spdlog::logger> logger)
+             Consoles consoles, std::shared_ptr<spdlog::logger> logger)
     : executor_(executor),
       config_(std::move(config)),
       rendezvous_(rendezvous),
       logger_(std::move(logger)),
       reaper_(executor),
-      workers_(executor, reaper_, config_.workers,
+      workers_(executor, reaper_, consoles, config_.workers,
                [this](const WorkerExit& exit) { worker_exited(exit); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       signals_(executor),

@@ -23,11 +23,12 @@
 namespace ddprun::agent {
 
 // Threads: used from the executor's thread only; the executor must not run on more than one.
-// Lifetime: borrows the rendezvous handler.  run() must have completed before the destructor runs.
+// Lifetime: borrows the rendezvous handler and the consoles.  run() must have completed before the
+// destructor runs.
 class Agent {
  public:
   Agent(boost::asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-        std::shared_ptr<spdlog::logger> logger);
+        Consoles consoles, std::shared_ptr<spdlog::logger> logger);
   ~Agent();
   Agent(const Agent&) = delete;
 

@@ -94,9 +94,11 @@ std::vector<std::string> last_lines(const std::string& path, std::size_t count) 
 }  // namespace
 
 WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
-                         WorkerGroupConfig config, std::function<void(const WorkerExit&)> on_exit)
+                         Consoles consoles, WorkerGroupConfig config,
+                         std::function<void(const WorkerExit&)> on_exit)
     : executor_(std::move(executor)),
       reaper_(reaper),
+      consoles_(consoles),
       config_(std::move(config)),
       on_exit_(std::move(on_exit)) {}
 
@@ -144,9 +146,9 @@ Result<void> WorkerGroup::start_one(const rendezvous::Round& round, int restart_
   }
   spec.environment = environment_of(config_, env);
   const WorkerRoutes& routes = config_.routes.at(static_cast<std::size_t>(local_rank));
-  Result<int> out = open_stream(*worker, routes.out, STDOUT_FILENO, folder + "/stdout.log");
+  Result<int> out = open_stream(*worker, routes.out, consoles_.out, folder + "/stdout.log");
   if (!out) return out.error();
-  Result<int> err = open_stream(*worker, routes.err, STDERR_FILENO, folder + "/stderr.log");
+  Result<int> err = open_stream(*worker, routes.err, consoles_.err, folder + "/stderr.log");
   if (!err) return err.error();
   spec.stdout_fd = *out;
   spec.stderr_fd = *err;
@@ -172,7 +174,7 @@ Result<void> WorkerGroup::start_one(const rendezvous::Round& round, int restart_
 }
 
 // Returns the descriptor to give to the worker, -1 for the agent's own stream.
-Result<int> WorkerGroup::open_stream(Worker& worker, StreamRoute route, int console_fd,
+Result<int> WorkerGroup::open_stream(Worker& worker, StreamRoute route, process::Console& console,
                                      const std::string& path) {
   if (route == StreamRoute::Inherit) return -1;
   process::Fd file;
@@ -185,7 +187,7 @@ Result<int> WorkerGroup::open_stream(Worker& worker, StreamRoute route, int cons
   }
   if (route == StreamRoute::FileAndConsole) {
     auto pump = process::OutputPump::open(
-        executor_, {.file = std::move(file), .console_fd = console_fd, .prefix = worker.prefix});
+        executor_, {.file = std::move(file), .console = &console, .prefix = worker.prefix});
     if (!pump) return pump.error();
     worker.pumps.push_back(std::move(*pump));
     return worker.pumps.back()->write_end();

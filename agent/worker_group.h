@@ -19,6 +19,12 @@
 
 namespace ddprun::agent {
 
+// The agent's own streams.
+struct Consoles {
+  process::Console& out;
+  process::Console& err;
+};
+
 // One worker that has ended.
 struct WorkerExit {
   int local_rank = 0;
@@ -38,10 +44,11 @@ struct LastWords {
 };
 
 // Threads: used from the executor's only thread.
-// Lifetime: borrows the reaper.  After destruction no callback runs; the processes go on.
+// Lifetime: borrows the reaper and the consoles.  After destruction no callback runs; the processes
+// go on.
 class WorkerGroup {
  public:
-  WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
+  WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper, Consoles consoles,
               WorkerGroupConfig config, std::function<void(const WorkerExit&)> on_exit);
   ~WorkerGroup();
 
@@ -75,11 +82,12 @@ class WorkerGroup {
  private:
   struct Worker;
   Result<void> start_one(const rendezvous::Round& round, int restart_count, int local_rank);
-  Result<int> open_stream(Worker& worker, StreamRoute route, int console_fd,
+  Result<int> open_stream(Worker& worker, StreamRoute route, process::Console& console,
                           const std::string& path);
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
+  Consoles consoles_;
   WorkerGroupConfig config_;
   std::function<void(const WorkerExit&)> on_exit_;
   std::optional<LogDir> log_dir_;

@@ -2,6 +2,7 @@
 //
 // ddprun: parse, configure, log, run, exit.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -16,6 +17,7 @@
 #include "cli/machine.h"
 #include "cli/options.h"
 #include "rendezvous/single_node.h"
+#include "worker/process/console.h"
 #include "worker/process/guardian.h"
 
 namespace {
@@ -31,7 +33,11 @@ int refuse(const Error& error) {
 }
 
 int run(cli::LaunchConfig config) {
-  std::shared_ptr<spdlog::logger> logger = cli::make_logger(config.log_level);
+  asio::io_context loop(1);
+  process::Console out(loop.get_executor(), STDOUT_FILENO);
+  process::Console err(loop.get_executor(), STDERR_FILENO);
+  auto logger =
+      cli::make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   for (const std::string& note : config.notes) logger->info("{}", note);
 
   Result<process::Guardian> guardian = process::Guardian::start();
@@ -42,10 +48,9 @@ int run(cli::LaunchConfig config) {
     logger->warn("should ddprun be killed, what workers have started may live on: {}",
                  to_string(guardian.error()));
   }
-  asio::io_context loop(1);
   rendezvous::SingleNodeHandler rendezvous(loop.get_executor(),
                                            {.self = config.self, .master = config.master});
-  agent::Agent agent(loop.get_executor(), std::move(config.agent), rendezvous, logger);
+  agent::Agent agent(loop.get_executor(), std::move(config.agent), rendezvous, {out, err}, logger);
   int exit_code = agent::kExitInfrastructure;
   asio::co_spawn(loop, agent.run(), [&](std::exception_ptr error, int code) {
     if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
@@ -53,6 +58,8 @@ int run(cli::LaunchConfig config) {
     loop.stop();
   });
   loop.run();
+  out.finish();
+  err.finish();
   return exit_code;
 }
 

@@ -167,11 +167,12 @@ TEST_SUITE("worker/process/sweep") {
 
 TEST_SUITE("worker/process/output") {
   TEST_CASE_FIXTURE(Workers, "lines reach the console whole and prefixed, the file as they are") {
-    Fd console(::open((folder.path() + "/console").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Fd screen(::open((folder.path() + "/console").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Console console(loop.get_executor(), screen.get());
     Fd file(::open((folder.path() + "/file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    auto pump = OutputPump::open(
-        loop.get_executor(),
-        {.file = std::move(file), .console_fd = console.get(), .prefix = "[default0]:"});
+    auto pump =
+        OutputPump::open(loop.get_executor(),
+                         {.file = std::move(file), .console = &console, .prefix = "[default0]:"});
     REQUIRE(pump.has_value());
     auto process = spawn({.argv = {"/bin/sh", "-c", "printf 'one\\ntw'; printf 'o\\n\\377 three'"},
                           .environment = {"PATH=/usr/bin:/bin"},
@@ -187,6 +188,37 @@ TEST_SUITE("worker/process/output") {
     };
     CHECK(content("file") == "one\ntwo\n\377 three");
     CHECK(content("console") == "[default0]:one\n[default0]:two\n[default0]:\377 three\n");
+  }
+
+  TEST_CASE_FIXTURE(Workers,
+                    "a console that nobody reads blocks nobody, and says what it left out") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    Fd read_end(ends[0]);
+    Fd write_end(ends[1]);
+    Console console(loop.get_executor(), write_end.get());
+    std::string line(1023, 'x');
+    line += '\n';
+    for (std::size_t sent = 0; sent < Console::kMaxWaitingBytes + 1024 * 1024;
+         sent += line.size()) {
+      console.write(line);  // would block here for ever
+    }
+    std::string received;
+    std::string buffer(64 * 1024, '\0');
+    auto take_until = [&](const std::function<bool()>& is_enough) {
+      return test::run_until(loop, [&] {
+        ssize_t count = ::read(read_end.get(), buffer.data(), buffer.size());
+        if (count > 0) received.append(buffer, 0, static_cast<std::size_t>(count));
+        return is_enough();
+      });
+    };
+    REQUIRE(take_until([&] { return received.size() >= Console::kMaxWaitingBytes; }));
+    console.write("the end\n");
+    REQUIRE(take_until([&] { return received.ends_with("the end\n"); }));
+    CHECK(received.starts_with(line + line));
+    CHECK(received.ends_with(" bytes are left out here, this console was too slow]\nthe end\n"));
+    CHECK((::fcntl(write_end.get(), F_GETFL) & O_NONBLOCK) == 0);  // the shared flag is untouched
   }
 
   TEST_CASE("a line without end is passed on in pieces rather than held for ever") {

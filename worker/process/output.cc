@@ -2,7 +2,6 @@
 #include "worker/process/output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,16 +11,13 @@ namespace {
 
 constexpr std::size_t kBufferBytes = 64 * 1024;  // the capacity of a pipe
 
-// Writes all of `bytes`.  A sink that refuses them (its reader has gone, the disk is full) loses
-// them: the worker must go on.
+// Writes all of `bytes`.  A file that refuses them (the disk is full) loses them: the worker must
+// go on.
 void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
-      ::poll(&waiting, 1, -1);
     } else if (errno != EINTR) {
       return;
     }
@@ -74,13 +70,13 @@ OutputPump::Read OutputPump::read_once() {
 
 void OutputPump::deliver(std::string_view bytes) {
   if (sinks_.file) write_all(sinks_.file.get(), bytes);
-  if (sinks_.console_fd >= 0) write_all(sinks_.console_fd, splitter_.feed(bytes));
+  if (sinks_.console != nullptr) sinks_.console->write(splitter_.feed(bytes));
 }
 
 void OutputPump::drain() {
   while (read_once() == Read::Data) {
   }
-  if (sinks_.console_fd >= 0) write_all(sinks_.console_fd, splitter_.finish());
+  if (sinks_.console != nullptr) sinks_.console->write(splitter_.finish());
 }
 
 }  // namespace ddprun::process

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "store/base/error.h"
+#include "worker/process/console.h"
 #include "worker/process/fd.h"
 #include "worker/process/line_splitter.h"
 
@@ -22,11 +23,11 @@ namespace ddprun::process {
 // Lifetime: after destruction nothing is read or written any more.  Call drain() first.
 class OutputPump {
  public:
-  // Where the bytes go.  `console_fd` is borrowed (1 or 2), -1 for none; so is the prefix's place
-  // in the line: it comes before each line on the console and never in the file.
+  // Where the bytes go.  The console is borrowed, nullptr for none; the prefix comes before each
+  // line there and never in the file.
   struct Sinks {
     Fd file;
-    int console_fd = -1;
+    Console* console = nullptr;
     std::string prefix;
   };
 
