@@ -332,6 +332,11 @@ std::optional<std::string> Keyspace::execute(ClientId client, const Request& req
   return std::visit(Execution{*this, turn}, request);
 }
 
+Value Keyspace::peek(std::string_view key) const {
+  auto found = entries_.find(key);
+  return found != entries_.end() ? found->second.value : Value();
+}
+
 bool Keyspace::exists(const Node* node) {
   return node != nullptr && (node->second.value || node->second.queue);
 }

@@ -51,6 +51,14 @@ struct KeyspaceLimits {
 // Threads: not safe for concurrent use.
 class Keyspace {
  public:
+  // A wait that has not been answered, and the first few of the names that it still waits for.
+  struct Pending {
+    ClientId client;
+    MonoTime since;
+    std::vector<std::string> missing;
+    std::size_t missing_count;
+  };
+
   // How long an item stays set aside for the client that was told of it; see WAIT in
   // store/PROTOCOL.md.  torch's client takes it in its very next request.
   static constexpr Duration kHold = std::chrono::seconds(5);
@@ -76,6 +84,12 @@ class Keyspace {
   // Gives up what was set aside longer than kHold ago, which may wake others, and ends the takes
   // whose time is up.
   void expire(MonoTime now, Replies& replies);
+
+  // The first `max_count` waits, and `max_names` names of each.
+  std::vector<Pending> pending(std::size_t max_count, std::size_t max_names) const;
+
+  // What a key holds; nothing where there is none.
+  Value peek(std::string_view key) const;
 
   std::size_t key_count() const { return key_count_; }
   std::size_t bytes() const { return bytes_; }
@@ -118,6 +132,7 @@ class Keyspace {
   struct Wait {
     ClientId client;
     std::list<Wait>::iterator self;  // its place in its client's list
+    MonoTime since;
     std::size_t keys_left;
     std::unique_ptr<Link[]> links;
     std::size_t link_count;

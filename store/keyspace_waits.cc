@@ -44,6 +44,22 @@ void Keyspace::expire(MonoTime now, Replies& replies) {
   }
 }
 
+std::vector<Keyspace::Pending> Keyspace::pending(std::size_t max_count,
+                                                 std::size_t max_names) const {
+  std::vector<Pending> found;
+  for (const auto& [id, client] : clients_) {
+    for (const Wait& wait : client.waits) {
+      if (found.size() == max_count) return found;
+      Pending& one = found.emplace_back(Pending{id, wait.since, {}, wait.keys_left});
+      for (std::size_t i = 0; i < wait.link_count && one.missing.size() < max_names; ++i) {
+        const Link& link = wait.links[i];
+        if (link.is_linked()) one.missing.push_back(link.node->first);
+      }
+    }
+  }
+  return found;
+}
+
 // Makes turn.client wait until each of the keys has been created once.
 std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vector<Node*>& missing,
                                                 WaitKind kind) {
@@ -56,6 +72,7 @@ std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vec
   auto wait = client.waits.insert(client.waits.end(), Wait{});
   wait->client = turn.client;
   wait->self = wait;
+  wait->since = turn.now;
   wait->keys_left = wait->link_count = missing.size();
   wait->links = std::make_unique<Link[]>(missing.size());
   wait->kind = kind;

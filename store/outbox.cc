@@ -21,6 +21,11 @@ void Outbox::add(const Reply& reply) {
   pieces_.emplace_back(bytes->value);
 }
 
+void Outbox::add(std::string_view bytes) {
+  tail().append(bytes);
+  size_ += bytes.size();
+}
+
 std::size_t Outbox::front(std::span<std::string_view> views) const {
   std::size_t count = std::min(views.size(), pieces_.size());
   for (std::size_t i = 0; i < count; ++i) views[i] = view(pieces_[i]);

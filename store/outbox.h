@@ -26,6 +26,7 @@ class Outbox {
   static constexpr std::size_t kRunBytes = 64 * 1024;
 
   void add(const Reply& reply);
+  void add(std::string_view bytes);
 
   bool empty() const { return size_ == 0; }
   // The bytes to be sent, whether held here or only referred to.

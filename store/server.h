@@ -39,6 +39,10 @@ struct ServerConfig {
   // A peer that has not shaken hands by then is no c10d client, and is closed.
   Duration handshake_timeout = std::chrono::seconds(30);
 
+  // Whether a connection that begins like HTTP gets one of the pages /healthz, /metrics and /status
+  // (store/PROTOCOL.md); if not, it is closed like any other that does not shake hands.
+  bool serves_http = true;
+
   // A client that leaves so many bytes of replies unread is not read from until it catches up.
   std::size_t max_unread_bytes = 1 << 20;
 

@@ -81,12 +81,6 @@ constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
 constexpr auto kLastOwn = static_cast<std::size_t>(Op::QueueTake);
 constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
 
-// The alternatives of Request are in the order of the operations' numbers, ours behind torch's.
-Op op_of(const Request& request) {
-  std::size_t index = request.index();
-  return static_cast<Op>(index <= kLastOfTorch ? index : kFirstOwn + index - kLastOfTorch - 1);
-}
-
 bool is_known(std::size_t number, bool has_extensions) {
   if (number > 0 && number <= kLastOfTorch) return true;
   return has_extensions && number >= kFirstOwn && number <= kLastOwn;
@@ -112,6 +106,12 @@ void release_if_large(std::vector<T>& storage) {
 }
 
 }  // namespace
+
+// The alternatives of Request are in the order of the operations' numbers, ours behind torch's.
+Op op_of(const Request& request) {
+  std::size_t index = request.index();
+  return static_cast<Op>(index <= kLastOfTorch ? index : kFirstOwn + index - kLastOfTorch - 1);
+}
 
 void encode(const Request& request, std::string& out) {
   put(op_of(request), out);

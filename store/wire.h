@@ -164,6 +164,9 @@ struct WireLimits {
   bool has_extensions = true;
 };
 
+// The number that `request` has on the wire.
+Op op_of(const Request& request);
+
 // Appends the bytes of `request`.
 void encode(const Request& request, std::string& out);
 

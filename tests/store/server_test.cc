@@ -123,6 +123,38 @@ TEST_SUITE("store/server") {
     CHECK(reader.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
   }
 
+  TEST_CASE("over HTTP the server shows its health, its figures, and who waits for what") {
+    RunningServer server;
+    RawClient waiter = client_of(server);
+    waiter.send(request::Add{"init/", 1}).send(request::Ping{4242}).send(request::Wait{kKey});
+    REQUIRE(server.has_waiters(1));
+    auto page = [&](std::string_view request_line) {
+      RawClient browser(server.port());
+      browser.send(std::string_view(std::string(request_line) + "\r\nHost: x\r\n\r\n"));
+      return browser.receive_all();
+    };
+    CHECK(page("GET /healthz HTTP/1.1").ends_with("\r\n\r\nok\n"));
+    CHECK(page("HEAD /healthz HTTP/1.1").ends_with("Connection: close\r\n\r\n"));
+    CHECK(page("GET /metrics HTTP/1.0").find("\nddprun_store_waits 1\n") != std::string::npos);
+    std::string status = page("GET /status HTTP/1.1");
+    CHECK(status.find("\"joined\": \"1\"") != std::string::npos);
+    CHECK(status.find("\"pid\": 4242") != std::string::npos);
+    CHECK(status.find("\"missing\": [\"/k\"]") != std::string::npos);
+    CHECK(page("GET /other HTTP/1.1").starts_with("HTTP/1.1 404 "));
+    CHECK(page("POST /status HTTP/1.1").starts_with("HTTP/1.1 405 "));
+    CHECK(page("SSH-2.0-x") == "");
+    CHECK(server.has_connections(1));
+    client_of(server).send(request::Set{"/k", "v"});
+    CHECK(waiter.receive(8 + 4 + 1).back() == kStopWaiting);
+  }
+
+  TEST_CASE("without pages, HTTP is closed like any other stranger") {
+    RunningServer server({.serves_http = false});
+    RawClient browser(server.port());
+    browser.send("GET /healthz HTTP/1.1\r\n\r\n"sv);
+    CHECK(browser.is_closed());
+  }
+
   TEST_CASE("closing the server frees those who wait at once") {
     RunningServer server;
     RawClient waiter = client_of(server);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// As much of HTTP as a server needs that shows a few pages to a person or a monitoring system: one
+// request per connection, no body.  The parsing is Boost.Beast's, which is kept to http.cc for the
+// sake of compile time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun::store {
+
+// Reads one request from bytes that may be cut anywhere.
+class HttpReader {
+ public:
+  enum class State { NeedMore, Done, Malformed };
+
+  HttpReader();
+  ~HttpReader();
+
+  // Takes the next bytes.  A header of more than 8 KiB is malformed.
+  State feed(std::string_view bytes);
+
+  // Of a request that is done.
+  std::string method() const;  // "GET"
+  std::string target() const;  // "/status", without what follows a '?'
+
+ private:
+  struct Parser;
+
+  std::unique_ptr<Parser> parser_;
+};
+
+struct Page {
+  unsigned status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// The bytes of a response, after which the connection is closed.  Without `has_body` it is what a
+// HEAD request gets.
+std::string http_response(const Page& page, bool has_body);
+
+}  // namespace ddprun::store

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The inside of store/server.h: who is connected, and which handler is called when.  Included by
+// server.cc (the life of the server and of its connections) and server_sessions.cc (what happens on
+// a connection), and by nobody else.
+#pragma once
+
+#include <array>
+#include <boost/asio/error.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "store/http.h"
+#include "store/outbox.h"
+#include "store/pages.h"
+#include "store/quiet_log.h"
+#include "store/server.h"
+#include "store/socket.h"
+
+namespace ddprun::store {
+
+// One connection: a client's, or that of somebody who looks at a page.
+struct Session {
+  Session(ClientId id_, boost::asio::any_io_executor executor, UniqueFd fd,
+          const WireLimits& limits)
+      : id(id_), descriptor(std::move(executor), fd.release()), decoder(limits) {}
+
+  ClientId id;
+  boost::asio::posix::stream_descriptor descriptor;
+  Decoder decoder;
+  Outbox outbox;
+  std::unique_ptr<HttpReader> http;    // if it began with a letter
+  std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
+  std::size_t held_bytes = 0;          // as last accounted for
+  bool is_dirty = false;               // is in the list of those to be flushed
+  bool awaits_room = false;            // a handler is called when it can be written to
+  bool awaits_bytes = false;           // a handler is called when it can be read from
+  bool closes_when_flushed = false;
+};
+
+// Handlers hold an id and not a session, because a session may be gone when its handler is called;
+// and they hold the lifeline, because the server itself may be.
+class Server::Impl {
+ public:
+  Impl(boost::asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
+       std::uint16_t port);
+
+  const boost::asio::any_io_executor& executor() const { return executor_; }
+  std::uint16_t port() const { return port_; }
+  std::size_t connection_count() const { return sessions_.size(); }
+  const Keyspace& keyspace() const { return keyspace_; }
+  void close();
+
+ private:
+  // Makes a handler that calls `method` with `arguments`, unless the server is closed by then.
+  template <class... Arguments>
+  auto bound(void (Impl::*method)(Arguments...), Arguments... arguments) {
+    return
+        [this, is_open = is_open_, method, arguments...](const boost::system::error_code& error) {
+          if (*is_open && error != boost::asio::error::operation_aborted) {
+            (this->*method)(arguments...);
+          }
+        };
+  }
+
+  // The server and its connections (server.cc).
+  void await_connections();
+  void accept_all();
+  void pause_accepting(int error_number);
+  void add_session(UniqueFd fd, MonoTime now);
+  void await_handshake();
+  void close_mute_peers();
+  void await_expiry(MonoTime deadline);
+  void expire();
+  Session* find(ClientId id);
+  void drop(Session& session, const std::string& reason);
+  void forget(Session& session);
+  void account_for(ClientId id);
+  void give_memory_back();
+  void log(const std::string& sentence);
+
+  // What happens on a connection (server_sessions.cc).
+  void await_bytes(Session& session);
+  void read_from(ClientId id);
+  void take(Session& session, std::string_view bytes);
+  void serve(Session& session);
+  void route();
+  void flush_all();
+  bool flush(Session& session);
+  void await_room(Session& session);
+  void write_to(ClientId id);
+  void serve_http(Session& session, std::string_view bytes);
+  Page page_for(const HttpReader& request);
+  std::vector<Waiter> waiters();
+
+  boost::asio::any_io_executor executor_;
+  ServerConfig config_;
+  std::uint16_t port_;
+  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
+
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_pause_;
+  boost::asio::steady_timer handshake_timer_;
+  boost::asio::steady_timer expiry_timer_;
+  std::optional<MonoTime> expiry_;                        // what the timer is set to
+  std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
+
+  QuietLog log_;
+  Keyspace keyspace_;
+  Figures figures_;
+  std::size_t most_bytes_ = 0;  // that the keyspace has held since memory was last given back
+  std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
+  std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  ClientId last_id_ = 0;
+
+  // Of one turn.  One read also bounds the time that a client may take before others get theirs.
+  std::array<char, 64 * 1024> input_;
+  Replies replies_;
+  std::vector<ClientId> dirty_;
+};
+
+}  // namespace ddprun::store

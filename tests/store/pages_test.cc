@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/pages.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "store/http.h"
+
+using namespace ddprun::store;
+using namespace std::chrono_literals;
+
+TEST_SUITE("store/pages") {
+  TEST_CASE("the status is JSON that says who waits for what, and how long") {
+    Figures figures{.connections = 3, .keys = 2, .bytes = 100, .waits = 1};
+    Waiter waiter{.peer = "10.0.0.7:40112",
+                  .pid = 4242,
+                  .missing = {"/a", "/\"b\\\n\xff"},
+                  .missing_count = 12,
+                  .since = 1500ms};
+    auto status = nlohmann::json::parse(status_page(figures, "7", {waiter, Waiter{}}));
+    CHECK(status["connections"] == 3);
+    CHECK(status["keys"] == 2);
+    CHECK(status["joined"] == "7");
+    REQUIRE(status["waiting"].size() == 2);
+    auto first = status["waiting"][0];
+    CHECK(first["peer"] == "10.0.0.7:40112");
+    CHECK(first["pid"] == 4242);
+    CHECK(first["waiting_ms"] == 1500);
+    CHECK(first["missing_count"] == 12);
+    CHECK(first["missing"][1] == "/\"b\\\n\u00ff");
+    CHECK(status["waiting"][1]["pid"].is_null());
+  }
+
+  TEST_CASE("the metrics are in Prometheus's form, each named, typed and explained") {
+    Figures figures{.keys = 5};
+    figures.requests[3] = 17;
+    std::string page = metrics_page(figures);
+    CHECK(page.find("\n# TYPE ddprun_store_keys gauge\nddprun_store_keys 5\n") !=
+          std::string::npos);
+    CHECK(page.find("\nddprun_store_requests_total{operation=\"get\"} 17\n") != std::string::npos);
+    CHECK(page.find("operation=\"\"") == std::string::npos);
+  }
+}
+
+TEST_SUITE("store/http") {
+  using State = HttpReader::State;
+
+  TEST_CASE("a request is read wherever it is cut") {
+    std::string bytes = "GET /status?full=1 HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n";
+    for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+      CAPTURE(cut);
+      HttpReader reader;
+      State state = reader.feed(bytes.substr(0, cut));
+      if (cut < bytes.size()) REQUIRE(state == State::NeedMore);
+      if (state == State::NeedMore) state = reader.feed(bytes.substr(cut));
+      REQUIRE(state == State::Done);
+      REQUIRE(reader.method() == "GET");
+      REQUIRE(reader.target() == "/status");
+    }
+  }
+
+  TEST_CASE("what is no HTTP, or too much of it, is malformed") {
+    CHECK(HttpReader().feed("SSH-2.0-OpenSSH\r\n\r\n") == State::Malformed);
+    CHECK(HttpReader().feed("GET / HTTP/1.1\r\nHost x\r\n\r\n") == State::Malformed);
+    HttpReader reader;
+    State state = reader.feed("GET / HTTP/1.1\r\n");
+    for (int i = 0; i < 5000 && state == State::NeedMore; ++i) state = reader.feed("X: y\r\n");
+    CHECK(state == State::Malformed);
+    HttpReader endless;
+    state = State::NeedMore;
+    for (int i = 0; i < 1000 && state == State::NeedMore; ++i)
+      state = endless.feed(std::string(100, 'A'));
+    CHECK(state == State::Malformed);
+  }
+
+  TEST_CASE("a response has its length, and without a body as well") {
+    Page page{.status = 404, .body = "nothing\n"};
+    std::string head =
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        "Content-Length: 8\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+    CHECK(http_response(page, true) == head + "nothing\n");
+    CHECK(http_response(page, false) == head);
+  }
+}
