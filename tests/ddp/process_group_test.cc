@@ -7,6 +7,7 @@
 
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/meeting.h"
+#include "worker/ddp/route.h"
 
 namespace {
 
@@ -117,6 +118,21 @@ TEST_SUITE("ddp/process_group") {
     CHECK(problem_of([&] { init_process_group({}, env); }) ==
           "init_process_group: rank 1 of 2 did not come within 1 s");
     ::unsetenv("DDPRUN_TIMEOUT");
+  }
+
+  TEST_CASE("an interface that the user names is used") {
+    ::setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
+    std::vector<std::string> problems = run_ranks(1, [](ProcessGroup) {});
+    CHECK(problems[0].starts_with("init_process_group: "));
+    ::setenv("GLOO_SOCKET_IFNAME", ",lo", 1);
+    on_ranks(2, [](ProcessGroup group) { group.all_gather(torch::ones({1})); });
+    ::unsetenv("GLOO_SOCKET_IFNAME");
+  }
+
+  TEST_CASE("the way to an address starts at one of this machine's") {
+    CHECK(local_address_towards("127.0.0.1", 80) == "127.0.0.1");
+    CHECK(local_address_towards("localhost", 80) != "");
+    CHECK(local_address_towards("no-such-host.invalid", 80) == "");
   }
 
   TEST_CASE("ranks in words") {

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "worker/ddp/meeting.h"
+#include "worker/ddp/route.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -66,9 +67,10 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
 }
 
-// The interfaces that the user names; else loopback where all ranks are on this machine, since the
-// host's own name may resolve to nothing; else what the host's name resolves to.
-std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const std::string& master_host) {
+// The interfaces that the user names; else the one that leads to the master, which the other ranks
+// reach as well; else, where that would be loopback though ranks are on other machines, what the
+// machine's own name resolves to.
+std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const worker::WorkerEnv& env) {
   using c10d::ProcessGroupGloo;
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
   std::string names = variable("GLOO_SOCKET_IFNAME").value_or("");
@@ -81,11 +83,13 @@ std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const std::st
     begin = end + 1;
   }
   if (!devices.empty()) return devices;
-  if (is_loopback_host(master_host)) {
-    bool is_v6 = master_host.find(':') != std::string::npos;
-    return {ProcessGroupGloo::createDeviceForHostname(is_v6 ? "::1" : "127.0.0.1")};
+  std::string address = local_address_towards(env.master.host, env.master.port);
+  bool is_one_machine = env.local_world_size == env.world_size;
+  if (address.empty() ||
+      (is_loopback_host(address) && !is_one_machine && !is_loopback_host(env.master.host))) {
+    return {ProcessGroupGloo::createDefaultDevice()};
   }
-  return {ProcessGroupGloo::createDefaultDevice()};
+  return {ProcessGroupGloo::createDeviceForHostname(address)};
 }
 
 // Runs `action`, and turns LibTorch's exceptions into ours, without their stack traces.
@@ -198,7 +202,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     meet(*impl->store, "join", env.rank, env.world_size, impl->timeout);
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
-    gloo_options->devices = gloo_devices(env.master.host);
+    gloo_options->devices = gloo_devices(env);
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
         gloo_options);
