@@ -168,10 +168,13 @@ class CheckLayers(unittest.TestCase):
             self.write(path)
         self.git("add", ".")
         self.write("scratch.txt")  # git does not track it
-        self.assert_reports(
-            "docs:1: has no place at the top level",
-            "notes.txt:1: has no place at the top level",
-        )
+        strangers = [f"{name}:1: has no place at the top level" for name in ("docs", "notes.txt")]
+        self.assert_reports(*strangers)
+        missing = ["ARCHITECTURE.md", "CHANGELOG.md", "CMakePresets.json", "CONTRIBUTING.md"]
+        missing += ["LICENSE", "agent", "cli", "examples", "rendezvous", "store", "tests", "worker"]
+        self.write("CMakeLists.txt")
+        self.git("add", "CMakeLists.txt")
+        self.assert_reports(*strangers, *(f"{name}:1: is missing" for name in missing))
 
 
 if __name__ == "__main__":
