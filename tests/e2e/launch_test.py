@@ -332,12 +332,12 @@ class OutputTest(LaunchCase):
 
     def test_a_console_that_nobody_reads_blocks_no_worker_and_no_signal(self):
         run = self.start("--tee=1", "--no-python", "sh", "-c",
-                         "yes line | head -c 3000000; touch done; exec sleep 1000")
+                         "yes line | head -c 2000000; touch done; exec sleep 1000")
         wait_until((self.path / "done").exists, "the worker has written it all")
         run.terminate()
         stdout, stderr = run.communicate(timeout=LIMIT)
         self.assertEqual(run.returncode, 143, stderr)
-        self.assertEqual(stdout, "[default0]:line\n" * 600000)
+        self.assertEqual(stdout, "[default0]:line\n" * 400000)
 
 
 class UsageTest(LaunchCase):
