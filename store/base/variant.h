@@ -9,4 +9,8 @@ struct Overloaded : Handlers... {
   using Handlers::operator()...;
 };
 
+// For clang before 17, which cannot deduce it.
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
 }  // namespace ddprun

@@ -8,6 +8,7 @@ group tests are what a job does with one.
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -326,8 +327,77 @@ print("rank", rank, "done")
 """
 
 
+# What else of torch meets in the store.
+USERS = """
+import tempfile
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from torch.distributed import rpc
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+
+mesh = init_device_mesh("cpu", (world,))
+model = fully_shard(torch.nn.Linear(8, 8), mesh=mesh)
+model(torch.ones(2, 8)).sum().backward()
+
+folder = [tempfile.mkdtemp() if rank == 0 else None]
+dist.broadcast_object_list(folder)
+checkpoint.save({"model": model.state_dict()}, checkpoint_id=folder[0])
+checkpoint.load({"model": model.state_dict()}, checkpoint_id=folder[0])
+
+rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world)
+total = rpc.rpc_sync(f"worker{(rank + 1) % world}", torch.add, args=(torch.ones(1), rank))
+assert total.item() == rank + 1, total
+rpc.shutdown()
+dist.destroy_process_group()
+print("rank", rank, "done")
+"""
+
+
 class ProcessGroupTest(StoreCase):
-    def run_ranks(self, world_size):
+    def torchrun(self, *options, **environment):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+            script.write(WORKER)
+            script.flush()
+            outcome = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *options]
+                + [script.name],
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                capture_output=True,
+                text=True,
+                timeout=200,
+            )
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.assertIn("rank 0 done", outcome.stdout)
+        self.assertIn("rank 1 done", outcome.stdout)
+
+    def test_torchrun_meets_in_ddpd(self):
+        self.torchrun(
+            "--nnodes=1",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self.ddpd.port}",
+            "--rdzv-conf=is_host=0",
+        )
+        self.assertTrue(any("torch.rendezvous" in key for key in self.client().list_keys()))
+
+    def test_torchrun_and_its_workers_meet_in_ddpd(self):
+        self.torchrun(
+            "--rdzv-backend=static",
+            "--master-addr=127.0.0.1",
+            f"--master-port={self.ddpd.port}",
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            MASTER_PORT=str(self.ddpd.port),
+        )
+        self.assertTrue(any("default_pg" in key for key in self.client().list_keys()))
+
+    def test_fsdp_checkpoint_and_rpc(self):
+        self.run_ranks(2, USERS)
+
+    def run_ranks(self, world_size, script=WORKER):
         environment = {
             **os.environ,
             "MASTER_ADDR": "127.0.0.1",
@@ -338,7 +408,7 @@ class ProcessGroupTest(StoreCase):
         }
         ranks = [
             subprocess.Popen(
-                [sys.executable, "-c", WORKER],
+                [sys.executable, "-c", script],
                 env={**environment, "RANK": str(rank)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -348,7 +418,7 @@ class ProcessGroupTest(StoreCase):
         ]
         try:
             for rank, process in enumerate(ranks):
-                output = process.communicate(timeout=120)[0]
+                output = process.communicate(timeout=200)[0]
                 self.assertEqual(process.returncode, 0, output)
                 self.assertIn(f"rank {rank} done", output)
         finally:

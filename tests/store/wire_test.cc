@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdio>
+#include <iostream>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -286,6 +288,38 @@ TEST_SUITE("store/wire") {
     for (int i = 0; i < 100; ++i) bytes += announced(Op::Get, {2}).substr(1) + "kk";
     CHECK_FALSE(stream.feed(bytes));
     CHECK(stream.last() == "malformed: a request of more than 1000 bytes");
+  }
+
+  TEST_CASE("a damaged stream has the same outcome however it is cut") {
+    std::uint32_t seed = std::random_device{}();
+    std::cout << "seed " << seed << std::endl;
+    std::mt19937 random(seed);
+    auto pick = [&](std::size_t count) { return random() % count; };
+    for (int round = 0; round < 3000; ++round) {
+      std::string bytes = all_frames() + all_frames().substr(5);
+      for (std::size_t damage = pick(4); damage > 0; --damage) {
+        std::size_t at = pick(bytes.size());
+        switch (pick(3)) {
+          case 0:
+            bytes[at] = static_cast<char>(random());
+            break;
+          case 1:
+            bytes.erase(at, pick(9));
+            break;
+          default:
+            bytes.insert(at, pick(9), static_cast<char>(random()));
+            break;
+        }
+      }
+      Stream whole, cut;
+      whole.feed(bytes);
+      bool is_good = true;
+      for (std::size_t at = 0, step; at < bytes.size() && is_good; at += step) {
+        step = 1 + pick(20);
+        is_good = cut.feed(std::string_view(bytes).substr(at, step));
+      }
+      REQUIRE(whole.seen == cut.seen);
+    }
   }
 
   TEST_CASE("what is not decoded can be kept, to be gone on with later") {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// libFuzzer's bytes as the streams of three clients of a store.  scripts/fuzz builds and runs it.
+//
+//  1. Two bytes of the input say who sends next, and how much; the rest is what is sent.
+//  2. A client whose stream is malformed, or who is refused, leaves and comes again.
+//  3. At the end all leave, and all that may be left is what keys and queues hold.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "store/base/check.h"
+#include "store/keyspace.h"
+#include "store/wire.h"
+
+using namespace ddprun::store;
+
+namespace {
+
+constexpr std::size_t kClients = 3;
+
+struct Game {
+  WireLimits limits{
+      .max_value_bytes = 4096, .max_keys_per_request = 64, .max_request_bytes = 65536};
+  Keyspace keyspace{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000}};
+  std::vector<std::unique_ptr<Decoder>> decoders{kClients};
+  ddprun::MonoTime now{};
+  Replies replies;
+
+  void greet(std::size_t client) {
+    decoders[client] = std::make_unique<Decoder>(limits);
+    std::string handshake;
+    encode(request::Validate{}, handshake);
+    decoders[client]->feed(handshake);
+    decoders[client]->next();
+    decoders[client]->next();
+  }
+
+  void leave(std::size_t client) {
+    keyspace.disconnect(client, now, replies);
+    greet(client);
+  }
+
+  void send(std::size_t client, std::string_view bytes) {
+    // The bytes die before the next are fed, so that a view kept too long is found.
+    auto storage = std::make_unique<std::string>(bytes);
+    Decoder& decoder = *decoders[client];
+    decoder.feed(*storage);
+    for (;;) {
+      Decoder::Next next = decoder.next();
+      if (std::holds_alternative<Decoder::NeedMore>(next)) return;
+      if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
+      if (keyspace.execute(client, std::get<Request>(next), now, replies)) return leave(client);
+    }
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string_view input(reinterpret_cast<const char*>(data), size);
+  Game game;
+  for (std::size_t client = 0; client < kClients; ++client) game.greet(client);
+  while (input.size() >= 2) {
+    std::size_t client = static_cast<unsigned char>(input[0]) % kClients;
+    std::size_t count = static_cast<unsigned char>(input[1]);
+    input.remove_prefix(2);
+    game.send(client, input.substr(0, count));
+    input.remove_prefix(std::min(count, input.size()));
+    game.replies.clear();
+    game.now += std::chrono::milliseconds(count);
+    game.keyspace.expire(game.now, game.replies);
+  }
+  for (std::size_t client = 0; client < kClients; ++client) game.leave(client);
+  ddprun::check(game.keyspace.wait_count() == 0, "somebody who left still waits");
+  ddprun::check(!game.keyspace.deadline(), "somebody who left still holds something");
+  // What is left can be listed and deleted, and then nothing is accounted for but queues.
+  Replies keys;
+  game.keyspace.execute(0, request::ListKeys{}, game.now, keys);
+  for (const Outgoing& key : keys) {
+    const auto* name = std::get_if<reply::Bytes>(&key.reply);
+    if (name == nullptr) continue;
+    game.keyspace.execute(0, request::DeleteKey{name->value.view()}, game.now, game.replies);
+  }
+  ddprun::check(game.keyspace.key_count() == 0, "a listed key could not be deleted");
+  return 0;
+}
