@@ -37,7 +37,8 @@ class Rank:
         self.reader.start()
 
     def _read(self):
-        self.output = self.process.stdout.read()
+        with self.process.stdout as stdout:
+            self.output = stdout.read()
 
     def wait(self, timeout):
         try:
