@@ -82,6 +82,15 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(losses(ours.stdout), losses(theirs.stdout))
         self.assertGreaterEqual(len(losses(ours.stdout)), 5)
 
+    def test_every_option_of_this_torchs_torchrun_is_known(self):
+        def options(text):
+            lines = re.findall(r"^  (-.*)$", text, re.M)  # those that name options; the rest explains
+            names = (name for line in lines for name in re.findall(r"--[a-z][a-z_-]+", line))
+            return {name.replace("_", "-") for name in names}
+        theirs = options(run(sys.executable, "-m", "torch.distributed.run", "--help").stdout)
+        self.assertIn("--nproc-per-node", theirs)
+        self.assertEqual(theirs - options(run(BIN / "ddprun", "--help").stdout), set())
+
     def test_gloo_groups_survive_every_restart(self):
         (self.path / "crashes.py").write_text(CRASHES)
         restarts = 20 if os.environ.get("DDPRUN_TEST_LONG") else 4
