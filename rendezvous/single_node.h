@@ -28,7 +28,9 @@ class SingleNodeHandler final : public Handler {
   SingleNodeHandler(boost::asio::any_io_executor executor, SingleNodeConfig config);
   ~SingleNodeHandler() override;
 
-  // Fails where the store cannot listen, with the address and the system's reason.
+  // Fails where the store cannot listen, with the address and the system's reason, and where it
+  // cannot be reached at the address that the workers are told (a name that does not resolve, an
+  // address of another machine, no loopback), with what was tried.
   boost::asio::awaitable<Result<Round>> next_round() override;
   void close() override;
 
