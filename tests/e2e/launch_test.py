@@ -154,7 +154,7 @@ class FailureTest(LaunchCase):
             "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
             "    if os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
             "    time.sleep(1000)\n"
-            "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'])\n")
+            "os.write(1, f\"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}\\n\".encode())\n")
         run = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=3", script)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(run.stdout, "attempt 1\nattempt 1\n")
