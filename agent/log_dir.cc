@@ -74,9 +74,8 @@ void LogDir::remove_if_empty() const {
     folders.push_back(entry.path());
   }
   // Deepest first; each removal fails harmlessly should something have appeared meanwhile.
-  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
-    fs::remove(*folder, error);
-  if (!base_.empty()) fs::remove(base_, error);
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) ::rmdir(folder->c_str());
+  if (!base_.empty()) ::rmdir(base_.c_str());
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {
