@@ -14,6 +14,11 @@
 namespace ddprun::store {
 namespace {
 
+// A peer whose machine has gone without a word is given up after two minutes.
+constexpr int kKeepAliveIdleSeconds = 60;
+constexpr int kKeepAliveIntervalSeconds = 15;
+constexpr int kKeepAliveProbes = 4;
+
 // A socket address of either family.
 struct Address {
   sockaddr_storage storage{};
@@ -114,7 +119,13 @@ Result<std::uint16_t> local_port(int fd) {
 
 UniqueFd accept_from(int listening_fd) {
   UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd) set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (fd) {
+    set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  }
   return fd;
 }
 

@@ -37,8 +37,9 @@ Result<UniqueFd> listen_on(const Endpoint& endpoint);
 // The port that a socket is bound to.
 Result<std::uint16_t> local_port(int fd);
 
-// Takes the next connection, non-blocking and without delay of small segments.  None (-1) with
-// errno set where there is none or it cannot be taken.
+// Takes the next connection, non-blocking, without delay of small segments, and with keep-alive, so
+// that a peer whose machine loses power counts as gone after two minutes.  None (-1) with errno set
+// where there is none or it cannot be taken.
 UniqueFd accept_from(int listening_fd);
 
 // "10.0.0.7:40112", never a name; "unknown peer" where the connection is gone.

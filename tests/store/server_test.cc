@@ -3,12 +3,16 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <boost/asio/io_context.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "store/socket.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
 
@@ -209,6 +213,23 @@ TEST_SUITE("store/server") {
     v4.send("\xff"sv);
     CHECK(v4.is_closed());
     CHECK(server.log().at(0).starts_with("disconnected 127.0.0.1:"));
+  }
+
+  TEST_CASE("a peer whose machine is lost without a word is found out by keep-alive") {
+    auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+    RawClient client(local_port(listener.get()).value());
+    UniqueFd accepted = accept_from(listener.get());
+    REQUIRE(bool(accepted));
+    auto option = [&](int level, int name) {
+      int value = 0;
+      socklen_t size = sizeof value;
+      ::getsockopt(accepted.get(), level, name, &value, &size);
+      return value;
+    };
+    CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+    CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+              option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
+          120);
   }
 
   TEST_CASE("no descriptor of the server is inherited by a program that the process starts") {
