@@ -27,8 +27,8 @@ void Outbox::add(std::string_view bytes) {
 }
 
 std::size_t Outbox::front(std::span<std::string_view> views) const {
-  std::size_t count = std::min(views.size(), pieces_.size());
-  for (std::size_t i = 0; i < count; ++i) views[i] = view(pieces_[i]);
+  std::size_t count = std::min(views.size(), pieces_.size() - first_);
+  for (std::size_t i = 0; i < count; ++i) views[i] = view(pieces_[first_ + i]);
   if (count > 0) views[0].remove_prefix(sent_);
   return count;
 }
@@ -37,10 +37,25 @@ void Outbox::consume(std::size_t count) {
   check(count <= size_, "more was sent than there was");
   size_ -= count;
   sent_ += count;
-  while (!pieces_.empty() && sent_ >= view(pieces_.front()).size()) {
-    sent_ -= view(pieces_.front()).size();
-    pieces_.pop_front();
+  while (first_ < pieces_.size() && sent_ >= view(pieces_[first_]).size()) {
+    sent_ -= view(pieces_[first_]).size();
+    pieces_[first_++] = Piece();  // a large value may be freed now
   }
+  drop_sent();
+}
+
+// Forgets the places of what has been sent, so seldom that it costs next to nothing.
+void Outbox::drop_sent() {
+  constexpr std::size_t kKeptPieces = 8;
+  if (first_ == pieces_.size()) {
+    pieces_.clear();
+    if (pieces_.capacity() > kKeptPieces) pieces_.shrink_to_fit();
+  } else if (first_ > kKeptPieces && first_ > pieces_.size() / 2) {
+    pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));
+  } else {
+    return;
+  }
+  first_ = 0;
 }
 
 std::string_view Outbox::view(const Piece& piece) {
