@@ -153,7 +153,7 @@ void ProcessGroup::broadcast(at::Tensor tensor, int root) {
 }
 
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
-  if (tensors.empty()) return;
+  if (tensors.empty() || world_size() == 1) return;
   guarded("broadcast",
           [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
 }

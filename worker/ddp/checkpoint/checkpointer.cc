@@ -41,10 +41,11 @@ Result<Loaded> load(const fs::path& path) {
       continue;
     }
     if (entry.name != kModelFile && entry.name != kOptimizerFile) continue;
-    Result<TensorMap> tensors = decode_tensors(*content);
-    if (!tensors)
+    Result<TensorMap> tensors = decode_tensors(std::move(*content));
+    if (!tensors) {
       return Error{tensors.error().code,
                    path.string() + ": " + entry.name + ": " + tensors.error().context};
+    }
     if (entry.name == kModelFile) {
       loaded.model = std::move(*tensors);
     } else {

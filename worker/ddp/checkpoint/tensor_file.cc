@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 
 namespace ddprun::ddp {
 namespace {
@@ -47,6 +48,12 @@ std::optional<at::ScalarType> type_of(const std::string& name) {
   return std::nullopt;
 }
 
+at::Tensor copy_of(const char* place, const safetensors::TensorInfo& info, at::ScalarType type) {
+  at::Tensor tensor = at::empty(info.shape, type);
+  std::memcpy(tensor.mutable_data_ptr(), place, info.end - info.begin);
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<std::string_view> EncodedTensors::pieces() const {
@@ -76,12 +83,13 @@ Result<EncodedTensors> encode_tensors(const std::vector<NamedTensor>& tensors,
   return encoded;
 }
 
-Result<std::map<std::string, at::Tensor>> decode_tensors(std::string_view bytes) {
-  Result<std::uint64_t> length = safetensors::parse_length(bytes, bytes.size());
+Result<std::map<std::string, at::Tensor>> decode_tensors(std::string bytes) {
+  auto owner = std::make_shared<std::string>(std::move(bytes));
+  Result<std::uint64_t> length = safetensors::parse_length(*owner, owner->size());
   if (!length) return length.error();
-  std::string_view data = bytes.substr(safetensors::kLengthBytes + *length);
-  Result<safetensors::Header> header =
-      safetensors::parse_header(bytes.substr(safetensors::kLengthBytes, *length), data.size());
+  const std::size_t data_begin = safetensors::kLengthBytes + *length;
+  std::string_view json = std::string_view(*owner).substr(safetensors::kLengthBytes, *length);
+  Result<safetensors::Header> header = safetensors::parse_header(json, owner->size() - data_begin);
   if (!header) return header.error();
 
   std::map<std::string, at::Tensor> tensors;
@@ -91,11 +99,16 @@ Result<std::map<std::string, at::Tensor>> decode_tensors(std::string_view bytes)
       return Error{Errc::Protocol,
                    "tensor '" + info.name + "' has a dtype that LibTorch lacks: " + info.dtype};
     }
-    at::Tensor tensor = at::empty(info.shape, *type);
-    if (info.end > info.begin) {
-      std::memcpy(tensor.mutable_data_ptr(), data.data() + info.begin, info.end - info.begin);
+    if (info.begin == info.end) {
+      tensors[info.name] = at::empty(info.shape, *type);
+      continue;
     }
-    tensors[info.name] = std::move(tensor);
+    char* place = owner->data() + data_begin + info.begin;
+    // Writers other than ours need not align what they write.
+    bool is_aligned = reinterpret_cast<std::uintptr_t>(place) % at::elementSize(*type) == 0;
+    tensors[info.name] = is_aligned ? at::from_blob(
+                                          place, info.shape, [owner](void*) {}, *type)
+                                    : copy_of(place, info, *type);
   }
   return tensors;
 }
