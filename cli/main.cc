@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // ddprun: parse, configure, log, run, exit.
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -26,6 +27,16 @@ namespace asio = boost::asio;
 using namespace ddprun;
 
 constexpr int kExitUsage = 2;
+
+// Whoever starts us with a standard stream closed (`ddprun … >&-`) must not have a socket take its
+// number, and with it the workers' output.
+void open_standard_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
 
 int refuse(const Error& error) {
   std::fprintf(stderr, "ddprun: %s\n", to_string(error).c_str());
@@ -66,6 +77,7 @@ int run(cli::LaunchConfig config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   // A console that has gone (`ddprun … | head`) must not end the run.
   std::signal(SIGPIPE, SIG_IGN);
   cli::Environment environment = cli::read_environment();

@@ -330,6 +330,13 @@ class OutputTest(LaunchCase):
         self.assertTrue((self.path / "done").exists())
 
 
+    def test_closed_standard_streams_are_not_taken_by_others(self):
+        run = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", DDPRUN, "--no-python", "sh", "-c",
+                              "echo lost; ls -l /proc/$PPID/fd/1 > where; exit 5"],
+                             env=environment(), cwd=self.path, timeout=LIMIT)
+        self.assertEqual(run.returncode, 5)
+        self.assertIn("/dev/null", (self.path / "where").read_text())
+
     def test_a_console_that_nobody_reads_blocks_no_worker_and_no_signal(self):
         run = self.start("--tee=1", "--no-python", "sh", "-c",
                          "yes line | head -c 2000000; touch done; exec sleep 1000")
