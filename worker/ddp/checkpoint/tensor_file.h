@@ -28,8 +28,8 @@ struct EncodedTensors {
 Result<EncodedTensors> encode_tensors(const std::vector<NamedTensor>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 
-// The tensors of a file's `bytes`, which they go on living in.  Fails with Errc::Protocol for what is
-// no safetensors file.
+// The tensors of a file's `bytes`, which they go on living in.  Fails with Errc::Protocol for what
+// is no safetensors file.
 Result<std::map<std::string, at::Tensor>> decode_tensors(std::string bytes);
 
 }  // namespace ddprun::ddp
