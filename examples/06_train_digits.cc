@@ -174,9 +174,9 @@ int train(const Options& options) {
   std::string origin =
       resumed ? "resumed from epoch " + std::to_string(progress.epoch) : "trained from the start";
   if (is_talker) {
-    std::cout << training.labels.size(0) << " digits, " << group.world_size() << " ranks, "
-              << (resumed ? origin : "from the start") << "; checkpoints in " << folder.string()
-              << std::endl;
+    std::cout << "training on " << training.labels.size(0) << " digits with " << group.world_size()
+              << " ranks, " << (resumed ? origin : "from the start") << "; checkpoints in "
+              << folder.string() << std::endl;
   }
 
   ddp::DistributedDataParallel<Net> model(net, group);
