@@ -207,7 +207,7 @@ class Keyspace {
   void offer(const Turn& turn, Node& node);
   void push(const Turn& turn, std::string_view queue, Value item);
   void pop(const Turn& turn, Node& node);
-  void set_will(ClientId client, std::optional<Testament> will);
+  void set_will(ClientId id, std::optional<Testament> will);
   void reserve(const Turn& turn, ClientId client, Node& node);
   bool take_reservation(ClientId client, const Node& node);
   void drop(Reservations::iterator reservation);

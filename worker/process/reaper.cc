@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 
 #include "store/base/check.h"

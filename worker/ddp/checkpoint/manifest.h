@@ -36,6 +36,6 @@ std::string to_json(const Manifest& manifest);
 
 // Fails with Errc::Protocol for what to_json() does not write: a field missing or of another kind,
 // a format version we do not know, a file name with a slash in it.
-Result<Manifest> parse_manifest(std::string_view json);
+Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace ddprun::ddp
