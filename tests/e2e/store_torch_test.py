@@ -323,7 +323,7 @@ store.set(f"rank{rank}", str(rank))
 assert store.get(f"rank{(rank + 1) % world}") == str((rank + 1) % world).encode()
 dist.barrier()
 dist.destroy_process_group()
-print("rank", rank, "done")
+print(f"rank {rank} done\\n", end="")  # one write: lines of two ranks must not mix
 """
 
 
@@ -354,7 +354,7 @@ total = rpc.rpc_sync(f"worker{(rank + 1) % world}", torch.add, args=(torch.ones(
 assert total.item() == rank + 1, total
 rpc.shutdown()
 dist.destroy_process_group()
-print("rank", rank, "done")
+print(f"rank {rank} done\\n", end="")  # one write: lines of two ranks must not mix
 """
 
 
