@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "tests/support/event_loop.h"
 #include "tests/support/temp_dir.h"
@@ -219,6 +221,32 @@ TEST_SUITE("worker/process/output") {
     CHECK(received.starts_with(line + line));
     CHECK(received.ends_with(" bytes are left out here, this console was too slow]\nthe end\n"));
     CHECK((::fcntl(write_end.get(), F_GETFL) & O_NONBLOCK) == 0);  // the shared flag is untouched
+  }
+
+  TEST_CASE_FIXTURE(Workers,
+                    "a console on a non-blocking socket loses nothing and comes to its end") {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    Fd read_end(ends[0]);
+    Fd write_end(ends[1]);
+    ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
+    std::size_t received = 0;
+    std::thread reader([&] {
+      std::string buffer(64 * 1024, '\0');
+      for (ssize_t count; (count = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;) {
+        received += static_cast<std::size_t>(count);
+      }
+    });
+    std::string line(4096, 'x');
+    line.back() = '\n';
+    {
+      Console console(loop.get_executor(), write_end.get());
+      for (int i = 0; i < 1000; ++i) console.write(line);
+      console.finish();
+    }
+    ::shutdown(write_end.get(), SHUT_WR);
+    reader.join();
+    CHECK(received == 1000 * line.size());
   }
 
   TEST_CASE("a line without end is passed on in pieces rather than held for ever") {

@@ -61,7 +61,13 @@ void Console::flush() {
     const std::string& text = waiting_.front();
     ssize_t count = ::write(fd, text.data() + taken_, text.size() - taken_);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return flush_when_ready();
+    if (count < 0 && errno == EAGAIN) {
+      if (!can_block_here()) return flush_when_ready();
+      // A socket, say, that whoever started us made non-blocking: it cannot be opened anew.
+      pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
+      continue;
+    }
     if (count < 0) {  // the reader has gone, or the disk is full: the run goes on
       is_gone_ = errno == EPIPE || errno == EIO;
       waiting_.clear();
