@@ -159,15 +159,8 @@ void Agent::start_workers(int restart_count) {
     on(event::StartFailed{.started = failure->started, .why = failure->why});
     return;
   }
-  const rendezvous::Assignment& ranks = round_.ranks;
-  std::string who = fmt::format(
-      "{} worker{}, rank{} {} of {}", config_.core.local_world_size,
-      config_.core.local_world_size == 1 ? "" : "s", config_.core.local_world_size == 1 ? "" : "s",
-      config_.core.local_world_size == 1
-          ? std::to_string(ranks.base_rank)
-          : fmt::format("{}..{}", ranks.base_rank,
-                        ranks.base_rank + config_.core.local_world_size - 1),
-      ranks.world_size);
+  std::string who = describe_workers(round_.ranks.base_rank, config_.core.local_world_size,
+                                     round_.ranks.world_size);
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
                                    to_string(round_.master));
   if (restart_count == 0) {

@@ -34,6 +34,13 @@ std::string restarts_so_far(const State& state) {
 
 }  // namespace
 
+std::string describe_workers(int base_rank, int count, int world_size) {
+  std::string ranks = "rank " + std::to_string(base_rank);
+  if (count > 1)
+    ranks = "ranks " + std::to_string(base_rank) + ".." + std::to_string(base_rank + count - 1);
+  return count_of(count, "worker") + ", " + ranks + " of " + std::to_string(world_size);
+}
+
 std::string describe(const Failure& failure) {
   return "rank " + std::to_string(failure.rank) + " (local rank " +
          std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) + ") " +

@@ -9,6 +9,9 @@
 
 namespace ddprun::agent {
 
+// "2 workers, ranks 0..1 of 2"; "1 worker, rank 3 of 8".
+std::string describe_workers(int base_rank, int count, int world_size);
+
 // "rank 1 (local rank 1, pid 4211) exited with code 1: ValueError: boom", with the first line of
 // the worker's own message where it left one.
 std::string describe(const Failure& failure);

@@ -11,6 +11,11 @@ TEST_SUITE("agent/report") {
   const Config config{.local_world_size = 4, .max_restarts = 3};
   const Failure killed{.rank = 5, .local_rank = 1, .pid = 4211, .status = {.signal = SIGKILL}};
 
+  TEST_CASE("workers are told by their number and ranks") {
+    CHECK(describe_workers(0, 2, 2) == "2 workers, ranks 0..1 of 2");
+    CHECK(describe_workers(3, 1, 8) == "1 worker, rank 3 of 8");
+  }
+
   TEST_CASE("a failure says who, how, and what follows") {
     State state{.running = 3, .failures = {killed}};
     CHECK(describe(killed) == "rank 5 (local rank 1, pid 4211) was killed by SIGKILL");
