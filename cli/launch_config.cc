@@ -2,6 +2,7 @@
 #include "cli/launch_config.h"
 
 #include <chrono>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <set>
@@ -141,15 +142,32 @@ class Builder {
     std::string backend = text_of("rdzv-backend", "static");
     if (given("standalone") != nullptr) {
       workers().run_id = machine_.random_id();
+      config_.master.host = text_of("local-addr", config_.master.host);
+      note_no_effect("--standalone",
+                     {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port"});
       return {};
     }
-    if (backend == "static") return static_master();
-    if (backend == "c10d") return c10d_master();
+    if (backend == "static") {
+      note_no_effect("the static backend", {"local-addr"});
+      return static_master();
+    }
+    if (backend == "c10d") {
+      note_no_effect("the c10d backend", {"master-addr", "master-port"});
+      return c10d_master();
+    }
     if (backend == "etcd" || backend == "etcd-v2") {
       return not_supported(given("rdzv-backend")->origin + "=" + backend,
                            "c10d needs no service beside ddprun");
     }
     return invalid_value(*given("rdzv-backend"), "static or c10d");
+  }
+
+  // As under torchrun, which does not say so.
+  void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (const OptionValue* value = given(name))
+        note(value->origin + " has no effect with " + under);
+    }
   }
 
   // Exactly what the user gave, as torchrun does; a port only where one was given.

@@ -59,7 +59,8 @@ constexpr std::array kSpecs = {
     OptionSpec{"master-port", 0, "PORT", true, kRendezvous,
                "static: MASTER_PORT of the workers (default: a free port in each round)"},
     OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
-               "c10d: this node's address, hence MASTER_ADDR (default 127.0.0.1 with one node)"},
+               "c10d, standalone: this node's address, hence MASTER_ADDR (default 127.0.0.1 with "
+               "one node)"},
 
     OptionSpec{"max-restarts", 0, "N", true, kFailures,
                "How often the workers are started again after a failure (default 0)"},

@@ -123,6 +123,22 @@ TEST_SUITE("cli/launch_config") {
           "--master-port='70000' is not a port (a number from 0 to 65535)");
   }
 
+  TEST_CASE_FIXTURE(Launch, "options that the rendezvous leaves without effect are named") {
+    auto only_note = [&](const std::vector<std::string>& arguments) {
+      LaunchConfig config = accepted(arguments);
+      REQUIRE(config.notes.size() == 1);
+      return config.notes.front();
+    };
+    CHECK(only_note({"--standalone", "--rdzv-id=7", "train.py"}) ==
+          "--rdzv-id has no effect with --standalone");
+    CHECK(only_note({"--rdzv-backend=c10d", "--master-port=1", "train.py"}) ==
+          "--master-port has no effect with the c10d backend");
+    CHECK(only_note({"--local-addr=node7", "train.py"}) ==
+          "--local-addr has no effect with the static backend");
+    CHECK(accepted({"--standalone", "--local-addr=node7", "train.py"}).master ==
+          Endpoint{"node7", 0});
+  }
+
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
     CHECK(why_not({"--nnodes=2", "train.py"}) ==
           "--nnodes=2 is not supported yet: this version runs jobs of one node (--nnodes=1)");
