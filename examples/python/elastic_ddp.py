@@ -62,6 +62,9 @@ def main():
         dist.all_reduce(mean_loss)
         if rank == 0:
             print(f"step {step}: loss {mean_loss.item() / world_size:.6f}", flush=True)
+    # Gloo's thread may hold the last all_reduce's tensor a little longer than this one does, and aborts
+    # where it lets go of it while Python ends (torch 2.15).  After a barrier it holds none of Python's.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -52,6 +52,9 @@ def main(path):
     net.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     run(net, optimizer, step=SAVED_STEP)
+    # Gloo's thread may hold the last all_reduce's tensor a little longer than this one does, and aborts
+    # where it lets go of it while Python ends (torch 2.15).  After a barrier it holds none of Python's.
+    dist.barrier()
     dist.destroy_process_group()
 
 
