@@ -1,34 +1,63 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What an agent asks of a rendezvous, whatever kind it is: the next round.
+// What an agent and a rendezvous say to each other, whatever kind of rendezvous it is.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
 
-#include "rendezvous/ranks.h"
-#include "store/base/endpoint.h"
-#include "store/base/error.h"
+#include "rendezvous/messages.h"
 
 namespace ddprun::rendezvous {
 
-// One numbered completion of the rendezvous, as one node sees it.
-struct Round {
-  std::uint64_t number = 0;  // 0, 1, ... over the life of the run
-  Assignment ranks;
-  Endpoint master;  // where the workers of this round meet: an empty store of its own
-};
+using Round = order::Round;
 
+// What a rendezvous tells its agent.
+namespace notice {
+// There will be no further round and no verdict: the rendezvous itself has failed.
+struct Failed {
+  std::string why;
+};
+// For people.
+struct Told {
+  std::string text;
+};
+}  // namespace notice
+using Notice = std::variant<Round, order::Stop, order::End, notice::Failed, notice::Told>;
+
+// A node's side of a rendezvous.  In the life of a run: join(), Round, then either
+// report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
+//
 // Threads: used from the executor's only thread.
 class Handler {
  public:
+  using Listener = std::function<void(const Notice&)>;
+
   virtual ~Handler() = default;
 
-  // Leaves the round before, if any, and completes with the next one.  The worker store of the
-  // round before is closed, so that whoever still waits in it fails at once.  No two calls overlap.
-  virtual boost::asio::awaitable<Result<Round>> next_round() = 0;
+  // Who is told.  To be set before join(); never called from within a call of this class.
+  virtual void listen(Listener listener) = 0;
 
-  // Leaves for good and closes the worker store.
+  // Asks for the next round.  No worker of this node runs.  The worker store of the round before is
+  // closed, so that whoever still waits in it fails at once.
+  virtual void join() = 0;
+
+  // The first failure of a worker of this round on this node.  A Stop or an End follows.  With
+  // `is_final` the run is to end with `exit_code` whatever may be left of its restarts.
+  virtual void report_failure(Failure failure, int exit_code, bool is_final) = 0;
+
+  // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
+  virtual void report_success() = 0;
+
+  // Leaves the run: this node "was stopped by SIGTERM".  Nothing follows.
+  virtual void leave(std::string why) = 0;
+
+  // Completes when no other node needs what this one hosts.  To be called after the end.
+  virtual boost::asio::awaitable<void> finish() = 0;
+
+  // Ends everything now, and what finish() waits for.
   virtual void close() = 0;
 };
 

@@ -1,50 +1,48 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/single_node.h"
 
+#include <boost/asio/post.hpp>
 #include <utility>
 
+#include "rendezvous/worker_store.h"
 #include "store/client.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
+namespace asio = boost::asio;
+
 // Long enough for a name service that comes up a little later than this node.
 constexpr auto kProbeTimeout = std::chrono::seconds(30);
 
-// The store of one round, where workers that are told `master` can reach it.
-Result<std::unique_ptr<store::Server>> listen_for(const boost::asio::any_io_executor& executor,
-                                                  const Endpoint& master) {
-  auto listen_on = [&](const std::string& host) {
-    store::ServerConfig config;
-    config.listen = {.host = host, .port = master.port};
-    return store::Server::listen(executor, std::move(config));
-  };
-  if (is_loopback_host(master.host)) return listen_on(master.host);
-  auto listening = listen_on("::");
-  if (listening) return listening;
-  const boost::system::error_code& code = listening.error().code;
-  bool has_no_ipv6 = code == boost::system::errc::address_family_not_supported ||
-                     code == boost::system::errc::address_not_available;
-  if (!has_no_ipv6) return listening;
-  return listen_on("0.0.0.0");
+constexpr const char* kNode = "self";
+
+Now now() {
+  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
 }
 
 }  // namespace
 
-SingleNodeHandler::SingleNodeHandler(boost::asio::any_io_executor executor, SingleNodeConfig config)
-    : executor_(std::move(executor)), config_(std::move(config)) {}
+SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeConfig config)
+    : executor_(executor),
+      config_(std::move(config)),
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
 SingleNodeHandler::~SingleNodeHandler() {
   close();
 }
 
-boost::asio::awaitable<Result<Round>> SingleNodeHandler::next_round() {
-  close();
-  Result<std::unique_ptr<store::Server>> listening = listen_for(executor_, config_.master);
+void SingleNodeHandler::join() {
+  tasks_.spawn(open_store());
+}
+
+asio::awaitable<void> SingleNodeHandler::open_store() {
+  if (worker_store_) worker_store_->close();
+  worker_store_.reset();
+  auto listening = listen_for_workers(executor_, config_.master);
   if (!listening) {
-    Error error = listening.error();
-    error.context = "worker store: " + error.context;
-    co_return error;
+    tell_agent(notice::Failed{"worker store: " + to_string(listening.error())});
+    co_return;
   }
   worker_store_ = std::move(*listening);
 
@@ -52,21 +50,73 @@ boost::asio::awaitable<Result<Round>> SingleNodeHandler::next_round() {
   Endpoint master{.host = config_.master.host, .port = worker_store_->port()};
   auto probe =
       co_await store::Client::connect(executor_, master, {.connect_timeout = kProbeTimeout});
+  if (!*is_open_) co_return;
   if (!probe) {
-    close();
-    Error error = probe.error();
-    error.context = "workers could not reach their store at " + to_string(master) +
-                    " from this node: " + error.context;
-    co_return error;
+    worker_store_->close();
+    tell_agent(notice::Failed{"workers could not reach their store at " + to_string(master) +
+                              " from this node: " + to_string(probe.error())});
+    co_return;
   }
-  co_return Round{.number = next_number_++,
-                  .ranks = assign_ranks({&config_.self, 1}).front(),
-                  .master = std::move(master)};
+  if (std::exchange(has_joined_, true)) {
+    tell_coordinator(request::Ready{.round = round_, .store_port = master.port});
+    co_return;
+  }
+  tell_coordinator(request::Join{.address = master.host,
+                                 .participant = config_.self,
+                                 .policy = {.max_restarts = config_.max_restarts},
+                                 .store_port = master.port});
+}
+
+void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
+  tell_coordinator(request::Failed{.round = round_,
+                                   .failure = std::move(failure),
+                                   .exit_code = exit_code,
+                                   .is_final = is_final});
+}
+
+void SingleNodeHandler::report_success() {
+  tell_coordinator(request::Succeeded{.round = round_});
+}
+
+void SingleNodeHandler::leave(std::string) {
+  close();
+}
+
+asio::awaitable<void> SingleNodeHandler::finish() {
+  close();
+  co_await tasks_.join();
 }
 
 void SingleNodeHandler::close() {
+  *is_open_ = false;
+  tasks_.cancel();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
+}
+
+void SingleNodeHandler::tell_coordinator(Request request) {
+  auto step = coordinator::step(std::move(coordinator_),
+                                coordinator::event::Arrived{kNode, std::move(request)}, now());
+  coordinator_ = std::move(step.state);
+  for (coordinator::Action& action : step.actions) {
+    auto* send = std::get_if<coordinator::action::Send>(&action);
+    if (send == nullptr) continue;
+    Order& order = send->order;
+    if (auto* round = std::get_if<order::Round>(&order)) {
+      round_ = round->number;
+      tell_agent(*round);
+    } else if (auto* stop = std::get_if<order::Stop>(&order)) {
+      tell_agent(std::move(*stop));
+    } else if (auto* end = std::get_if<order::End>(&order)) {
+      tell_agent(std::move(*end));
+    }
+  }
+}
+
+void SingleNodeHandler::tell_agent(Notice notice) {
+  asio::post(executor_, [this, is_open = is_open_, notice = std::move(notice)] {
+    if (*is_open) listener_(notice);
+  });
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The rendezvous of a run that has one node: there is nobody to meet, so a round is complete at
-// once.  What remains is to give each round an empty worker store.  (torchrun 2.15 keeps one store
-// for all rounds; keys of the attempt before make about half of its Gloo restarts fail.)
+// The rendezvous of a run that has one node: there is nobody to meet, so the coordinator sits in
+// the same process and is talked to without a store, and a round is complete at once.  What remains
+// is to give each round an empty worker store.  (torchrun 2.15 keeps one store for all rounds; keys
+// of the attempt before make about half of its Gloo restarts fail.)
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <memory>
 
+#include "rendezvous/coordinator.h"
 #include "rendezvous/handler.h"
 #include "store/server.h"
+#include "store/task_group.h"
 
 namespace ddprun::rendezvous {
 
 struct SingleNodeConfig {
   Participant self;
+  int max_restarts = 0;
 
   // The address workers are told to meet at, and what the store listens on: loopback only when the
   // address can only mean this machine, else all interfaces, as torch's store does.  Port 0 takes a
@@ -22,23 +26,39 @@ struct SingleNodeConfig {
   Endpoint master{.host = "127.0.0.1", .port = 0};
 };
 
-// Lifetime: owns the worker store of the current round.
+// A round fails where the store cannot listen, with the address and the system's reason, and where
+// it cannot be reached at the address that the workers are told (a name that does not resolve, an
+// address of another machine, no loopback), with what was tried.
+//
+// Lifetime: owns the worker store of the current round.  finish() must have completed before the
+// destructor runs.
 class SingleNodeHandler final : public Handler {
  public:
   SingleNodeHandler(boost::asio::any_io_executor executor, SingleNodeConfig config);
   ~SingleNodeHandler() override;
 
-  // Fails where the store cannot listen, with the address and the system's reason, and where it
-  // cannot be reached at the address that the workers are told (a name that does not resolve, an
-  // address of another machine, no loopback), with what was tried.
-  boost::asio::awaitable<Result<Round>> next_round() override;
+  void listen(Listener listener) override { listener_ = std::move(listener); }
+  void join() override;
+  void report_failure(Failure failure, int exit_code, bool is_final) override;
+  void report_success() override;
+  void leave(std::string why) override;
+  boost::asio::awaitable<void> finish() override;
   void close() override;
 
  private:
+  boost::asio::awaitable<void> open_store();
+  void tell_coordinator(Request request);
+  void tell_agent(Notice notice);
+
   boost::asio::any_io_executor executor_;
   SingleNodeConfig config_;
-  std::uint64_t next_number_ = 0;
+  Listener listener_;
+  coordinator::State coordinator_;
+  bool has_joined_ = false;
+  std::uint64_t round_ = 0;
   std::unique_ptr<store::Server> worker_store_;
+  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // for notices under way
+  store::TaskGroup tasks_;
 };
 
 }  // namespace ddprun::rendezvous

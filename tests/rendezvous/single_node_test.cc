@@ -27,48 +27,105 @@ struct Loop {
   }
 };
 
+// A handler and all that it has said.
+struct Node {
+  Node(Loop& loop_, SingleNodeConfig config)
+      : loop(loop_), handler(loop.loop.get_executor(), config) {
+    handler.listen([this](const Notice& notice) { notices.push_back(notice); });
+  }
+  ~Node() {
+    bool is_done = false;
+    boost::asio::co_spawn(loop.loop, handler.finish(), [&](std::exception_ptr) { is_done = true; });
+    test::run_until(loop.loop, [&] { return is_done; });
+  }
+
+  // The next thing that it says.
+  Notice next() {
+    REQUIRE(test::run_until(loop.loop, [&] { return taken < notices.size(); }));
+    return notices[taken++];
+  }
+  Round round() {
+    handler.join();
+    Notice notice = next();
+    REQUIRE(std::holds_alternative<Round>(notice));
+    return std::get<Round>(notice);
+  }
+  void fail(int exit_code) { handler.report_failure({.exit_code = exit_code}, exit_code, false); }
+
+  Loop& loop;
+  SingleNodeHandler handler;
+  std::vector<Notice> notices;
+  std::size_t taken = 0;
+};
+
 }  // namespace
 
 TEST_SUITE("rendezvous/single_node") {
   TEST_CASE_FIXTURE(Loop,
                     "each round has the whole world and a store that is empty and reachable") {
-    SingleNodeHandler handler(loop.get_executor(), {.self = {.local_world_size = 3}});
+    Node node(*this, {.self = {.local_world_size = 3}, .max_restarts = 9});
     for (std::uint64_t number = 0; number < 3; ++number) {
-      auto round = run(handler.next_round());
-      REQUIRE(round.has_value());
-      CHECK(round->number == number);
-      CHECK(round->ranks.world_size == 3);
-      auto client = run(store::Client::connect(loop.get_executor(), round->master));
+      Round round = node.round();
+      CHECK(round.number == number);
+      CHECK(round.restart_count == static_cast<int>(number));
+      CHECK(round.ranks.world_size == 3);
+      auto client = run(store::Client::connect(loop.get_executor(), round.master));
       REQUIRE(client.has_value());
       CHECK(run((*client)->num_keys()).value() == 0);
       CHECK(run((*client)->set("k", "v")).has_value());
+      node.fail(1);
+      CHECK(std::holds_alternative<order::Stop>(node.next()));
     }
-    handler.close();
+  }
+
+  TEST_CASE_FIXTURE(Loop, "the run ends with success, or when its restarts are spent") {
+    Node good(*this, {});
+    good.round();
+    good.handler.report_success();
+    CHECK(std::get<order::End>(good.next()).exit_code == 0);
+
+    Node bad(*this, {.max_restarts = 1});
+    bad.round();
+    bad.fail(5);
+    CHECK(std::get<order::Stop>(bad.next()).restart_count == 1);
+    bad.round();
+    bad.fail(6);
+    order::End end = std::get<order::End>(bad.next());
+    CHECK(end.exit_code == 6);
+    CHECK(end.failures.size() == 2);
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
+    Node node(*this, {.max_restarts = 3});
+    node.round();
+    node.handler.report_failure({.exit_code = 127}, 127, true);
+    CHECK(std::get<order::End>(node.next()).exit_code == 127);
   }
 
   TEST_CASE_FIXTURE(Loop, "a port that was asked for is used in every round") {
-    SingleNodeHandler first(loop.get_executor(), {});
-    std::uint16_t port = run(first.next_round()).value().master.port;
-    first.close();
-    SingleNodeHandler handler(loop.get_executor(), {.master = {"127.0.0.1", port}});
-    CHECK(run(handler.next_round()).value().master.port == port);
-    CHECK(run(handler.next_round()).value().master.port == port);
+    std::uint16_t port = 0;
+    {
+      Node first(*this, {});
+      port = first.round().master.port;
+    }
+    Node node(*this, {.max_restarts = 1, .master = {"127.0.0.1", port}});
+    CHECK(node.round().master.port == port);
+    node.fail(1);
+    node.next();
+    CHECK(node.round().master.port == port);
   }
 
   TEST_CASE_FIXTURE(Loop, "any loopback address can be the workers' meeting point") {
-    SingleNodeHandler handler(loop.get_executor(), {.master = {"127.0.0.2", 0}});
-    auto round = run(handler.next_round());
-    REQUIRE(round.has_value());
-    CHECK(round->master.host == "127.0.0.2");
+    Node node(*this, {.master = {"127.0.0.2", 0}});
+    CHECK(node.round().master.host == "127.0.0.2");
   }
 
   TEST_CASE_FIXTURE(Loop, "a port that is taken is named") {
-    SingleNodeHandler first(loop.get_executor(), {});
-    std::uint16_t port = run(first.next_round()).value().master.port;
-    SingleNodeHandler second(loop.get_executor(), {.master = {"127.0.0.1", port}});
-    auto round = run(second.next_round());
-    REQUIRE(round.has_error());
-    CHECK(to_string(round.error()) ==
+    Node first(*this, {});
+    std::uint16_t port = first.round().master.port;
+    Node second(*this, {.master = {"127.0.0.1", port}});
+    second.handler.join();
+    CHECK(std::get<notice::Failed>(second.next()).why ==
           "worker store: bind 127.0.0.1:" + std::to_string(port) + ": Address already in use");
   }
 }
