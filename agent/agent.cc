@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "agent/log_dir.h"
-#include "agent/report.h"
 #include "store/base/check.h"
 #include "store/base/variant.h"
 #include "worker/process/sweep.h"
@@ -36,6 +35,32 @@ bool is_protected_from(int signal) {
   struct sigaction current = {};
   return signal == SIGHUP && ::sigaction(signal, nullptr, &current) == 0 &&
          current.sa_handler == SIG_IGN;
+}
+
+// What travels between nodes, and what this agent knows of its own workers, differ in the types of
+// their times and statuses only.
+rendezvous::Failure to_message(const Failure& failure) {
+  return {.rank = failure.rank,
+          .local_rank = failure.local_rank,
+          .pid = failure.pid,
+          .exit_code = failure.status.exit_code,
+          .signal = failure.status.signal,
+          .core_dumped = failure.status.core_dumped,
+          .message = failure.message,
+          .logs = failure.logs,
+          .attempt = failure.attempt};
+}
+Failure from_message(const rendezvous::Failure& failure) {
+  return {.rank = failure.rank,
+          .local_rank = failure.local_rank,
+          .pid = failure.pid,
+          .status = {.exit_code = failure.exit_code,
+                     .signal = failure.signal,
+                     .core_dumped = failure.core_dumped},
+          .message = failure.message,
+          .attempt = failure.attempt,
+          .host = failure.host,
+          .logs = failure.logs};
 }
 
 }  // namespace
@@ -66,12 +91,15 @@ asio::awaitable<int> Agent::run() {
     logger_->warn("orphans of workers cannot be ended: {}", to_string(subreaper.error()));
   }
 
+  rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
+  story_.took_part = false;
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
   if (state_.phase != Phase::Finished) {
     co_await finished_.async_wait(asio::as_tuple(asio::use_awaitable));
   }
+  co_await rendezvous_.finish();
   rendezvous_.close();
   signals_.cancel();
   tasks_.cancel();
@@ -82,15 +110,10 @@ asio::awaitable<int> Agent::run() {
 // The loop's body: one event in, its actions out, one line about it.
 void Agent::on(const Event& event) {
   Phase before = state_.phase;
-  std::size_t failures_before = state_.failures.size();
   Step next = step(std::move(state_), event, now(), config_.core);
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
-  if (state_.failures.size() > failures_before) {
-    logger_->error("{}; {}  round={} attempt={}", describe(state_.failures.back()),
-                   what_follows(state_, config_.core), round_.number, state_.restart_count);
-  }
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
   arm_deadline();
   perform(next.actions);
@@ -100,7 +123,12 @@ void Agent::perform(const std::vector<Action>& actions) {
   for (const Action& action : actions) {
     std::visit(
         Overloaded{
-            [this](const action::JoinRound&) { tasks_.spawn(join()); },
+            [this](const action::JoinRound&) { rendezvous_.join(); },
+            [this](const action::ReportFailure& report) { report_failure(report); },
+            [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
+            [this](const action::LeaveRun& leave) {
+              rendezvous_.leave("was stopped by " + process::signal_name(leave.signal));
+            },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) { workers_.signal_all(signal.signal); },
             [this](const action::Sweep& wanted) {
@@ -143,14 +171,73 @@ void Agent::wait_for_signal() {
   });
 }
 
-asio::awaitable<void> Agent::join() {
-  Result<rendezvous::Round> round = co_await rendezvous_.next_round();
-  if (!round) {
-    on(event::RendezvousFailed{to_string(round.error())});
-    co_return;
+void Agent::heard(const rendezvous::Notice& notice) {
+  std::visit(Overloaded{
+                 [this](const rendezvous::Round& round) {
+                   if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
+                   round_ = round;
+                   on(event::RoundJoined{round.restart_count});
+                 },
+                 [this](const rendezvous::order::Stop& stop) { stop_ordered(stop); },
+                 [this](const rendezvous::order::End& end) { run_ended(end); },
+                 [this](const rendezvous::notice::Failed& failed) {
+                   if (state_.failure) logger_->error("{}", describe(*state_.failure));
+                   logger_->error("{}", failed.why);
+                   on(event::RendezvousFailed{failed.why});
+                 },
+                 [this](const rendezvous::notice::Told& told) { logger_->info("{}", told.text); },
+             },
+             notice);
+}
+
+void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
+  std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
+  if (stop.failure) {
+    logger_->error("{}; {}{}  {}", describe(from_message(*stop.failure)),
+                   stopping(state_.running, state_.failure.has_value(), config_.core),
+                   restart_of(stop.restart_count, stop.max_restarts), fields);
+  } else {
+    logger_->warn("{}; {}another round  {}", stop.why,
+                  stopping(state_.running, state_.failure.has_value(), config_.core), fields);
   }
-  round_ = *round;
-  on(event::RoundJoined{});
+  on(event::StopOrdered{});
+}
+
+void Agent::run_ended(const rendezvous::order::End& end) {
+  story_.restart_count = end.restart_count;
+  story_.why = end.why;
+  story_.failures.clear();
+  for (const rendezvous::Failure& failure : end.failures) {
+    story_.failures.push_back(from_message(failure));
+  }
+  bool is_by_worker = end.exit_code != 0 && end.why.empty() && !story_.failures.empty();
+  if (is_by_worker) {
+    const Failure& last = story_.failures.back();
+    ends_by_own_failure_ =
+        state_.failure && state_.failure->pid == last.pid && state_.failure->rank == last.rank;
+    // A program that cannot be started is told at the end, in full.
+    if (last.pid != 0) {
+      logger_->error("{}; {}{}  round={} attempt={}", describe(last),
+                     stopping(state_.running, ends_by_own_failure_, config_.core),
+                     why_no_restart(end.max_restarts), round_.number, end.restart_count);
+    }
+  }
+  on(event::RunEnded{end.exit_code});
+}
+
+void Agent::report_failure(const action::ReportFailure& report) {
+  rendezvous::Failure failure;
+  if (state_.failure) {
+    failure = to_message(*state_.failure);
+  } else {
+    failure = {.rank = round_.ranks.base_rank + state_.running,
+               .local_rank = state_.running,
+               .exit_code = report.exit_code,
+               .message = state_.error,
+               .attempt = state_.restart_count};
+  }
+  failure.logs = workers_.log_path();
+  rendezvous_.report_failure(std::move(failure), report.exit_code, report.is_final);
 }
 
 void Agent::start_workers(int restart_count) {
@@ -163,17 +250,20 @@ void Agent::start_workers(int restart_count) {
                                      round_.ranks.world_size);
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
                                    to_string(round_.master));
-  if (restart_count == 0) {
+  story_.took_part = true;
+  int previous_attempt = std::exchange(attempt_, restart_count);
+  if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
-  } else {
-    // Both parts of a restart, each by this line's own clock: how long the workers took to go, and
-    // how long we took from there to the last exec.
-    logger_->info(
-        "restart {} of {}: started {}, {:.1f} ms after the last of the workers before had ended "
-        "(stopping them took {:.1f} ms)  {}",
-        restart_count, config_.core.max_restarts, who, milliseconds(now().mono - last_exit_),
-        milliseconds(last_exit_ - stop_began_), fields);
+    return;
   }
+  // Both parts of a restart, each by this line's own clock: how long the workers took to go, and
+  // how long it took from there to the last exec.
+  logger_->info(
+      "{}: started {}, {:.1f} ms after the last of the workers before had ended "
+      "(stopping them took {:.1f} ms)  {}",
+      restart_count > previous_attempt ? restart_of(restart_count, round_.max_restarts)
+                                       : fmt::format("round {}", round_.number),
+      who, milliseconds(now().mono - last_exit_), milliseconds(last_exit_ - stop_began_), fields);
 }
 
 void Agent::worker_exited(const WorkerExit& exit) {
@@ -202,7 +292,7 @@ asio::awaitable<void> Agent::sweep() {
 void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   exit_code_ = exit_code;
-  std::string line = closing_line(state_, config_.core, exit_code);
+  std::string line = closing_line(state_, config_.core, story_, exit_code);
   if (exit_code == 0) {
     workers_.remove_empty_log_dir();
     logger_->info("{}", line);
@@ -211,14 +301,13 @@ void Agent::finish(int exit_code) {
   } else {
     logger_->error("{}  logs={}", line, workers_.log_path());
   }
-  bool is_by_worker = exit_code != 0 && state_.shutdown_signal == 0 && state_.error.empty();
-  if (is_by_worker) tell_cause(exit_code);
+  if (ends_by_own_failure_ && state_.shutdown_signal == 0) tell_cause(exit_code);
   finished_.cancel();
 }
 
 // What the failed worker itself had to say: its traceback, else the end of its stderr.
 void Agent::tell_cause(int exit_code) {
-  const Failure& failure = state_.failures.back();
+  const Failure& failure = *state_.failure;
   LastWords words = workers_.last_words(failure.attempt, failure.local_rank);
   if (!words.report.traceback.empty()) {
     logger_->error("traceback of rank {}:\n{}", failure.rank, words.report.traceback);

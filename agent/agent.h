@@ -15,6 +15,7 @@
 
 #include "agent/config.h"
 #include "agent/core.h"
+#include "agent/report.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
 #include "store/task_group.h"
@@ -42,7 +43,10 @@ class Agent {
   void perform(const std::vector<Action>& actions);
   void arm_deadline();
   void wait_for_signal();
-  boost::asio::awaitable<void> join();
+  void heard(const rendezvous::Notice& notice);
+  void stop_ordered(const rendezvous::order::Stop& stop);
+  void run_ended(const rendezvous::order::End& end);
+  void report_failure(const action::ReportFailure& report);
   boost::asio::awaitable<void> sweep();
   void start_workers(int restart_count);
   void worker_exited(const WorkerExit& exit);
@@ -61,6 +65,9 @@ class Agent {
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
   rendezvous::Round round_;             // the current one
+  int attempt_ = -1;                    // that of the workers started last
+  Story story_;                         // of the run, as the rendezvous tells it
+  bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
   MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
   MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};                // when the last worker to end did

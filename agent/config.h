@@ -37,7 +37,6 @@ struct WorkerGroupConfig {
   int local_world_size = 1;
   std::string role = "default";
   std::string run_id = "none";
-  int max_restarts = 0;
 
   // By local rank; its size is local_world_size.
   std::vector<WorkerRoutes> routes;

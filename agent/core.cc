@@ -19,25 +19,31 @@ class Turn {
 
   Step result() && { return {std::move(state_), std::move(actions_)}; }
 
-  void operator()(const event::RoundJoined&) {
+  void operator()(const event::RoundJoined& event) {
     if (state_.phase == Phase::Finished) return;  // a shutdown overtook the join
     check(state_.phase == Phase::Joining, "a round was joined that nobody asked for");
     state_.phase = Phase::Running;
+    state_.verdict = Verdict::None;
+    state_.failure.reset();
     state_.running = config_.local_world_size;
+    state_.restart_count = event.restart_count;
     want(action::StartWorkers{state_.restart_count});
   }
 
   void operator()(const event::RendezvousFailed& event) {
-    if (state_.phase == Phase::Finished) return;
-    check(state_.phase == Phase::Joining, "a rendezvous failed that nobody asked for");
     state_.error = event.why;
-    finish(kExitInfrastructure);
+    decide(Verdict::End, kExitInfrastructure);
   }
+
+  void operator()(const event::StopOrdered&) { decide(Verdict::NextRound, 0); }
+
+  void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
 
   void operator()(const event::StartFailed& event) {
     check(state_.phase == Phase::Running, "a start failed that nobody asked for");
     state_.running = event.started;
     state_.error = event.why;
+    want(action::ReportFailure{.exit_code = kExitCannotStart, .is_final = true});
     stop(StopReason::StartFailed, SIGTERM);
   }
 
@@ -49,13 +55,14 @@ class Turn {
     if (state_.phase == Phase::Stopping) {
       if (state_.running == 0) want_sweep();
     } else if (!event.status.is_success()) {
-      state_.failures.push_back({.rank = event.rank,
-                                 .local_rank = event.local_rank,
-                                 .pid = event.pid,
-                                 .status = event.status,
-                                 .message = event.message,
-                                 .attempt = state_.restart_count,
-                                 .at = now_.mono});
+      state_.failure = {.rank = event.rank,
+                        .local_rank = event.local_rank,
+                        .pid = event.pid,
+                        .status = event.status,
+                        .message = event.message,
+                        .attempt = state_.restart_count,
+                        .at = now_.mono};
+      want(action::ReportFailure{.exit_code = event.status.shell_code()});
       stop(StopReason::WorkerFailed, SIGTERM);
     } else if (state_.running == 0) {
       stop(StopReason::Succeeded, SIGTERM);
@@ -65,22 +72,11 @@ class Turn {
   void operator()(const event::Swept&) {
     check(state_.phase == Phase::Stopping && state_.running == 0, "a sweep ended too early");
     state_.deadline.reset();
-    switch (state_.stop_reason) {
-      case StopReason::Succeeded:
-        return finish(0);
-      case StopReason::StartFailed:
-        return finish(kExitCannotStart);
-      case StopReason::ShutdownRequested:
-        return finish(128 + state_.shutdown_signal);
-      case StopReason::WorkerFailed:
-        break;
+    state_.phase = Phase::Waiting;
+    if (state_.stop_reason == StopReason::Succeeded && state_.verdict == Verdict::None) {
+      want(action::ReportSuccess{});
     }
-    if (state_.restart_count >= config_.max_restarts) {
-      return finish(state_.failures.back().status.shell_code());
-    }
-    ++state_.restart_count;
-    state_.phase = Phase::Joining;
-    want(action::JoinRound{});
+    follow();
   }
 
   void operator()(const event::DeadlineReached&) {
@@ -90,18 +86,22 @@ class Turn {
   void operator()(const event::ShutdownRequested& event) {
     switch (state_.phase) {
       case Phase::Joining:
-        state_.shutdown_signal = event.signal;
+      case Phase::Waiting:
+        leave(event.signal);
         return finish(128 + event.signal);
       case Phase::Running:
-        state_.shutdown_signal = event.signal;
+        leave(event.signal);
         return stop(StopReason::ShutdownRequested, event.signal);
       case Phase::Stopping:
         // The second request is the user's impatience: no more grace.  The first one, during a
         // stop for another reason, only changes what follows.
         if (state_.shutdown_signal != 0) return kill_now();
-        state_.shutdown_signal = event.signal;
-        if (state_.stop_reason != StopReason::Succeeded)
+        if (state_.stop_reason == StopReason::Succeeded) {
+          state_.shutdown_signal = event.signal;
+        } else {
+          leave(event.signal);
           state_.stop_reason = StopReason::ShutdownRequested;
+        }
         return;
       case Phase::Finished:
         return;
@@ -112,6 +112,46 @@ class Turn {
   template <class OneAction>
   void want(OneAction action) {
     actions_.emplace_back(std::move(action));
+  }
+
+  // The rendezvous has said what follows this round, or that none follows.
+  void decide(Verdict verdict, int exit_code) {
+    if (state_.phase == Phase::Finished || state_.verdict == Verdict::End) return;
+    state_.verdict = verdict;
+    state_.exit_code = exit_code;
+    switch (state_.phase) {
+      case Phase::Joining:
+        if (verdict == Verdict::End) finish(exit_code);
+        return;
+      case Phase::Running:
+        return stop(StopReason::Ordered, SIGTERM);
+      case Phase::Waiting:
+        return follow();
+      case Phase::Stopping:
+      case Phase::Finished:
+        return;
+    }
+  }
+
+  // What comes after a round whose workers are down, once that is known.
+  void follow() {
+    if (state_.stop_reason == StopReason::ShutdownRequested) {
+      return finish(128 + state_.shutdown_signal);
+    }
+    switch (state_.verdict) {
+      case Verdict::None:
+        return;
+      case Verdict::NextRound:
+        state_.phase = Phase::Joining;
+        return want(action::JoinRound{});
+      case Verdict::End:
+        return finish(state_.exit_code);
+    }
+  }
+
+  void leave(int signal) {
+    state_.shutdown_signal = signal;
+    want(action::LeaveRun{signal});
   }
 
   void stop(StopReason reason, int signal) {
@@ -164,6 +204,8 @@ std::string to_string(Phase phase) {
       return "running";
     case Phase::Stopping:
       return "stopping";
+    case Phase::Waiting:
+      return "waiting";
     case Phase::Finished:
       return "finished";
   }
@@ -175,6 +217,10 @@ std::string to_string(const Event& event) {
       Overloaded{
           [](const event::RoundJoined&) { return std::string("round joined"); },
           [](const event::RendezvousFailed& failed) { return "rendezvous failed: " + failed.why; },
+          [](const event::StopOrdered&) { return std::string("stop ordered"); },
+          [](const event::RunEnded& ended) {
+            return "run ended with " + std::to_string(ended.exit_code);
+          },
           [](const event::StartFailed& failed) { return "start failed: " + failed.why; },
           [](const event::WorkerExited& exited) {
             return "worker " + std::to_string(exited.local_rank) + " " +
@@ -193,21 +239,28 @@ std::string to_string(const std::vector<Action>& actions) {
   std::string text;
   for (const Action& action : actions) {
     if (!text.empty()) text += ", ";
-    text += std::visit(Overloaded{
-                           [](const action::JoinRound&) { return std::string("join"); },
-                           [](const action::StartWorkers& start) {
-                             return "start attempt " + std::to_string(start.restart_count);
-                           },
-                           [](const action::SignalWorkers& signal) {
-                             return "signal " + process::signal_name(signal.signal);
-                           },
-                           [](const action::Sweep&) { return std::string("sweep"); },
-                           [](const action::KillNow&) { return std::string("kill now"); },
-                           [](const action::Finish& finish) {
-                             return "finish " + std::to_string(finish.exit_code);
-                           },
-                       },
-                       action);
+    text += std::visit(
+        Overloaded{
+            [](const action::JoinRound&) { return std::string("join"); },
+            [](const action::ReportFailure& report) {
+              return std::string(report.is_final ? "report final failure " : "report failure ") +
+                     std::to_string(report.exit_code);
+            },
+            [](const action::ReportSuccess&) { return std::string("report success"); },
+            [](const action::LeaveRun&) { return std::string("leave"); },
+            [](const action::StartWorkers& start) {
+              return "start attempt " + std::to_string(start.restart_count);
+            },
+            [](const action::SignalWorkers& signal) {
+              return "signal " + process::signal_name(signal.signal);
+            },
+            [](const action::Sweep&) { return std::string("sweep"); },
+            [](const action::KillNow&) { return std::string("kill now"); },
+            [](const action::Finish& finish) {
+              return "finish " + std::to_string(finish.exit_code);
+            },
+        },
+        action);
   }
   return text.empty() ? "nothing" : text;
 }

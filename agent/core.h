@@ -20,18 +20,28 @@ namespace ddprun::agent {
 
 struct Config {
   int local_world_size = 1;
-  int max_restarts = 0;                            // failure restarts that the run may spend
   Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
 };
 
-enum class Phase : std::uint8_t { Joining, Running, Stopping, Finished };
+enum class Phase : std::uint8_t {
+  Joining,   // no worker runs; a round has been asked for
+  Running,   // workers run
+  Stopping,  // workers, or what they have left behind, are being ended
+  Waiting,   // all is down, and the rendezvous has not said yet what follows
+  Finished,
+};
 
-// Why the workers are being brought down, or have ended.  It decides what follows once everything
-// is down.
-enum class StopReason : std::uint8_t { Succeeded, WorkerFailed, StartFailed, ShutdownRequested };
+// Why the workers are being brought down, or have ended.
+enum class StopReason : std::uint8_t {
+  Succeeded,          // they have all ended well
+  WorkerFailed,       // one of them has not
+  StartFailed,        // not all of them could be started
+  Ordered,            // the rendezvous wants it
+  ShutdownRequested,  // a signal came
+};
 
-// The first failure of an attempt.  Workers that fail after it are its victims and not recorded:
-// their store or their peer has gone, or the agent has stopped them.
+// The first failure of an attempt on this node.  Workers that fail after it are its victims and not
+// recorded: their store or their peer has gone, or the agent has stopped them.
 struct Failure {
   int rank = 0;
   int local_rank = 0;
@@ -39,25 +49,41 @@ struct Failure {
   process::ExitStatus status;
   std::string message;  // the worker's own last words, where it left any: "ValueError: boom"
   int attempt = 0;      // the restart count it happened under
-  MonoTime at{};
+  std::string host;     // of another node; empty where it happened on this one
+  std::string logs;     // the folder of its logs, where it is another node's
+  MonoTime at{};        // on this node's clock; not set for another node's
 };
+
+// What the rendezvous wants once the workers of the round are down.
+enum class Verdict : std::uint8_t { None, NextRound, End };
 
 struct State {
   Phase phase = Phase::Joining;
-  StopReason stop_reason = StopReason::Succeeded;  // in Stopping
+  StopReason stop_reason = StopReason::Succeeded;  // in Stopping and Waiting
+  Verdict verdict = Verdict::None;                 // of the current round
+  int exit_code = 0;                               // with Verdict::End
   int shutdown_signal = 0;                         // with StopReason::ShutdownRequested
   int running = 0;                                 // local workers not yet known to have ended
-  int restart_count = 0;                           // failure restarts spent
-  std::vector<Failure> failures;                   // at most one an attempt, in order
+  int restart_count = 0;                           // failures that the run has survived
+  std::optional<Failure> failure;                  // of the current round, on this node
   std::string error;                 // why the run cannot go on, where no worker failed
   std::optional<MonoTime> deadline;  // when DeadlineReached is due
 };
 
 // What can happen to an agent.
 namespace event {
-struct RoundJoined {};
+struct RoundJoined {
+  int restart_count = 0;
+};
+// The rendezvous is gone, and with it the run.
 struct RendezvousFailed {
   std::string why;
+};
+// The workers of the current round are to be stopped; another round follows.
+struct StopOrdered {};
+// The run is over.
+struct RunEnded {
+  int exit_code = 0;
 };
 // Of the local workers only the first `started` came to be; the next one cannot be started.
 struct StartFailed {
@@ -78,13 +104,22 @@ struct ShutdownRequested {
   int signal = 0;
 };
 }  // namespace event
-using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::StartFailed,
-                           event::WorkerExited, event::Swept, event::DeadlineReached,
-                           event::ShutdownRequested>;
+using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::StopOrdered,
+                           event::RunEnded, event::StartFailed, event::WorkerExited, event::Swept,
+                           event::DeadlineReached, event::ShutdownRequested>;
 
 // What an agent can ask of its shell, to be done in the order given.
 namespace action {
 struct JoinRound {};
+// Tell the rendezvous of state.failure, or of state.error where a worker could not be started.
+struct ReportFailure {
+  int exit_code = 1;
+  bool is_final = false;  // a restart would fail the same way
+};
+struct ReportSuccess {};
+struct LeaveRun {
+  int signal = 0;
+};
 // Start all local workers of the round just joined, in the attempt `restart_count`.
 struct StartWorkers {
   int restart_count = 0;
@@ -103,7 +138,8 @@ struct Finish {
   int exit_code = 0;
 };
 }  // namespace action
-using Action = std::variant<action::JoinRound, action::StartWorkers, action::SignalWorkers,
+using Action = std::variant<action::JoinRound, action::ReportFailure, action::ReportSuccess,
+                            action::LeaveRun, action::StartWorkers, action::SignalWorkers,
                             action::Sweep, action::KillNow, action::Finish>;
 
 struct Step {

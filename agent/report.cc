@@ -10,6 +10,11 @@ std::string count_of(int count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+std::string rank_of(const Failure& failure) {
+  std::string rank = "rank " + std::to_string(failure.rank);
+  return failure.host.empty() ? rank : rank + " on " + failure.host;
+}
+
 constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
 
 // "exited with code 1: ValueError: boom".
@@ -21,15 +26,15 @@ std::string how_it_ended(const Failure& failure) {
 }
 
 // " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
-std::string restarts_so_far(const State& state) {
-  if (state.restart_count == 0) return "";
+std::string restarts_so_far(const Story& story) {
+  if (story.restart_count == 0) return "";
   std::string causes;
-  for (const Failure& failure : state.failures) {
-    if (failure.attempt >= state.restart_count) continue;  // led to no restart
-    causes += (causes.empty() ? "" : "; ") + ("rank " + std::to_string(failure.rank) + " ") +
-              how_it_ended(failure);
+  for (const Failure& failure : story.failures) {
+    if (failure.attempt >= story.restart_count) continue;  // led to no restart
+    causes += (causes.empty() ? "" : "; ") + rank_of(failure) + " " + how_it_ended(failure);
   }
-  return " after " + count_of(state.restart_count, "restart") + " (" + causes + ")";
+  return " after " + count_of(story.restart_count, "restart") +
+         (causes.empty() ? "" : " (" + causes + ")");
 }
 
 }  // namespace
@@ -42,39 +47,44 @@ std::string describe_workers(int base_rank, int count, int world_size) {
 }
 
 std::string describe(const Failure& failure) {
-  return "rank " + std::to_string(failure.rank) + " (local rank " +
-         std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) + ") " +
-         how_it_ended(failure);
+  if (failure.pid == 0) return rank_of(failure) + " could not be started: " + failure.message;
+  return rank_of(failure) + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
+         std::to_string(failure.pid) + ") " + how_it_ended(failure);
 }
 
-std::string what_follows(const State& state, const Config& config) {
-  std::string text;
-  if (state.running > 0) {
-    auto grace = std::chrono::duration_cast<std::chrono::seconds>(config.stop_grace).count();
-    text = "stopping the other " +
-           (state.running == 1 ? "worker" : count_of(state.running, "worker")) + " (at most " +
-           std::to_string(grace) + " s), then ";
-  }
-  if (state.restart_count < config.max_restarts) {
-    return text + "restart " + std::to_string(state.restart_count + 1) + " of " +
-           std::to_string(config.max_restarts);
-  }
-  if (config.max_restarts == 0) return text + "the end, since --max-restarts is 0";
-  return text + "the end, since all " + count_of(config.max_restarts, "restart") + " are spent";
+std::string stopping(int running, bool is_own_failure, const Config& config) {
+  if (running == 0) return "";
+  auto grace = std::chrono::duration_cast<std::chrono::seconds>(config.stop_grace).count();
+  std::string whom = is_own_failure ? "the other " : "";
+  whom += is_own_failure && running == 1 ? "worker" : count_of(running, "worker");
+  return "stopping " + whom + " (at most " + std::to_string(grace) + " s), then ";
 }
 
-std::string closing_line(const State& state, const Config& config, int exit_code) {
+std::string restart_of(int restart_count, int max_restarts) {
+  return "restart " + std::to_string(restart_count) + " of " + std::to_string(max_restarts);
+}
+
+std::string why_no_restart(int max_restarts) {
+  if (max_restarts == 0) return "the end, since --max-restarts is 0";
+  if (max_restarts == 1) return "the end, since the one restart is spent";
+  return "the end, since all " + count_of(max_restarts, "restart") + " are spent";
+}
+
+std::string closing_line(const State& state, const Config& config, const Story& story,
+                         int exit_code) {
   std::string code = ", exit code " + std::to_string(exit_code);
   if (exit_code == 0) {
+    if (!story.took_part) return "finished: the run has succeeded, and this node was not needed";
     return "finished: " + count_of(config.local_world_size, "worker") + " succeeded" +
-           restarts_so_far(state);
+           restarts_so_far(story);
   }
   if (state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal) {
-    return "stopped by " + process::signal_name(state.shutdown_signal) + restarts_so_far(state) +
+    return "stopped by " + process::signal_name(state.shutdown_signal) + restarts_so_far(story) +
            code;
   }
   if (!state.error.empty()) return "failed: " + state.error + code;
-  return "failed: " + describe(state.failures.back()) + restarts_so_far(state) + code;
+  if (!story.why.empty()) return "failed: " + story.why + code;
+  return "failed: " + describe(story.failures.back()) + restarts_so_far(story) + code;
 }
 
 }  // namespace ddprun::agent

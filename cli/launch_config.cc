@@ -245,8 +245,7 @@ class Builder {
     if (const OptionValue* restarts = given("max-restarts")) {
       Result<int> count = parse_whole(*restarts, 0, kAny);
       if (!count) return count.error();
-      config_.agent.core.max_restarts = *count;
-      workers().max_restarts = *count;
+      config_.max_restarts = *count;
     }
     OptionValue grace{inherited("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
                       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"};

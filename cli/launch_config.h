@@ -34,7 +34,8 @@ struct Machine {
 struct LaunchConfig {
   agent::AgentConfig agent;
   rendezvous::Participant self;
-  Endpoint master;  // where the workers are told to meet; port 0: a free one each round
+  int max_restarts = 0;  // failures that the run survives
+  Endpoint master;       // where the workers are told to meet; port 0: a free one each round
   std::string log_level = "info";  // spdlog's names
   std::vector<std::string> notes;  // what the user should know, one line each
 };

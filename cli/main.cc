@@ -59,8 +59,9 @@ int run(cli::LaunchConfig config) {
     logger->warn("should ddprun be killed, what workers have started may live on: {}",
                  to_string(guardian.error()));
   }
-  rendezvous::SingleNodeHandler rendezvous(loop.get_executor(),
-                                           {.self = config.self, .master = config.master});
+  rendezvous::SingleNodeHandler rendezvous(
+      loop.get_executor(),
+      {.self = config.self, .max_restarts = config.max_restarts, .master = config.master});
   agent::Agent agent(loop.get_executor(), std::move(config.agent), rendezvous, {out, err}, logger);
   int exit_code = agent::kExitInfrastructure;
   asio::co_spawn(loop, agent.run(), [&](std::exception_ptr error, int code) {

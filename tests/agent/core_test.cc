@@ -15,7 +15,7 @@ namespace {
 
 // Plays events and says, in words, what the agent wants done about each.
 struct Play {
-  Config config{.local_world_size = 2, .max_restarts = 1, .stop_grace = 30s};
+  Config config{.local_world_size = 2, .stop_grace = 30s};
   Now now{};
   State state;
 
@@ -32,6 +32,9 @@ struct Play {
   }
   std::string swept() { return on(event::Swept{}); }
   std::string asked_to_stop(int signal) { return on(event::ShutdownRequested{signal}); }
+  std::string ordered_to_stop() { return on(event::StopOrdered{}); }
+  std::string told_of_end(int exit_code) { return on(event::RunEnded{exit_code}); }
+  std::string rendezvous_fails() { return on(event::RendezvousFailed{"host gone"}); }
 };
 
 struct Joining : Play {
@@ -46,105 +49,155 @@ struct StoppingAfterFailure : Running {
   StoppingAfterFailure() { killed(1, SIGKILL); }
 };
 
+struct StoppingByOrder : Running {
+  StoppingByOrder() { ordered_to_stop(); }
+};
+
+struct WaitingAfterSuccess : Running {
+  WaitingAfterSuccess() {
+    exits(0, 0);
+    exits(1, 0);
+    swept();
+  }
+};
+
+struct WaitingAfterFailure : StoppingAfterFailure {
+  WaitingAfterFailure() {
+    killed(0, SIGTERM);
+    swept();
+  }
+};
+
 }  // namespace
 
-TEST_SUITE("agent/core") {
-  TEST_CASE_FIXTURE(Joining, "a joined round starts the workers") {
-    CHECK(on(event::RoundJoined{}) == "start attempt 0");
+TEST_SUITE("agent/core: joining") {
+  TEST_CASE_FIXTURE(Joining, "a joined round starts the workers, in the attempt it names") {
+    CHECK(on(event::RoundJoined{.restart_count = 3}) == "start attempt 3");
     CHECK(state.phase == Phase::Running);
   }
 
   TEST_CASE_FIXTURE(Joining, "a failed rendezvous ends the run with its reason") {
-    CHECK(on(event::RendezvousFailed{"port taken"}) == "finish 1");
-    CHECK(state.error == "port taken");
+    CHECK(rendezvous_fails() == "finish 1");
+    CHECK(state.error == "host gone");
+  }
+
+  TEST_CASE_FIXTURE(Joining, "a run that ends without this node ends it too") {
+    CHECK(told_of_end(0) == "finish 0");
+  }
+
+  TEST_CASE_FIXTURE(Joining, "an order to stop workers that are down changes nothing") {
+    CHECK(ordered_to_stop() == "nothing");
+    CHECK(on(event::RoundJoined{}) == "start attempt 0");
+    CHECK(state.verdict == Verdict::None);
   }
 
   TEST_CASE_FIXTURE(
       Joining, "a signal while joining ends the run, and the round that still comes is ignored") {
-    CHECK(asked_to_stop(SIGTERM) == "finish 143");
+    CHECK(asked_to_stop(SIGTERM) == "leave, finish 143");
     CHECK(on(event::RoundJoined{}) == "nothing");
-    CHECK(on(event::RendezvousFailed{"late"}) == "nothing");
+    CHECK(rendezvous_fails() == "nothing");
+    CHECK(told_of_end(0) == "nothing");
+    CHECK(ordered_to_stop() == "nothing");
     CHECK(asked_to_stop(SIGTERM) == "nothing");
     CHECK(on(event::DeadlineReached{}) == "nothing");
   }
+}
 
-  TEST_CASE_FIXTURE(Running,
-                    "all workers done: what they left is swept, and the run has succeeded") {
+TEST_SUITE("agent/core: running") {
+  TEST_CASE_FIXTURE(Running, "all workers done: what they left is swept, and success is reported") {
     CHECK(exits(0, 0) == "nothing");
     CHECK(exits(1, 0) == "sweep");
-    CHECK(swept() == "finish 0");
-    CHECK(state.failures.empty());
+    CHECK(swept() == "report success");
+    CHECK(told_of_end(0) == "finish 0");
+    CHECK_FALSE(state.failure);
   }
 
-  TEST_CASE_FIXTURE(Running, "one failed worker takes its group down, and the group starts again") {
-    CHECK(killed(1, SIGKILL) == "signal SIGTERM");
+  TEST_CASE_FIXTURE(Running, "one failed worker takes its group down, and another round follows") {
+    CHECK(killed(1, SIGKILL) == "report failure 137, signal SIGTERM");
+    CHECK(ordered_to_stop() == "nothing");
     CHECK(killed(0, SIGTERM) == "sweep");
     CHECK(swept() == "join");
-    CHECK(state.restart_count == 1);
-    CHECK(on(event::RoundJoined{}) == "start attempt 1");
+    CHECK(on(event::RoundJoined{.restart_count = 1}) == "start attempt 1");
   }
 
-  TEST_CASE_FIXTURE(
-      Running, "the budget spent, the run ends with the code of the failure, not of its victims") {
-    config.max_restarts = 0;
-    CHECK(exits(0, 9) == "signal SIGTERM");
+  TEST_CASE_FIXTURE(Running, "the failure is that of the first worker, not of its victims") {
+    CHECK(exits(0, 9) == "report failure 9, signal SIGTERM");
+    CHECK(told_of_end(9) == "nothing");
     CHECK(killed(1, SIGTERM) == "sweep");
     CHECK(swept() == "finish 9");
-    REQUIRE(state.failures.size() == 1);
-    CHECK(state.failures[0].local_rank == 0);
-    CHECK(state.failures[0].status.exit_code == 9);
-  }
-
-  TEST_CASE_FIXTURE(Running,
-                    "a worker killed by a signal ends a run without restarts with 128 + n") {
-    config = {.local_world_size = 2, .max_restarts = 0};
-    killed(0, SIGSEGV);
-    exits(1, 0);
-    CHECK(swept() == "finish 139");
+    REQUIRE(state.failure);
+    CHECK(state.failure->local_rank == 0);
+    CHECK(state.failure->status.exit_code == 9);
   }
 
   TEST_CASE_FIXTURE(Running, "the last worker's failure needs no signal") {
     CHECK(exits(0, 0) == "nothing");
-    CHECK(exits(1, 3) == "sweep");
+    CHECK(exits(1, 3) == "report failure 3, sweep");
+  }
+
+  TEST_CASE_FIXTURE(Running, "each round has a failure of its own") {
+    exits(0, 5);
+    exits(1, 1);
+    ordered_to_stop();
+    swept();
+    CHECK(state.failure->attempt == 0);
+    on(event::RoundJoined{.restart_count = 1});
+    CHECK_FALSE(state.failure);
+    exits(1, 6);
+    CHECK(state.failure->attempt == 1);
+    CHECK(state.failure->status.exit_code == 6);
+  }
+
+  TEST_CASE_FIXTURE(Running, "workers that others' fate concerns are stopped, and start again") {
+    CHECK(ordered_to_stop() == "signal SIGTERM");
+    CHECK(killed(0, SIGTERM) == "nothing");
+    CHECK(exits(1, 1) == "sweep");
+    CHECK_FALSE(state.failure);
     CHECK(swept() == "join");
   }
 
-  TEST_CASE_FIXTURE(Running, "each attempt records its own first failure") {
-    config.max_restarts = 2;
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      exits(attempt % 2, 5 + attempt);
-      exits(1 - attempt % 2, 1);
-      swept();
-      on(event::RoundJoined{});
-      if (state.phase == Phase::Finished) break;
-    }
-    REQUIRE(state.failures.size() == 3);
-    CHECK(state.failures[2].attempt == 2);
-    CHECK(state.failures[2].status.exit_code == 7);
-    CHECK(state.phase == Phase::Finished);
+  TEST_CASE_FIXTURE(Running, "the end of the run elsewhere ends the workers here") {
+    CHECK(told_of_end(11) == "signal SIGTERM");
+    exits(0, 0);
+    exits(1, 0);
+    CHECK(swept() == "finish 11");
   }
 
-  TEST_CASE_FIXTURE(Running, "a program that cannot be started is not tried again") {
-    CHECK(on(event::StartFailed{.started = 1, .why = "start x: No such file"}) == "signal SIGTERM");
+  TEST_CASE_FIXTURE(Running, "without a rendezvous the workers are stopped, and the run fails") {
+    CHECK(rendezvous_fails() == "signal SIGTERM");
+    exits(0, 0);
+    CHECK(exits(1, 0) == "sweep");
+    CHECK(swept() == "finish 1");
+    CHECK(state.error == "host gone");
+  }
+
+  TEST_CASE_FIXTURE(Running, "a program that cannot be started is reported as a final failure") {
+    CHECK(on(event::StartFailed{.started = 1, .why = "start x: No such file"}) ==
+          "report final failure 127, signal SIGTERM");
+    CHECK(told_of_end(127) == "nothing");
     CHECK(killed(0, SIGTERM) == "sweep");
     CHECK(swept() == "finish 127");
-    CHECK(state.restart_count == 0);
     CHECK(state.error == "start x: No such file");
   }
 
   TEST_CASE_FIXTURE(Running, "when not even the first worker starts, there is nobody to signal") {
-    CHECK(on(event::StartFailed{.started = 0, .why = "no"}) == "sweep");
-    CHECK(swept() == "finish 127");
+    CHECK(on(event::StartFailed{.started = 0, .why = "no"}) == "report final failure 127, sweep");
   }
 
   TEST_CASE_FIXTURE(Running,
                     "a stop signal reaches the workers as it came, and the run ends with 128 + n") {
-    CHECK(asked_to_stop(SIGINT) == "signal SIGINT");
+    CHECK(asked_to_stop(SIGINT) == "leave, signal SIGINT");
     CHECK(exits(0, 0) == "nothing");
     CHECK(killed(1, SIGINT) == "sweep");
     CHECK(swept() == "finish 130");
   }
 
+  TEST_CASE_FIXTURE(Running, "a deadline that rings while all is well means nothing") {
+    CHECK(on(event::DeadlineReached{}) == "nothing");
+  }
+}
+
+TEST_SUITE("agent/core: stopping") {
   TEST_CASE_FIXTURE(Running, "a second stop signal ends the grace") {
     asked_to_stop(SIGINT);
     CHECK(asked_to_stop(SIGINT) == "kill now");
@@ -154,6 +207,7 @@ TEST_SUITE("agent/core") {
   }
 
   TEST_CASE_FIXTURE(StoppingAfterFailure, "the grace over, the workers are killed") {
+    ordered_to_stop();
     REQUIRE(state.deadline.has_value());
     CHECK(*state.deadline - now.mono == 30s);
     now.mono += config.stop_grace;
@@ -163,11 +217,11 @@ TEST_SUITE("agent/core") {
     CHECK(swept() == "join");
   }
 
-  TEST_CASE_FIXTURE(StoppingAfterFailure, "a stop signal during a stop prevents the restart") {
-    CHECK(asked_to_stop(SIGTERM) == "nothing");
+  TEST_CASE_FIXTURE(StoppingAfterFailure, "a stop signal during a stop prevents the next round") {
+    ordered_to_stop();
+    CHECK(asked_to_stop(SIGTERM) == "leave");
     CHECK(killed(0, SIGTERM) == "sweep");
     CHECK(swept() == "finish 143");
-    CHECK(state.restart_count == 0);
   }
 
   TEST_CASE_FIXTURE(Running,
@@ -176,10 +230,57 @@ TEST_SUITE("agent/core") {
     exits(1, 0);
     CHECK(asked_to_stop(SIGTERM) == "nothing");
     CHECK(asked_to_stop(SIGTERM) == "kill now");
-    CHECK(swept() == "finish 0");
+    CHECK(swept() == "report success");
+    CHECK(told_of_end(0) == "finish 0");
   }
 
-  TEST_CASE_FIXTURE(Running, "a deadline that rings while all is well means nothing") {
-    CHECK(on(event::DeadlineReached{}) == "nothing");
+  TEST_CASE_FIXTURE(StoppingByOrder, "the run may end while the workers are stopped for a round") {
+    CHECK(told_of_end(7) == "nothing");
+    exits(0, 0);
+    exits(1, 0);
+    CHECK(swept() == "finish 7");
+  }
+
+  TEST_CASE_FIXTURE(StoppingByOrder, "an end is final") {
+    told_of_end(7);
+    CHECK(ordered_to_stop() == "nothing");
+    CHECK(rendezvous_fails() == "nothing");
+    exits(0, 0);
+    exits(1, 0);
+    CHECK(swept() == "finish 7");
+  }
+
+  TEST_CASE_FIXTURE(Running, "a success that others' failure overtakes is not reported") {
+    exits(0, 0);
+    exits(1, 0);
+    CHECK(ordered_to_stop() == "nothing");
+    CHECK(swept() == "join");
+  }
+}
+
+TEST_SUITE("agent/core: waiting") {
+  TEST_CASE_FIXTURE(WaitingAfterSuccess, "the others fail, so all do it again") {
+    CHECK(ordered_to_stop() == "join");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterSuccess, "the verdict ends it") {
+    CHECK(told_of_end(0) == "finish 0");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterSuccess, "nobody is there any more to say what follows") {
+    CHECK(rendezvous_fails() == "finish 1");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterSuccess, "a signal ends the wait") {
+    CHECK(asked_to_stop(SIGINT) == "leave, finish 130");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterFailure, "the rendezvous decides what follows a failure") {
+    CHECK(state.phase == Phase::Waiting);
+    CHECK(ordered_to_stop() == "join");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterFailure, "the budget is spent") {
+    CHECK(told_of_end(137) == "finish 137");
   }
 }

@@ -8,7 +8,7 @@
 using namespace ddprun::agent;
 
 TEST_SUITE("agent/report") {
-  const Config config{.local_world_size = 4, .max_restarts = 3};
+  const Config config{.local_world_size = 4};
   const Failure killed{.rank = 5, .local_rank = 1, .pid = 4211, .status = {.signal = SIGKILL}};
 
   TEST_CASE("workers are told by their number and ranks") {
@@ -16,36 +16,48 @@ TEST_SUITE("agent/report") {
     CHECK(describe_workers(3, 1, 8) == "1 worker, rank 3 of 8");
   }
 
-  TEST_CASE("a failure says who, how, and what follows") {
-    State state{.running = 3, .failures = {killed}};
+  TEST_CASE("a failure says who, where and how") {
     CHECK(describe(killed) == "rank 5 (local rank 1, pid 4211) was killed by SIGKILL");
     Failure talkative = killed;
     talkative.message = "ValueError: boom\nsecond line";
+    talkative.host = "node7";
     CHECK(describe(talkative) ==
-          "rank 5 (local rank 1, pid 4211) was killed by SIGKILL: ValueError: boom");
-    CHECK(what_follows(state, config) ==
-          "stopping the other 3 workers (at most 30 s), then restart 1 of 3");
-    state.running = 0;
-    state.restart_count = 3;
-    CHECK(what_follows(state, config) == "the end, since all 3 restarts are spent");
-    CHECK(what_follows(state, {.max_restarts = 0}) == "the end, since --max-restarts is 0");
+          "rank 5 on node7 (local rank 1, pid 4211) was killed by SIGKILL: ValueError: boom");
+    CHECK(describe({.rank = 2, .message = "start x: No such file or directory", .host = "node1"}) ==
+          "rank 2 on node1 could not be started: start x: No such file or directory");
+  }
+
+  TEST_CASE("and what follows") {
+    CHECK(stopping(3, true, config) == "stopping the other 3 workers (at most 30 s), then ");
+    CHECK(stopping(1, true, config) == "stopping the other worker (at most 30 s), then ");
+    CHECK(stopping(4, false, config) == "stopping 4 workers (at most 30 s), then ");
+    CHECK(stopping(0, true, config) == "");
+    CHECK(restart_of(1, 3) == "restart 1 of 3");
+    CHECK(why_no_restart(3) == "the end, since all 3 restarts are spent");
+    CHECK(why_no_restart(1) == "the end, since the one restart is spent");
+    CHECK(why_no_restart(0) == "the end, since --max-restarts is 0");
   }
 
   TEST_CASE("the closing line tells what became of the run, and what happened on the way") {
     State state{.phase = Phase::Finished};
-    CHECK(closing_line(state, config, 0) == "finished: 4 workers succeeded");
-    state.failures = {killed};
-    state.restart_count = 1;
-    CHECK(closing_line(state, config, 0) ==
+    Story story;
+    CHECK(closing_line(state, config, story, 0) == "finished: 4 workers succeeded");
+    story.failures = {killed};
+    story.restart_count = 1;
+    CHECK(closing_line(state, config, story, 0) ==
           "finished: 4 workers succeeded after 1 restart (rank 5 was killed by SIGKILL)");
-    state.failures.push_back({.rank = 0, .pid = 7, .status = {.exit_code = 9}, .attempt = 1});
-    CHECK(closing_line(state, config, 9) ==
+    story.failures.push_back({.rank = 0, .pid = 7, .status = {.exit_code = 9}, .attempt = 1});
+    CHECK(closing_line(state, config, story, 9) ==
           "failed: rank 0 (local rank 0, pid 7) exited with code 9 after 1 restart "
           "(rank 5 was killed by SIGKILL), exit code 9");
     state.shutdown_signal = SIGTERM;
-    CHECK(closing_line(state, config, 143) ==
+    CHECK(closing_line(state, config, story, 143) ==
           "stopped by SIGTERM after 1 restart (rank 5 was killed by SIGKILL), exit code 143");
-    CHECK(closing_line({.error = "start x: No such file or directory"}, config, 127) ==
+    CHECK(closing_line({.error = "start x: No such file or directory"}, config, {}, 127) ==
           "failed: start x: No such file or directory, exit code 127");
+    CHECK(closing_line({}, config, {.why = "only 1 of 2 nodes came"}, 1) ==
+          "failed: only 1 of 2 nodes came, exit code 1");
+    CHECK(closing_line({}, config, {.took_part = false}, 0) ==
+          "finished: the run has succeeded, and this node was not needed");
   }
 }

@@ -62,7 +62,7 @@ TEST_SUITE("cli/launch_config") {
                     "the defaults are torchrun's, with a free port and loopback on one node") {
     LaunchConfig config = accepted({"train.py"});
     CHECK(config.agent.core.local_world_size == 1);
-    CHECK(config.agent.core.max_restarts == 0);
+    CHECK(config.max_restarts == 0);
     CHECK(config.agent.core.stop_grace == 30s);
     CHECK(config.agent.stop_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
     CHECK(config.agent.workers.run_id == "none");
