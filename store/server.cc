@@ -194,7 +194,7 @@ void Server::Impl::account_for(ClientId id) {
 
 // Gives memory back to the system after much has been deleted; free() alone keeps it.
 void Server::Impl::give_memory_back() {
-  constexpr std::size_t kWorthwhileBytes = 32 << 20;
+  constexpr std::size_t kWorthwhileBytes = 4 << 20;
   std::size_t bytes = keyspace_.bytes();
   most_bytes_ = std::max(most_bytes_, bytes);
   if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
