@@ -91,7 +91,7 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::GetNumKeys&) {
-    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count_)});
+    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count())});
     return std::nullopt;
   }
 
@@ -128,8 +128,7 @@ struct Keyspace::Execution {
     for (const KeyValue& pair : r.pairs) {
       new_bytes += pair.key.size() + pair.value.size() + kNameOverheadBytes + kValueOverheadBytes;
     }
-    if (space.room_bytes() < new_bytes ||
-        space.limits_.max_keys - space.key_count_ < r.pairs.size()) {
+    if (space.room_bytes() < new_bytes || space.room_keys() < r.pairs.size()) {
       return "no room for a MULTI_SET of " + std::to_string(r.pairs.size()) + " keys";
     }
     for (const KeyValue& pair : r.pairs) set(pair.key, pair.value);
@@ -182,8 +181,8 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::ListKeys&) {
-    turn.replies->reserve(turn.replies->size() + space.key_count_ + 1);
-    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count_)});
+    turn.replies->reserve(turn.replies->size() + space.key_count() + 1);
+    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count())});
     for (const Node& node : space.entries_) {
       if (node.second.value) turn.reply(reply::Bytes{Value(node.first)});
     }
@@ -210,7 +209,7 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::Probe&) {
-    turn.reply(reply::Nonce{kHasWill | kHasQueueTake});
+    turn.reply(reply::Nonce{kHasWill | kHasQueueTake | kHasSpaces});
     return std::nullopt;
   }
 
@@ -227,6 +226,8 @@ struct Keyspace::Execution {
     turn.reply(reply::Byte{kReady});
     return std::nullopt;
   }
+
+  Fault operator()(const request::Enter&) { return std::nullopt; }  // store/spaces.h's business
 
   Fault operator()(const request::QueueTake& r) {
     Node* node = space.find(r.queue);
@@ -319,7 +320,17 @@ struct Keyspace::Execution {
 };
 
 Keyspace::~Keyspace() {
+  clear();
+}
+
+void Keyspace::clear() {
   for (auto& [name, entry] : entries_) entry.waiters.clear();
+  discount(usage_.bytes, usage_.keys);
+  deadlines_.clear();
+  reservations_.clear();
+  clients_ = decltype(clients_)();
+  entries_ = Entries();
+  wait_count_ = 0;
 }
 
 std::optional<std::string> Keyspace::execute(ClientId client, const Request& request, MonoTime now,
@@ -348,21 +359,21 @@ Keyspace::Node* Keyspace::find(std::string_view name) {
 
 Keyspace::Node& Keyspace::find_or_create(std::string_view name) {
   if (Node* node = find(name)) return *node;
-  bytes_ += name.size() + kNameOverheadBytes;
+  account(name.size() + kNameOverheadBytes);
   return *entries_.try_emplace(std::string(name)).first;
 }
 
 void Keyspace::drop_if_unused(Node& node) {
   const Entry& entry = node.second;
   if (entry.value || entry.queue || !entry.waiters.empty()) return;
-  bytes_ -= node.first.size() + kNameOverheadBytes;
+  discount(node.first.size() + kNameOverheadBytes);
   entries_.erase(entries_.find(node.first));
 }
 
 void Keyspace::assign(Node& node, Value value) {
   Value& held = node.second.value;
-  if (held) bytes_ -= held.size() + kValueOverheadBytes, --key_count_;
-  if (value) bytes_ += value.size() + kValueOverheadBytes, ++key_count_;
+  if (held) discount(held.size() + kValueOverheadBytes, 1);
+  if (value) account(value.size() + kValueOverheadBytes, 1);
   held = std::move(value);
 }
 
@@ -370,17 +381,37 @@ void Keyspace::append(Node& node, std::string_view piece) {
   Value& held = node.second.value;
   if (!held) return assign(node, Value(piece));
   held.append(piece);
-  bytes_ += piece.size();
+  account(piece.size());
+}
+
+void Keyspace::account(std::size_t bytes, std::size_t keys) {
+  usage_.bytes += bytes;
+  usage_.keys += keys;
+  if (shared_ == nullptr) return;
+  shared_->bytes += bytes;
+  shared_->keys += keys;
+}
+
+void Keyspace::discount(std::size_t bytes, std::size_t keys) {
+  usage_.bytes -= bytes;
+  usage_.keys -= keys;
+  if (shared_ == nullptr) return;
+  shared_->bytes -= bytes;
+  shared_->keys -= keys;
 }
 
 std::size_t Keyspace::room_bytes() const {
-  return bytes_ < limits_.max_bytes ? limits_.max_bytes - bytes_ : 0;
+  return limits_.max_bytes - std::min(limits_.max_bytes, total().bytes);
+}
+
+std::size_t Keyspace::room_keys() const {
+  return limits_.max_keys - std::min(limits_.max_keys, total().keys);
 }
 
 // Whether `key` may hold a value of so many bytes, in place of the one it may hold now.
 bool Keyspace::has_room_for(std::string_view key, std::size_t value_bytes) {
   std::size_t new_bytes = key.size() + kNameOverheadBytes + value_bytes + kValueOverheadBytes;
-  if (new_bytes <= room_bytes() && key_count_ < limits_.max_keys) return true;
+  if (new_bytes <= room_bytes() && room_keys() > 0) return true;
   const Node* node = find(key);
   bool is_present = node != nullptr && node->second.value;
   if (!is_present) return false;

@@ -37,6 +37,12 @@ struct Outgoing {
 };
 using Replies = std::vector<Outgoing>;
 
+// What keys, values, queues and wills take up.
+struct Usage {
+  std::size_t keys = 0;
+  std::size_t bytes = 0;
+};
+
 // Limits of the whole store.  torch has none of them; whoever passes one is disconnected.
 struct KeyspaceLimits {
   std::size_t max_keys = std::numeric_limits<std::size_t>::max();
@@ -63,7 +69,10 @@ class Keyspace {
   // store/PROTOCOL.md.  torch's client takes it in its very next request.
   static constexpr Duration kHold = std::chrono::seconds(5);
 
-  explicit Keyspace(KeyspaceLimits limits = {}) : limits_(limits) {}
+  // The limits on keys and bytes hold for all keyspaces with the same `shared` together, which must
+  // outlive them.
+  explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr)
+      : limits_(limits), shared_(shared) {}
   ~Keyspace();
 
   Keyspace(const Keyspace&) = delete;
@@ -78,6 +87,9 @@ class Keyspace {
   // will, if it left one, goes to the queue that it was meant for.
   void disconnect(ClientId client, MonoTime now, Replies& replies);
 
+  // Forgets everything and everybody, wills included; nobody is told.
+  void clear();
+
   // When expire() has something to do next, if nothing happens before.
   std::optional<MonoTime> deadline() const;
 
@@ -91,8 +103,12 @@ class Keyspace {
   // What a key holds; nothing where there is none.
   Value peek(std::string_view key) const;
 
-  std::size_t key_count() const { return key_count_; }
-  std::size_t bytes() const { return bytes_; }
+  // Whether nothing is kept for this client: no wait, no will, nothing set aside.
+  bool is_stranger(ClientId client) const { return !clients_.contains(client); }
+
+  std::size_t key_count() const { return usage_.keys; }
+  // 0 only where nothing is left: no key, no queue, no wait, no will.
+  std::size_t bytes() const { return usage_.bytes; }
   // The waits that have not been answered.
   std::size_t wait_count() const { return wait_count_; }
 
@@ -190,7 +206,11 @@ class Keyspace {
   void drop_if_unused(Node& node);
   void assign(Node& node, Value value);
   void append(Node& node, std::string_view piece);
+  void account(std::size_t bytes, std::size_t keys = 0);
+  void discount(std::size_t bytes, std::size_t keys = 0);
+  const Usage& total() const { return shared_ != nullptr ? *shared_ : usage_; }
   std::size_t room_bytes() const;
+  std::size_t room_keys() const;
   bool has_room_for(std::string_view key, std::size_t value_bytes);
 
   static std::size_t will_bytes(std::string_view queue, std::size_t item_bytes) {
@@ -220,8 +240,8 @@ class Keyspace {
       clients_;  // those that wait, left a will, or have something set aside
   Reservations reservations_;
   Deadlines deadlines_;  // of the takes
-  std::size_t key_count_ = 0;
-  std::size_t bytes_ = 0;
+  Usage usage_;
+  Usage* shared_;
   std::size_t wait_count_ = 0;
 };
 

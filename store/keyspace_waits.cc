@@ -154,7 +154,7 @@ void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
   Node& node = find_or_create(queue);
   Entry& entry = node.second;
   if (!entry.queue) entry.queue = std::make_unique<Queue>();
-  bytes_ += item.size() + kValueOverheadBytes;
+  account(item.size() + kValueOverheadBytes);
   entry.queue->items.push_back(std::move(item));
   offer(turn, node);
   drop_if_unused(node);
@@ -164,7 +164,7 @@ void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
 void Keyspace::pop(const Turn& turn, Node& node) {
   std::unique_ptr<Queue>& queue = node.second.queue;
   turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
-  bytes_ -= queue->items.front().size() + kValueOverheadBytes;
+  discount(queue->items.front().size() + kValueOverheadBytes);
   turn.reply(reply::Bytes{std::move(queue->items.front())});
   queue->items.pop_front();
   if (queue->items.empty()) queue.reset();
@@ -172,8 +172,8 @@ void Keyspace::pop(const Turn& turn, Node& node) {
 
 void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
   Client& client = clients_[id];
-  if (client.will) bytes_ -= will_bytes(client.will->queue, client.will->item.size());
-  if (will) bytes_ += will_bytes(will->queue, will->item.size());
+  if (client.will) discount(will_bytes(client.will->queue, client.will->item.size()));
+  if (will) account(will_bytes(will->queue, will->item.size()));
   client.will = std::move(will);
   forget_if_idle(id);
 }

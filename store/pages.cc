@@ -58,6 +58,8 @@ std::string_view name_of(Op op) {
       return "clear_will";
     case Op::QueueTake:
       return "queue_take";
+    case Op::Enter:
+      return "enter";
   }
   return "";
 }
@@ -95,6 +97,7 @@ std::string metrics_page(const Figures& figures) {
   metric(out, "bytes", "gauge", "Memory of keys, values and items, near enough.", figures.bytes);
   metric(out, "held_bytes", "gauge", "Memory of incomplete requests.", figures.held_bytes);
   metric(out, "waits", "gauge", "Waits, barriers and takes not answered yet.", figures.waits);
+  metric(out, "spaces", "gauge", "Named spaces.", figures.spaces);
   metric(out, "accepted_total", "counter", "Connections accepted.", figures.accepted);
   metric(out, "disconnected_total", "counter", "Clients disconnected for what they did.",
          figures.disconnected);
@@ -114,14 +117,15 @@ std::string status_page(const Figures& figures, const std::string& joined,
   std::ostringstream out;
   out << "{\"connections\": " << figures.connections << ", \"keys\": " << figures.keys
       << ", \"bytes\": " << figures.bytes << ", \"waits\": " << figures.waits
-      << ", \"joined\": " << quoted(joined) << ", \"waiting\": [";
+      << ", \"spaces\": " << figures.spaces << ", \"joined\": " << quoted(joined)
+      << ", \"waiting\": [";
   const char* separator = "";
   for (const Waiter& waiter : waiters) {
     out << separator << "\n  {\"peer\": " << quoted(waiter.peer) << ", \"pid\": ";
     waiter.pid ? out << *waiter.pid : out << "null";
     auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waiter.since).count();
-    out << ", \"waiting_ms\": " << ms << ", \"missing_count\": " << waiter.missing_count
-        << ", \"missing\": [";
+    out << ", \"space\": " << quoted(waiter.space) << ", \"waiting_ms\": " << ms
+        << ", \"missing_count\": " << waiter.missing_count << ", \"missing\": [";
     const char* comma = "";
     for (const std::string& name : waiter.missing) {
       out << comma << quoted(name);

@@ -21,6 +21,7 @@ struct Figures {
   std::size_t bytes = 0;       // of keys, values and items, and what keeping them costs
   std::size_t held_bytes = 0;  // of requests that have not arrived in full
   std::size_t waits = 0;
+  std::size_t spaces = 0;                     // the named ones
   std::uint64_t accepted = 0;                 // connections, ever
   std::uint64_t disconnected = 0;             // clients that broke a rule or a limit, ever
   std::array<std::uint64_t, 256> requests{};  // by operation, ever
@@ -30,6 +31,7 @@ struct Figures {
 struct Waiter {
   std::string peer;                  // "10.0.0.7:40112"
   std::optional<std::uint32_t> pid;  // torch's client tells its process id when it greets
+  std::string space;                 // empty for the common one
   std::vector<std::string> missing;  // the first few of the names that it waits for
   std::size_t missing_count = 0;
   Duration since{};

@@ -55,8 +55,16 @@ std::size_t Server::connection_count() const {
   return impl_->connection_count();
 }
 
+void Server::renew_common_space() {
+  impl_->renew_common_space();
+}
+
+const Spaces& Server::spaces() const {
+  return impl_->spaces();
+}
+
 const Keyspace& Server::keyspace() const {
-  return impl_->keyspace();
+  return impl_->spaces().common().keyspace;
 }
 
 Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
@@ -69,7 +77,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd
       handshake_timer_(executor_),
       expiry_timer_(executor_),
       log_(config_.log),
-      keyspace_(config_.keyspace) {
+      spaces_(config_.keyspace, config_.max_spaces) {
   await_connections();
 }
 
@@ -82,6 +90,16 @@ void Server::Impl::close() {
   handshake_timer_.cancel();
   expiry_timer_.cancel();
   sessions_.clear();
+}
+
+void Server::Impl::renew_common_space() {
+  std::erase_if(sessions_, [this](const auto& entry) {
+    const Session& session = *entry.second;
+    bool is_member = session.space == &spaces_.common() && session.decoder.is_validated();
+    if (is_member) held_bytes_ -= session.held_bytes;
+    return is_member;
+  });
+  spaces_.renew_common();
 }
 
 void Server::Impl::await_connections() {
@@ -117,7 +135,8 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
   }
   ClientId id = ++last_id_;
   ++figures_.accepted;
-  auto session = std::make_unique<Session>(id, executor_, std::move(fd), config_.wire);
+  auto session =
+      std::make_unique<Session>(id, executor_, std::move(fd), config_.wire, spaces_.common());
   Session& added = *sessions_.emplace(id, std::move(session)).first->second;
   await_bytes(added);
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
@@ -150,7 +169,7 @@ void Server::Impl::await_expiry(MonoTime deadline) {
 
 void Server::Impl::expire() {
   expiry_.reset();
-  keyspace_.expire(std::chrono::steady_clock::now(), replies_);
+  spaces_.expire(std::chrono::steady_clock::now(), replies_);
   route();
   flush_all();
 }
@@ -169,9 +188,10 @@ void Server::Impl::drop(Session& session, const std::string& reason) {
 
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
+  Space& space = *session.space;
   held_bytes_ -= session.held_bytes;
   sessions_.erase(id);
-  keyspace_.disconnect(id, std::chrono::steady_clock::now(), replies_);
+  spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
   route();
 }
 
@@ -195,7 +215,7 @@ void Server::Impl::account_for(ClientId id) {
 // Gives memory back to the system after much has been deleted; free() alone keeps it.
 void Server::Impl::give_memory_back() {
   constexpr std::size_t kWorthwhileBytes = 4 << 20;
-  std::size_t bytes = keyspace_.bytes();
+  std::size_t bytes = spaces_.usage().bytes;
   most_bytes_ = std::max(most_bytes_, bytes);
   if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
   ::malloc_trim(0);

@@ -18,6 +18,7 @@
 #include "store/base/error.h"
 #include "store/base/time.h"
 #include "store/keyspace.h"
+#include "store/spaces.h"
 #include "store/wire.h"
 
 namespace ddprun::store {
@@ -30,8 +31,11 @@ struct ServerConfig {
   // What one request may announce; torch's limits.
   WireLimits wire{};
 
-  // What all clients together may store; unlimited, as in torch.
+  // What all clients together may store, in all spaces; unlimited, as in torch.
   KeyspaceLimits keyspace{};
+
+  // Named spaces that there may be at one time; a client that enters another is refused.
+  std::size_t max_spaces = 1024;
 
   // A connection beyond these is closed at once.
   std::size_t max_connections = std::numeric_limits<std::size_t>::max();
@@ -81,8 +85,15 @@ class Server {
   // once.  Calling it again has no effect.
   void close();
 
+  // Closes every connection that is in the common space, and empties that space; wills left in it
+  // are not carried out.  Connections in a named space live on, and those that have not shaken
+  // hands may go on.  So several rounds of workers share a port, and each begins with an empty
+  // store whose former clients fail at once.
+  void renew_common_space();
+
   std::size_t connection_count() const;
-  const Keyspace& keyspace() const;
+  const Spaces& spaces() const;
+  const Keyspace& keyspace() const;  // of the common space
 
  private:
   class Impl;

@@ -29,12 +29,13 @@ namespace ddprun::store {
 // One connection: a client's, or that of somebody who looks at a page.
 struct Session {
   Session(ClientId id_, boost::asio::any_io_executor executor, UniqueFd fd,
-          const WireLimits& limits)
-      : id(id_), descriptor(std::move(executor), fd.release()), decoder(limits) {}
+          const WireLimits& limits, Space& space_)
+      : id(id_), descriptor(std::move(executor), fd.release()), decoder(limits), space(&space_) {}
 
   ClientId id;
   boost::asio::posix::stream_descriptor descriptor;
   Decoder decoder;
+  Space* space;  // where its requests are carried out
   Outbox outbox;
   std::unique_ptr<HttpReader> http;    // if it began with a letter
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
@@ -55,7 +56,8 @@ class Server::Impl {
   const boost::asio::any_io_executor& executor() const { return executor_; }
   std::uint16_t port() const { return port_; }
   std::size_t connection_count() const { return sessions_.size(); }
-  const Keyspace& keyspace() const { return keyspace_; }
+  const Spaces& spaces() const { return spaces_; }
+  void renew_common_space();
   void close();
 
  private:
@@ -113,9 +115,9 @@ class Server::Impl {
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 
   QuietLog log_;
-  Keyspace keyspace_;
+  Spaces spaces_;
   Figures figures_;
-  std::size_t most_bytes_ = 0;  // that the keyspace has held since memory was last given back
+  std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   ClientId last_id_ = 0;

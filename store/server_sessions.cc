@@ -79,7 +79,7 @@ void Server::Impl::serve(Session& session) {
     if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
       session.nonce = ping->nonce;
     }
-    auto fault = keyspace_.execute(id, request, now, replies_);
+    auto fault = spaces_.execute(id, session.space, request, now, replies_);
     route();
     if (fault) return drop(session, *fault);
   }
@@ -95,7 +95,7 @@ void Server::Impl::route() {
     if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
   }
   replies_.clear();
-  std::optional<MonoTime> deadline = keyspace_.deadline();
+  std::optional<MonoTime> deadline = spaces_.deadline();
   if (deadline && (!expiry_ || *deadline < *expiry_)) await_expiry(*deadline);
 }
 
@@ -177,17 +177,18 @@ Page Server::Impl::page_for(const HttpReader& request) {
     return {.status = 405, .body = "only GET and HEAD\n"};
   }
   figures_.connections = sessions_.size();
-  figures_.keys = keyspace_.key_count();
-  figures_.bytes = keyspace_.bytes();
+  figures_.keys = spaces_.usage().keys;
+  figures_.bytes = spaces_.usage().bytes;
+  figures_.spaces = spaces_.named_count();
   figures_.held_bytes = held_bytes_;
-  figures_.waits = keyspace_.wait_count();
+  figures_.waits = spaces_.wait_count();
   std::string target = request.target();
   if (target == "/healthz") return {.body = "ok\n"};
   if (target == "/metrics") {
     return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(figures_)};
   }
   if (target == "/status") {
-    std::string joined(keyspace_.peek("init/").view());
+    std::string joined(spaces_.common().keyspace.peek("init/").view());
     return {.content_type = "application/json",
             .body = status_page(figures_, joined.empty() ? "0" : joined, waiters())};
   }
@@ -197,15 +198,19 @@ Page Server::Impl::page_for(const HttpReader& request) {
 std::vector<Waiter> Server::Impl::waiters() {
   MonoTime now = std::chrono::steady_clock::now();
   std::vector<Waiter> waiters;
-  for (Keyspace::Pending& pending : keyspace_.pending(kShownWaiters, kShownNames)) {
-    Session* session = find(pending.client);
-    if (session == nullptr) continue;
-    waiters.push_back({.peer = peer_of(session->descriptor.native_handle()),
-                       .pid = session->nonce,
-                       .missing = std::move(pending.missing),
-                       .missing_count = pending.missing_count,
-                       .since = now - pending.since});
-  }
+  spaces_.for_each([&](const Space& space) {
+    std::size_t room = kShownWaiters - waiters.size();
+    for (Keyspace::Pending& pending : space.keyspace.pending(room, kShownNames)) {
+      Session* session = find(pending.client);
+      if (session == nullptr) continue;
+      waiters.push_back({.peer = peer_of(session->descriptor.native_handle()),
+                         .pid = session->nonce,
+                         .space = space.name,
+                         .missing = std::move(pending.missing),
+                         .missing_count = pending.missing_count,
+                         .since = now - pending.since});
+    }
+  });
   return waiters;
 }
 

@@ -35,6 +35,7 @@ Shape shape_of(Op op) {
     case Op::DeleteKey:
     case Op::QueuePop:
     case Op::QueueLen:
+    case Op::Enter:
       return {"k"};
     case Op::Set:
     case Op::Append:
@@ -78,7 +79,7 @@ void put(T number, std::string& out) {
 }
 
 constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
-constexpr auto kLastOwn = static_cast<std::size_t>(Op::QueueTake);
+constexpr auto kLastOwn = static_cast<std::size_t>(Op::Enter);
 constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
 
 bool is_known(std::size_t number, bool has_extensions) {
@@ -144,6 +145,7 @@ void encode(const Request& request, std::string& out) {
                  [&](const request::Will& r) { put(r.queue, out), put(r.item, out); },
                  [&](const request::ClearWill&) {},
                  [&](const request::QueueTake& r) { put(r.queue, out), put(r.timeout_ms, out); },
+                 [&](const request::Enter& r) { put(r.space, out); },
              },
              request);
 }
@@ -347,6 +349,8 @@ Request Decoder::finish_request() {
         return request::ClearWill{};
       case Op::QueueTake:
         return request::QueueTake{string(0), signed_number};
+      case Op::Enter:
+        return request::Enter{string(0)};
     }
     check(false, "an operation without a request");
     return request::ListKeys{};

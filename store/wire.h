@@ -43,11 +43,13 @@ enum class Op : std::uint8_t {
   Will = 0x81,
   ClearWill = 0x82,
   QueueTake = 0x83,
+  Enter = 0x84,
 };
 
 // What PROBE is answered: the extensions that this server has, a bit each.
 inline constexpr std::uint32_t kHasWill = 1;
 inline constexpr std::uint32_t kHasQueueTake = 2;
+inline constexpr std::uint32_t kHasSpaces = 4;
 
 // What must follow Op::Validate, first thing on a connection.
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
@@ -120,6 +122,9 @@ struct QueueTake {
   std::string_view queue;
   std::int64_t timeout_ms = 0;
 };
+struct Enter {
+  std::string_view space;
+};
 }  // namespace request
 using Request =
     std::variant<request::Validate, request::Set, request::CompareSet, request::Get, request::Add,
@@ -127,7 +132,7 @@ using Request =
                  request::Append, request::MultiGet, request::MultiSet, request::CancelWait,
                  request::Ping, request::QueuePush, request::QueuePop, request::QueueLen,
                  request::ListKeys, request::Barrier, request::Probe, request::Will,
-                 request::ClearWill, request::QueueTake>;
+                 request::ClearWill, request::QueueTake, request::Enter>;
 
 // The pieces that replies are made of; most replies are one piece.
 namespace reply {
@@ -146,11 +151,12 @@ struct Bytes {
 }  // namespace reply
 using Reply = std::variant<reply::Byte, reply::Nonce, reply::Number, reply::Bytes>;
 
-// The bytes of CHECK's, WAIT's, BARRIER's and CANCEL_WAIT's replies.
+// The bytes of CHECK's, WAIT's, BARRIER's and CANCEL_WAIT's replies, and of our own.
 inline constexpr std::uint8_t kReady = 0;
 inline constexpr std::uint8_t kNotReady = 1;
 inline constexpr std::uint8_t kStopWaiting = 0;
 inline constexpr std::uint8_t kWaitCancelled = 1;
+inline constexpr std::uint8_t kRefused = 1;
 
 // What one request may announce; beyond it the connection is closed.  The first three are torch's.
 struct WireLimits {

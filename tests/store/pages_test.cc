@@ -13,20 +13,23 @@ using namespace std::chrono_literals;
 
 TEST_SUITE("store/pages") {
   TEST_CASE("the status is JSON that says who waits for what, and how long") {
-    Figures figures{.connections = 3, .keys = 2, .bytes = 100, .waits = 1};
+    Figures figures{.connections = 3, .keys = 2, .bytes = 100, .waits = 1, .spaces = 4};
     Waiter waiter{.peer = "10.0.0.7:40112",
                   .pid = 4242,
+                  .space = "run7",
                   .missing = {"/a", "/\"b\\\n\xff"},
                   .missing_count = 12,
                   .since = 1500ms};
     auto status = nlohmann::json::parse(status_page(figures, "7", {waiter, Waiter{}}));
     CHECK(status["connections"] == 3);
     CHECK(status["keys"] == 2);
+    CHECK(status["spaces"] == 4);
     CHECK(status["joined"] == "7");
     REQUIRE(status["waiting"].size() == 2);
     auto first = status["waiting"][0];
     CHECK(first["peer"] == "10.0.0.7:40112");
     CHECK(first["pid"] == 4242);
+    CHECK(first["space"] == "run7");
     CHECK(first["waiting_ms"] == 1500);
     CHECK(first["missing_count"] == 12);
     CHECK(first["missing"][1] == "/\"b\\\n\u00ff");

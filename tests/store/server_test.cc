@@ -159,6 +159,53 @@ TEST_SUITE("store/server") {
     CHECK(browser.is_closed());
   }
 
+  TEST_CASE("a space of its own hides a client's keys from those in the common one") {
+    RunningServer server;
+    RawClient common = client_of(server);
+    RawClient member = client_of(server);
+    common.send(request::Add{"/k", 1});
+    CHECK(common.receive_number() == 1);
+    CHECK(member.send(request::Enter{"run7"}).receive_byte() == kReady);
+    CHECK(member.send(request::Add{"/k", 5}).receive_number() == 5);
+    CHECK(common.send(request::Get{"/k"}).receive_bytes() == "1");
+    RawClient other = client_of(server);
+    other.send(request::Enter{"run7"}).send(request::Get{"/k"});
+    CHECK(other.receive_byte() == kReady);
+    CHECK(other.receive_bytes() == "5");
+    CHECK(other.send(request::DeleteKey{"/k"}).receive_number() == 1);
+    auto count = [](Server& s) { return s.spaces().named_count(); };
+    CHECK(server.ask(count) == 1);
+    { RawClient gone[] = {std::move(member), std::move(other)}; }
+    CHECK(server.becomes_true([](Server& s) { return s.spaces().named_count() == 0; }));
+  }
+
+  TEST_CASE("renewing the common space ends its clients at once, and those in a space live on") {
+    RunningServer server;
+    RawClient member = client_of(server);
+    CHECK(member.send(request::Enter{"run7"}).receive_byte() == kReady);
+    RawClient waiter = client_of(server);
+    RawClient writer = client_of(server);
+    RawClient early(server.port());
+    waiter.send(request::Wait{kKey});
+    writer.send(request::Set{"/old", "v"}).send(request::Will{"/q", "lost"});
+    CHECK(writer.receive_byte() == kReady);
+    writer.send("\x03"sv);  // and half a request, which is held
+    REQUIRE(server.has_waiters(1));
+    REQUIRE(server.has_connections(4));
+    server.ask([](Server& s) {
+      s.renew_common_space();
+      return 0;
+    });
+    CHECK(waiter.is_closed());
+    CHECK(writer.is_closed());
+    CHECK(server.has_connections(2));
+    CHECK(server.has_waiters(0));
+    CHECK(early.shake_hands().send(request::GetNumKeys{}).receive_number() == 0);
+    CHECK(early.send(request::QueueLen{"/q"}).receive_number() == 0);
+    CHECK(member.send(request::Add{"/k", 1}).receive_number() == 1);
+    CHECK(server.ask([](Server& s) { return s.keyspace().bytes(); }) == 0);
+  }
+
   TEST_CASE("closing the server frees those who wait at once") {
     RunningServer server;
     RawClient waiter = client_of(server);

@@ -83,6 +83,7 @@ std::string to_string(const Request& request) {
           [&](const request::QueueTake& r) {
             return words("queue_take", r.queue, std::to_string(r.timeout_ms));
           },
+          [&](const request::Enter& r) { return words("enter", r.space); },
       },
       request);
 }
@@ -152,6 +153,7 @@ std::vector<Golden> golden_frames() {
       {request::Will{"/q", "x"}, "81 02 00 00 00 00 00 00 00 2f 71 01 00 00 00 00 00 00 00 78"},
       {request::ClearWill{}, "82"},
       {request::QueueTake{"/q", 4}, "83 02 00 00 00 00 00 00 00 2f 71 04 00 00 00 00 00 00 00"},
+      {request::Enter{"s"}, "84 01 00 00 00 00 00 00 00 73"},
   };
 }
 
@@ -238,7 +240,7 @@ TEST_SUITE("store/wire") {
   }
 
   TEST_CASE("a second handshake and the operations behind torch's and ours are unknown") {
-    for (int op : {0, 19, 127, 132, 255}) {
+    for (int op : {0, 19, 127, 133, 255}) {
       Stream stream;
       CHECK_FALSE(stream.feed(kHandshake + std::string(1, static_cast<char>(op))));
       CHECK(stream.last() == "malformed: unknown operation " + std::to_string(op));

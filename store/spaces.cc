@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/spaces.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::store {
+
+Spaces::Spaces(KeyspaceLimits limits, std::size_t max_named)
+    : limits_(limits), max_named_(max_named), common_(make("")) {}
+
+std::unique_ptr<Space> Spaces::make(std::string name) {
+  return std::unique_ptr<Space>(new Space{std::move(name), Keyspace(limits_, &usage_)});
+}
+
+std::optional<std::string> Spaces::execute(ClientId client, Space*& space, const Request& request,
+                                           MonoTime now, Replies& replies) {
+  auto fault = space->keyspace.execute(client, request, now, replies);
+  heed(space->keyspace);
+  const auto* move = std::get_if<request::Enter>(&request);
+  if (!fault && move != nullptr) return enter(client, space, move->space, now, replies);
+  return fault;
+}
+
+// A client takes nothing along: what it waits for and its will belong to the space that it is in.
+std::optional<std::string> Spaces::enter(ClientId client, Space*& space, std::string_view name,
+                                         MonoTime now, Replies& replies) {
+  if (!space->keyspace.is_stranger(client)) {
+    return "ENTER from a space in which it waits or has left a will";
+  }
+  Space* target = name.empty() ? common_.get() : const_cast<Space*>(find(name));
+  if (target == nullptr && named_.size() < max_named_) {
+    target = named_.emplace(name, make(std::string(name))).first->second.get();
+  }
+  replies.push_back({client, reply::Byte{target != nullptr ? kReady : kRefused}});
+  if (target == nullptr) return std::nullopt;
+  if (target != common_.get()) ++target->members;
+  disconnect(client, *std::exchange(space, target), now, replies);
+  return std::nullopt;
+}
+
+void Spaces::disconnect(ClientId client, Space& space, MonoTime now, Replies& replies) {
+  space.keyspace.disconnect(client, now, replies);
+  heed(space.keyspace);
+  if (&space == common_.get()) return;
+  --space.members;
+  drop_if_unused(space);
+}
+
+void Spaces::drop_if_unused(Space& space) {
+  if (space.members == 0 && space.keyspace.bytes() == 0) named_.erase(named_.find(space.name));
+}
+
+void Spaces::renew_common() {
+  common_->keyspace.clear();
+}
+
+void Spaces::expire(MonoTime now, Replies& replies) {
+  deadline_.reset();
+  common_->keyspace.expire(now, replies);
+  heed(common_->keyspace);
+  for (auto& [name, space] : named_) {
+    space->keyspace.expire(now, replies);
+    heed(space->keyspace);
+  }
+}
+
+void Spaces::heed(const Keyspace& touched) {
+  std::optional<MonoTime> deadline = touched.deadline();
+  if (deadline && (!deadline_ || *deadline < *deadline_)) deadline_ = deadline;
+}
+
+const Space* Spaces::find(std::string_view name) const {
+  if (name.empty()) return common_.get();
+  auto found = named_.find(name);
+  return found != named_.end() ? found->second.get() : nullptr;
+}
+
+std::size_t Spaces::wait_count() const {
+  std::size_t count = 0;
+  for_each([&](const Space& space) { count += space.keyspace.wait_count(); });
+  return count;
+}
+
+}  // namespace ddprun::store
