@@ -11,6 +11,8 @@
 #include <limits>
 #include <tuple>
 
+#include "store/client_connect.h"
+
 namespace ddprun::store {
 namespace asio = boost::asio;
 using boost::system::error_code;
@@ -77,35 +79,9 @@ Client::Client(asio::ip::tcp::socket socket, std::string peer, ClientConfig conf
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       config_(config),
-      freed_(socket_.get_executor(), asio::steady_timer::time_point::max()) {}
-
-// The handshake, and a question that shows that somebody answers.
-Async<void> Client::greet(MonoTime deadline) {
-  auto turn = co_await turn_for("shake hands");
-  constexpr std::uint32_t kNonce = 0x64647072;
-  auto sent = co_await send(request::Validate{});
-  if (sent) sent = co_await send(request::Ping{kNonce});
-  if (!sent) co_return sent;
-  Result<std::string> echo = co_await read(sizeof kNonce, deadline);
-  if (!echo) co_return echo.error();
-  if (std::memcmp(echo->data(), &kNonce, sizeof kNonce) != 0) {
-    co_return failure(Errc::Protocol, "the server is no TCPStore");
-  }
-  co_return finished(sent);
-}
-
-// Whether the server has our extensions.  One that has not closes the connection.
-Async<bool> Client::probe(MonoTime deadline) {
-  auto turn = co_await turn_for("ask for extensions");
-  auto sent = co_await send(request::Probe{});
-  if (!sent) co_return sent.error();
-  std::uint32_t extensions = 0;
-  Result<std::string> answer = co_await read(sizeof extensions, deadline);
-  if (!answer) co_return answer.error();
-  std::memcpy(&extensions, answer->data(), sizeof extensions);
-  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake;
-  has_extensions_ = (extensions & kNeeded) == kNeeded;
-  co_return finished(Result<bool>(has_extensions_));
+      freed_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
+  error_code ignored;
+  local_address_ = numeric(socket_.local_endpoint(ignored).address());
 }
 
 void Client::close() {
@@ -413,12 +389,6 @@ Async<std::string> Client::read_bytes() {
 
 MonoTime Client::reply_deadline() const {
   return std::chrono::steady_clock::now() + config_.reply_timeout;
-}
-
-template <class T>
-Result<T> Client::finished(Result<T> result) {
-  is_in_step_ = result.has_value();
-  return result;
 }
 
 Error Client::failure(error_code code, std::string reason) const {

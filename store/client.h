@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "store/base/endpoint.h"
@@ -25,9 +26,19 @@ struct ClientConfig {
   // and closes the connection: an answer that came later would be taken for the next call's.
   Duration reply_timeout = std::chrono::seconds(60);
 
+  // A peer that accepts the connection and does not answer the greeting for so long is no store.
+  // It is this long because torch's server answers nobody while it waits for a name server.
+  Duration greeting_timeout = std::chrono::seconds(10);
+
   // Whether to ask the server for our extensions.  torch's server answers by closing, and is then
   // connected to again.
   bool probes_extensions = true;
+
+  // The space to be in; empty for the common one, where torch's clients are.  A server without our
+  // extensions has no other, and the client then is in that: see has_extensions().  It must live
+  // until connect() has answered.  (No std::string: with one, GCC 12 destroys a config that is
+  // written as a braced list inside co_await twice.)
+  std::string_view space{};
 };
 
 // One connection to a store.  Calls made at the same time are carried out one after the other, so
@@ -39,7 +50,9 @@ class Client final : public Store {
  public:
   // Resolves, connects and shakes hands; tries again with a growing pause, until the timeout,
   // while the name does not resolve, nobody listens or the server hangs up.  The error says which
-  // addresses were tried and what each answered last.
+  // addresses were tried and what each answered last.  Fails with Errc::Protocol, and no later than
+  // `greeting_timeout`, where something listens that is no TCPStore, and says what it answered;
+  // with Errc::LimitExceeded where the server has no room for another space.
   static Async<std::unique_ptr<Client>> connect(boost::asio::any_io_executor executor,
                                                 Endpoint endpoint, ClientConfig config = {});
 
@@ -77,6 +90,10 @@ class Client final : public Store {
   // What this is connected to: the endpoint as given, and the address where that is a name.
   const std::string& peer() const { return peer_; }
 
+  // The numeric address of this end, "10.0.0.7": the one from which this machine reaches the
+  // server.
+  const std::string& local_address() const { return local_address_; }
+
  private:
   class Turn;
 
@@ -95,8 +112,13 @@ class Client final : public Store {
   Async<std::uint8_t> read_byte(MonoTime deadline);
   Async<std::int64_t> read_number(Duration patience = Duration::zero());
   Async<std::string> read_bytes();
+
+  // The first steps on a connection (client_connect.cc).
   Async<void> greet(MonoTime deadline);
   Async<bool> probe(MonoTime deadline);
+  Async<void> enter(std::string_view space, MonoTime deadline);
+  Error stranger(std::string answer) const;
+
   Async<void> confirm(std::string what, Request request);
   Async<std::string> take(std::string name, Duration timeout);
   Async<void> finish_wait(Duration timeout);
@@ -106,11 +128,15 @@ class Client final : public Store {
   Async<void> tell(std::string what, Request request);
   MonoTime reply_deadline() const;
   template <class T>
-  Result<T> finished(Result<T> result);
+  Result<T> finished(Result<T> result) {
+    is_in_step_ = result.has_value();
+    return result;
+  }
   Error failure(boost::system::error_code code, std::string reason) const;
 
   boost::asio::ip::tcp::socket socket_;
   std::string peer_;
+  std::string local_address_;
   ClientConfig config_;
 
   std::string input_;  // received, and used up to taken_

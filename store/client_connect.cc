@@ -9,6 +9,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <cstring>
+#include <optional>
 #include <tuple>
 
 #include "store/client.h"
@@ -27,9 +29,21 @@ constexpr Duration kLongestPause = std::chrono::seconds(2);
 // An address that swallows what it is sent must not use up the time of the others.
 constexpr Duration kAddressTimeout = std::chrono::seconds(5);
 
+// A server without our extensions closes a connection that asks for them.  So does one that renews
+// its common space at that moment, which is why one such closing is not believed.
+constexpr int kProbes = 2;
+
+// Of a stranger's answer, so much is shown.
+constexpr std::size_t kShownBytes = 64;
+
 std::string in_words(Duration duration) {
   auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return std::to_string(ms) + " ms";
+}
+
+// Whether trying again is of no use.
+bool is_final(const Error& error) {
+  return error.code == Errc::Protocol || error.code == Errc::LimitExceeded;
 }
 
 }  // namespace
@@ -41,6 +55,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
   ConnectPause pause;
   for (std::size_t tries = 1;; ++tries) {
     std::string answers;
+    std::optional<Error> refusal;
     auto addresses = co_await resolve(executor, endpoint);
     if (!addresses) answers = to_string(addresses.error());
     for (std::size_t i = 0; addresses && i < addresses->size(); ++i) {
@@ -49,7 +64,9 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
           co_await connect_once(executor, address, name_of(endpoint, address), config, deadline);
       if (client) co_return client;
       answers += (answers.empty() ? "" : "; ") + to_string(client.error());
+      if (is_final(client.error()) && !refusal) refusal = client.error();
     }
+    if (refusal) co_return *refusal;
     Duration next = pause.next();
     MonoTime now = std::chrono::steady_clock::now();
     if (now + next >= deadline) {
@@ -66,21 +83,69 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
                                                     asio::ip::tcp::endpoint address,
                                                     std::string peer, ClientConfig config,
                                                     MonoTime deadline) {
-  auto socket = co_await connect_to(executor, address, deadline);
-  if (!socket) co_return socket.error();
-  std::unique_ptr<Client> client(new Client(std::move(*socket), std::move(peer), config));
-  auto greeted = co_await client->greet(
-      std::min(deadline, std::chrono::steady_clock::now() + config.reply_timeout));
-  if (!greeted) co_return greeted.error();
-  if (config.probes_extensions) {
+  for (int probes_left = config.probes_extensions ? kProbes : 0;; --probes_left) {
+    auto socket = co_await connect_to(executor, address, deadline);
+    if (!socket) co_return socket.error();
+    std::unique_ptr<Client> client(new Client(std::move(*socket), peer, config));
+    auto greeted = co_await client->greet(deadline);
+    if (!greeted) co_return greeted.error();
+    if (probes_left == 0) co_return client;
     auto probed = co_await client->probe(deadline);
-    if (!probed && probed.error().code != Errc::Closed) co_return probed.error();
-    if (!probed) {
-      config.probes_extensions = false;
-      co_return co_await connect_once(executor, address, client->peer(), config, deadline);
+    if (probed && *probed && !config.space.empty()) {
+      auto entered = co_await client->enter(config.space, deadline);
+      if (!entered) co_return entered.error();
     }
+    if (probed) co_return client;
+    if (probed.error().code == Errc::TimedOut) co_return probed.error();
   }
-  co_return client;
+}
+
+// The handshake, and a question that shows that somebody answers who knows the protocol.
+Async<void> Client::greet(MonoTime deadline) {
+  what_ = "shake hands";
+  constexpr std::uint32_t kNonce = 0x64647072;
+  auto sent = co_await send(request::Validate{});
+  if (sent) sent = co_await send(request::Ping{kNonce});
+  if (!sent) co_return sent;
+  MonoTime patience = std::chrono::steady_clock::now() + config_.greeting_timeout;
+  Result<std::string> echo = co_await read(sizeof kNonce, std::min(deadline, patience));
+  bool is_mute = !echo && echo.error().code == Errc::TimedOut && patience < deadline;
+  bool is_other = echo ? std::memcmp(echo->data(), &kNonce, sizeof kNonce) != 0 : !input_.empty();
+  if (is_other) co_return stranger("it answered '" + printable(input_) + "'");
+  if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
+  if (!echo) co_return echo.error();
+  co_return finished(sent);
+}
+
+Error Client::stranger(std::string answer) const {
+  return {Errc::Protocol, peer_ + " is taken by something that is not a TCPStore: " + answer};
+}
+
+// Whether the server has our extensions.  One that has not closes the connection.
+Async<bool> Client::probe(MonoTime deadline) {
+  what_ = "ask for extensions";
+  auto sent = co_await send(request::Probe{});
+  if (!sent) co_return sent.error();
+  std::uint32_t extensions = 0;
+  Result<std::string> answer =
+      co_await read(sizeof extensions, std::min(deadline, reply_deadline()));
+  if (!answer) co_return answer.error();
+  std::memcpy(&extensions, answer->data(), sizeof extensions);
+  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake | kHasSpaces;
+  has_extensions_ = (extensions & kNeeded) == kNeeded;
+  co_return finished(Result<bool>(has_extensions_));
+}
+
+Async<void> Client::enter(std::string_view space, MonoTime deadline) {
+  what_ = "enter the space '" + std::string(space) + "'";
+  auto sent = co_await send(request::Enter{space});
+  if (!sent) co_return sent;
+  auto answer = co_await read_byte(std::min(deadline, reply_deadline()));
+  if (!answer) co_return answer.error();
+  if (*answer != kReady) {
+    co_return failure(Errc::LimitExceeded, "the server has no room for another space");
+  }
+  co_return finished(sent);
 }
 
 Duration ConnectPause::next() {
@@ -115,6 +180,28 @@ std::string name_of(const Endpoint& endpoint, const tcp::endpoint& address) {
   std::string numeric = address.address().to_string();
   std::string name = to_string(endpoint);
   return numeric == endpoint.host ? name : name + " (" + numeric + ")";
+}
+
+std::string numeric(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
+std::string printable(std::string_view bytes) {
+  std::string text;
+  for (unsigned char c : bytes.substr(0, kShownBytes)) {
+    bool is_end_of_line = (c == '\r' || c == '\n') && !text.empty();
+    if (is_end_of_line) return text;
+    if (c >= 0x20 && c < 0x7f) {
+      text += static_cast<char>(c);
+    } else {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      text += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
+    }
+  }
+  return bytes.size() > kShownBytes ? text + "..." : text;
 }
 
 Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint address,

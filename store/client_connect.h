@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "store/base/endpoint.h"
@@ -32,6 +33,12 @@ Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_e
 
 // "node0:29500 (10.0.0.7)", or just "10.0.0.7:29500" where that is what was asked for.
 std::string name_of(const Endpoint& endpoint, const boost::asio::ip::tcp::endpoint& address);
+
+// "10.0.0.7"; an IPv4 address in the clothes of IPv6 is shown as what it is.
+std::string numeric(const boost::asio::ip::address& address);
+
+// What a peer sent, as a person can read it: what is no printable ASCII as "\x00", and cut short.
+std::string printable(std::string_view bytes);
 
 // Connects to one address, for a few seconds at most; the descriptor is close-on-exec.
 Async<boost::asio::ip::tcp::socket> connect_to(boost::asio::any_io_executor executor,

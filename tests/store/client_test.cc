@@ -124,6 +124,13 @@ struct Connected : Loop {
   std::string where() const { return " on " + to_string(endpoint()); }
 };
 
+// Something that listens and is no store.
+struct Stranger {
+  UniqueFd listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+  Endpoint endpoint{.host = "127.0.0.1", .port = local_port(listener.get()).value()};
+  UniqueFd peer{};
+};
+
 // A port on which nobody listens: it was free a moment ago.
 std::uint16_t unused_port() {
   auto listener = listen_on({.host = "127.0.0.1", .port = 0});
@@ -281,10 +288,12 @@ TEST_SUITE("store/client") {
     ServerConfig plain{.listen = {.host = "127.0.0.1", .port = 0}};
     plain.wire.has_extensions = false;
     server = Server::listen(context.get_executor(), plain).value();
-    Client& client = connect();
+    Client& client = connect({.space = "run7"});
     CHECK_FALSE(client.has_extensions());
     CHECK(outcome_of(client.queue_push("q", "item")) == "done");
     CHECK(outcome_of(client.queue_pop("q", kLimit)) == "item");
+    CHECK(outcome_of(client.set("k", "in the only space there is")) == "done");
+    CHECK(server->keyspace().key_count() == 1);
   }
 
   TEST_CASE_FIXTURE(Loop, "giving up names the addresses tried and what each answered") {
@@ -294,6 +303,100 @@ TEST_SUITE("store/client") {
         outcome_of(Client::connect(context.get_executor(), endpoint, {.connect_timeout = 30ms}));
     CHECK(outcome.starts_with("connect to 127.0.0.1:" + port + ": gave up after "));
     CHECK(outcome.ends_with("connect to 127.0.0.1:" + port + ": Connection refused"));
+  }
+
+  TEST_CASE_FIXTURE(Loop, "what is no store is said to be none, at once, with what it answered") {
+    for (const auto& [answer, shown] : std::vector<std::pair<std::string, std::string>>{
+             {"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2"},
+             {"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+             {std::string("\x15\x03\x01\x00\x02", 5), "\\x15\\x03\\x01\\x00\\x02"},
+             {std::string(100, 'x'), std::string(64, 'x') + "..."},
+             {"no", "no"}}) {
+      Stranger stranger;
+      std::optional<Result<std::unique_ptr<Client>>> outcome;
+      tasks.spawn(
+          keep(Client::connect(context.get_executor(), stranger.endpoint, {.connect_timeout = 1h}),
+               outcome));
+      run_until([&] { return bool(stranger.peer = accept_from(stranger.listener.get())); });
+      ::send(stranger.peer.get(), answer.data(), answer.size(), 0);
+      ::shutdown(stranger.peer.get(), SHUT_WR);
+      run_until([&] { return outcome.has_value(); });
+      CHECK(outcome->error().code == Errc::Protocol);
+      CHECK(to_string(outcome->error()) ==
+            to_string(stranger.endpoint) +
+                " is taken by something that is not a TCPStore: it answered '" + shown + "'");
+    }
+  }
+
+  TEST_CASE_FIXTURE(Loop, "who listens and says nothing is given up long before the timeout") {
+    Stranger stranger;
+    CHECK(outcome_of(Client::connect(context.get_executor(), stranger.endpoint,
+                                     {.connect_timeout = 1h, .greeting_timeout = 50ms})) ==
+          to_string(stranger.endpoint) +
+              " is taken by something that is not a TCPStore: no answer came for 50 ms");
+  }
+
+  TEST_CASE_FIXTURE(Loop, "who hangs up is tried again") {
+    Stranger stranger;
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(keep(Client::connect(context.get_executor(), stranger.endpoint), client));
+    run_until([&] { return bool(stranger.peer = accept_from(stranger.listener.get())); });
+    std::uint16_t port = stranger.endpoint.port;
+    stranger = {};
+    listen(port);
+    run_until([&] { return client.has_value(); });
+    clients.push_back(std::move(*client).value());
+    CHECK(outcome_of(clients[0]->add("n", 1)) == "1");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "a client in a space of its own shares nothing but the port") {
+    CHECK(client->local_address() == "127.0.0.1");
+    Client& member = connect({.space = "run7"});
+    Client& neighbour = connect({.space = "run7"});
+    CHECK(outcome_of(client->set("k", "common")) == "done");
+    CHECK(outcome_of(member.set("k", "own")) == "done");
+    CHECK(outcome_of(neighbour.get("k", kLimit)) == "own");
+    CHECK(outcome_of(client->get("k", kLimit)) == "common");
+    CHECK(outcome_of(member.num_keys()) == "1");
+    CHECK(outcome_of(member.set_will("inbox", "lost")) == "done");
+    member.close();
+    CHECK(outcome_of(neighbour.queue_pop("inbox", kLimit)) == "lost");
+    CHECK(outcome_of(other->queue_len("inbox")) == "0");
+    server->renew_common_space();
+    CHECK(outcome_of(client->get("k", 0s)).find("closed the connection") != std::string::npos);
+    CHECK(outcome_of(neighbour.get("k", 0s)) == "own");
+    CHECK(outcome_of(connect().num_keys()) == "0");
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a space too many is refused, in words") {
+    server = Server::listen(context.get_executor(),
+                            {.listen = {.host = "127.0.0.1", .port = 0}, .max_spaces = 1})
+                 .value();
+    connect({.space = "first"});
+    CHECK(outcome_of(Client::connect(context.get_executor(), endpoint(), {.space = "second"})) ==
+          "enter the space 'second' on " + to_string(endpoint()) +
+              ": the server has no room for another space");
+  }
+
+  TEST_CASE_FIXTURE(Loop,
+                    "one closing after a probe is not taken for a server without extensions") {
+    Stranger stranger;
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(keep(Client::connect(context.get_executor(), stranger.endpoint), client));
+    for (int i = 0; i < 2; ++i) {
+      run_until([&] { return bool(stranger.peer = accept_from(stranger.listener.get())); });
+      std::string greeting(11, '\0');
+      run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });
+      ::send(stranger.peer.get(), greeting.data() + 6, 4, 0);
+      run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 11, MSG_PEEK) == 11; });
+      constexpr std::uint32_t kAll = kHasWill | kHasQueueTake | kHasSpaces;
+      if (i == 1) ::send(stranger.peer.get(), &kAll, sizeof kAll, 0);
+      if (i == 0) ::recv(stranger.peer.get(), greeting.data(), 11, 0);
+      if (i == 0) stranger.peer = {};
+    }
+    run_until([&] { return client.has_value(); });
+    CHECK(client->value()->has_extensions());
+    client->value()->close();
   }
 
   TEST_CASE_FIXTURE(Loop, "a listener that never answers does not hold a client for ever") {
