@@ -99,6 +99,10 @@ std::string metrics_page(const Figures& figures) {
   metric(out, "waits", "gauge", "Waits, barriers and takes not answered yet.", figures.waits);
   metric(out, "spaces", "gauge", "Named spaces.", figures.spaces);
   metric(out, "accepted_total", "counter", "Connections accepted.", figures.accepted);
+  metric(out, "refused_total", "counter", "Connections refused for their address.",
+         figures.refused);
+  metric(out, "turned_away_total", "counter", "Connections refused because there were too many.",
+         figures.turned_away);
   metric(out, "disconnected_total", "counter", "Clients disconnected for what they did.",
          figures.disconnected);
   out << "# HELP ddprun_store_requests_total Requests carried out.\n"
@@ -117,7 +121,8 @@ std::string status_page(const Figures& figures, const std::string& joined,
   std::ostringstream out;
   out << "{\"connections\": " << figures.connections << ", \"keys\": " << figures.keys
       << ", \"bytes\": " << figures.bytes << ", \"waits\": " << figures.waits
-      << ", \"spaces\": " << figures.spaces << ", \"joined\": " << quoted(joined)
+      << ", \"spaces\": " << figures.spaces << ", \"refused\": " << figures.refused
+      << ", \"turned_away\": " << figures.turned_away << ", \"joined\": " << quoted(joined)
       << ", \"waiting\": [";
   const char* separator = "";
   for (const Waiter& waiter : waiters) {

@@ -23,6 +23,8 @@ struct Figures {
   std::size_t waits = 0;
   std::size_t spaces = 0;                     // the named ones
   std::uint64_t accepted = 0;                 // connections, ever
+  std::uint64_t refused = 0;                  // connections from addresses not allowed, ever
+  std::uint64_t turned_away = 0;              // connections beyond their greatest number, ever
   std::uint64_t disconnected = 0;             // clients that broke a rule or a limit, ever
   std::array<std::uint64_t, 256> requests{};  // by operation, ever
 };

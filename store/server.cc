@@ -128,7 +128,12 @@ void Server::Impl::pause_accepting(int error_number) {
 }
 
 void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
+  if (!config_.allow.empty()) {
+    std::string host = peer_host(fd.get());
+    if (!config_.allow.admits(host)) return refuse(host);
+  }
   if (sessions_.size() >= config_.max_connections) {
+    ++figures_.turned_away;
     log("refused " + peer_of(fd.get()) + ": " + std::to_string(sessions_.size()) +
         " connections are open");
     return;
@@ -141,6 +146,17 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
   await_bytes(added);
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
   if (handshakes_.size() == 1) await_handshake();
+}
+
+// A stranger costs a line in the log, once.  Of more strangers than are remembered, some may have
+// another.
+void Server::Impl::refuse(const std::string& host) {
+  constexpr std::size_t kRememberedHosts = 1024;
+  ++figures_.refused;
+  if (refused_hosts_.contains(host)) return;
+  if (refused_hosts_.size() >= kRememberedHosts) refused_hosts_.clear();
+  refused_hosts_.insert(host);
+  log("refused " + host + ": its address is not allowed");
 }
 
 void Server::Impl::await_handshake() {

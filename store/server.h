@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "store/allow_list.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
 #include "store/base/time.h"
@@ -27,6 +28,10 @@ struct ServerConfig {
   // Where to listen.  Port 0 asks the kernel for a free port; see Server::port().  The host is
   // numeric, or "localhost"; "::" takes IPv4 as well.
   Endpoint listen{.host = "0.0.0.0", .port = 29500};
+
+  // Whose connections are taken; everybody's while empty.  Others are closed before a byte is read,
+  // counted, and logged once for each address.
+  AllowList allow{};
 
   // What one request may announce; torch's limits.
   WireLimits wire{};

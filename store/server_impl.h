@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,7 @@ class Server::Impl {
   void accept_all();
   void pause_accepting(int error_number);
   void add_session(UniqueFd fd, MonoTime now);
+  void refuse(const std::string& host);
   void await_handshake();
   void close_mute_peers();
   void await_expiry(MonoTime deadline);
@@ -115,6 +117,7 @@ class Server::Impl {
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 
   QuietLog log_;
+  std::unordered_set<std::string> refused_hosts_;  // that were logged lately
   Spaces spaces_;
   Figures figures_;
   std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back

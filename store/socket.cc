@@ -129,6 +129,12 @@ UniqueFd accept_from(int listening_fd) {
   return fd;
 }
 
+std::string peer_host(int fd) {
+  Address address;
+  if (::getpeername(fd, address.raw(), &address.size) != 0) return "";
+  return host_of(address);
+}
+
 std::string peer_of(int fd) {
   Address address;
   if (::getpeername(fd, address.raw(), &address.size) != 0) return "unknown peer";

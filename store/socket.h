@@ -45,4 +45,7 @@ UniqueFd accept_from(int listening_fd);
 // "10.0.0.7:40112", never a name; "unknown peer" where the connection is gone.
 std::string peer_of(int fd);
 
+// Its host alone, "10.0.0.7"; empty where the connection is gone.
+std::string peer_host(int fd);
+
 }  // namespace ddprun::store

@@ -13,7 +13,13 @@ using namespace std::chrono_literals;
 
 TEST_SUITE("store/pages") {
   TEST_CASE("the status is JSON that says who waits for what, and how long") {
-    Figures figures{.connections = 3, .keys = 2, .bytes = 100, .waits = 1, .spaces = 4};
+    Figures figures{.connections = 3,
+                    .keys = 2,
+                    .bytes = 100,
+                    .waits = 1,
+                    .spaces = 4,
+                    .refused = 6,
+                    .turned_away = 8};
     Waiter waiter{.peer = "10.0.0.7:40112",
                   .pid = 4242,
                   .space = "run7",
@@ -24,6 +30,8 @@ TEST_SUITE("store/pages") {
     CHECK(status["connections"] == 3);
     CHECK(status["keys"] == 2);
     CHECK(status["spaces"] == 4);
+    CHECK(status["refused"] == 6);
+    CHECK(status["turned_away"] == 8);
     CHECK(status["joined"] == "7");
     REQUIRE(status["waiting"].size() == 2);
     auto first = status["waiting"][0];

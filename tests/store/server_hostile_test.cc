@@ -131,6 +131,22 @@ TEST_SUITE("store/server/hostile") {
         server.log().at(0).ends_with("bytes of an incomplete request, and all together too much"));
   }
 
+  TEST_CASE("whose address is not allowed is closed at once, counted, and logged once") {
+    RunningServer server(
+        {.listen = {.host = "::", .port = 0}, .allow = AllowList::parse("127.0.0.0/8").value()});
+    RawClient good = client_of(server);
+    REQUIRE(is_served(good));
+    for (int i = 0; i < 3; ++i) {
+      RawClient stranger(server.port(), "::1");
+      CHECK(stranger.is_closed());
+    }
+    CHECK(is_served(good));
+    CHECK(server.log() == std::vector<std::string>{"refused ::1: its address is not allowed"});
+    RawClient browser(server.port());
+    browser.send("GET /metrics HTTP/1.1\r\n\r\n"sv);
+    CHECK(browser.receive_all().find("\nddprun_store_refused_total 3\n") != std::string::npos);
+  }
+
   TEST_CASE("connections beyond the limit are closed, and let in again when others have gone") {
     RunningServer server({.max_connections = 2});
     RawClient first = client_of(server);
@@ -142,8 +158,9 @@ TEST_SUITE("store/server/hostile") {
       CHECK(third.is_closed());
     }
     REQUIRE(server.has_connections(1));
-    RawClient fourth = client_of(server);
-    CHECK(is_served(fourth));
+    RawClient fourth(server.port());
+    fourth.send("GET /metrics HTTP/1.1\r\n\r\n"sv);
+    CHECK(fourth.receive_all().find("\nddprun_store_turned_away_total 1\n") != std::string::npos);
   }
 
   TEST_CASE("without a descriptor left the server goes on, and accepts when there is one again") {

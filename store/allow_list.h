@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who may connect: ranges of addresses, as "10.0.0.0/8,192.168.1.7,fd00::/8".
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/error.h"
+
+namespace ddprun::store {
+
+// An empty list admits everybody.  Nobody is admitted by being on this machine: whoever wants the
+// loopback addresses names them.
+class AllowList {
+ public:
+  // Reads ranges, separated by commas: an address, or an address and the length of a prefix.  An
+  // IPv4 address in the clothes of IPv6 ("::ffff:10.0.0.0/104") is that of IPv4.  Fails with
+  // Errc::InvalidInput and a sentence for what is no range, and for a range whose address has bits
+  // behind the prefix, which is a slip as a rule.
+  static Result<AllowList> parse(std::string_view text);
+
+  bool empty() const { return ranges_.empty(); }
+
+  // Whether the list admits a numeric address.  What is no address, it does not, unless empty.
+  bool admits(const std::string& address) const;
+
+ private:
+  // An address of either family; IPv4 takes the last 32 bits.
+  struct Address {
+    bool is_v4 = false;
+    std::array<std::uint8_t, 16> bytes{};
+  };
+  struct Range {
+    Address base;
+    std::size_t prefix_bits = 0;  // of all 128
+  };
+
+  static bool read(const std::string& text, Address& address);
+  static Result<Range> parse_range(const std::string& text);
+  static Address masked(Address address, std::size_t prefix_bits);
+  static std::string to_string(const Address& address);
+
+  std::vector<Range> ranges_;
+};
+
+}  // namespace ddprun::store
