@@ -5,8 +5,10 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <set>
 
+#include "cli/command.h"
+#include "cli/draft.h"
+#include "cli/output.h"
 #include "cli/values.h"
 
 namespace ddprun::cli {
@@ -15,20 +17,12 @@ namespace {
 constexpr int kAny = std::numeric_limits<int>::max();
 constexpr const char* kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-Error invalid(std::string text) {
-  return {Errc::InvalidInput, std::move(text)};
-}
-Error not_supported(const std::string& what, const std::string& instead) {
-  return {Errc::NotSupported,
-          what + " is not supported yet" + (instead.empty() ? "" : ": " + instead)};
-}
-
 // Fills a LaunchConfig part by part.  Each part returns its first failure.
 class Builder {
  public:
   Builder(const Options& options, std::map<std::string, std::string, std::less<>> environment,
           const Machine& machine)
-      : options_(options), machine_(machine) {
+      : draft_{.options = options, .machine = machine} {
     workers().environment = std::move(environment);
   }
 
@@ -44,21 +38,16 @@ class Builder {
   }
 
  private:
-  agent::WorkerGroupConfig& workers() { return config_.agent.workers; }
-
-  const OptionValue* given(const char* name) const {
-    auto found = options_.values.find(name);
-    return found == options_.values.end() ? nullptr : &found->second;
-  }
+  agent::WorkerGroupConfig& workers() { return draft_.workers(); }
+  const OptionValue* given(const char* name) const { return draft_.given(name); }
   std::string text_of(const char* name, std::string fallback) const {
-    const OptionValue* value = given(name);
-    return value != nullptr ? value->text : std::move(fallback);
+    return draft_.text_of(name, std::move(fallback));
   }
-  std::string inherited(const char* name) const {
-    auto found = config_.agent.workers.environment.find(name);
-    return found == config_.agent.workers.environment.end() ? "" : found->second;
-  }
-  void note(std::string text) { config_.notes.push_back(std::move(text)); }
+  std::string inherited(const char* name) const { return draft_.inherited(name); }
+  void note(std::string text) { draft_.note(std::move(text)); }
+
+  Result<void> command() { return add_command(draft_); }
+  Result<void> output() { return add_output(draft_); }
 
   Result<void> refuse_what_is_missing() {
     for (const char* name :
@@ -201,46 +190,6 @@ class Builder {
     return {};
   }
 
-  Result<void> command() {
-    if (options_.command.empty()) return invalid("no script or program to run; see ddprun --help");
-    const std::string& script = options_.command.front();
-    bool is_module = given("module") != nullptr;
-    bool is_program = given("no-python") != nullptr;
-    if (is_module && is_program) return invalid("--module and --no-python exclude each other");
-
-    if (!is_module && !is_program) {
-      FileKind kind = machine_.file_kind(script);
-      if (kind == FileKind::Missing) return invalid("script '" + script + "' does not exist");
-      if (kind == FileKind::Native) {
-        note(script + " is a native program, so it is run directly, as with --no-python");
-        is_program = true;
-      }
-    }
-    std::vector<std::string>& argv = workers().command;
-    if (is_program) {
-      // A script is a path, also without a slash; a program after --no-python is looked up.
-      bool is_bare_file = given("no-python") == nullptr && script.find('/') == std::string::npos;
-      Result<std::string> program = machine_.find_program(is_bare_file ? "./" + script : script);
-      if (!program) return program.error();
-      argv = {*program};
-    } else {
-      Result<std::string> python = machine_.find_program(python_name());
-      if (!python)
-        return invalid("no Python to run '" + script + "' with: " + to_string(python.error()));
-      argv = {*python, "-u"};
-      if (is_module) argv.emplace_back("-m");
-      argv.push_back(script);
-    }
-    argv.insert(argv.end(), options_.command.begin() + 1, options_.command.end());
-    return {};
-  }
-
-  std::string python_name() const {
-    if (std::string python = inherited("PYTHON_EXEC"); !python.empty()) return python;
-    if (std::string venv = inherited("VIRTUAL_ENV"); !venv.empty()) return venv + "/bin/python3";
-    return "python3";
-  }
-
   Result<void> failures() {
     if (const OptionValue* restarts = given("max-restarts")) {
       Result<int> count = parse_whole(*restarts, 0, kAny);
@@ -264,56 +213,6 @@ class Builder {
     return {};
   }
 
-  Result<void> output() {
-    workers().hostname = machine_.hostname();
-    workers().log_base = text_of("log-dir", "");
-    workers().has_log_dir = workers().log_base != "/dev/null";
-    std::string prefix =
-        text_of("log-line-prefix-template", inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
-    if (!prefix.empty()) workers().line_prefix = prefix;
-
-    Result<std::vector<Streams>> redirects = streams_option("redirects");
-    if (!redirects) return redirects.error();
-    Result<std::vector<Streams>> tee = streams_option("tee");
-    if (!tee) return tee.error();
-    std::optional<std::set<int>> shown;
-    if (const OptionValue* filter = given("local-ranks-filter");
-        filter != nullptr && !filter->text.empty()) {
-      Result<std::set<int>> parsed = parse_local_ranks(*filter);
-      if (!parsed) return parsed.error();
-      shown = std::move(*parsed);
-    }
-    for (int local_rank = 0; local_rank < workers().local_world_size; ++local_rank) {
-      auto index = static_cast<std::size_t>(local_rank);
-      bool is_shown = !shown || shown->contains(local_rank);
-      workers().routes.push_back(
-          {.out = route((*redirects)[index].out, (*tee)[index].out, is_shown),
-           .err = route((*redirects)[index].err, (*tee)[index].err, is_shown)});
-    }
-    return {};
-  }
-
-  Result<std::vector<Streams>> streams_option(const char* name) {
-    const OptionValue* value = given(name);
-    OptionValue none{"0", "--" + std::string(name)};
-    std::set<int> unknown;
-    auto streams =
-        parse_streams(value != nullptr ? *value : none, workers().local_world_size, unknown);
-    for (int local_rank : unknown) {
-      note(value->origin + " names local rank " + std::to_string(local_rank) +
-           ", which this node does not have");
-    }
-    return streams;
-  }
-
-  agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown) const {
-    bool has_file = config_.agent.workers.has_log_dir;
-    if (is_teed && is_shown) return agent::StreamRoute::FileAndConsole;
-    if (is_teed || is_redirected)
-      return has_file ? agent::StreamRoute::File : agent::StreamRoute::Discard;
-    return is_shown ? agent::StreamRoute::Inherit : agent::StreamRoute::Discard;
-  }
-
   Result<void> environment() {
     // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
     config_.agent.error_file = inherited("TORCHELASTIC_ERROR_FILE");
@@ -335,9 +234,9 @@ class Builder {
     return {};
   }
 
-  const Options& options_;
-  const Machine& machine_;
-  LaunchConfig config_{.master = {.host = "127.0.0.1", .port = 0}};
+  Draft draft_;
+  const Machine& machine_ = draft_.machine;
+  LaunchConfig& config_ = draft_.config;
 };
 
 }  // namespace

@@ -3,107 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <optional>
 #include <sstream>
 
+#include "cli/option_table.h"
+
 namespace ddprun::cli {
 namespace {
-
-struct OptionSpec {
-  const char* name;
-  char short_name;         // 0: none
-  const char* value_name;  // nullptr: a flag
-  bool has_variable;       // whether torchrun reads PET_<NAME>
-  const char* group;
-  const char* help;
-};
-
-constexpr const char* kNodes = "Nodes and workers";
-constexpr const char* kRun = "What to run";
-constexpr const char* kRendezvous = "Rendezvous";
-constexpr const char* kFailures = "Failures and signals";
-constexpr const char* kOutput = "Output and logs";
-constexpr const char* kLater = "Known to torchrun, refused here (not supported yet)";
-constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
-
-// Every option of torch 2.15's torchrun.
-constexpr std::array kSpecs = {
-    OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
-               "Number of nodes; this version runs 1 (default 1:1)"},
-    OptionSpec{"nproc-per-node", 0, "N|auto|gpu|cpu", true, kNodes,
-               "Workers on this node (default 1)"},
-    OptionSpec{"role", 0, "NAME", true, kNodes,
-               "Role of the workers, in ROLE_NAME and the line prefix (default 'default')"},
-    OptionSpec{"node-rank", 0, "N", true, kNodes, "Rank of this node; with one node it is 0"},
-
-    OptionSpec{"module", 'm', nullptr, true, kRun, "Run the script as 'python -u -m SCRIPT'"},
-    OptionSpec{
-        "no-python", 0, nullptr, true, kRun,
-        "Run the program itself, not through python. Native programs are recognised without it"},
-
-    OptionSpec{"standalone", 0, nullptr, true, kRendezvous,
-               "One node, with a rendezvous of its own on a free port and a random run id"},
-    OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
-               "Rendezvous backend (default static)"},
-    OptionSpec{"rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
-               "Where nodes meet. With one node nobody is met: static gives it to the workers as "
-               "MASTER_ADDR and MASTER_PORT"},
-    OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
-               "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
-    OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
-               "Further settings of the rendezvous; none matters with one node"},
-    OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
-               "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
-    OptionSpec{"master-port", 0, "PORT", true, kRendezvous,
-               "static: MASTER_PORT of the workers (default: a free port in each round)"},
-    OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
-               "c10d, standalone: this node's address, hence MASTER_ADDR (default 127.0.0.1 with "
-               "one node)"},
-
-    OptionSpec{"max-restarts", 0, "N", true, kFailures,
-               "How often the workers are started again after a failure (default 0)"},
-    OptionSpec{"shutdown-timeout", 0, "SECONDS", true, kFailures,
-               "Grace between SIGTERM and SIGKILL, on every path (default "
-               "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
-    OptionSpec{
-        "signals-to-handle", 0, "SIG,...", true, kFailures,
-        "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
-
-    OptionSpec{"log-dir", 0, "DIR", true, kOutput,
-               "Base folder of logs (default a fresh one in the place for temporary files; "
-               "/dev/null: none)"},
-    OptionSpec{"redirects", 'r', "0-3|L:V,...", true, kOutput,
-               "Workers' streams to log files: 0 none, 1 stdout, 2 stderr, 3 both; or by local "
-               "rank, as 0:3,1:1"},
-    OptionSpec{"tee", 't', "0-3|L:V,...", true, kOutput,
-               "The same, and to the console as well, each line with the worker's prefix"},
-    OptionSpec{"local-ranks-filter", 0, "L,...", true, kOutput,
-               "Show only these local ranks on the console"},
-    OptionSpec{"log-line-prefix-template", 0, "TEXT", true, kOutput,
-               "Prefix of lines under --tee; ${role_name}, ${local_rank}, ${rank}, ${hostname} "
-               "(default [${role_name}${local_rank}]:)"},
-
-    OptionSpec{"monitor-interval", 0, "SECONDS", true, kNoEffect,
-               "torchrun's polling period; here a worker's exit is seen when it happens"},
-    OptionSpec{"start-method", 0, "spawn|fork|forkserver", true, kNoEffect,
-               "Only matters with --run-path"},
-
-    OptionSpec{"run-path", 0, nullptr, true, kLater,
-               "Run the script inside the launcher's own python"},
-    OptionSpec{"event-log-handler", 0, "NAME", true, kLater,
-               "Destination of events; 'null' is accepted"},
-    OptionSpec{"virtual-local-rank", 0, nullptr, true, kLater,
-               "LOCAL_RANK=0 and one visible GPU for each worker"},
-    OptionSpec{"duplicate-stdout-filters", 0, "TEXT,...", true, kLater,
-               "Copies lines with these texts into one file"},
-    OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kLater, "The same for stderr"},
-    OptionSpec{"logs-specs", 0, "NAME", false, kLater, "A python plug-in for log routing"},
-    OptionSpec{"numa-binding", 0, "node|socket|exclusive|core-complex", false, kLater,
-               "Binds workers to CPUs near their GPU"},
-    OptionSpec{"print-completion", 0, "bash|zsh|tcsh", false, kLater, "Prints a completion script"},
-};
 
 constexpr const char* kEpilogue =
     "Options come before SCRIPT; what follows it is the script's own. Each is also spelled with\n"
@@ -118,22 +24,11 @@ Error invalid(std::string text) {
   return {Errc::InvalidInput, std::move(text)};
 }
 
-std::string with_underscores(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-std::string variable_of(const OptionSpec& spec) {
-  std::string name = "PET_" + with_underscores(spec.name);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return std::toupper(c); });
-  return name;
-}
-
 const OptionSpec* find_short(char name) {
-  auto found = std::find_if(kSpecs.begin(), kSpecs.end(),
-                            [&](const OptionSpec& spec) { return spec.short_name == name; });
-  return found == kSpecs.end() ? nullptr : &*found;
+  for (const OptionSpec& spec : option_specs()) {
+    if (spec.short_name == name) return &spec;
+  }
+  return nullptr;
 }
 
 // The option that `name` (without dashes in front) is, or is an unambiguous beginning of.  nullptr
@@ -141,7 +36,7 @@ const OptionSpec* find_short(char name) {
 Result<const OptionSpec*> find_long(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   std::vector<const OptionSpec*> candidates;
-  for (const OptionSpec& spec : kSpecs) {
+  for (const OptionSpec& spec : option_specs()) {
     if (spec.name == name) return &spec;
     if (std::string_view(spec.name).starts_with(name)) candidates.push_back(&spec);
   }
@@ -262,7 +157,7 @@ class HelpFormatter : public CLI::Formatter {
 
 // torchrun reads a flag's variable as an integer.
 Result<void> read_variables(Options& options, const worker::Lookup& environment) {
-  for (const OptionSpec& spec : kSpecs) {
+  for (const OptionSpec& spec : option_specs()) {
     if (!spec.has_variable || options.values.contains(spec.name)) continue;
     std::string variable = variable_of(spec);
     std::optional<std::string> text = environment(variable);
@@ -291,7 +186,7 @@ Result<std::variant<Options, Answer>> parse_options(const std::vector<std::strin
   app.footer(kEpilogue);
   app.set_help_flag("-h,--help", "Print this and exit");
   app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "Print the version and exit");
-  for (const OptionSpec& spec : kSpecs) add_to(app, spec, options);
+  for (const OptionSpec& spec : option_specs()) add_to(app, spec, options);
 
   std::vector<std::string> reversed(split_arguments->options.rbegin(),
                                     split_arguments->options.rend());

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/command.h"
+
+namespace ddprun::cli {
+namespace {
+
+std::string python_name(const Draft& draft) {
+  if (std::string python = draft.inherited("PYTHON_EXEC"); !python.empty()) return python;
+  if (std::string venv = draft.inherited("VIRTUAL_ENV"); !venv.empty())
+    return venv + "/bin/python3";
+  return "python3";
+}
+
+// The program itself.  A script is a path, also without a slash; a program is looked up.
+Result<std::vector<std::string>> program(const Draft& draft, bool is_path) {
+  const std::string& name = draft.options.command.front();
+  bool is_bare_file = is_path && name.find('/') == std::string::npos;
+  Result<std::string> found = draft.machine.find_program(is_bare_file ? "./" + name : name);
+  if (!found) return found.error();
+  return std::vector{*found};
+}
+
+// Python, with its own options in front of the script or module.
+Result<std::vector<std::string>> python(const Draft& draft,
+                                        const std::vector<std::string>& options) {
+  const std::string& script = draft.options.command.front();
+  Result<std::string> found = draft.machine.find_program(python_name(draft));
+  if (!found) return invalid("no Python to run '" + script + "' with: " + to_string(found.error()));
+  std::vector<std::string> argv = {*found, "-u"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.push_back(script);
+  return argv;
+}
+
+Result<std::vector<std::string>> start_of_command(Draft& draft) {
+  const std::string& script = draft.options.command.front();
+  bool is_program = draft.given("no-python") != nullptr;
+  if (draft.given("module") != nullptr) {
+    if (is_program) return invalid("--module and --no-python exclude each other");
+    return python(draft, {"-m"});
+  }
+  if (is_program) return program(draft, false);
+  FileKind kind = draft.machine.file_kind(script);
+  if (kind == FileKind::Missing) return invalid("script '" + script + "' does not exist");
+  if (kind == FileKind::Native) {
+    draft.note(script + " is a native program, so it is run directly, as with --no-python");
+    return program(draft, true);
+  }
+  return python(draft, {});
+}
+
+}  // namespace
+
+Result<void> add_command(Draft& draft) {
+  const std::vector<std::string>& given = draft.options.command;
+  if (given.empty()) return invalid("no script or program to run; see ddprun --help");
+  Result<std::vector<std::string>> argv = start_of_command(draft);
+  if (!argv) return argv.error();
+  argv->insert(argv->end(), given.begin() + 1, given.end());
+  draft.workers().command = std::move(*argv);
+  return {};
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/option_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace ddprun::cli {
+namespace {
+
+constexpr const char* kNodes = "Nodes and workers";
+constexpr const char* kRun = "What to run";
+constexpr const char* kRendezvous = "Rendezvous";
+constexpr const char* kFailures = "Failures and signals";
+constexpr const char* kOutput = "Output and logs";
+constexpr const char* kLater = "Known to torchrun, refused here (not supported yet)";
+constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
+
+// Every option of torch 2.15's torchrun.
+constexpr std::array kSpecs = {
+    OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
+               "Number of nodes; this version runs 1 (default 1:1)"},
+    OptionSpec{"nproc-per-node", 0, "N|auto|gpu|cpu", true, kNodes,
+               "Workers on this node (default 1)"},
+    OptionSpec{"role", 0, "NAME", true, kNodes,
+               "Role of the workers, in ROLE_NAME and the line prefix (default 'default')"},
+    OptionSpec{"node-rank", 0, "N", true, kNodes, "Rank of this node; with one node it is 0"},
+
+    OptionSpec{"module", 'm', nullptr, true, kRun, "Run the script as 'python -u -m SCRIPT'"},
+    OptionSpec{
+        "no-python", 0, nullptr, true, kRun,
+        "Run the program itself, not through python. Native programs are recognised without it"},
+
+    OptionSpec{"standalone", 0, nullptr, true, kRendezvous,
+               "One node, with a rendezvous of its own on a free port and a random run id"},
+    OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
+               "Rendezvous backend (default static)"},
+    OptionSpec{"rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
+               "Where nodes meet. With one node nobody is met: static gives it to the workers as "
+               "MASTER_ADDR and MASTER_PORT"},
+    OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
+               "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
+    OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
+               "Further settings of the rendezvous; none matters with one node"},
+    OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
+               "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
+    OptionSpec{"master-port", 0, "PORT", true, kRendezvous,
+               "static: MASTER_PORT of the workers (default: a free port in each round)"},
+    OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
+               "c10d, standalone: this node's address, hence MASTER_ADDR (default 127.0.0.1 with "
+               "one node)"},
+
+    OptionSpec{"max-restarts", 0, "N", true, kFailures,
+               "How often the workers are started again after a failure (default 0)"},
+    OptionSpec{"shutdown-timeout", 0, "SECONDS", true, kFailures,
+               "Grace between SIGTERM and SIGKILL, on every path (default "
+               "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
+    OptionSpec{
+        "signals-to-handle", 0, "SIG,...", true, kFailures,
+        "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+
+    OptionSpec{"log-dir", 0, "DIR", true, kOutput,
+               "Base folder of logs (default a fresh one in the place for temporary files; "
+               "/dev/null: none)"},
+    OptionSpec{"redirects", 'r', "0-3|L:V,...", true, kOutput,
+               "Workers' streams to log files: 0 none, 1 stdout, 2 stderr, 3 both; or by local "
+               "rank, as 0:3,1:1"},
+    OptionSpec{"tee", 't', "0-3|L:V,...", true, kOutput,
+               "The same, and to the console as well, each line with the worker's prefix"},
+    OptionSpec{"local-ranks-filter", 0, "L,...", true, kOutput,
+               "Show only these local ranks on the console"},
+    OptionSpec{"log-line-prefix-template", 0, "TEXT", true, kOutput,
+               "Prefix of lines under --tee; ${role_name}, ${local_rank}, ${rank}, ${hostname} "
+               "(default [${role_name}${local_rank}]:)"},
+
+    OptionSpec{"monitor-interval", 0, "SECONDS", true, kNoEffect,
+               "torchrun's polling period; here a worker's exit is seen when it happens"},
+    OptionSpec{"start-method", 0, "spawn|fork|forkserver", true, kNoEffect,
+               "Only matters with --run-path"},
+
+    OptionSpec{"run-path", 0, nullptr, true, kLater,
+               "Run the script inside the launcher's own python"},
+    OptionSpec{"event-log-handler", 0, "NAME", true, kLater,
+               "Destination of events; 'null' is accepted"},
+    OptionSpec{"virtual-local-rank", 0, nullptr, true, kLater,
+               "LOCAL_RANK=0 and one visible GPU for each worker"},
+    OptionSpec{"duplicate-stdout-filters", 0, "TEXT,...", true, kLater,
+               "Copies lines with these texts into one file"},
+    OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kLater, "The same for stderr"},
+    OptionSpec{"logs-specs", 0, "NAME", false, kLater, "A python plug-in for log routing"},
+    OptionSpec{"numa-binding", 0, "node|socket|exclusive|core-complex", false, kLater,
+               "Binds workers to CPUs near their GPU"},
+    OptionSpec{"print-completion", 0, "bash|zsh|tcsh", false, kLater, "Prints a completion script"},
+};
+
+}  // namespace
+
+std::span<const OptionSpec> option_specs() {
+  return kSpecs;
+}
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string variable_of(const OptionSpec& spec) {
+  std::string name = "PET_" + with_underscores(spec.name);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/output.h"
+
+#include <optional>
+#include <set>
+
+#include "cli/values.h"
+
+namespace ddprun::cli {
+namespace {
+
+Result<std::vector<Streams>> streams_option(Draft& draft, const char* name) {
+  const OptionValue* value = draft.given(name);
+  OptionValue none{"0", "--" + std::string(name)};
+  std::set<int> unknown;
+  auto streams =
+      parse_streams(value != nullptr ? *value : none, draft.workers().local_world_size, unknown);
+  for (int local_rank : unknown) {
+    draft.note(value->origin + " names local rank " + std::to_string(local_rank) +
+               ", which this node does not have");
+  }
+  return streams;
+}
+
+agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown, bool has_file) {
+  if (is_teed && is_shown) return agent::StreamRoute::FileAndConsole;
+  if (is_teed || is_redirected)
+    return has_file ? agent::StreamRoute::File : agent::StreamRoute::Discard;
+  return is_shown ? agent::StreamRoute::Inherit : agent::StreamRoute::Discard;
+}
+
+// Which local ranks the console shows; none: all.
+Result<std::optional<std::set<int>>> shown_local_ranks(const Draft& draft) {
+  const OptionValue* filter = draft.given("local-ranks-filter");
+  if (filter == nullptr || filter->text.empty()) return std::optional<std::set<int>>();
+  Result<std::set<int>> parsed = parse_local_ranks(*filter);
+  if (!parsed) return parsed.error();
+  return std::optional(std::move(*parsed));
+}
+
+Result<void> add_routes(Draft& draft) {
+  Result<std::vector<Streams>> redirects = streams_option(draft, "redirects");
+  if (!redirects) return redirects.error();
+  Result<std::vector<Streams>> tee = streams_option(draft, "tee");
+  if (!tee) return tee.error();
+  Result<std::optional<std::set<int>>> shown = shown_local_ranks(draft);
+  if (!shown) return shown.error();
+  agent::WorkerGroupConfig& workers = draft.workers();
+  for (int local_rank = 0; local_rank < workers.local_world_size; ++local_rank) {
+    auto index = static_cast<std::size_t>(local_rank);
+    bool is_shown = !*shown || (*shown)->contains(local_rank);
+    Streams to_file = (*redirects)[index];
+    Streams to_both = (*tee)[index];
+    workers.routes.push_back(
+        {.out = route(to_file.out, to_both.out, is_shown, workers.has_log_dir),
+         .err = route(to_file.err, to_both.err, is_shown, workers.has_log_dir)});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> add_output(Draft& draft) {
+  agent::WorkerGroupConfig& workers = draft.workers();
+  workers.hostname = draft.machine.hostname();
+  workers.log_base = draft.text_of("log-dir", "");
+  workers.has_log_dir = workers.log_base != "/dev/null";
+  std::string prefix = draft.text_of("log-line-prefix-template",
+                                     draft.inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+  if (!prefix.empty()) workers.line_prefix = prefix;
+  return add_routes(draft);
+}
+
+}  // namespace ddprun::cli
