@@ -26,6 +26,13 @@ struct WorkerRoutes {
   StreamRoute err = StreamRoute::Inherit;
 };
 
+// What one worker has to itself.
+struct WorkerPlacement {
+  // On top of the contract of worker/env.
+  std::map<std::string, std::string, std::less<>> environment;
+  std::vector<int> cpus;  // that it may run on; empty: all that the agent may
+};
+
 struct WorkerGroupConfig {
   // The workers' command; `${local_rank}` in an argument becomes the local rank.  command[0] is a
   // path, or a name resolved already.
@@ -40,6 +47,7 @@ struct WorkerGroupConfig {
 
   // By local rank; its size is local_world_size.
   std::vector<WorkerRoutes> routes;
+  std::vector<WorkerPlacement> placements;  // likewise
 
   // Before each line of a worker on the console.  Macros: role_name, local_rank, rank, hostname.
   std::string line_prefix = "[${role_name}${local_rank}]:";

@@ -50,6 +50,7 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
 }
 
 std::vector<std::string> environment_of(const WorkerGroupConfig& config,
+                                        const WorkerPlacement& placement,
                                         const worker::WorkerEnv& env) {
   auto environment = config.environment;
   worker::Lookup inherited = [&](std::string_view name) -> std::optional<std::string> {
@@ -58,6 +59,7 @@ std::vector<std::string> environment_of(const WorkerGroupConfig& config,
     return found->second;
   };
   for (auto& [name, value] : worker::to_variables(env, inherited)) environment[name] = value;
+  for (const auto& [name, value] : placement.environment) environment[name] = value;
   std::vector<std::string> assignments;
   assignments.reserve(environment.size());
   for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
@@ -144,8 +146,11 @@ Result<void> WorkerGroup::start_one(const rendezvous::Round& round, int restart_
   for (const std::string& argument : config_.command) {
     spec.argv.push_back(substitute(argument, {{"local_rank", std::to_string(local_rank)}}));
   }
-  spec.environment = environment_of(config_, env);
-  const WorkerRoutes& routes = config_.routes.at(static_cast<std::size_t>(local_rank));
+  auto index = static_cast<std::size_t>(local_rank);
+  const WorkerPlacement& placement = config_.placements.at(index);
+  spec.environment = environment_of(config_, placement, env);
+  spec.cpus = placement.cpus;
+  const WorkerRoutes& routes = config_.routes.at(index);
   Result<int> out = open_stream(*worker, routes.out, consoles_.out, folder + "/stdout.log");
   if (!out) return out.error();
   Result<int> err = open_stream(*worker, routes.err, consoles_.err, folder + "/stderr.log");

@@ -4,6 +4,21 @@
 namespace ddprun::cli {
 namespace {
 
+// What torchrun does in a process of its own for --run-path, with sys.argv as the script expects
+// it.  The error file is written as torchrun's @record would, where torch is there.  No '$' in it:
+// the worker's arguments have their macros replaced.
+constexpr const char* kRunPath = R"(import runpy, sys
+del sys.argv[0]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    try:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+        get_error_handler().record_exception(error)
+    except ImportError:
+        pass
+    raise)";
+
 std::string python_name(const Draft& draft) {
   if (std::string python = draft.inherited("PYTHON_EXEC"); !python.empty()) return python;
   if (std::string venv = draft.inherited("VIRTUAL_ENV"); !venv.empty())
@@ -32,7 +47,22 @@ Result<std::vector<std::string>> python(const Draft& draft,
   return argv;
 }
 
+Error missing(const std::string& script) {
+  return invalid("script '" + script + "' does not exist");
+}
+
+Result<std::vector<std::string>> run_path(Draft& draft) {
+  const std::string& script = draft.options.command.front();
+  for (const char* name : {"module", "no-python"}) {
+    if (const OptionValue* value = draft.given(name))
+      draft.note(value->origin + " has no effect with --run-path");
+  }
+  if (draft.machine.file_kind(script) == FileKind::Missing) return missing(script);
+  return python(draft, {"-c", kRunPath});
+}
+
 Result<std::vector<std::string>> start_of_command(Draft& draft) {
+  if (draft.given("run-path") != nullptr) return run_path(draft);
   const std::string& script = draft.options.command.front();
   bool is_program = draft.given("no-python") != nullptr;
   if (draft.given("module") != nullptr) {
@@ -41,7 +71,7 @@ Result<std::vector<std::string>> start_of_command(Draft& draft) {
   }
   if (is_program) return program(draft, false);
   FileKind kind = draft.machine.file_kind(script);
-  if (kind == FileKind::Missing) return invalid("script '" + script + "' does not exist");
+  if (kind == FileKind::Missing) return missing(script);
   if (kind == FileKind::Native) {
     draft.note(script + " is a native program, so it is run directly, as with --no-python");
     return program(draft, true);

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/draft.h"
 #include "cli/output.h"
+#include "cli/placement.h"
 #include "cli/values.h"
 
 namespace ddprun::cli {
@@ -28,9 +29,10 @@ class Builder {
 
   Result<LaunchConfig> build() {
     using Part = Result<void> (Builder::*)();
-    for (Part part : {&Builder::refuse_what_is_missing, &Builder::accept_what_has_no_effect,
-                      &Builder::nodes_and_workers, &Builder::rendezvous, &Builder::command,
-                      &Builder::failures, &Builder::output, &Builder::environment}) {
+    for (Part part :
+         {&Builder::refuse_what_is_missing, &Builder::accept_what_has_no_effect,
+          &Builder::nodes_and_workers, &Builder::rendezvous, &Builder::command, &Builder::placement,
+          &Builder::failures, &Builder::output, &Builder::environment}) {
       Result<void> done = (this->*part)();
       if (!done) return done.error();
     }
@@ -47,14 +49,14 @@ class Builder {
   void note(std::string text) { draft_.note(std::move(text)); }
 
   Result<void> command() { return add_command(draft_); }
+  Result<void> placement() { return add_placement(draft_); }
   Result<void> output() { return add_output(draft_); }
 
   Result<void> refuse_what_is_missing() {
-    for (const char* name :
-         {"run-path", "virtual-local-rank", "duplicate-stdout-filters", "duplicate-stderr-filters",
-          "logs-specs", "numa-binding", "print-completion"}) {
-      const OptionValue* value = given(name);
-      if (value != nullptr && !value->text.empty()) return not_supported(value->origin, "");
+    if (const OptionValue* specs = given("logs-specs")) {
+      return not_supported(
+          specs->origin + "=" + specs->text,
+          "it names a class in a Python package, and ddprun runs no Python of its own");
     }
     const OptionValue* events = given("event-log-handler");
     if (events != nullptr && events->text != "null") {

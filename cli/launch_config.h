@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/config.h"
+#include "cli/numa.h"
 #include "cli/options.h"
 #include "rendezvous/ranks.h"
 #include "store/base/endpoint.h"
@@ -24,6 +25,8 @@ enum class FileKind { Missing, Native, Other };  // Native: an ELF file
 struct Machine {
   std::function<int()> cpu_count;  // CPUs this process may run on
   std::function<int()> gpu_count;  // GPUs visible to it
+  // CPUs, caches and NUMA nodes.  Fails with the file that could not be read.
+  std::function<Result<Topology>()> topology;
   std::function<std::string()> hostname;
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;

@@ -4,14 +4,16 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <optional>
 #include <random>
 #include <system_error>
+#include <vector>
 
-#include "cli/values.h"
+#include "cli/topology.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::cli {
@@ -19,29 +21,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The affinity mask's size, so that taskset and a batch system's limits are honoured.
-int cpu_count() {
-  cpu_set_t cpus;
-  if (::sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 1;
-  return CPU_COUNT(&cpus);
+// The affinity mask, so that taskset and a batch system's limits are honoured.
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  for (std::size_t capacity = 1024; capacity <= 1024 * 1024; capacity *= 2) {
+    std::vector<cpu_set_t> mask(capacity / CPU_SETSIZE);
+    std::size_t bytes = mask.size() * sizeof(cpu_set_t);
+    if (::sched_getaffinity(0, bytes, mask.data()) != 0) continue;  // more CPUs than it can hold
+    for (std::size_t cpu = 0; cpu < capacity; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, mask.data())) cpus.push_back(static_cast<int>(cpu));
+    }
+    break;
+  }
+  return cpus;
 }
 
-// The driver's list of GPUs, narrowed by CUDA_VISIBLE_DEVICES as the CUDA runtime does: names up to
-// the first that is no device.  No CUDA library is loaded for it.
-int gpu_count(const Environment& environment) {
-  std::error_code error;
-  fs::directory_iterator gpus("/proc/driver/nvidia/gpus", error);
-  int installed = error ? 0 : static_cast<int>(std::distance(fs::begin(gpus), fs::end(gpus)));
+int cpu_count() {
+  return std::max(1, static_cast<int>(allowed_cpus().size()));
+}
+
+std::optional<std::string> visible_devices(const Environment& environment) {
   auto visible = environment.find("CUDA_VISIBLE_DEVICES");
-  if (visible == environment.end()) return installed;
-  int count = 0;
-  for (const std::string& device : split_commas(visible->second)) {
-    bool is_index = !device.empty() && device.find_first_not_of("0123456789") == std::string::npos;
-    bool is_uuid = device.starts_with("GPU-") || device.starts_with("MIG-");
-    if (!is_uuid && !(is_index && device.size() < 6 && std::stoi(device) < installed)) break;
-    ++count;
-  }
-  return installed == 0 ? 0 : count;
+  if (visible == environment.end()) return std::nullopt;
+  return visible->second;
 }
 
 std::string hostname() {
@@ -89,7 +91,14 @@ Environment read_environment() {
 
 Machine this_machine(const Environment& environment) {
   return {.cpu_count = cpu_count,
-          .gpu_count = [&environment] { return gpu_count(environment); },
+          .gpu_count =
+              [&environment] {
+                return static_cast<int>(visible_gpus("", visible_devices(environment)).size());
+              },
+          .topology =
+              [&environment] {
+                return read_topology("", allowed_cpus(), visible_devices(environment));
+              },
           .hostname = hostname,
           .random_id = random_id,
           .file_kind = file_kind,

@@ -14,6 +14,8 @@ constexpr const char* kRendezvous = "Rendezvous";
 constexpr const char* kFailures = "Failures and signals";
 constexpr const char* kOutput = "Output and logs";
 constexpr const char* kLater = "Known to torchrun, refused here (not supported yet)";
+constexpr const char* kRefused = "Known to torchrun, refused here";
+constexpr const char* kHelp = "Help";
 constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
 
 // Every option of torch 2.15's torchrun.
@@ -21,12 +23,22 @@ constexpr std::array kSpecs = {
     OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
                "Number of nodes; this version runs 1 (default 1:1)"},
     OptionSpec{"nproc-per-node", 0, "N|auto|gpu|cpu", true, kNodes,
-               "Workers on this node (default 1)"},
+               "Workers on this node (default 1)", "auto|gpu|cpu"},
     OptionSpec{"role", 0, "NAME", true, kNodes,
                "Role of the workers, in ROLE_NAME and the line prefix (default 'default')"},
     OptionSpec{"node-rank", 0, "N", true, kNodes, "Rank of this node; with one node it is 0"},
+    OptionSpec{"virtual-local-rank", 0, nullptr, true, kNodes,
+               "LOCAL_RANK=0 for every worker, and CUDA_VISIBLE_DEVICES with only its own GPU"},
+    OptionSpec{"numa-binding", 0, "MODE", false, kNodes,
+               "Binds each worker to CPUs near the GPU of its local rank: node (the GPU's NUMA "
+               "node), socket, exclusive (a share of the node's cores), core-complex (the cores of "
+               "one last-level cache)",
+               "node|socket|exclusive|core-complex"},
 
     OptionSpec{"module", 'm', nullptr, true, kRun, "Run the script as 'python -u -m SCRIPT'"},
+    OptionSpec{"run-path", 0, nullptr, true, kRun,
+               "Run the script through runpy.run_path, as torchrun does in its own interpreter; "
+               "wins over --module and --no-python"},
     OptionSpec{
         "no-python", 0, nullptr, true, kRun,
         "Run the program itself, not through python. Native programs are recognised without it"},
@@ -34,7 +46,7 @@ constexpr std::array kSpecs = {
     OptionSpec{"standalone", 0, nullptr, true, kRendezvous,
                "One node, with a rendezvous of its own on a free port and a random run id"},
     OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
-               "Rendezvous backend (default static)"},
+               "Rendezvous backend (default static)", "static|c10d"},
     OptionSpec{"rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
                "Where nodes meet. With one node nobody is met: static gives it to the workers as "
                "MASTER_ADDR and MASTER_PORT"},
@@ -61,36 +73,42 @@ constexpr std::array kSpecs = {
 
     OptionSpec{"log-dir", 0, "DIR", true, kOutput,
                "Base folder of logs (default a fresh one in the place for temporary files; "
-               "/dev/null: none)"},
+               "/dev/null: none)",
+               "<dir>"},
     OptionSpec{"redirects", 'r', "0-3|L:V,...", true, kOutput,
                "Workers' streams to log files: 0 none, 1 stdout, 2 stderr, 3 both; or by local "
-               "rank, as 0:3,1:1"},
+               "rank, as 0:3,1:1",
+               "0|1|2|3"},
     OptionSpec{"tee", 't', "0-3|L:V,...", true, kOutput,
-               "The same, and to the console as well, each line with the worker's prefix"},
+               "The same, and to the console as well, each line with the worker's prefix",
+               "0|1|2|3"},
     OptionSpec{"local-ranks-filter", 0, "L,...", true, kOutput,
                "Show only these local ranks on the console"},
     OptionSpec{"log-line-prefix-template", 0, "TEXT", true, kOutput,
-               "Prefix of lines under --tee; ${role_name}, ${local_rank}, ${rank}, ${hostname} "
-               "(default [${role_name}${local_rank}]:)"},
+               "Prefix of lines under --tee; ${role_name}, ${local_rank}, ${rank}, ${hostname}, "
+               "${node}, ${group_rank}, ${restart_count}, ${time} (default "
+               "[${role_name}${local_rank}]:)"},
+    OptionSpec{"duplicate-stdout-filters", 0, "TEXT,...", true, kOutput,
+               "Copy lines of --tee'd stdout that hold one of these texts into filtered_stdout.log "
+               "of the attempt; ',,' is a comma"},
+    OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kOutput,
+               "The same for stderr, into filtered_stderr.log"},
 
     OptionSpec{"monitor-interval", 0, "SECONDS", true, kNoEffect,
                "torchrun's polling period; here a worker's exit is seen when it happens"},
     OptionSpec{"start-method", 0, "spawn|fork|forkserver", true, kNoEffect,
-               "Only matters with --run-path"},
+               "torchrun's way to start --run-path; here it is an interpreter of its own",
+               "spawn|fork|forkserver"},
 
-    OptionSpec{"run-path", 0, nullptr, true, kLater,
-               "Run the script inside the launcher's own python"},
     OptionSpec{"event-log-handler", 0, "NAME", true, kLater,
                "Destination of events; 'null' is accepted"},
-    OptionSpec{"virtual-local-rank", 0, nullptr, true, kLater,
-               "LOCAL_RANK=0 and one visible GPU for each worker"},
-    OptionSpec{"duplicate-stdout-filters", 0, "TEXT,...", true, kLater,
-               "Copies lines with these texts into one file"},
-    OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kLater, "The same for stderr"},
-    OptionSpec{"logs-specs", 0, "NAME", false, kLater, "A python plug-in for log routing"},
-    OptionSpec{"numa-binding", 0, "node|socket|exclusive|core-complex", false, kLater,
-               "Binds workers to CPUs near their GPU"},
-    OptionSpec{"print-completion", 0, "bash|zsh|tcsh", false, kLater, "Prints a completion script"},
+    OptionSpec{"logs-specs", 0, "NAME", false, kRefused,
+               "A log routing class in a Python package; ddprun runs no Python of its own"},
+
+    OptionSpec{"print-completion", 0, "SHELL", false, kHelp,
+               "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
+               "source <(ddprun --print-completion bash)",
+               "bash|zsh|fish|tcsh"},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cli/completion.h"
 #include "cli/option_table.h"
 
 namespace ddprun::cli {
@@ -200,6 +201,11 @@ Result<std::variant<Options, Answer>> parse_options(const std::vector<std::strin
     return invalid("unknown option '" + app.remaining().front() + "'; see ddprun --help");
   } catch (const CLI::ParseError& error) {
     return invalid(error.what());
+  }
+  if (auto shell = options.values.find("print-completion"); shell != options.values.end()) {
+    Result<std::string> script = completion(shell->second.text);
+    if (!script) return script.error();
+    return Answer{*script};
   }
   Result<void> variables = read_variables(options, environment);
   if (!variables) return variables.error();

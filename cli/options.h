@@ -31,7 +31,8 @@ struct Options {
   std::vector<std::string> command;
 };
 
-// A text for stdout and the end of the program with success: --help, --version.
+// A text for stdout and the end of the program with success: --help, --version,
+// --print-completion.
 struct Answer {
   std::string text;
 };

@@ -61,6 +61,9 @@ Result<void> add_routes(Draft& draft) {
 }  // namespace
 
 Result<void> add_output(Draft& draft) {
+  for (const char* name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
+    if (const OptionValue* value = draft.given(name)) return not_supported(value->origin, "");
+  }
   agent::WorkerGroupConfig& workers = draft.workers();
   workers.hostname = draft.machine.hostname();
   workers.log_base = draft.text_of("log-dir", "");

@@ -101,6 +101,13 @@ TEST_SUITE("cli/options") {
     CHECK(std::get<Answer>(*version).text.starts_with("ddprun "));
   }
 
+  TEST_CASE("completion scripts are an answer, and need no script to run") {
+    CHECK(read({"--print-completion", "bash"}) == "answer");
+    CHECK(read({"--print_comp=fish"}) == "answer");
+    CHECK(read({"--print-completion=ksh", "x"}) ==
+          "--print-completion='ksh' is not bash, zsh, fish or tcsh");
+  }
+
   TEST_CASE("help names every option and fits a terminal of 100 columns") {
     auto parsed = parse({"--help"});
     REQUIRE(parsed.has_value());

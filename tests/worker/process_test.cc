@@ -121,6 +121,23 @@ TEST_SUITE("worker/process") {
     CHECK(output().find("SigIgn:\t0000000000000000") != std::string::npos);
   }
 
+  TEST_CASE_FIXTURE(Workers, "a worker runs on the CPUs that it is given") {
+    CHECK(run("grep Cpus_allowed_list /proc/self/status | grep -o '[0-9]*' | tail -n 1") ==
+          "exited with code 0");
+    int last = std::stoi(output());  // the last that we may run on
+    Fd log(::open(output_path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+    auto process = spawn({.argv = {"/bin/sh", "-c", "grep Cpus_allowed_list /proc/self/status >&2"},
+                          .environment = {"PATH=/usr/bin:/bin"},
+                          .stderr_fd = log.get(),
+                          .cpus = {last}});
+    REQUIRE(process.has_value());
+    CHECK(status_of(std::move(*process)).is_success());
+    CHECK(output() == "Cpus_allowed_list:\t" + std::to_string(last) + "\n");
+    process = spawn({.argv = {"/bin/true"}, .cpus = {1'000'000}});
+    REQUIRE(process.has_error());
+    CHECK(to_string(process.error()) == "start /bin/true: Invalid argument");
+  }
+
   TEST_CASE_FIXTURE(Workers, "many exits at once are each reported once") {
     int ended = 0;
     for (int i = 0; i < 64; ++i) {

@@ -25,6 +25,8 @@ struct ChildPlan {
   char* const* environment = nullptr;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  const cpu_set_t* cpus = nullptr;  // nullptr: inherited
+  std::size_t cpus_bytes = 0;
   pid_t parent = -1;
   int error_number = 0;  // written by the child
 };
@@ -44,6 +46,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(voi
 
   if (plan->stdout_fd >= 0 && ::dup2(plan->stdout_fd, STDOUT_FILENO) < 0) goto failed;
   if (plan->stderr_fd >= 0 && ::dup2(plan->stderr_fd, STDERR_FILENO) < 0) goto failed;
+  if (plan->cpus != nullptr && ::sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0)
+    goto failed;
   // Sockets and pipes of the agent must not live on in a worker.
   if (::syscall(SYS_close_range, 3U, UINT_MAX, 0U) != 0) goto failed;
 
@@ -75,6 +79,17 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// A CPU mask of as many sets as the highest number needs; empty for no CPUs.
+std::vector<cpu_set_t> mask_of(const std::vector<int>& cpus) {
+  std::vector<cpu_set_t> mask;
+  for (int cpu : cpus) {
+    auto number = static_cast<std::size_t>(cpu);
+    if (number / CPU_SETSIZE >= mask.size()) mask.resize(number / CPU_SETSIZE + 1);
+    CPU_SET_S(number, mask.size() * sizeof(cpu_set_t), mask.data());
+  }
+  return mask;
+}
+
 bool is_executable_file(const std::string& path) {
   struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -86,11 +101,14 @@ bool is_executable_file(const std::string& path) {
 Result<Process> spawn(const ProcessSpec& spec) {
   std::vector<char*> argv = pointers_to(spec.argv);
   std::vector<char*> environment = pointers_to(spec.environment);
+  std::vector<cpu_set_t> cpus = mask_of(spec.cpus);
   ChildPlan plan{.program = spec.argv.at(0).c_str(),
                  .argv = argv.data(),
                  .environment = environment.data(),
                  .stdout_fd = spec.stdout_fd,
                  .stderr_fd = spec.stderr_fd,
+                 .cpus = cpus.empty() ? nullptr : cpus.data(),
+                 .cpus_bytes = cpus.size() * sizeof(cpu_set_t),
                  .parent = ::getpid()};
   constexpr std::size_t kStackBytes = 64 * 1024;
   auto stack =

@@ -20,6 +20,7 @@ struct ProcessSpec {
   std::vector<std::string> environment;  // all of it, as "NAME=value"
   int stdout_fd = -1;                    // becomes the process's stdout; -1: inherited
   int stderr_fd = -1;                    // likewise
+  std::vector<int> cpus;                 // that it may run on; empty: where the caller may
 };
 
 // A started process.  The pidfd becomes readable when it has ended; the pid stays its own until
