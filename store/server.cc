@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "store/server_impl.h"
+#include "store/system_limits.h"
 
 namespace ddprun::store {
 namespace asio = boost::asio;
@@ -78,6 +79,13 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd
       expiry_timer_(executor_),
       log_(config_.log),
       spaces_(config_.keyspace, config_.max_spaces) {
+  raise_file_limit();
+  std::optional<std::size_t> backlog = longest_backlog();
+  if (backlog && *backlog < config_.expected_clients) {
+    log("only " + std::to_string(*backlog) +
+        " connections can queue up here (net.core.somaxconn); more that come at once wait for "
+        "seconds");
+  }
   await_connections();
 }
 

@@ -42,6 +42,10 @@ struct ServerConfig {
   // Named spaces that there may be at one time; a client that enters another is refused.
   std::size_t max_spaces = 1024;
 
+  // So many clients may connect at the same moment; where the system lets fewer queue up, one line
+  // in the log says so.
+  std::size_t expected_clients = 1024;
+
   // A connection beyond these is closed at once.
   std::size_t max_connections = std::numeric_limits<std::size_t>::max();
 
@@ -71,8 +75,9 @@ struct ServerConfig {
 // before the destructor, which otherwise closes; handlers that are still queued then do nothing.
 class Server {
  public:
-  // Binds and listens before returning, so that a client started afterwards can connect.  Fails
-  // with the system's own code and the address as context ("bind 0.0.0.0:29500").
+  // Binds and listens before returning, so that a client started afterwards can connect, and raises
+  // this process's limit of open descriptors (store/system_limits.h).  Fails with the
+  // system's own code and the address as context ("bind 0.0.0.0:29500").
   static Result<std::unique_ptr<Server>> listen(boost::asio::any_io_executor executor,
                                                 ServerConfig config);
   ~Server();

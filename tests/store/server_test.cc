@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <string>
 #include <utility>
@@ -277,6 +279,22 @@ TEST_SUITE("store/server") {
     CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
               option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
           120);
+  }
+
+  TEST_CASE("a server raises the limit of descriptors, and says where few can queue up") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit tight = before;
+    tight.rlim_cur = 256;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    RunningServer server({.expected_clients = std::size_t{1} << 40});
+    rlimit after{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &after) == 0);
+    CHECK(after.rlim_cur == std::min<rlim_t>(before.rlim_max, 1 << 20));
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    REQUIRE(server.log().size() == 1);
+    CHECK(server.log()[0].starts_with("only "));
+    CHECK(server.log()[0].find("net.core.somaxconn") != std::string::npos);
   }
 
   TEST_CASE("no descriptor of the server is inherited by a program that the process starts") {

@@ -138,6 +138,18 @@ TEST_SUITE("worker/process") {
     CHECK(to_string(process.error()) == "start /bin/true: Invalid argument");
   }
 
+  TEST_CASE_FIXTURE(Workers, "a worker has the descriptor limit that this process began with") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit changed = before;
+    changed.rlim_cur = before.rlim_cur - 1;  // as a store raises it
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &changed) == 0);
+    std::string outcome = run("ulimit -n");
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(outcome == "exited with code 0");
+    CHECK(output() == std::to_string(before.rlim_cur) + "\n");
+  }
+
   TEST_CASE_FIXTURE(Workers, "many exits at once are each reported once") {
     int ended = 0;
     for (int i = 0; i < 64; ++i) {

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,6 +17,14 @@
 
 namespace ddprun::process {
 namespace {
+
+// The limit of open descriptors that this process was started with.  A store raises it for itself
+// (store/system_limits.h), and what is started here is to find the one that the user set.
+const rlimit file_limit_at_start = [] {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit;
+}();
 
 // What the child needs and what it reports, in memory that it shares with its parent until it
 // execs.  Everything is prepared before, since the child may neither allocate nor throw.
@@ -50,6 +59,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(voi
     goto failed;
   // Sockets and pipes of the agent must not live on in a worker.
   if (::syscall(SYS_close_range, 3U, UINT_MAX, 0U) != 0) goto failed;
+
+  ::setrlimit(RLIMIT_NOFILE, &file_limit_at_start);
 
   {
     // Caught signals would run the agent's handlers in the shared memory: reset them before
