@@ -2,9 +2,6 @@
 //
 // ddpd: the store as a daemon, for runs whose nodes come and go.  Parses, listens, says where, and
 // ends on SIGTERM; everything else is store/server.h.
-#include <sys/resource.h>
-
-#include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
@@ -13,32 +10,22 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 
+#include "cli/ddpd_options.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
 namespace {
 
+using ddprun::cli::DdpdOptions;
+
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
-constexpr std::uint16_t kDefaultPort = 29500;  // torch's, for a store
-
-struct Options {
-  std::string listen = "0.0.0.0:29500";
-  std::string port_file;
-};
 
 int fail(int exit_code, const std::string& why) {
   std::cerr << "ddpd: " << why << std::endl;
   return exit_code;
-}
-
-// As many descriptors as the system allows this user: each client of the store is one.
-void raise_file_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Writes the port so that a reader sees either nothing or all of it.
@@ -52,22 +39,20 @@ bool write_port(const std::string& path, std::uint16_t port) {
   return file && !error;
 }
 
-int serve(const Options& options) {
-  ddprun::Result<ddprun::Endpoint> listen = ddprun::parse_endpoint(options.listen, kDefaultPort);
-  if (!listen) return fail(kBadUsage, "--listen: " + to_string(listen.error()));
-
+int serve(DdpdOptions options) {
   std::signal(SIGHUP, SIG_IGN);
-  raise_file_limit();
   boost::asio::io_context context(1);
-  ddprun::store::ServerConfig config{.listen = *listen};
-  config.log = [](const std::string& sentence) { std::cerr << "ddpd: " << sentence << std::endl; };
-  auto server = ddprun::store::Server::listen(context.get_executor(), config);
+  ddprun::Endpoint listen = options.server.listen;
+  options.server.log = [](const std::string& sentence) {
+    std::cerr << "ddpd: " << sentence << std::endl;
+  };
+  auto server = ddprun::store::Server::listen(context.get_executor(), std::move(options.server));
   if (!server) {
     bool is_usage = server.error().code == ddprun::Errc::InvalidInput;
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));
   }
-  listen->port = (*server)->port();
-  if (!options.port_file.empty() && !write_port(options.port_file, listen->port)) {
+  listen.port = (*server)->port();
+  if (!options.port_file.empty() && !write_port(options.port_file, listen.port)) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
 
@@ -76,7 +61,7 @@ int serve(const Options& options) {
     (*server)->close();
     context.stop();
   });
-  std::cout << "listening on " << to_string(*listen) << std::endl;
+  std::cout << "listening on " << to_string(listen) << std::endl;
   context.run();
   return 0;
 }
@@ -84,20 +69,11 @@ int serve(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"A TCPStore server for torch.distributed and ddprun.", "ddpd"};
-  Options options;
-  app.add_option("--listen", options.listen,
-                 "HOST:PORT to listen on; HOST is a numeric address or localhost, "
-                 "PORT 0 takes any that is free")
-      ->capture_default_str();
-  app.add_option("--port-file", options.port_file, "Write the port to this file once it is known");
-  app.set_version_flag("--version", DDPRUN_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    return fail(kBadUsage, error.what());
+  auto options = ddprun::cli::read_ddpd_options(argc, argv);
+  if (!options) return fail(kBadUsage, to_string(options.error()));
+  if (const auto* asked = std::get_if<ddprun::cli::DdpdText>(&*options)) {
+    std::cout << asked->text << std::flush;
+    return 0;
   }
-  return serve(options);
+  return serve(std::get<DdpdOptions>(std::move(*options)));
 }

@@ -4,6 +4,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -22,6 +23,13 @@ def answers(port):
     with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as peer:
         peer.sendall(HANDSHAKE + PING)
         return peer.recv(4) == PING[1:]
+
+
+def is_closed(peer):
+    try:
+        return peer.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 class DdpdTest(unittest.TestCase):
@@ -51,14 +59,58 @@ class DdpdTest(unittest.TestCase):
             with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as peer:
                 peer.sendall(b"\x16\x03\x01")
                 name = "127.0.0.1:%d" % peer.getsockname()[1]
-                try:
-                    self.assertEqual(peer.recv(1), b"")
-                except ConnectionResetError:
-                    pass
+                self.assertTrue(is_closed(peer))
             ddpd.stop()
             self.assertEqual(
                 ddpd.log, f"ddpd: disconnected {name}: the first byte is not a handshake's\n"
             )
+
+    def test_each_limit_closes_who_passes_it(self):
+        def S(text):
+            return struct.pack("<Q", len(text)) + text
+
+        def SET(key, value):
+            return b"\x01" + S(key) + S(value)
+
+        push = b"\x0e" + S(b"q") + S(b"x")
+        for options, request, why in (
+            (["--max-memory", "1K"], SET(b"k", bytes(2000)), "no room for SET of 'k'"),
+            (["--max-keys", "1"], SET(b"k", b"") + SET(b"l", b""), "no room for SET of 'l'"),
+            (["--max-key-bytes", "4"], SET(b"long", b"") + SET(b"longer", b""), "a key of 6 bytes"),
+            (["--max-value-bytes", "1K"], SET(b"k", bytes(1025)), "a value of 1025 bytes"),
+            (["--max-queue-items", "2"], push * 3, "a push to a queue of 2 items"),
+            (["--handshake-timeout", "0.05"], None, "no handshake in time"),
+        ):
+            with self.subTest(options=options), Ddpd(*options) as ddpd:
+                with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as peer:
+                    if request:
+                        peer.sendall(HANDSHAKE + request)
+                    self.assertTrue(is_closed(peer))
+                ddpd.stop()
+                self.assertRegex(
+                    ddpd.log, rf"\Addpd: disconnected 127.0.0.1:\d+: {why}[^\n]*\n\Z"
+                )
+
+    def test_more_connections_than_allowed_are_closed(self):
+        with Ddpd("--max-connections", "1") as ddpd:
+            with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as first:
+                first.sendall(HANDSHAKE + PING)
+                self.assertEqual(first.recv(4), PING[1:])
+                with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as second:
+                    self.assertTrue(is_closed(second))
+
+    def test_an_address_that_is_not_allowed_is_closed_and_told_of_once(self):
+        with Ddpd("--allow", "127.0.0.2,10.0.0.0/8") as ddpd:
+            for _ in range(2):
+                with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as peer:
+                    self.assertTrue(is_closed(peer))
+            with socket.create_connection(
+                ("127.0.0.1", ddpd.port), timeout=LIMIT_S, source_address=("127.0.0.2", 0)
+            ) as peer:
+                peer.sendall(HANDSHAKE + PING)
+                self.assertEqual(peer.recv(4), PING[1:])
+            ddpd.stop()
+            self.assertEqual(ddpd.log, "ddpd: refused 127.0.0.1: its address is not allowed\n")
 
     def test_bad_usage_is_one_line_and_exit_code_2(self):
         for options in (
@@ -67,6 +119,15 @@ class DdpdTest(unittest.TestCase):
             ["--listen", "node0:0"],
             ["--listen"],
             ["--unknown"],
+            ["--allow", ""],
+            ["--allow", "10.0.0.7/8"],
+            ["--max-memory", "1x"],
+            ["--max-memory", "0"],
+            ["--max-value-bytes", "-1"],
+            ["--max-keys", "0"],
+            ["--max-connections", "many"],
+            ["--max-queue-items", "1.5"],
+            ["--handshake-timeout", "0"],
             ["surplus"],
         ):
             with self.subTest(options=options):

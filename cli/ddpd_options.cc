@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/ddpd_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "cli/values.h"
+#include "store/base/endpoint.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29500;  // torch's, for a store
+
+// One option: what it is called, what its value is called, what it says, and what it sets.
+struct Row {
+  const char* name;
+  const char* type;
+  const char* help;
+  Result<void> (*set)(const OptionValue&, DdpdOptions&);
+};
+
+std::optional<std::size_t> size_of(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  unsigned shift = 0;
+  auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+  if (unit != std::string_view::npos) {
+    shift = 10 * static_cast<unsigned>(unit + 1);
+    text.remove_suffix(1);
+  }
+  std::size_t count = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (text.empty() || error != std::errc{} || stop != end || count == 0) return std::nullopt;
+  if (count > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
+  return count << shift;
+}
+
+Result<void> set_size(const OptionValue& value, std::size_t& size) {
+  std::optional<std::size_t> bytes = size_of(value.text);
+  if (!bytes) return invalid_value(value, "a number of bytes such as 65536, 64K, 512M or 2G");
+  size = *bytes;
+  return {};
+}
+
+Result<void> set_count(const OptionValue& value, std::size_t& count) {
+  Result<int> number = parse_whole(value, 1, std::numeric_limits<int>::max());
+  if (!number) return number.error();
+  count = static_cast<std::size_t>(*number);
+  return {};
+}
+
+Result<void> set_listen(const OptionValue& value, DdpdOptions& options) {
+  Result<Endpoint> listen = parse_endpoint(value.text, kDefaultPort);
+  if (!listen) return Error{listen.error().code, "--listen: " + to_string(listen.error())};
+  options.server.listen = *listen;
+  return {};
+}
+
+Result<void> set_allow(const OptionValue& value, DdpdOptions& options) {
+  Result<store::AllowList> allow = store::AllowList::parse(value.text);
+  if (!allow) return Error{allow.error().code, "--allow: " + to_string(allow.error())};
+  options.server.allow = *allow;
+  return {};
+}
+
+// Requests on their way in may take as much again as what is stored, and no more.
+Result<void> set_memory(const OptionValue& value, DdpdOptions& options) {
+  Result<void> read = set_size(value, options.server.keyspace.max_bytes);
+  options.server.max_held_bytes =
+      std::min(options.server.max_held_bytes, options.server.keyspace.max_bytes);
+  return read;
+}
+
+Result<void> set_handshake(const OptionValue& value, DdpdOptions& options) {
+  Result<double> seconds = parse_seconds(value);
+  if (!seconds) return seconds.error();
+  options.server.handshake_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+  return {};
+}
+
+constexpr Row kRows[] = {
+    {"--listen", "HOST:PORT",
+     "Where to listen (default 0.0.0.0:29500): HOST is a numeric address or localhost, [::] takes "
+     "IPv4 as well, PORT 0 takes any that is free",
+     set_listen},
+    {"--port-file", "PATH", "Write the port to this file once it is known",
+     [](const OptionValue& value, DdpdOptions& options) -> Result<void> {
+       options.port_file = value.text;
+       return {};
+     }},
+    {"--allow", "CIDR,...",
+     "Whose connections are taken, as 10.0.0.0/8,192.168.1.7,fd00::/8 (default: everybody's); this "
+     "machine's own addresses too only if they are named",
+     set_allow},
+    {"--max-connections", "N", "Connections at one time (default: no limit)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.max_connections);
+     }},
+    {"--max-memory", "SIZE",
+     "Bytes of all keys, values, queue items and wills, as 512M or 2G (default: no limit); "
+     "requests "
+     "on their way in may take as much again",
+     set_memory},
+    {"--max-keys", "N", "Keys at one time (default: no limit)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.keyspace.max_keys);
+     }},
+    {"--max-queue-items", "N", "Items in one queue (default: no limit)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.keyspace.max_queue_items);
+     }},
+    {"--max-key-bytes", "SIZE", "Bytes of one key or queue name (default 8192, torch's)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_size(value, options.server.wire.max_key_bytes);
+     }},
+    {"--max-value-bytes", "SIZE", "Bytes of one value or queue item (default 8M, torch's)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_size(value, options.server.wire.max_value_bytes);
+     }},
+    {"--handshake-timeout", "SECONDS",
+     "A peer that has not shaken hands by then is closed (default 30)", set_handshake},
+};
+
+}  // namespace
+
+Result<std::variant<DdpdOptions, DdpdText>> read_ddpd_options(int argc, const char* const* argv) {
+  CLI::App app{"A TCPStore server for torch.distributed and ddprun.", "ddpd"};
+  std::map<std::string, std::string> given;
+  for (const Row& row : kRows) {
+    app.add_option_function<std::string>(
+           row.name, [&given, &row](const std::string& text) { given[row.name] = text; }, row.help)
+        ->type_name(row.type);
+  }
+  app.set_version_flag("--version", DDPRUN_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    return DdpdText{DDPRUN_VERSION "\n"};
+  } catch (const CLI::Success&) {
+    return DdpdText{app.help()};
+  } catch (const CLI::ParseError& error) {
+    return Error{Errc::InvalidInput, error.what()};
+  }
+  DdpdOptions options;
+  for (const Row& row : kRows) {
+    auto found = given.find(row.name);
+    if (found == given.end()) continue;
+    Result<void> outcome = row.set({found->second, row.name}, options);
+    if (!outcome) return outcome.error();
+  }
+  return options;
+}
+
+}  // namespace ddprun::cli
