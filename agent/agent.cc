@@ -72,8 +72,10 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       rendezvous_(rendezvous),
       logger_(std::move(logger)),
       reaper_(executor),
-      workers_(executor, reaper_, consoles, config_.workers,
-               [this](const WorkerExit& exit) { worker_exited(exit); }),
+      workers_(
+          executor, reaper_, consoles, config_.workers,
+          [this](const WorkerExit& exit) { worker_exited(exit); },
+          [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       signals_(executor),
       deadline_timer_(executor),
@@ -293,8 +295,8 @@ void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   exit_code_ = exit_code;
   std::string line = closing_line(state_, config_.core, story_, exit_code);
+  workers_.remove_empty_log_dir();
   if (exit_code == 0) {
-    workers_.remove_empty_log_dir();
     logger_->info("{}", line);
   } else if (workers_.log_path().empty()) {
     logger_->error("{}", line);

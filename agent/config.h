@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/core.h"
+#include "agent/log_dir.h"
 
 namespace ddprun::agent {
 
@@ -49,13 +51,21 @@ struct WorkerGroupConfig {
   std::vector<WorkerRoutes> routes;
   std::vector<WorkerPlacement> placements;  // likewise
 
-  // Before each line of a worker on the console.  Macros: role_name, local_rank, rank, hostname.
+  // Before each line of a worker on the console.  Macros: role_name, local_rank, rank, hostname,
+  // node (the same), group_rank, restart_count, and time, when the agent passes the line on.
   std::string line_prefix = "[${role_name}${local_rank}]:";
   std::string hostname;
 
-  // Whether there is a log folder at all (not with --log-dir /dev/null), and where.
+  // Lines on the console with one of these texts also go to filtered_{stdout,stderr}.log of the
+  // attempt.
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+
+  // Whether there is a log folder at all (not with --log-dir /dev/null), and where it is to be
+  // made; the folder itself once it has been, before the agent starts.
   bool has_log_dir = true;
   std::string log_base;
+  std::optional<LogDir> log_dir;
 };
 
 struct AgentConfig {

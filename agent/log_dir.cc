@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/log_dir.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 Error failure(const std::error_code& code, const std::string& path) {
-  return {{code.value(), boost::system::system_category()}, "make log folder " + path};
+  return {{code.value(), boost::system::system_category()},
+          "log folder " + path + " (--log-dir DIR names another one, --log-dir /dev/null none)"};
+}
+
+Error failure(int number, const std::string& path) {
+  return failure(std::error_code(number, std::system_category()), path);
 }
 
 // A run id is the user's text: what would leave the folder, or hide it, becomes '_'.
@@ -28,8 +35,35 @@ std::string as_file_name(std::string run_id) {
 
 Result<std::string> make_unique_folder(const std::string& prefix) {
   std::string path = prefix + "XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) return system_error(errno, "make log folder " + path);
+  if (::mkdtemp(path.data()) == nullptr) return failure(errno, path);
   return path;
+}
+
+// A folder can be made on a disk that has no room for a file.
+Result<void> try_to_write(const std::string& folder) {
+  std::string path = folder + "/.room";
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return failure(errno, folder);
+  const std::string block(4096, '\n');
+  errno = ENOSPC;
+  bool is_written = ::write(fd, block.data(), block.size()) == static_cast<ssize_t>(block.size());
+  int error = errno;
+  ::close(fd);
+  ::unlink(path.c_str());
+  if (!is_written) return failure(error, folder);
+  return {};
+}
+
+// Lets base/latest lead to `name`, as a whole: whoever looks sees the old link or the new one.
+// What stands there and is no link stays.  A convenience: where it cannot be made, it is missing.
+void link_latest(const std::string& base, const std::string& name) {
+  std::string link = base + "/latest";
+  std::error_code error;
+  fs::file_status status = fs::symlink_status(link, error);
+  if (fs::exists(status) && !fs::is_symlink(status)) return;
+  std::string temporary = base + "/." + name + ".latest";  // the name is this run's alone
+  if (::symlink(name.c_str(), temporary.c_str()) != 0) return;
+  if (::rename(temporary.c_str(), link.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
 }  // namespace
@@ -51,31 +85,42 @@ Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id
   }
   Result<std::string> path = make_unique_folder(parent + "/" + as_file_name(run_id) + "_");
   if (!path) return path.error();
+  Result<void> written = try_to_write(*path);
+  if (!written) {
+    ::rmdir(path->c_str());
+    return written.error();
+  }
+  if (made_for_run.empty()) link_latest(parent, fs::path(*path).filename().string());
   return LogDir(std::move(made_for_run), std::move(*path));
 }
 
-std::string LogDir::worker_folder(int restart_count, int local_rank) const {
-  return path_ + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank);
+Result<std::string> LogDir::make_attempt(int restart_count) const {
+  std::string first = path_ + "/attempt_" + std::to_string(restart_count);
+  std::string path = first;
+  for (int number = 1; ::mkdir(path.c_str(), 0777) != 0; ++number) {
+    if (errno != EEXIST) return failure(errno, path);
+    path = first + "." + std::to_string(number);
+  }
+  return path;
 }
 
-Result<std::string> LogDir::make_worker_folder(int restart_count, int local_rank) const {
-  std::string folder = worker_folder(restart_count, local_rank);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return failure(error, folder);
+Result<std::string> LogDir::make_worker_folder(const std::string& attempt, int local_rank) {
+  std::string folder = attempt + "/" + std::to_string(local_rank);
+  if (::mkdir(folder.c_str(), 0777) != 0) return failure(errno, folder);
   return folder;
 }
 
-void LogDir::remove_if_empty() const {
+bool LogDir::remove_if_empty() const {
+  if (base_.empty()) return false;
   std::error_code error;
   std::vector<fs::path> folders = {path_};
   for (const auto& entry : fs::recursive_directory_iterator(path_, error)) {
-    if (!entry.is_directory()) return;
+    if (!entry.is_directory()) return false;
     folders.push_back(entry.path());
   }
   // Deepest first; each removal fails harmlessly should something have appeared meanwhile.
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) ::rmdir(folder->c_str());
-  if (!base_.empty()) ::rmdir(base_.c_str());
+  return ::rmdir(base_.c_str()) == 0;
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {

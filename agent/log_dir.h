@@ -3,7 +3,8 @@
 // Where workers' logs and error files lie, in torchrun's layout:
 //   <base>/<run id>_<random>/attempt_<restart count>/<local
 //   rank>/{stdout.log,stderr.log,error.json}
-// Nothing in it is ever overwritten or deleted: each attempt has a folder of its own.
+// Nothing in it is ever overwritten or deleted: each attempt has a folder of its own.  In a base
+// that the user named, the link `latest` leads to the run that began last.
 #pragma once
 
 #include <string>
@@ -15,20 +16,23 @@ namespace ddprun::agent {
 class LogDir {
  public:
   // Makes the run's folder in `base`, which is made too; an empty `base` is a fresh folder in the
-  // system's place for temporary files.  Fails with the path and the system's reason.
+  // system's place for temporary files.  Sees to it that files can be written there.  Fails with
+  // the path, the system's reason and what can be done.
   static Result<LogDir> create(const std::string& base, const std::string& run_id);
 
   // The run's folder, absolute.
   const std::string& path() const { return path_; }
 
-  // The folder of one worker in one attempt.
-  std::string worker_folder(int restart_count, int local_rank) const;
+  // Makes the folder of an attempt, and returns its path: attempt_<restart count>, and for a
+  // further round under the same count attempt_<restart count>.1 and so on.
+  Result<std::string> make_attempt(int restart_count) const;
 
-  // Makes and returns that folder.
-  Result<std::string> make_worker_folder(int restart_count, int local_rank) const;
+  // Makes the folder of one worker in an attempt's, and returns its path.
+  static Result<std::string> make_worker_folder(const std::string& attempt, int local_rank);
 
-  // Removes those folders of the run that hold nothing, for a run that had nothing to say.
-  void remove_if_empty() const;
+  // Removes the run's folder when it is a temporary one that holds no file, for a run that had
+  // nothing to say.  Returns whether it has.
+  bool remove_if_empty() const;
 
  private:
   explicit LogDir(std::string base, std::string path)

@@ -5,25 +5,19 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/config.h"
-#include "agent/log_dir.h"
+#include "agent/worker_output.h"
 #include "rendezvous/handler.h"
 #include "worker/error_file.h"
-#include "worker/process/output.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::agent {
-
-// The agent's own streams.
-struct Consoles {
-  process::Console& out;
-  process::Console& err;
-};
 
 // One worker that has ended.
 struct WorkerExit {
@@ -48,8 +42,10 @@ struct LastWords {
 // go on.
 class WorkerGroup {
  public:
+  // `on_exit` is told of each worker that ends, `on_warning` of what the user should know.
   WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper, Consoles consoles,
-              WorkerGroupConfig config, std::function<void(const WorkerExit&)> on_exit);
+              WorkerGroupConfig config, std::function<void(const WorkerExit&)> on_exit,
+              std::function<void(const std::string&)> on_warning);
   ~WorkerGroup();
 
   // Why not all workers came to be.  Those before it run.
@@ -73,24 +69,25 @@ class WorkerGroup {
   // Reads what the worker with `local_rank` left in the attempt `restart_count`.
   LastWords last_words(int restart_count, int local_rank) const;
 
-  // The run's log folder; empty when there is none, or before the first start.
-  std::string log_path() const { return log_dir_ ? log_dir_->path() : ""; }
+  // The run's log folder; empty when there is none.
+  std::string log_path() const { return config_.log_dir ? config_.log_dir->path() : ""; }
 
-  // After a success: a log folder without any log is removed.
-  void remove_empty_log_dir() const;
+  // At the end: a log folder that was made for this run alone and holds no log is removed.
+  void remove_empty_log_dir();
 
  private:
   struct Worker;
-  Result<void> start_one(const rendezvous::Round& round, int restart_count, int local_rank);
-  Result<int> open_stream(Worker& worker, StreamRoute route, process::Console& console,
-                          const std::string& path);
+  Result<void> start_one(const AttemptOutput& output, worker::WorkerEnv env);
+  void output_lost(const Error& error);
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
   Consoles consoles_;
   WorkerGroupConfig config_;
   std::function<void(const WorkerExit&)> on_exit_;
-  std::optional<LogDir> log_dir_;
+  std::function<void(const std::string&)> on_warning_;
+  bool has_told_of_loss_ = false;
+  std::map<int, std::string> attempt_folders_;    // by restart count, the last one of each
   std::vector<std::unique_ptr<Worker>> workers_;  // of the current round, by local rank
 };
 

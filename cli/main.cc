@@ -81,6 +81,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   // A console that has gone (`ddprun … | head`) must not end the run.
   std::signal(SIGPIPE, SIG_IGN);
+  // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   cli::Environment environment = cli::read_environment();
   auto lookup = [&environment](std::string_view name) -> std::optional<std::string> {
     auto found = environment.find(name);
@@ -96,5 +98,11 @@ int main(int argc, char** argv) {
   auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
                                    cli::this_machine(environment));
   if (!config) return refuse(config.error());
+  agent::WorkerGroupConfig& workers = config->agent.workers;
+  if (workers.has_log_dir) {
+    Result<agent::LogDir> logs = agent::LogDir::create(workers.log_base, workers.run_id);
+    if (!logs) return refuse(logs.error());
+    workers.log_dir = std::move(*logs);
+  }
   return run(std::move(*config));
 }

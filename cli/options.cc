@@ -15,11 +15,10 @@ namespace {
 constexpr const char* kEpilogue =
     "Options come before SCRIPT; what follows it is the script's own. Each is also spelled with\n"
     "underscores (--nproc_per_node) and read from PET_<NAME> (PET_NPROC_PER_NODE).\n"
-    "Exit codes: 0 all workers succeeded; 2 bad usage; 1 the rendezvous failed; 127 a worker "
-    "cannot\n"
-    "be started; 128+n stopped by signal n; else the code of the worker that failed first (128+n "
-    "when\n"
-    "signal n killed it).";
+    "Exit codes: 0 all workers succeeded; 2 bad usage or log folder; 1 the rendezvous failed; 127 "
+    "a\n"
+    "worker cannot be started; 128+n stopped by signal n; else the code of the worker that failed\n"
+    "first (128+n when signal n killed it).";
 
 Error invalid(std::string text) {
   return {Errc::InvalidInput, std::move(text)};

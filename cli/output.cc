@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/output.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -58,12 +59,30 @@ Result<void> add_routes(Draft& draft) {
   return {};
 }
 
+// The texts of --duplicate-*-filters, for a stream that is on the console by way of the agent.
+Result<void> add_filters(Draft& draft, const char* name,
+                         agent::StreamRoute agent::WorkerRoutes::*stream,
+                         std::vector<std::string>& filters) {
+  const OptionValue* value = draft.given(name);
+  if (value == nullptr || value->text.empty()) return {};
+  const agent::WorkerGroupConfig& workers = draft.workers();
+  if (!workers.has_log_dir) {
+    return invalid(value->origin +
+                   " copies lines to a file in the log folder, and --log-dir is "
+                   "/dev/null");
+  }
+  bool is_seen = std::any_of(workers.routes.begin(), workers.routes.end(), [&](const auto& routes) {
+    return routes.*stream == agent::StreamRoute::FileAndConsole;
+  });
+  if (!is_seen)
+    draft.note(value->origin + " finds nothing: it looks through streams under --tee only");
+  filters = split_texts(value->text);
+  return {};
+}
+
 }  // namespace
 
 Result<void> add_output(Draft& draft) {
-  for (const char* name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
-    if (const OptionValue* value = draft.given(name)) return not_supported(value->origin, "");
-  }
   agent::WorkerGroupConfig& workers = draft.workers();
   workers.hostname = draft.machine.hostname();
   workers.log_base = draft.text_of("log-dir", "");
@@ -71,7 +90,13 @@ Result<void> add_output(Draft& draft) {
   std::string prefix = draft.text_of("log-line-prefix-template",
                                      draft.inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
   if (!prefix.empty()) workers.line_prefix = prefix;
-  return add_routes(draft);
+  Result<void> routes = add_routes(draft);
+  if (!routes) return routes.error();
+  Result<void> filters = add_filters(draft, "duplicate-stdout-filters", &agent::WorkerRoutes::out,
+                                     workers.stdout_filters);
+  if (!filters) return filters.error();
+  return add_filters(draft, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
+                     workers.stderr_filters);
 }
 
 }  // namespace ddprun::cli

@@ -49,6 +49,21 @@ std::vector<std::string> split_commas(const std::string& text) {
   }
 }
 
+std::vector<std::string> split_texts(const std::string& text) {
+  std::vector<std::string> pieces(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    bool is_comma = text[i] == ',';
+    bool is_literal = is_comma && i + 1 < text.size() && text[i + 1] == ',';
+    if (is_comma && !is_literal) {
+      pieces.emplace_back();
+      continue;
+    }
+    if (is_literal) ++i;
+    pieces.back() += text[i];
+  }
+  return pieces;
+}
+
 Result<int> parse_whole(const OptionValue& value, int min, int max) {
   std::optional<int> number = whole(value.text);
   if (number && *number >= min && *number <= max) return *number;

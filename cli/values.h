@@ -45,6 +45,9 @@ Result<std::vector<int>> parse_signals(const OptionValue& value);
 // torchelastic's "k=v,k=v".
 Result<std::vector<std::pair<std::string, std::string>>> parse_rdzv_conf(const OptionValue& value);
 
+// Cuts at commas, but ",," is a comma.  Empty pieces are kept.
+std::vector<std::string> split_texts(const std::string& text);
+
 // Cuts at commas.  Empty pieces are kept.
 std::vector<std::string> split_commas(const std::string& text);
 

@@ -258,6 +258,20 @@ TEST_SUITE("cli/launch_config") {
           "--tee names local rank 5, which this node does not have");
   }
 
+  TEST_CASE_FIXTURE(Launch, "lines that are duplicated") {
+    LaunchConfig config = accepted({"--tee=1", "--duplicate-stdout-filters=loss,a,,b", "train.py"});
+    CHECK(config.agent.workers.stdout_filters == std::vector<std::string>{"loss", "a,b"});
+    CHECK(config.agent.workers.stderr_filters.empty());
+    CHECK(config.notes.empty());
+    CHECK(accepted({"--tee=1", "--duplicate-stderr-filters=x", "train.py"}).notes.front() ==
+          "--duplicate-stderr-filters finds nothing: it looks through streams under --tee only");
+    CHECK(why_not({"--log-dir=/dev/null", "--duplicate-stdout-filters=x", "train.py"}) ==
+          "--duplicate-stdout-filters copies lines to a file in the log folder, and --log-dir is "
+          "/dev/null");
+    CHECK(
+        accepted({"--duplicate-stdout-filters=", "train.py"}).agent.workers.stdout_filters.empty());
+  }
+
   TEST_CASE_FIXTURE(Launch, "the grace comes from the option, else the variable, else 30 s") {
     environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "7";
     CHECK(accepted({"train.py"}).agent.core.stop_grace == 7s);

@@ -110,6 +110,14 @@ class ContractTest(LaunchCase):
         self.assertIn("as module __main__", self.ddprun("-m", "part").stdout)
         self.assertEqual(self.ddprun("--no-python", "echo", "hello").stdout, "hello\n")
 
+    def test_run_path_runs_the_script_as_main_and_writes_no_word_of_its_own(self):
+        script = self.script("import os, sys\nprint(__name__, __file__, sys.argv, os.environ['LOCAL_RANK'])\n"
+                             "raise SystemExit(int(sys.argv[1]))\n")
+        run = self.ddprun("--run-path", "--virtual-local-rank", "--nproc-per-node=2", script, "0", "${local_rank}")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(sorted(run.stdout.splitlines()), [f"__main__ worker.py ['worker.py', '0', '{i}'] 0" for i in "01"])
+        self.assertEqual(self.ddprun("--run-path", script, "7").returncode, 7)
+
     def test_a_native_program_is_recognised_and_said_so(self):
         run = self.ddprun("--standalone", "/bin/echo", "hello")
         self.assertEqual(run.stdout, "hello\n")
@@ -298,7 +306,7 @@ class OutputTest(LaunchCase):
             mine = [line for line in lines if line.startswith(f"[default{rank}]:")]
             self.assertEqual(mine, [f"[default{rank}]:{line}" for line in written])
             self.assertIn(f"[default{rank}]:err\n", run.stderr)
-            (log,) = self.logs.glob(f"*/attempt_0/{rank}/stdout.log")
+            (log,) = self.logs.glob(f"*_*/attempt_0/{rank}/stdout.log")
             self.assertEqual(log.read_text(), "\n".join(written))
         self.assertEqual(len(lines), 402)
 
@@ -306,7 +314,7 @@ class OutputTest(LaunchCase):
         command = ("--nproc-per-node=2", "--no-python", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
         run = self.ddprun("--redirects=0:1", *command)
         self.assertEqual(run.stdout, "out 1\n")
-        self.assertEqual([p.read_text() for p in self.logs.glob("*/attempt_0/0/stdout.log")], ["out 0\n"])
+        self.assertEqual([p.read_text() for p in self.logs.glob("*_*/attempt_0/0/stdout.log")], ["out 0\n"])
         run = self.ddprun("--local-ranks-filter=1", *command)
         self.assertEqual(run.stdout, "out 1\n")
         run = self.ddprun("--tee=1", "--local-ranks-filter=0",
@@ -316,8 +324,58 @@ class OutputTest(LaunchCase):
     def test_every_attempt_keeps_its_logs(self):
         self.ddprun("--max-restarts=2", "--redirects=3", "--no-python", "sh", "-c",
                     "echo $TORCHELASTIC_RESTART_COUNT; exit 1")
-        texts = sorted((p.parts[-3], p.read_text()) for p in self.logs.glob("*/attempt_*/0/stdout.log"))
+        texts = sorted((p.parts[-3], p.read_text()) for p in self.logs.glob("*_*/attempt_*/0/stdout.log"))
         self.assertEqual(texts, [("attempt_0", "0\n"), ("attempt_1", "1\n"), ("attempt_2", "2\n")])
+
+    def test_latest_leads_to_the_newest_run(self):
+        for text in ("one", "two"):
+            self.ddprun("--redirects=1", "--no-python", "echo", text)
+        self.assertEqual((self.logs / "latest/attempt_0/0/stdout.log").read_text(), "two\n")
+        self.assertEqual(len(list(self.logs.glob("none_*/attempt_0/0/stdout.log"))), 2)
+
+    def test_a_temporary_log_folder_without_logs_is_removed(self):
+        for code in (0, 3):
+            run = subprocess.run([DDPRUN, "--no-python", "sh", "-c", f"exit {code}"], cwd=self.path, timeout=LIMIT,
+                                 env=environment(TMPDIR=str(self.path)), capture_output=True, text=True)
+            self.assertEqual(run.returncode, code)
+            self.assertNotIn("logs=", run.stderr)
+            self.assertEqual(list(self.path.glob("ddprun_*")), [])
+
+    def test_a_log_folder_that_cannot_be_is_bad_input(self):
+        (self.path / "file").write_text("")
+        run = self.ddprun(f"--log-dir={self.path}/file/logs", "--no-python", "true")
+        self.assertEqual(run.returncode, 2)
+        self.assertRegex(run.stderr, r"\Addprun: log folder /\S+/file/logs \(--log-dir DIR names another one, "
+                                     r"--log-dir /dev/null none\): Not a directory\n\Z")
+
+    def test_files_that_can_grow_no_more_are_told_once_and_the_run_goes_on(self):
+        run = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", DDPRUN, "--log-dir", str(self.logs),
+                              "--nproc-per-node=2", "--tee=3", "--no-python", "sh", "-c",
+                              "ulimit -f; seq 10000; seq 10000 >&2"],
+                             env=environment(), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout.count("]:10000\n"), 2)
+        self.assertEqual(run.stderr.count("]:10000\n"), 2)
+        self.assertEqual(run.stderr.count("log files miss lines from here on, which are on the console only: write "), 1)
+        self.assertIn(".log: File too large\n", run.stderr)
+
+    def test_every_macro_of_the_prefix(self):
+        template = "${node}/${group_rank}/${restart_count}/${rank}/${other}/${time} "
+        run = self.ddprun("--tee=1", f"--log-line-prefix-template={template}", "--max-restarts=1", "--no-python",
+                          "sh", "-c", "echo text; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
+        host = socket.gethostname().partition(".")[0]
+        line = rf"{host}/0/%d/0/\$\{{other\}}/\d\d:\d\d:\d\d\.\d\d\d text\n"
+        self.assertRegex(run.stdout, "\\A" + line % 0 + line % 1 + "\\Z")
+
+    def test_duplicate_filters_collect_lines_of_all_workers(self):
+        self.ddprun("--tee=3", "--nproc-per-node=2", "--duplicate-stdout-filters=apple,c,,d",
+                    "--duplicate-stderr-filters=err", "--no-python", "sh", "-c",
+                    "echo apple; echo pear; echo c,d; echo error >&2; echo other >&2")
+        folder = self.logs / "latest/attempt_0"
+        lines = sorted((folder / "filtered_stdout.log").read_text().splitlines())
+        self.assertEqual(lines, [f"[default{rank}]:{text}" for rank in "01" for text in ("apple", "c,d")])
+        lines = sorted((folder / "filtered_stderr.log").read_text().splitlines())
+        self.assertEqual(lines, ["[default0]:error", "[default1]:error"])
 
     def test_a_console_that_goes_away_does_not_end_the_run(self):
         os.mkfifo(self.path / "fifo")

@@ -2,80 +2,16 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <fstream>
-#include <optional>
-#include <sstream>
-#include <thread>
 
-#include "tests/support/event_loop.h"
-#include "tests/support/temp_dir.h"
-#include "worker/process/output.h"
-#include "worker/process/reaper.h"
-#include "worker/process/spawn.h"
-#include "worker/process/sweep.h"
+#include "tests/support/workers.h"
 
 using namespace ddprun;
 using namespace ddprun::process;
+using ddprun::test::Workers;
 using namespace std::chrono_literals;
-
-namespace {
-
-// Runs shell scripts as workers, with stdout in a file.
-struct Workers {
-  boost::asio::io_context loop;
-  Reaper reaper{loop.get_executor()};
-  test::TempDir folder;
-  std::string output_path = folder.path() + "/out";
-
-  Process start(const std::string& script) {
-    Fd output(::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    auto process = spawn({.argv = {"/bin/sh", "-c", script},
-                          .environment = {"PATH=/usr/bin:/bin", "GREETING=hello"},
-                          .stdout_fd = output.get()});
-    REQUIRE(process.has_value());
-    return std::move(*process);
-  }
-
-  ExitStatus status_of(Process process) {
-    std::optional<ExitStatus> status;
-    reaper.watch(std::move(process), [&](ExitStatus ended) { status = ended; });
-    REQUIRE(test::run_until(loop, [&] { return status.has_value(); }));
-    return *status;
-  }
-
-  std::string run(const std::string& script) { return to_string(status_of(start(script))); }
-
-  std::string output() const {
-    std::ifstream file(output_path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  // Waits for a worker to say that it has come so far.
-  void wait_for_output(const std::string& text) {
-    auto deadline = std::chrono::steady_clock::now() + 20s;
-    while (output().find(text) == std::string::npos) {
-      REQUIRE(std::chrono::steady_clock::now() < deadline);
-      ::usleep(1000);
-    }
-  }
-
-  SweepResult swept(MonoTime deadline) {
-    std::optional<SweepResult> result;
-    boost::asio::co_spawn(
-        loop, sweep(reaper, deadline),
-        [&](std::exception_ptr, SweepResult swept) { result = std::move(swept); });
-    REQUIRE(test::run_until(loop, [&] { return result.has_value(); }));
-    return *result;
-  }
-};
-
-}  // namespace
 
 TEST_SUITE("worker/process") {
   TEST_CASE_FIXTURE(Workers, "how a process ended is told in words") {
@@ -108,8 +44,10 @@ TEST_SUITE("worker/process") {
     CHECK(output() == std::to_string(pid) + "\nhello\n4\n");
   }
 
-  TEST_CASE_FIXTURE(Workers, "a worker starts with no signal blocked and SIGPIPE at its default") {
+  TEST_CASE_FIXTURE(Workers,
+                    "a worker starts with no signal blocked and none ignored by the agent") {
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);
     sigset_t blocked;
     ::sigemptyset(&blocked);
     ::sigaddset(&blocked, SIGUSR1);
@@ -117,6 +55,7 @@ TEST_SUITE("worker/process") {
     CHECK(run("grep -E 'SigBlk|SigIgn' /proc/self/status") == "exited with code 0");
     ::sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
+    ::signal(SIGXFSZ, SIG_DFL);
     CHECK(output().find("SigBlk:\t0000000000000000") != std::string::npos);
     CHECK(output().find("SigIgn:\t0000000000000000") != std::string::npos);
   }
@@ -193,96 +132,5 @@ TEST_SUITE("worker/process/sweep") {
     CHECK(result.found.size() >= 2);
     CHECK(result.stuck.empty());
     CHECK(descendants().empty());
-  }
-}
-
-TEST_SUITE("worker/process/output") {
-  TEST_CASE_FIXTURE(Workers, "lines reach the console whole and prefixed, the file as they are") {
-    Fd screen(::open((folder.path() + "/console").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    Console console(loop.get_executor(), screen.get());
-    Fd file(::open((folder.path() + "/file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    auto pump =
-        OutputPump::open(loop.get_executor(),
-                         {.file = std::move(file), .console = &console, .prefix = "[default0]:"});
-    REQUIRE(pump.has_value());
-    auto process = spawn({.argv = {"/bin/sh", "-c", "printf 'one\\ntw'; printf 'o\\n\\377 three'"},
-                          .environment = {"PATH=/usr/bin:/bin"},
-                          .stdout_fd = (*pump)->write_end()});
-    REQUIRE(process.has_value());
-    (*pump)->close_write_end();
-    CHECK(status_of(std::move(*process)).is_success());
-    (*pump)->drain();
-
-    auto content = [&](const char* name) {
-      std::ifstream stream(folder.path() + "/" + name);
-      return std::string(std::istreambuf_iterator<char>(stream), {});
-    };
-    CHECK(content("file") == "one\ntwo\n\377 three");
-    CHECK(content("console") == "[default0]:one\n[default0]:two\n[default0]:\377 three\n");
-  }
-
-  TEST_CASE_FIXTURE(Workers,
-                    "a console that nobody reads blocks nobody, and says what it left out") {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    Fd read_end(ends[0]);
-    Fd write_end(ends[1]);
-    Console console(loop.get_executor(), write_end.get());
-    std::string line(1023, 'x');
-    line += '\n';
-    for (std::size_t sent = 0; sent < Console::kMaxWaitingBytes + 1024 * 1024;
-         sent += line.size()) {
-      console.write(line);  // would block here for ever
-    }
-    std::string received;
-    std::string buffer(64 * 1024, '\0');
-    auto take_until = [&](const std::function<bool()>& is_enough) {
-      return test::run_until(loop, [&] {
-        ssize_t count = ::read(read_end.get(), buffer.data(), buffer.size());
-        if (count > 0) received.append(buffer, 0, static_cast<std::size_t>(count));
-        return is_enough();
-      });
-    };
-    REQUIRE(take_until([&] { return received.size() >= Console::kMaxWaitingBytes; }));
-    console.write("the end\n");
-    REQUIRE(take_until([&] { return received.ends_with("the end\n"); }));
-    CHECK(received.starts_with(line + line));
-    CHECK(received.ends_with(" bytes are left out here, this console was too slow]\nthe end\n"));
-    CHECK((::fcntl(write_end.get(), F_GETFL) & O_NONBLOCK) == 0);  // the shared flag is untouched
-  }
-
-  TEST_CASE_FIXTURE(Workers,
-                    "a console on a non-blocking socket loses nothing and comes to its end") {
-    int ends[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    Fd read_end(ends[0]);
-    Fd write_end(ends[1]);
-    ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
-    std::size_t received = 0;
-    std::thread reader([&] {
-      std::string buffer(64 * 1024, '\0');
-      for (ssize_t count; (count = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;) {
-        received += static_cast<std::size_t>(count);
-      }
-    });
-    std::string line(4096, 'x');
-    line.back() = '\n';
-    {
-      Console console(loop.get_executor(), write_end.get());
-      for (int i = 0; i < 1000; ++i) console.write(line);
-      console.finish();
-    }
-    ::shutdown(write_end.get(), SHUT_WR);
-    reader.join();
-    CHECK(received == 1000 * line.size());
-  }
-
-  TEST_CASE("a line without end is passed on in pieces rather than held for ever") {
-    LineSplitter splitter("> ");
-    CHECK(splitter.feed("ab").empty());
-    std::string held(LineSplitter::kMaxLineBytes, 'x');
-    CHECK(splitter.feed(held) == "> ab" + held + "\n");
-    CHECK(splitter.finish().empty());
   }
 }

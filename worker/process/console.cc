@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 namespace ddprun::process {
 namespace {
@@ -23,7 +25,8 @@ int open_without_blocking(int fd) {
 
 }  // namespace
 
-Console::Console(boost::asio::any_io_executor executor, int fd) : fd_(fd), reader_(executor) {
+Console::Console(boost::asio::any_io_executor executor, int fd)
+    : fd_(fd), reader_(executor), patience_(executor) {
   int own = open_without_blocking(fd);
   if (own < 0) return;
   boost::system::error_code error;
@@ -39,50 +42,96 @@ bool Console::can_block_here() const {
 
 void Console::write(std::string_view lines) {
   if (lines.empty() || is_gone_) return;
-  if (waiting_bytes_ + lines.size() > kMaxWaitingBytes && !can_block_here()) {
+  if (waiting_bytes_ + lines.size() > kMostBytes) {
     left_out_bytes_ += lines.size();
     return;
   }
-  if (left_out_bytes_ > 0) {
-    std::string gap = "[ddprun: " + std::to_string(left_out_bytes_) +
-                      " bytes are left out here, this console was too slow]\n";
-    left_out_bytes_ = 0;
-    waiting_bytes_ += gap.size();
-    waiting_.push_back(std::move(gap));
-  }
-  waiting_.emplace_back(lines);
-  waiting_bytes_ += lines.size();
+  tell_gap();
+  if (waiting_.empty()) lines.remove_prefix(offer(lines));
+  if (lines.empty()) return;
+  enqueue(lines);
   if (!is_armed_) flush();
 }
 
-void Console::flush() {
-  int fd = can_block_here() ? fd_ : reader_.native_handle();
-  while (!waiting_.empty()) {
-    const std::string& text = waiting_.front();
-    ssize_t count = ::write(fd, text.data() + taken_, text.size() - taken_);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) {
-      if (!can_block_here()) return flush_when_ready();
-      // A socket, say, that whoever started us made non-blocking: it cannot be opened anew.
-      pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
-      ::poll(&ready, 1, -1);
-      continue;
-    }
-    if (count < 0) {  // the reader has gone, or the disk is full: the run goes on
-      is_gone_ = errno == EPIPE || errno == EIO;
-      waiting_.clear();
-      waiting_bytes_ = taken_ = 0;
-      return;
-    }
-    taken_ += static_cast<std::size_t>(count);
-    waiting_bytes_ -= static_cast<std::size_t>(count);
-    if (taken_ < text.size()) continue;
-    waiting_.pop_front();
-    taken_ = 0;
+void Console::pass_on(std::string_view lines) {
+  if (is_leaving_out_ && !is_gone_) {
+    left_out_bytes_ += lines.size();
+  } else {
+    write(lines);
   }
 }
 
+void Console::when_room(std::function<void()> writer) {
+  writers_.push_back(std::move(writer));
+  if (writers_.size() > 1) return;
+  patience_.expires_after(kPatience);
+  patience_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (error || alive.expired() || writers_.empty()) return;
+    is_leaving_out_ = true;
+    let_writers_go();
+  });
+}
+
+void Console::let_writers_go() {
+  if (writers_.empty()) return;
+  patience_.cancel();
+  for (auto& writer : std::exchange(writers_, {}))
+    boost::asio::post(reader_.get_executor(), std::move(writer));
+}
+
+// What a reader that has caught up, or hears from the agent, must know.
+void Console::tell_gap() {
+  std::size_t bytes = std::exchange(left_out_bytes_, 0);
+  if (bytes == 0) return;
+  enqueue("[ddprun: " + std::to_string(bytes) +
+          " bytes are left out here, this console was too slow; the log files have them]\n");
+}
+
+void Console::enqueue(std::string_view text) {
+  waiting_bytes_ += text.size();
+  waiting_.emplace_back(text);
+}
+
+// How much of `text` the reader takes now, in bytes.  One that fails for good (it has gone, or the
+// disk is full) takes everything, into nothing: the run goes on.
+std::size_t Console::offer(std::string_view text) {
+  int fd = can_block_here() ? fd_ : reader_.native_handle();
+  std::size_t taken = 0;
+  while (taken < text.size()) {
+    ssize_t count = ::write(fd, text.data() + taken, text.size() - taken);
+    if (count >= 0) {
+      taken += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN && !can_block_here()) {
+      break;
+    } else if (errno == EAGAIN) {
+      // A socket, say, that whoever started us made non-blocking: it cannot be opened anew.
+      pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      is_gone_ = errno == EPIPE || errno == EIO;
+      return text.size();
+    }
+  }
+  return taken;
+}
+
+void Console::flush() {
+  while (!waiting_.empty()) {
+    std::string_view rest = std::string_view(waiting_.front()).substr(taken_);
+    std::size_t taken = offer(rest);
+    taken_ += taken;
+    waiting_bytes_ -= taken;
+    if (taken < rest.size()) return flush_when_ready();
+    waiting_.pop_front();
+    taken_ = 0;
+    if (waiting_.empty()) tell_gap();
+  }
+  is_leaving_out_ = false;
+  let_writers_go();
+}
+
 void Console::flush_when_ready() {
+  if (waiting_bytes_ <= kMaxWaitingBytes / 2) let_writers_go();
   if (is_armed_) return;
   is_armed_ = true;
   reader_.async_wait(boost::asio::posix::descriptor_base::wait_write,

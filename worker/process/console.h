@@ -2,16 +2,21 @@
 //
 // The agent's stdout or stderr, to which it passes on workers' lines and writes its own.  Whoever
 // reads it may be slow or stand still (a pager, a stopped terminal), and the agent must go on
-// watching its workers all the same: text that is not taken waits here, up to a bound, and beyond
-// it is left out, with a line that says so.
+// watching its workers all the same: text that is not taken waits here, up to a bound.  Then the
+// workers are made to wait, but not for long: a reader that does not take kMaxWaitingBytes / 2 in
+// kPatience misses what comes until it has caught up, and reads a line that says so.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun::process {
 
@@ -19,33 +24,55 @@ namespace ddprun::process {
 // Lifetime: borrows the descriptor.  finish() before the destructor, or what waits is lost.
 class Console {
  public:
-  // So much text may wait for a slow reader.  Bytes.
+  // So much text may wait for a slow reader before its writers should.  Bytes.
   static constexpr std::size_t kMaxWaitingBytes = 8 * 1024 * 1024;
+
+  // Beyond it text is left out even if its writer could not wait.  Bytes.
+  static constexpr std::size_t kMostBytes = 4 * kMaxWaitingBytes;
+
+  // How long a full console makes its writers wait.
+  static constexpr std::chrono::seconds kPatience{1};
 
   Console(boost::asio::any_io_executor executor, int fd);
   ~Console();
   Console(const Console&) = delete;
 
-  // Writes whole lines, now or when the reader takes them.  Never blocks on a pipe or a terminal;
-  // a file is written at once.  A reader that has gone away loses them.
+  // Writes whole lines of the agent's own, now or when the reader takes them.  Never blocks on a
+  // pipe or a terminal; a file is written at once.  A reader that has gone away loses them.
   void write(std::string_view lines);
+
+  // The same for a worker's lines, which are left out while the reader is too slow for them.
+  void pass_on(std::string_view lines);
+
+  // Whether a writer that can wait should, with when_room().
+  bool wants_pause() const { return waiting_bytes_ >= kMaxWaitingBytes && !is_leaving_out_; }
+
+  // Calls `writer` from the event loop, once, when there is room again or no hope of it.
+  void when_room(std::function<void()> writer);
 
   // Waits until all has been taken, the reader has gone, or a signal arrives.
   void finish();
 
  private:
   bool can_block_here() const;  // a file: nobody to wait for
+  std::size_t offer(std::string_view text);
+  void enqueue(std::string_view text);
   void flush();
   void flush_when_ready();
+  void let_writers_go();
+  void tell_gap();
 
   int fd_;
   // A descriptor of our own to the same pipe or terminal, so that not blocking is our matter alone:
   // the flag belongs to what is shared with the workers and with the shell.  Closed for a file.
   boost::asio::posix::stream_descriptor reader_;
+  boost::asio::steady_timer patience_;
+  std::vector<std::function<void()>> writers_;  // that wait for room
   std::deque<std::string> waiting_;
   std::size_t taken_ = 0;  // of waiting_.front(), bytes
   std::size_t waiting_bytes_ = 0;
-  std::size_t left_out_bytes_ = 0;
+  std::size_t left_out_bytes_ = 0;  // since the last line about it
+  bool is_leaving_out_ = false;
   bool is_gone_ = false;
   bool is_armed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

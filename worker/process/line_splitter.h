@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Cuts a worker's output into whole lines and puts the rank's prefix before each, so that the
-// lines of several workers share a terminal without being torn.  Bytes pass untouched.
+// lines of several workers share a terminal without being torn.  Bytes pass untouched, but for a
+// carriage return inside a line (a progress bar), which ends the line: several bars cannot
+// overwrite each other on one terminal, and would otherwise show up only at their end.
 #pragma once
 
 #include <string>
@@ -16,14 +18,21 @@ class LineSplitter {
 
   explicit LineSplitter(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // Takes the next bytes and returns the lines that are whole now, each with its prefix and its
-  // newline.
-  std::string feed(std::string_view bytes);
+  // For the lines that become whole from now on.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  const std::string& prefix() const { return prefix_; }
 
-  // Returns what is left of a line that has no end, with a newline added.
-  std::string finish();
+  // Takes the next bytes and appends to `lines` those that are whole now, each with its prefix and
+  // its newline.
+  void feed(std::string_view bytes, std::string& lines);
+
+  // Appends what is left of a line that has no end, with a newline added.
+  void finish(std::string& lines);
 
  private:
+  void feed_with_returns(std::string_view bytes, std::string& lines);
+  void end_line(std::string_view end, std::string_view newline, std::string& lines);
+
   std::string prefix_;
   std::string partial_;
 };

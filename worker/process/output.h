@@ -7,6 +7,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,19 +17,28 @@
 #include "worker/process/console.h"
 #include "worker/process/fd.h"
 #include "worker/process/line_splitter.h"
+#include "worker/process/log_file.h"
 
 namespace ddprun::process {
+
+// A file that gets, of the lines of several workers, those with one of some texts in them.
+struct FilteredLog {
+  LogFile file;
+  std::vector<std::string> needles;
+};
 
 // Threads: used from the executor's only thread.
 // Lifetime: after destruction nothing is read or written any more.  Call drain() first.
 class OutputPump {
  public:
-  // Where the bytes go.  The console is borrowed, nullptr for none; the prefix comes before each
-  // line there and never in the file.
+  // Where the bytes go.
   struct Sinks {
-    Fd file;
-    Console* console = nullptr;
-    std::string prefix;
+    std::optional<LogFile> file;
+    Console* console = nullptr;  // borrowed; nullptr for none
+    std::string prefix;          // before each line on the console, never in the file
+    // Where the prefix changes: asked once for each batch of lines, instead of `prefix`.
+    std::function<std::string()> changing_prefix;
+    std::shared_ptr<FilteredLog> filtered;  // nullptr for none
   };
 
   // Makes a pipe and starts reading it.  The write end is write_end() until close_write_end().
@@ -47,15 +57,16 @@ class OutputPump {
  private:
   OutputPump(boost::asio::any_io_executor executor, Fd read_end, Fd write_end, Sinks sinks);
   void read_when_ready();
+  void wait_for_pipe();
   enum class Read { Data, NothingNow, End };
   Read read_once();
   void deliver(std::string_view bytes);
+  void pass_on_lines(std::string& lines);
 
   boost::asio::posix::stream_descriptor pipe_;
   Fd write_end_;
   Sinks sinks_;
   LineSplitter splitter_;
-  std::vector<char> buffer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -51,7 +51,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(voi
 
   struct sigaction default_action = {};
   default_action.sa_handler = SIG_DFL;
-  ::sigaction(SIGPIPE, &default_action, nullptr);  // the agent ignores it
+  ::sigaction(SIGPIPE, &default_action, nullptr);  // the agent ignores these
+  ::sigaction(SIGXFSZ, &default_action, nullptr);
 
   if (plan->stdout_fd >= 0 && ::dup2(plan->stdout_fd, STDOUT_FILENO) < 0) goto failed;
   if (plan->stderr_fd >= 0 && ::dup2(plan->stderr_fd, STDERR_FILENO) < 0) goto failed;

@@ -34,9 +34,9 @@ struct Process {
 // errno and the program's path as context.
 //
 // The process leads a session and process group of its own (so that one signal reaches what it
-// starts, and the terminal's Ctrl-C reaches only the agent), has no signal blocked, SIGPIPE at its
-// default, no descriptor beyond 0, 1, 2, and is killed when this process dies.  The last holds for
-// the *thread* that called spawn(): call it from the agent's only thread.
+// starts, and the terminal's Ctrl-C reaches only the agent), has no signal blocked, SIGPIPE and
+// SIGXFSZ at their defaults, no descriptor beyond 0, 1, 2, and is killed when this process dies.
+// The last holds for the *thread* that called spawn(): call it from the agent's only thread.
 Result<Process> spawn(const ProcessSpec& spec);
 
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up

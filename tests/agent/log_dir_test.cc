@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/log_dir.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+namespace fs = std::filesystem;
+
+TEST_SUITE("agent/log_dir") {
+  TEST_CASE("each attempt has a folder of its own, also under the same restart count") {
+    test::TempDir base;
+    LogDir logs = LogDir::create(base.path() + "/a/b", "run 7/x").value();
+    CHECK(logs.path().starts_with(base.path() + "/a/b/run 7_x_"));
+    std::string first = logs.make_attempt(0).value();
+    CHECK(first == logs.path() + "/attempt_0");
+    CHECK(logs.make_attempt(1).value() == logs.path() + "/attempt_1");
+    CHECK(logs.make_attempt(1).value() == logs.path() + "/attempt_1.1");
+    CHECK(logs.make_attempt(1).value() == logs.path() + "/attempt_1.2");
+    CHECK(LogDir::make_worker_folder(first, 117).value() == first + "/117");
+    CHECK(fs::is_directory(first + "/117"));
+  }
+
+  TEST_CASE("latest leads to the run that began last") {
+    test::TempDir base;
+    for (const char* run : {"a", "b"}) {
+      LogDir logs = LogDir::create(base.path(), run).value();
+      CHECK(fs::canonical(base.path() + "/latest") == fs::canonical(logs.path()));
+      CHECK(fs::read_symlink(base.path() + "/latest") == fs::path(logs.path()).filename());
+    }
+  }
+
+  TEST_CASE("runs that begin at once leave one link that leads to one of them, and nothing else") {
+    test::TempDir base;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        for (int j = 0; j < 20; ++j) LogDir::create(base.path(), "run").value();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(fs::is_directory(base.path() + "/latest"));
+    auto entries = std::distance(fs::directory_iterator(base.path()), fs::directory_iterator());
+    CHECK(entries == 8 * 20 + 1);
+  }
+
+  TEST_CASE("what is called latest and is no link stays") {
+    test::TempDir base;
+    std::ofstream(base.path() + "/latest") << "mine";
+    LogDir::create(base.path(), "a").value();
+    CHECK(fs::is_regular_file(fs::symlink_status(base.path() + "/latest")));
+  }
+
+  TEST_CASE("a temporary folder goes when it holds no file; one that the user named stays") {
+    test::TempDir base;
+    LogDir named = LogDir::create(base.path(), "a").value();
+    CHECK_FALSE(named.remove_if_empty());
+    CHECK(fs::is_directory(named.path()));
+
+    LogDir temporary = LogDir::create("", "a").value();
+    std::string attempt = temporary.make_attempt(0).value();
+    std::ofstream(attempt + "/stdout.log") << "text";
+    CHECK_FALSE(temporary.remove_if_empty());
+    CHECK(fs::exists(attempt + "/stdout.log"));
+    fs::remove(attempt + "/stdout.log");
+    CHECK(temporary.remove_if_empty());
+    CHECK_FALSE(fs::exists(fs::path(temporary.path()).parent_path()));
+  }
+
+  TEST_CASE("a folder that cannot be made is named with the reason and what to do") {
+    test::TempDir base;
+    std::ofstream(base.path() + "/file") << "text";
+    auto logs = LogDir::create(base.path() + "/file", "a");
+    REQUIRE(logs.has_error());
+    std::string advice = " (--log-dir DIR names another one, --log-dir /dev/null none)";
+    CHECK(to_string(logs.error()) ==
+          "log folder " + base.path() + "/file" + advice + ": Not a directory");
+    logs = LogDir::create("/proc/self/logs", "a");
+    REQUIRE(logs.has_error());
+    CHECK(to_string(logs.error()).starts_with("log folder /proc/self/logs" + advice + ": "));
+  }
+}
