@@ -2,12 +2,11 @@
 #include "cli/launch_config.h"
 
 #include <chrono>
-#include <initializer_list>
 #include <limits>
-#include <optional>
 
 #include "cli/command.h"
 #include "cli/draft.h"
+#include "cli/meeting.h"
 #include "cli/output.h"
 #include "cli/placement.h"
 #include "cli/values.h"
@@ -31,8 +30,8 @@ class Builder {
     using Part = Result<void> (Builder::*)();
     for (Part part :
          {&Builder::refuse_what_is_missing, &Builder::accept_what_has_no_effect,
-          &Builder::nodes_and_workers, &Builder::rendezvous, &Builder::command, &Builder::placement,
-          &Builder::failures, &Builder::output, &Builder::environment}) {
+          &Builder::nodes_and_workers, &Builder::command, &Builder::placement, &Builder::failures,
+          &Builder::meeting, &Builder::output, &Builder::environment}) {
       Result<void> done = (this->*part)();
       if (!done) return done.error();
     }
@@ -51,6 +50,12 @@ class Builder {
   Result<void> command() { return add_command(draft_); }
   Result<void> placement() { return add_placement(draft_); }
   Result<void> output() { return add_output(draft_); }
+  Result<void> meeting() {
+    Result<void> met = add_meeting(draft_, nnodes_.first, nnodes_.second);
+    if (met && config_.network)
+      config_.network->member.hello.policy.max_restarts = config_.max_restarts;
+    return met;
+  }
 
   Result<void> refuse_what_is_missing() {
     if (const OptionValue* specs = given("logs-specs")) {
@@ -80,11 +85,9 @@ class Builder {
   Result<void> nodes_and_workers() {
     Result<std::pair<int, int>> nnodes = parse_nnodes(nodes_value());
     if (!nnodes) return nnodes.error();
-    if (nnodes->second > 1) {
-      return not_supported(nodes_value().origin + "=" + nodes_value().text,
-                           "this version runs jobs of one node (--nnodes=1)");
-    }
-    if (const OptionValue* node_rank = given("node-rank")) {
+    nnodes_ = *nnodes;
+    const OptionValue* node_rank = given("node-rank");
+    if (node_rank != nullptr && nnodes_.second == 1) {
       Result<int> rank = parse_whole(*node_rank, 0, kAny);
       if (!rank) return rank.error();
       if (*rank != 0)
@@ -121,75 +124,6 @@ class Builder {
     if (!count)
       return invalid_value(*value, "a number of workers from 1 to 65536, or auto, gpu or cpu");
     return *count;
-  }
-
-  Result<void> rendezvous() {
-    if (const OptionValue* conf = given("rdzv-conf"); conf != nullptr && !conf->text.empty()) {
-      auto settings = parse_rdzv_conf(*conf);
-      if (!settings) return settings.error();
-      note(conf->origin + " has no effect: with one node nobody is waited for");
-    }
-    workers().run_id = text_of("rdzv-id", "none");
-    std::string backend = text_of("rdzv-backend", "static");
-    if (given("standalone") != nullptr) {
-      workers().run_id = machine_.random_id();
-      config_.master.host = text_of("local-addr", config_.master.host);
-      note_no_effect("--standalone",
-                     {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port"});
-      return {};
-    }
-    if (backend == "static") {
-      note_no_effect("the static backend", {"local-addr"});
-      return static_master();
-    }
-    if (backend == "c10d") {
-      note_no_effect("the c10d backend", {"master-addr", "master-port"});
-      return c10d_master();
-    }
-    if (backend == "etcd" || backend == "etcd-v2") {
-      return not_supported(given("rdzv-backend")->origin + "=" + backend,
-                           "c10d needs no service beside ddprun");
-    }
-    return invalid_value(*given("rdzv-backend"), "static or c10d");
-  }
-
-  // As under torchrun, which does not say so.
-  void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-      if (const OptionValue* value = given(name))
-        note(value->origin + " has no effect with " + under);
-    }
-  }
-
-  // Exactly what the user gave, as torchrun does; a port only where one was given.
-  Result<void> static_master() {
-    if (const OptionValue* endpoint = given("rdzv-endpoint");
-        endpoint != nullptr && !endpoint->text.empty()) {
-      Result<Endpoint> parsed = parse_endpoint(endpoint->text, 29500);
-      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
-      config_.master = std::move(*parsed);
-      return {};
-    }
-    config_.master = {.host = text_of("master-addr", "127.0.0.1"), .port = 0};
-    if (const OptionValue* port = given("master-port")) {
-      Result<std::uint16_t> parsed = parse_port(port->text);
-      if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
-      config_.master.port = *parsed;
-    }
-    return {};
-  }
-
-  Result<void> c10d_master() {
-    config_.master = {.host = text_of("local-addr", "127.0.0.1"), .port = 0};
-    const OptionValue* endpoint = given("rdzv-endpoint");
-    if (endpoint == nullptr || endpoint->text.empty()) return {};
-    Result<Endpoint> parsed = parse_endpoint(endpoint->text, 29400);
-    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
-    if (!is_loopback_host(parsed->host)) {
-      note("one node, so nobody is met at " + endpoint->origin + "=" + endpoint->text +
-           ", which is not contacted");
-    }
-    return {};
   }
 
   Result<void> failures() {
@@ -237,6 +171,7 @@ class Builder {
   }
 
   Draft draft_;
+  std::pair<int, int> nnodes_{1, 1};
   const Machine& machine_ = draft_.machine;
   LaunchConfig& config_ = draft_.config;
 };

@@ -7,12 +7,14 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/config.h"
 #include "cli/numa.h"
 #include "cli/options.h"
+#include "rendezvous/network_config.h"
 #include "rendezvous/ranks.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
@@ -38,7 +40,10 @@ struct LaunchConfig {
   agent::AgentConfig agent;
   rendezvous::Participant self;
   int max_restarts = 0;  // failures that the run survives
-  Endpoint master;       // where the workers are told to meet; port 0: a free one each round
+  // How several nodes meet; not set for one.
+  std::optional<rendezvous::NetworkConfig> network{};
+  // With one node: where the workers are told to meet; port 0: a free one each round.
+  Endpoint master{};
   std::string log_level = "info";  // spdlog's names
   std::vector<std::string> notes;  // what the user should know, one line each
 };

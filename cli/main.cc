@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 
 #include "agent/agent.h"
@@ -17,6 +18,7 @@
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/options.h"
+#include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "worker/process/console.h"
 #include "worker/process/guardian.h"
@@ -43,6 +45,19 @@ int refuse(const Error& error) {
   return kExitUsage;
 }
 
+std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
+                                                     const cli::LaunchConfig& config) {
+  if (config.network) {
+    rendezvous::NetworkConfig network = *config.network;
+    network.member.hello.pid = ::getpid();
+    return std::make_unique<rendezvous::NetworkHandler>(executor, std::move(network));
+  }
+  return std::make_unique<rendezvous::SingleNodeHandler>(
+      executor,
+      rendezvous::SingleNodeConfig{
+          .self = config.self, .max_restarts = config.max_restarts, .master = config.master});
+}
+
 int run(cli::LaunchConfig config) {
   asio::io_context loop(1);
   process::Console out(loop.get_executor(), STDOUT_FILENO);
@@ -59,10 +74,8 @@ int run(cli::LaunchConfig config) {
     logger->warn("should ddprun be killed, what workers have started may live on: {}",
                  to_string(guardian.error()));
   }
-  rendezvous::SingleNodeHandler rendezvous(
-      loop.get_executor(),
-      {.self = config.self, .max_restarts = config.max_restarts, .master = config.master});
-  agent::Agent agent(loop.get_executor(), std::move(config.agent), rendezvous, {out, err}, logger);
+  std::unique_ptr<rendezvous::Handler> rendezvous = make_rendezvous(loop.get_executor(), config);
+  agent::Agent agent(loop.get_executor(), std::move(config.agent), *rendezvous, {out, err}, logger);
   int exit_code = agent::kExitInfrastructure;
   asio::co_spawn(loop, agent.run(), [&](std::exception_ptr error, int code) {
     if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws

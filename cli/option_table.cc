@@ -21,12 +21,13 @@ constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect"
 // Every option of torch 2.15's torchrun.
 constexpr std::array kSpecs = {
     OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
-               "Number of nodes; this version runs 1 (default 1:1)"},
+               "Number of nodes, or the least and the most (default 1:1)"},
     OptionSpec{"nproc-per-node", 0, "N|auto|gpu|cpu", true, kNodes,
                "Workers on this node (default 1)", "auto|gpu|cpu"},
     OptionSpec{"role", 0, "NAME", true, kNodes,
                "Role of the workers, in ROLE_NAME and the line prefix (default 'default')"},
-    OptionSpec{"node-rank", 0, "N", true, kNodes, "Rank of this node; with one node it is 0"},
+    OptionSpec{"node-rank", 0, "N", true, kNodes,
+               "Rank of this node (static: default 0; c10d: by host name)"},
     OptionSpec{"virtual-local-rank", 0, nullptr, true, kNodes,
                "LOCAL_RANK=0 for every worker, and CUDA_VISIBLE_DEVICES with only its own GPU"},
     OptionSpec{"numa-binding", 0, "MODE", false, kNodes,
@@ -47,20 +48,29 @@ constexpr std::array kSpecs = {
                "One node, with a rendezvous of its own on a free port and a random run id"},
     OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
                "Rendezvous backend (default static)", "static|c10d"},
-    OptionSpec{"rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
-               "Where nodes meet. With one node nobody is met: static gives it to the workers as "
-               "MASTER_ADDR and MASTER_PORT"},
+    OptionSpec{
+        "rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
+        "Where the nodes meet: the first agent there hosts it, or a ddpd. static gives it to "
+        "the workers as MASTER_ADDR and MASTER_PORT. With one node nobody is met"},
     OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
                "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
     OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
-               "Further settings of the rendezvous; none matters with one node"},
+               "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
+               "read_timeout, is_host; none matters with one node"},
     OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
                "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
-    OptionSpec{"master-port", 0, "PORT", true, kRendezvous,
-               "static: MASTER_PORT of the workers (default: a free port in each round)"},
+    OptionSpec{
+        "master-port", 0, "PORT", true, kRendezvous,
+        "static: MASTER_PORT of the workers (default 29500; with one node a free port in each "
+        "round)"},
     OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
-               "c10d, standalone: this node's address, hence MASTER_ADDR (default 127.0.0.1 with "
-               "one node)"},
+               "c10d, standalone: this node's address for the others, hence MASTER_ADDR (default: "
+               "from which it reaches the endpoint; 127.0.0.1 with one node)"},
+    OptionSpec{"bind", 0, "ADDR", true, kRendezvous,
+               "The address to listen on where this node hosts the rendezvous (default: all, or "
+               "loopback where the endpoint is)"},
+    OptionSpec{"allow", 0, "CIDR,...", true, kRendezvous,
+               "Whose connections to take where this node hosts the rendezvous (default: all)"},
 
     OptionSpec{"max-restarts", 0, "N", true, kFailures,
                "How often the workers are started again after a failure (default 0)"},

@@ -193,12 +193,76 @@ TEST_SUITE("cli/launch_config") {
           Endpoint{"node7", 0});
   }
 
+  TEST_CASE_FIXTURE(Launch, "several nodes meet at the endpoint, each with what it brings") {
+    LaunchConfig config = accepted({"--nnodes=2:4", "--nproc-per-node=3", "--role=trainer",
+                                    "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--rdzv-id=r1",
+                                    "--max-restarts=5", "--local-addr=10.0.0.7", "train.py"});
+    REQUIRE(config.network);
+    CHECK(config.network->endpoint == Endpoint{"node0", 29400});
+    CHECK_FALSE(config.network->is_host.has_value());
+    CHECK(config.network->member.run == "r1");
+    CHECK(config.network->member.name == "node7-random");
+    const rendezvous::request::Join& hello = config.network->member.hello;
+    CHECK(hello.host == "node7");
+    CHECK(hello.address == "10.0.0.7");
+    CHECK(hello.participant.local_world_size == 3);
+    CHECK(hello.participant.role == "trainer");
+    CHECK(hello.settings ==
+          rendezvous::Settings{.min_nodes = 2, .max_nodes = 4, .master = std::nullopt});
+    CHECK(hello.policy.max_restarts == 5);
+    CHECK_FALSE(hello.node_rank.has_value());
+  }
+
+  TEST_CASE_FIXTURE(Launch, "the static backend has one address for nodes and workers") {
+    LaunchConfig config = accepted(
+        {"--nnodes=2", "--node-rank=1", "--master-addr=node0", "--master-port=1234", "train.py"});
+    REQUIRE(config.network);
+    CHECK(config.network->endpoint == Endpoint{"node0", 1234});
+    CHECK(config.network->member.hello.settings.master == Endpoint{"node0", 1234});
+    CHECK(config.network->member.hello.node_rank == 1);
+    CHECK(why_not({"--nnodes=2:4", "train.py"}) ==
+          "--nnodes=2:4: the static backend has a fixed number of nodes; use --rdzv-backend=c10d "
+          "for a range");
+    CHECK(why_not({"--nnodes=2", "--node-rank=2", "train.py"}) ==
+          "--node-rank=2: with at most 2 nodes it is 0..1");
+    CHECK(why_not({"--nnodes=2", "--standalone", "train.py"}) ==
+          "--standalone is for one node; it does not go with --nnodes=2");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "the settings of the rendezvous are torchelastic's") {
+    auto conf = [this](const std::string& text) {
+      return accepted({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=" + text, "train.py"});
+    };
+    rendezvous::Policy policy =
+        conf("join_timeout=60,last_call_timeout=2.5,keep_alive_interval=2,keep_alive_max_attempt=3")
+            .network->member.hello.policy;
+    CHECK(policy.join_timeout == std::chrono::seconds(60));
+    CHECK(policy.last_call_timeout == std::chrono::milliseconds(2500));
+    CHECK(policy.silence_limit() == std::chrono::seconds(6));
+    CHECK(conf("is_host=True,read_timeout=7").network->is_host == true);
+    CHECK(conf("is_host=0").network->is_host == false);
+    auto why = [this](const std::string& text) {
+      return why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=" + text, "train.py"});
+    };
+    CHECK(why("is_host=maybe") == "--rdzv-conf: is_host='maybe' is not true or false");
+    CHECK(why("join_timeout=0").starts_with("--rdzv-conf: join_timeout='0' is not"));
+    CHECK(why("store_type=file") == "--rdzv-conf: store_type=file is not supported yet: tcp is");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "who hosts can say where it listens and to whom") {
+    LaunchConfig config = accepted(
+        {"--nnodes=2", "--rdzv-backend=c10d", "--bind=10.0.0.7", "--allow=10.0.0.0/8", "train.py"});
+    CHECK(config.network->bind == "10.0.0.7");
+    CHECK(config.network->allow.admits("10.1.2.3"));
+    CHECK(config.network->allow.admits("127.0.0.1"));
+    CHECK_FALSE(config.network->allow.admits("11.1.2.3"));
+    CHECK(why_not({"--nnodes=2", "--allow=here", "train.py"}).starts_with("--allow=here"));
+  }
+
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
-    CHECK(why_not({"--nnodes=2", "train.py"}) ==
-          "--nnodes=2 is not supported yet: this version runs jobs of one node (--nnodes=1)");
-    CHECK(why_not({"--nnodes=1:4", "train.py"}).starts_with("--nnodes=1:4 is not supported yet"));
     CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
-          "--rdzv-backend=etcd is not supported yet: c10d needs no service beside ddprun");
+          "--rdzv-backend=etcd is not supported yet: c10d needs no service beside ddprun; where a "
+          "fixed place to meet is wanted, run ddpd there and name it in --rdzv-endpoint");
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
           "--logs-specs=x is not supported yet: it names a class in a Python package, and ddprun "
           "runs no Python of its own");

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/meeting.h"
+
+#include <chrono>
+#include <initializer_list>
+#include <limits>
+#include <set>
+
+#include "cli/values.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
+constexpr std::uint16_t kElasticPort = 29400;
+constexpr int kAny = std::numeric_limits<int>::max();
+
+class Meeting {
+ public:
+  Meeting(Draft& draft, int min_nodes, int max_nodes)
+      : draft_(draft), min_nodes_(min_nodes), max_nodes_(max_nodes) {}
+
+  Result<void> build() {
+    draft_.workers().run_id = draft_.text_of("rdzv-id", "none");
+    backend_ = draft_.text_of("rdzv-backend", "static");
+    bool is_standalone = draft_.given("standalone") != nullptr;
+    if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
+    Result<void> checked = read_settings();
+    if (!checked) return checked;
+    if (max_nodes_ > 1) {
+      if (is_standalone) {
+        return invalid("--standalone is for one node; it does not go with " +
+                       draft_.given("nnodes")->origin + "=" + draft_.given("nnodes")->text);
+      }
+      return several_nodes();
+    }
+    note_no_effect("one node", {"bind", "allow"});
+    if (const OptionValue* conf = given_conf()) {
+      draft_.note(conf->origin + " has no effect: with one node nobody is waited for");
+    }
+    if (is_standalone) return standalone();
+    return backend_ == "static" ? static_master() : c10d_master();
+  }
+
+ private:
+  LaunchConfig& config() { return draft_.config; }
+  rendezvous::NetworkConfig& network() { return *config().network; }
+  rendezvous::member::Config& member() { return network().member; }
+
+  const OptionValue* given_conf() const {
+    const OptionValue* conf = draft_.given("rdzv-conf");
+    return conf != nullptr && !conf->text.empty() ? conf : nullptr;
+  }
+  const OptionValue* given_endpoint() const {
+    const OptionValue* endpoint = draft_.given("rdzv-endpoint");
+    return endpoint != nullptr && !endpoint->text.empty() ? endpoint : nullptr;
+  }
+
+  Result<void> refuse_backend() {
+    const OptionValue& backend = *draft_.given("rdzv-backend");
+    if (backend_ == "etcd" || backend_ == "etcd-v2") {
+      return not_supported(backend.origin + "=" + backend_,
+                           "c10d needs no service beside ddprun; where a fixed place to meet is "
+                           "wanted, run ddpd there and name it in --rdzv-endpoint");
+    }
+    return invalid_value(backend, "static or c10d");
+  }
+
+  // As under torchrun, which does not say so.
+  void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (const OptionValue* value = draft_.given(name))
+        draft_.note(value->origin + " has no effect with " + under);
+    }
+  }
+
+  // One node.
+
+  Result<void> standalone() {
+    draft_.workers().run_id = draft_.machine.random_id();
+    config().master.host = draft_.text_of("local-addr", config().master.host);
+    note_no_effect("--standalone",
+                   {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port"});
+    return {};
+  }
+
+  // Exactly what the user gave, as torchrun does; a port only where one was given.
+  Result<void> static_master() {
+    note_no_effect("the static backend", {"local-addr"});
+    Result<Endpoint> master = static_endpoint(0);
+    if (!master) return master.error();
+    config().master = std::move(*master);
+    return {};
+  }
+
+  Result<Endpoint> static_endpoint(std::uint16_t default_port) {
+    if (const OptionValue* endpoint = given_endpoint()) {
+      note_no_effect(endpoint->origin, {"master-addr", "master-port"});
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort);
+      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+      return parsed;
+    }
+    Endpoint master{.host = draft_.text_of("master-addr", "127.0.0.1"), .port = default_port};
+    if (const OptionValue* port = draft_.given("master-port")) {
+      Result<std::uint16_t> parsed = parse_port(port->text);
+      if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
+      master.port = *parsed;
+    }
+    return master;
+  }
+
+  Result<void> c10d_master() {
+    note_no_effect("the c10d backend", {"master-addr", "master-port"});
+    config().master = {.host = draft_.text_of("local-addr", "127.0.0.1"), .port = 0};
+    const OptionValue* endpoint = given_endpoint();
+    if (endpoint == nullptr) return {};
+    Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
+    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+    if (!is_loopback_host(parsed->host)) {
+      draft_.note("one node, so nobody is met at " + endpoint->origin + "=" + endpoint->text +
+                  ", which is not contacted");
+    }
+    return {};
+  }
+
+  // Several nodes.
+
+  Result<void> several_nodes() {
+    config().network.emplace();
+    rendezvous::request::Join& hello = member().hello;
+    hello.host = draft_.machine.hostname();
+    hello.participant = config().self;
+    hello.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
+    hello.policy = policy_;
+    member().run = draft_.workers().run_id;
+    member().name = hello.host + "-" + draft_.machine.random_id();
+    member().read_timeout = read_timeout_;
+    network().is_host = is_host_;
+    for (auto part : {&Meeting::node_rank,
+                      backend_ == "static" ? &Meeting::static_meeting : &Meeting::c10d_meeting,
+                      &Meeting::who_may_come_in}) {
+      Result<void> done = (this->*part)();
+      if (!done) return done;
+    }
+    member().endpoint = to_string(network().endpoint);
+    if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
+        draft_.given("master-addr") == nullptr) {
+      draft_.note("the nodes meet at " + member().endpoint + ", so all must be on this machine; " +
+                  (backend_ == "static" ? "--master-addr" : "--rdzv-endpoint") +
+                  " names another place");
+    }
+    return {};
+  }
+
+  Result<void> node_rank() {
+    const OptionValue* value = draft_.given("node-rank");
+    if (value == nullptr && backend_ != "static") return {};
+    int rank = rank_in_conf_.value_or(0);
+    if (value != nullptr) {
+      Result<int> parsed = parse_whole(*value, 0, kAny);
+      if (!parsed) return parsed.error();
+      rank = *parsed;
+      if (rank >= max_nodes_) {
+        return invalid(value->origin + "=" + value->text + ": with at most " +
+                       std::to_string(max_nodes_) + " nodes it is 0.." +
+                       std::to_string(max_nodes_ - 1));
+      }
+    }
+    member().hello.node_rank = rank;
+    return {};
+  }
+
+  // The rendezvous and the workers share the one address that the user gave, so that one port in a
+  // firewall is enough.
+  Result<void> static_meeting() {
+    if (min_nodes_ != max_nodes_) {
+      return invalid("--nnodes=" + std::to_string(min_nodes_) + ":" + std::to_string(max_nodes_) +
+                     ": the static backend has a fixed number of nodes; use "
+                     "--rdzv-backend=c10d for a range");
+    }
+    note_no_effect("the static backend", {"local-addr"});
+    Result<Endpoint> master = static_endpoint(kStaticPort);
+    if (!master) return master.error();
+    if (master->port == 0) return invalid("--master-port=0: several nodes must know the port");
+    member().hello.settings.master = *master;
+    member().hello.address = master->host;
+    network().endpoint = std::move(*master);
+    return {};
+  }
+
+  Result<void> c10d_meeting() {
+    note_no_effect("the c10d backend", {"master-addr", "master-port"});
+    member().hello.address = draft_.text_of("local-addr", "");
+    network().endpoint = {.host = "localhost", .port = kElasticPort};
+    if (const OptionValue* endpoint = given_endpoint()) {
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
+      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+      if (parsed->port == 0) {
+        return invalid(endpoint->origin + "=" + endpoint->text +
+                       ": several nodes must know the port");
+      }
+      network().endpoint = std::move(*parsed);
+    }
+    return {};
+  }
+
+  Result<void> who_may_come_in() {
+    network().bind = draft_.text_of("bind", "");
+    const OptionValue* allow = draft_.given("allow");
+    if (allow == nullptr) return {};
+    // This machine's own agents come over loopback where they host.
+    auto list = store::AllowList::parse(allow->text + ",127.0.0.0/8,::1");
+    if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
+    network().allow = std::move(*list);
+    return {};
+  }
+
+  // --rdzv-conf, torchelastic's keys.
+
+  Result<void> read_settings() {
+    const OptionValue* conf = given_conf();
+    if (conf == nullptr) return {};
+    auto settings = parse_rdzv_conf(*conf);
+    if (!settings) return settings.error();
+    for (const auto& [key, text] : *settings) {
+      Result<void> read = read_setting(key, {text, conf->origin + ": " + key});
+      if (!read) return read;
+    }
+    return {};
+  }
+
+  Result<void> read_setting(const std::string& key, const OptionValue& value) {
+    if (key == "join_timeout") return read_seconds(value, policy_.join_timeout);
+    if (key == "timeout") {
+      return backend_ == "static" ? read_seconds(value, policy_.join_timeout) : Result<void>{};
+    }
+    if (key == "last_call_timeout") {
+      if (value.text != "0") return read_seconds(value, policy_.last_call_timeout);
+      policy_.last_call_timeout = {};
+      return {};
+    }
+    if (key == "keep_alive_interval") return read_seconds(value, policy_.keep_alive_interval);
+    if (key == "read_timeout") return read_seconds(value, read_timeout_);
+    if (key == "keep_alive_max_attempt") {
+      return read_whole(value, 1, policy_.keep_alive_max_attempt);
+    }
+    if (key == "rank") {
+      rank_in_conf_ = 0;
+      return read_whole(value, 0, *rank_in_conf_);
+    }
+    if (key == "is_host") return read_is_host(value);
+    if (key == "store_type" && value.text != "tcp") {
+      return not_supported(value.origin + "=" + value.text, "tcp is");
+    }
+    static const std::set<std::string> kWithoutEffect = {"store_type", "close_timeout",
+                                                         "heartbeat_timeout", "use_libuv"};
+    if (!kWithoutEffect.contains(key))
+      draft_.note(value.origin + " is not known and has no effect");
+    return {};
+  }
+
+  static Result<void> read_seconds(const OptionValue& value, Duration& duration) {
+    Result<double> seconds = parse_seconds(value);
+    if (!seconds) return seconds.error();
+    constexpr double kLeast = 0.01;
+    constexpr double kMost = 1'000'000;
+    if (*seconds < kLeast || *seconds > kMost) {
+      return invalid_value(value, "a number of seconds from 0.01 to 1000000");
+    }
+    duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+    return {};
+  }
+  static Result<void> read_whole(const OptionValue& value, int least, int& number) {
+    Result<int> parsed = parse_whole(value, least, 1'000'000);
+    if (!parsed) return parsed.error();
+    number = *parsed;
+    return {};
+  }
+  Result<void> read_is_host(const OptionValue& value) {
+    static const std::set<std::string> kYes = {"1", "true", "t", "yes", "y"};
+    static const std::set<std::string> kNo = {"0", "false", "f", "no", "n"};
+    std::string text = value.text;
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (!kYes.contains(text) && !kNo.contains(text)) {
+      return invalid_value(value, "true or false");
+    }
+    is_host_ = kYes.contains(text);
+    return {};
+  }
+
+  Draft& draft_;
+  int min_nodes_;
+  int max_nodes_;
+  std::string backend_;
+  rendezvous::Policy policy_;
+  Duration read_timeout_ = std::chrono::seconds(60);
+  std::optional<bool> is_host_;
+  std::optional<int> rank_in_conf_;
+};
+
+}  // namespace
+
+Result<void> add_meeting(Draft& draft, int min_nodes, int max_nodes) {
+  return Meeting(draft, min_nodes, max_nodes).build();
+}
+
+}  // namespace ddprun::cli

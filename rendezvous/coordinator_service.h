@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The shell of the coordinators of all runs that meet in one store: it reads the inbox, asks
+// coordinator::step(), and puts the orders into the nodes' queues.  It is a client of the store
+// like any other, so the store may be in this process or be torch's own server elsewhere.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "rendezvous/coordinator.h"
+#include "store/client.h"
+#include "store/task_group.h"
+
+namespace ddprun::rendezvous {
+
+struct ServiceConfig {
+  Endpoint store;      // as this process reaches it
+  std::string record;  // meeting::kRecord's value
+
+  // Called before the orders of a round of the static backend go out: the workers' store, which is
+  // the common space of this one, is to be emptied.
+  std::function<void()> renew_common_space = [] {};
+
+  // Told, in a sentence, of what is wrong.
+  std::function<void(const std::string&)> log = [](const std::string&) {};
+};
+
+// Threads: used from the executor's only thread.  Lifetime: stop() must have completed before the
+// destructor runs.
+class CoordinatorService {
+ public:
+  // Connects, and writes the record with `is_claimed` unset; the store's other clients may come
+  // from then on.
+  static store::Async<std::unique_ptr<CoordinatorService>> start(
+      boost::asio::any_io_executor executor, ServiceConfig config, bool is_claimed = false);
+
+  ~CoordinatorService();
+
+  // Ends all runs, for this reason; see coordinator::event::HostLeaves.
+  void host_leaves(const std::string& why);
+
+  // Completes when no run has any node, or after close().
+  boost::asio::awaitable<void> idle();
+  // "run 'job2' (3 nodes)"; empty where there is nobody.
+  std::string who_is_here() const;
+
+  // Ends what is going on, and lets idle() complete.
+  void close();
+  boost::asio::awaitable<void> stop();
+
+ private:
+  struct Connections;
+
+  CoordinatorService(boost::asio::any_io_executor executor, ServiceConfig config,
+                     std::unique_ptr<store::Client> in, std::unique_ptr<store::Client> out);
+
+  boost::asio::awaitable<void> receive();
+  boost::asio::awaitable<void> send();
+  boost::asio::awaitable<void> keep_time();
+  boost::asio::awaitable<void> beat();
+  void take(const std::string& text);
+  bool is_refused(const Letter& letter);
+  void step(const std::string& run, const coordinator::Event& event);
+  void forget_if_over(const std::string& run);
+  void set_alarm();
+  void failed(const std::string& what, const Error& error);
+
+  struct Parcel {
+    std::string node;
+    std::string order;  // empty: throw away what the node has not read
+  };
+
+  ServiceConfig config_;
+  std::unique_ptr<store::Client> in_;   // waits for letters
+  std::unique_ptr<store::Client> out_;  // everything else
+  std::map<std::string, coordinator::State> runs_;
+  std::deque<Parcel> outgoing_;
+  bool is_open_ = true;
+  boost::asio::steady_timer alarm_;     // of the earliest deadline
+  boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send
+  boost::asio::steady_timer has_emptied_;  // never expires; cancelled when the last node has gone
+  boost::asio::steady_timer pulse_timer_;
+  store::TaskGroup tasks_;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one process does for all nodes of a run, or of many: it has the store that they meet in and
+// the coordinator beside it.  The first agent at the endpoint is that process, or ddpd.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/coordinator_service.h"
+#include "store/base/endpoint.h"
+#include "store/server.h"
+
+namespace ddprun::rendezvous {
+
+// Threads: used from the executor's only thread.  Lifetime: stop() must have completed before the
+// destructor runs.
+class Host {
+ public:
+  // Listens; fails as store::Server::listen() does, so Address already in use says that another
+  // process hosts.  `name` is what people call this machine.
+  static Result<std::unique_ptr<Host>> listen(boost::asio::any_io_executor executor,
+                                              store::ServerConfig config, std::string name);
+
+  // Lets nodes in.
+  store::Async<void> open();
+
+  // Where this process itself reaches the store.
+  Endpoint address() const;
+  std::uint16_t port() const { return server_->port(); }
+
+  CoordinatorService& coordinator() { return *coordinator_; }
+  store::Server& server() { return *server_; }
+
+  void close();
+  boost::asio::awaitable<void> stop();
+
+ private:
+  Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
+       store::ServerConfig config, std::string name);
+
+  boost::asio::any_io_executor executor_;
+  std::unique_ptr<store::Server> server_;
+  store::ServerConfig config_;
+  std::string name_;
+  std::unique_ptr<CoordinatorService> coordinator_;
+};
+
+// A new value of meeting::kRecord for a coordinator in this process.
+std::string coordinator_record(const std::string& host);
+
+// The addresses of all interfaces of this machine, numeric: "10.0.0.7", "fe80::1".
+std::vector<std::string> own_addresses();
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The names under which nodes and coordinator find each other in a store (rendezvous/PROTOCOL.md).
+// On a server with our extensions they are in a space of their own.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddprun::rendezvous::meeting {
+
+inline constexpr std::string_view kSpace = "ddprun";
+
+// The key that says who coordinates here: "<generation> <host> <pid>".
+inline constexpr const char* kRecord = "ddprun/coordinator";
+
+// The first word of a record: a name that no other coordinator of this store has.
+inline std::string generation_of(const std::string& record) {
+  return record.substr(0, record.find(' '));
+}
+
+// The queue of all letters to the coordinator.
+inline std::string inbox(const std::string& record) {
+  return "ddprun/inbox/" + generation_of(record);
+}
+// A key whose value changes as long as the coordinator lives.
+inline std::string pulse(const std::string& record) {
+  return "ddprun/pulse/" + generation_of(record);
+}
+// The queue of all orders to one node.
+inline std::string mailbox(const std::string& node) {
+  return "ddprun/node/" + node;
+}
+
+}  // namespace ddprun::rendezvous::meeting

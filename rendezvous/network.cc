@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/network.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "rendezvous/meeting.h"
+#include "rendezvous/worker_store.h"
+#include "store/base/variant.h"
+#include "store/client_connect.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Duration kAttempt = std::chrono::seconds(2);          // of one connect
+constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
+constexpr Duration kPopPatience = std::chrono::minutes(10);
+constexpr Duration kFlushPatience = std::chrono::seconds(2);
+
+Now now() {
+  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
+}
+
+asio::awaitable<void> wait(asio::steady_timer& timer) {
+  co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+}
+
+}  // namespace
+
+// One connection to the coordinator: two to the store, since a pop that waits keeps a connection
+// busy.  Coroutines share it, and end once it is closed.
+struct NetworkHandler::Link {
+  Link(asio::any_io_executor executor, std::unique_ptr<store::Client> sender_,
+       std::unique_ptr<store::Client> receiver_)
+      : sender(std::move(sender_)),
+        receiver(std::move(receiver_)),
+        has_mail(executor, MonoTime::max()),
+        ticker(executor) {}
+
+  void close() {
+    is_open = false;
+    sender->close();
+    receiver->close();
+    has_mail.cancel();
+    ticker.cancel();
+  }
+
+  std::unique_ptr<store::Client> sender;
+  std::unique_ptr<store::Client> receiver;
+  std::string node;
+  std::string record;
+  struct Parcel {
+    std::string letter;
+    bool is_beat = false;  // followed by a look at the pulse
+  };
+  std::deque<Parcel> outgoing;
+  bool is_sending = false;
+  bool is_open = true;
+  asio::steady_timer has_mail;  // never expires; cancelled when there is something to send
+  asio::steady_timer ticker;
+};
+
+NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config)
+    : executor_(executor),
+      config_(std::move(config)),
+      pause_(executor),
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+
+NetworkHandler::~NetworkHandler() {
+  *lives_ = false;
+}
+
+// What the agent says.
+
+void NetworkHandler::join() {
+  if (worker_store_) worker_store_->close();
+  worker_store_.reset();
+  std::uint16_t port = 0;
+  if (!is_static()) {
+    bool is_here = is_loopback_host(config_.endpoint.host);
+    auto listening = listen_for_workers(executor_, {.host = is_here ? "127.0.0.1" : "::"});
+    if (!listening) {
+      return tell_agent(notice::Failed{"worker store: " + to_string(listening.error())});
+    }
+    worker_store_ = std::move(*listening);
+    port = worker_store_->port();
+  }
+  step(member::event::RoundWanted{port});
+}
+
+void NetworkHandler::report_failure(Failure failure, int exit_code, bool is_final) {
+  step(member::event::WorkerFailed{std::move(failure), exit_code, is_final});
+}
+
+void NetworkHandler::report_success() {
+  step(member::event::WorkersSucceeded{});
+}
+
+void NetworkHandler::leave(std::string why) {
+  if (host_) {
+    host_->coordinator().host_leaves(config_.member.hello.host + ", which hosts the rendezvous, " +
+                                     why);
+  }
+  step(member::event::Leaving{std::move(why)});
+}
+
+asio::awaitable<void> NetworkHandler::finish() {
+  pause_.cancel();
+  if (worker_store_) worker_store_->close();
+  co_await flush();
+  if (CoordinatorService* coordinator = host_ ? &host_->coordinator() : service_.get()) {
+    // Usually the others leave at the same time.  A person is told only of those who stay.
+    asio::steady_timer patience(executor_, std::chrono::seconds(1));
+    patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
+      if (cancelled || !is_open_) return;
+      tell_agent(notice::Told{"the run is over; staying for others that meet here: " +
+                              coordinator->who_is_here()});
+    });
+    co_await coordinator->idle();
+  }
+  close();
+  co_await tasks_.join();
+  if (service_) co_await service_->stop();
+  if (host_) co_await host_->stop();
+}
+
+void NetworkHandler::close() {
+  is_open_ = false;
+  *lives_ = false;
+  pause_.cancel();
+  disconnect();
+  if (worker_store_) worker_store_->close();
+  if (service_) service_->close();
+  if (host_) host_->close();
+}
+
+// The member's decisions.
+
+void NetworkHandler::step(const member::Event& event) {
+  if (!is_open_) return;
+  member::Step next = member::step(std::move(state_), event, now(), config_.member);
+  state_ = std::move(next.state);
+  for (const member::Action& action : next.actions) perform(action);
+}
+
+void NetworkHandler::perform(const member::Action& action) {
+  std::visit(
+      Overloaded{
+          [this](const member::action::Connect& wanted) {
+            tasks_.spawn(connect(wanted.node, wanted.after));
+          },
+          [this](const member::action::Disconnect&) { disconnect(); },
+          [this](const member::action::Post& wanted) { post(wanted.letter, false); },
+          [this](const member::action::Beat& wanted) { post(wanted.letter, true); },
+          [this](const member::action::TellRound& told) {
+            bool has_workers_store = told.round.ranks.group_rank == 0;
+            if (worker_store_ && !has_workers_store) {
+              worker_store_->close();
+              worker_store_.reset();
+            }
+            tell_agent(told.round);
+          },
+          [this](const member::action::TellStop& told) { tell_agent(told.stop); },
+          [this](const member::action::TellEnd& told) { tell_agent(told.end); },
+          [this](const member::action::TellFailed& told) { tell_agent(notice::Failed{told.why}); },
+          [this](const member::action::TellPeople& told) { tell_agent(notice::Told{told.text}); },
+      },
+      action);
+}
+
+void NetworkHandler::tell_agent(Notice notice) {
+  asio::post(executor_, [this, lives = lives_, notice = std::move(notice)] {
+    if (*lives) listener_(notice);
+  });
+}
+
+// Connecting.
+
+asio::awaitable<void> NetworkHandler::connect(std::string node, Duration after) {
+  if (after > Duration::zero()) {
+    pause_.expires_after(after);
+    co_await wait(pause_);
+    if (!is_open_ || state_.is_over) co_return;
+  }
+  auto link = co_await reach(node);
+  if (!is_open_ || state_.is_over) co_return;
+  if (!link) {
+    bool is_final = link.error().code == Errc::Protocol || link.error().code == Errc::InvalidInput;
+    step(member::event::ConnectFailed{"cannot meet the other nodes at " +
+                                          to_string(config_.endpoint) + ": " +
+                                          to_string(link.error()),
+                                      is_final});
+    co_return;
+  }
+  link_ = std::move(*link);
+  tasks_.spawn(send(link_));
+  tasks_.spawn(receive(link_));
+  tasks_.spawn(keep_time(link_));
+  step(member::event::Connected{own_address(*link_->sender)});
+}
+
+Endpoint NetworkHandler::way_to_store() const {
+  return host_ ? host_->address() : config_.endpoint;
+}
+
+store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::string node) {
+  auto hosting = co_await host_if_possible();
+  if (!hosting) co_return hosting.error();
+  store::ClientConfig client;
+  client.connect_timeout = kAttempt;
+  client.space = meeting::kSpace;
+  Endpoint store = way_to_store();
+  auto sender = co_await store::Client::connect(executor_, store, client);
+  if (!sender) co_return sender.error();
+  auto receiver = co_await store::Client::connect(executor_, store, client);
+  if (!receiver) co_return receiver.error();
+  auto link = std::make_shared<Link>(executor_, std::move(*sender), std::move(*receiver));
+  auto record = co_await coordinator_at(*link->sender, store);
+  if (!record) co_return record.error();
+  link->record = std::move(*record);
+  link->node = std::move(node);
+  if (link->sender->has_extensions()) {
+    std::string will = encode(Letter{config_.member.run, link->node, request::Lost{}});
+    auto set = co_await link->sender->set_will(meeting::inbox(link->record), will);
+    if (!set) co_return set.error();
+  }
+  co_return link;
+}
+
+// Whether this process has the store now.  Decided by binding, never by comparing names.
+store::Async<bool> NetworkHandler::host_if_possible() {
+  if (host_) co_return true;
+  if (config_.is_host && !*config_.is_host) co_return false;
+  bool must_host = config_.is_host && *config_.is_host;
+  if (!must_host) {
+    auto addresses = co_await store::resolve(executor_, config_.endpoint);
+    if (!addresses) co_return addresses.error();
+    std::vector<std::string> own = own_addresses();
+    bool is_here = std::ranges::any_of(*addresses, [&](const auto& address) {
+      return address.address().is_loopback() ||
+             std::ranges::find(own, store::numeric(address.address())) != own.end();
+    });
+    if (!is_here) co_return false;
+  }
+  store::ServerConfig server;
+  bool is_only_here = is_loopback_host(config_.endpoint.host);
+  server.listen = {.host = !config_.bind.empty() ? config_.bind
+                           : is_only_here        ? config_.endpoint.host
+                                                 : "::",
+                   .port = config_.endpoint.port};
+  server.allow = config_.allow;
+  server.log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
+  auto host = Host::listen(executor_, server, config_.member.hello.host);
+  if (!host && server.listen.host == "::" &&
+      host.error().code != boost::system::errc::address_in_use) {
+    server.listen.host = "0.0.0.0";  // a machine without IPv6
+    host = Host::listen(executor_, server, config_.member.hello.host);
+  }
+  if (!host) {
+    bool is_taken = host.error().code == boost::system::errc::address_in_use;
+    if (is_taken && !must_host) co_return false;  // another agent here was first
+    if (must_host) {
+      co_return Error{Errc::InvalidInput, "is_host was given, and " + to_string(host.error())};
+    }
+    co_return host.error();
+  }
+  host_ = std::move(*host);
+  auto opened = co_await host_->open();
+  if (!opened) co_return opened.error();
+  co_return true;
+}
+
+// Who coordinates at the store.  Beside torch's own server nobody does; the first node there
+// becomes the one.
+store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client, Endpoint store) {
+  if (client.has_extensions()) co_return co_await client.get(meeting::kRecord, kCoordinatorWait);
+  std::string mine = coordinator_record(config_.member.hello.host);
+  auto record = co_await client.compare_set(meeting::kRecord, "", mine);
+  if (record && *record != mine) {
+    // The one who claimed it may be gone; then its pulse stands still.
+    std::string pulse = meeting::pulse(*record);
+    auto before = co_await client.get(pulse, kCoordinatorWait);
+    asio::steady_timer timer(executor_, std::chrono::seconds(1));
+    co_await wait(timer);
+    auto after = before ? co_await client.get(pulse, kCoordinatorWait) : before;
+    if (after && *after != *before) co_return record;
+    record = co_await client.compare_set(meeting::kRecord, *record, mine);
+  }
+  if (!record || *record != mine) co_return record;
+  ServiceConfig config{.store = store, .record = mine};
+  config.log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
+  auto service = co_await CoordinatorService::start(executor_, std::move(config), true);
+  if (!service) co_return service.error();
+  service_ = std::move(*service);
+  co_return mine;
+}
+
+// By the endpoint's name the others reach this machine, if it hosts; else by the address from which
+// it reaches the host.
+std::string NetworkHandler::own_address(const store::Client& client) const {
+  const std::string& endpoint = config_.endpoint.host;
+  if (is_loopback_host(endpoint) || host_) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
+  const std::string& local = client.local_address();
+  return is_loopback_host(local) ? endpoint : local;
+}
+
+// On a link.
+
+void NetworkHandler::post(const Letter& letter, bool is_beat) {
+  if (!link_) return;
+  // A beat that still waits says all that another one could.
+  if (is_beat && !link_->outgoing.empty()) return;
+  link_->outgoing.push_back({encode(letter), is_beat});
+  link_->has_mail.cancel();
+}
+
+asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
+  std::string inbox = meeting::inbox(link->record);
+  std::string pulse_key = meeting::pulse(link->record);
+  while (link->is_open) {
+    while (!link->outgoing.empty()) {
+      Link::Parcel parcel = std::move(link->outgoing.front());
+      link->outgoing.pop_front();
+      link->is_sending = true;
+      auto pushed = co_await link->sender->queue_push(inbox, std::move(parcel.letter));
+      if (!pushed) co_return lost(link, pushed.error());
+      if (parcel.is_beat) {
+        auto pulse = co_await link->sender->get(pulse_key, kCoordinatorWait);
+        if (!pulse) co_return lost(link, pulse.error());
+        if (link->is_open) step(member::event::PulseSeen{*pulse});
+      }
+      link->is_sending = false;
+    }
+    if (!link->is_open) co_return;
+    co_await wait(link->has_mail);
+  }
+}
+
+asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
+  std::string mailbox = meeting::mailbox(link->node);
+  while (link->is_open) {
+    auto text = co_await link->receiver->queue_pop(mailbox, kPopPatience);
+    if (!link->is_open) co_return;
+    if (!text) {
+      if (text.error().code == Errc::TimedOut) continue;
+      co_return lost(link, text.error());
+    }
+    auto order = decode_order(*text);
+    if (!order) {
+      tell_agent(notice::Told{"ignored an order of the rendezvous: " + to_string(order.error())});
+      continue;
+    }
+    step(member::event::Heard{std::move(*order)});
+  }
+}
+
+asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
+  while (link->is_open) {
+    link->ticker.expires_after(member::tick_period(config_.member));
+    co_await wait(link->ticker);
+    if (link->is_open) step(member::event::Tick{});
+  }
+}
+
+void NetworkHandler::lost(const std::shared_ptr<Link>& link, const Error& error) {
+  link->is_sending = false;
+  if (!link->is_open) return;
+  step(member::event::ConnectionLost{to_string(error)});
+}
+
+void NetworkHandler::disconnect() {
+  if (link_) link_->close();
+  link_.reset();
+}
+
+// Lets what was said last go out.
+asio::awaitable<void> NetworkHandler::flush() {
+  MonoTime limit = now().mono + kFlushPatience;
+  asio::steady_timer timer(executor_);
+  while (link_ && link_->is_open && (link_->is_sending || !link_->outgoing.empty()) &&
+         now().mono < limit) {
+    timer.expires_after(std::chrono::milliseconds(1));
+    co_await wait(timer);
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The rendezvous of a run of several nodes: the shell of member.h.  It connects to the store at the
+// endpoint, or hosts that store if the endpoint is an address of this machine and nobody else there
+// does; it carries letters and orders, and keeps the worker store of the rounds in which this node
+// has rank 0.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "rendezvous/handler.h"
+#include "rendezvous/host.h"
+#include "rendezvous/member.h"
+#include "rendezvous/network_config.h"
+#include "store/client.h"
+#include "store/server.h"
+#include "store/task_group.h"
+
+namespace ddprun::rendezvous {
+
+// Lifetime: finish() must have completed before the destructor runs.
+class NetworkHandler final : public Handler {
+ public:
+  NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config);
+  ~NetworkHandler() override;
+
+  void listen(Listener listener) override { listener_ = std::move(listener); }
+  void join() override;
+  void report_failure(Failure failure, int exit_code, bool is_final) override;
+  void report_success() override;
+  void leave(std::string why) override;
+  boost::asio::awaitable<void> finish() override;
+  void close() override;
+
+ private:
+  struct Link;
+
+  void step(const member::Event& event);
+  void perform(const member::Action& action);
+  void tell_agent(Notice notice);
+  bool is_static() const { return config_.member.hello.settings.master.has_value(); }
+
+  // Connecting.
+  boost::asio::awaitable<void> connect(std::string node, Duration after);
+  store::Async<std::shared_ptr<Link>> reach(std::string node);
+  store::Async<bool> host_if_possible();
+  store::Async<std::string> coordinator_at(store::Client& client, Endpoint store);
+  std::string own_address(const store::Client& client) const;
+  Endpoint way_to_store() const;
+
+  // What happens on a link; each ends when the link is closed.
+  boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
+  boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
+  boost::asio::awaitable<void> keep_time(std::shared_ptr<Link> link);
+  void post(const Letter& letter, bool is_beat);
+  void lost(const std::shared_ptr<Link>& link, const Error& error);
+  void disconnect();
+  boost::asio::awaitable<void> flush();
+
+  boost::asio::any_io_executor executor_;
+  NetworkConfig config_;
+  Listener listener_;
+  member::State state_;
+  std::shared_ptr<Link> link_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<CoordinatorService> service_;  // at a store of another program
+  std::unique_ptr<store::Server> worker_store_;
+  bool is_open_ = true;
+  std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for notices under way
+  boost::asio::steady_timer pause_;  // before the next attempt to connect
+  store::TaskGroup tasks_;
+};
+
+}  // namespace ddprun::rendezvous

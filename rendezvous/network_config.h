@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a node of a run of several nodes is told before it starts: values, validated by cli.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rendezvous/member.h"
+#include "store/allow_list.h"
+#include "store/base/endpoint.h"
+
+namespace ddprun::rendezvous {
+
+struct NetworkConfig {
+  Endpoint endpoint;              // where the nodes meet
+  std::optional<bool> is_host{};  // the user's word; else whoever can bind the endpoint hosts
+  std::string bind{};             // the address to host on; empty: chosen by the endpoint
+  store::AllowList allow{};       // who may come in, if this node hosts
+  member::Config member{};        // its hello's address is set only where the user gave it
+};
+
+}  // namespace ddprun::rendezvous
