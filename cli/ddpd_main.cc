@@ -9,16 +9,23 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "cli/ddpd_options.h"
+#include "cli/systemd.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
 namespace {
 
+namespace asio = boost::asio;
+using ddprun::Errc;
+using ddprun::Error;
+using ddprun::Result;
 using ddprun::cli::DdpdOptions;
+using ddprun::store::Server;
 
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
@@ -39,29 +46,43 @@ bool write_port(const std::string& path, std::uint16_t port) {
   return file && !error;
 }
 
+// On the socket that systemd has opened, if it has, else where the user wants.
+Result<std::unique_ptr<Server>> listen(const asio::any_io_executor& executor,
+                                       const DdpdOptions& options) {
+  auto passed = ddprun::cli::take_passed_socket();
+  if (!passed) return passed.error();
+  if (!*passed) return Server::listen(executor, options.server);
+  if (options.has_listen) {
+    return Error{Errc::InvalidInput, "--listen: systemd has passed a socket that listens already"};
+  }
+  return Server::serve(executor, std::move(**passed), options.server);
+}
+
 int serve(DdpdOptions options) {
   std::signal(SIGHUP, SIG_IGN);
-  boost::asio::io_context context(1);
-  ddprun::Endpoint listen = options.server.listen;
+  asio::io_context context(1);
   options.server.log = [](const std::string& sentence) {
     std::cerr << "ddpd: " << sentence << std::endl;
   };
-  auto server = ddprun::store::Server::listen(context.get_executor(), std::move(options.server));
+  ddprun::cli::Notifier notifier;
+  auto server = listen(context.get_executor(), options);
   if (!server) {
-    bool is_usage = server.error().code == ddprun::Errc::InvalidInput;
+    bool is_usage = server.error().code == Errc::InvalidInput;
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));
   }
-  listen.port = (*server)->port();
-  if (!options.port_file.empty() && !write_port(options.port_file, listen.port)) {
+  std::string endpoint = to_string((*server)->endpoint());
+  if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
 
-  boost::asio::signal_set signals(context, SIGTERM, SIGINT);
+  asio::signal_set signals(context, SIGTERM, SIGINT);
   signals.async_wait([&](const boost::system::error_code&, int) {
+    notifier.tell("STOPPING=1");
     (*server)->close();
     context.stop();
   });
-  std::cout << "listening on " << to_string(listen) << std::endl;
+  std::cout << "listening on " << endpoint << std::endl;
+  notifier.tell("READY=1\nSTATUS=listening on " + endpoint);
   context.run();
   return 0;
 }

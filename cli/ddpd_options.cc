@@ -59,6 +59,7 @@ Result<void> set_listen(const OptionValue& value, DdpdOptions& options) {
   Result<Endpoint> listen = parse_endpoint(value.text, kDefaultPort);
   if (!listen) return Error{listen.error().code, "--listen: " + to_string(listen.error())};
   options.server.listen = *listen;
+  options.has_listen = true;
   return {};
 }
 

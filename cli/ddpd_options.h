@@ -13,6 +13,7 @@ namespace ddprun::cli {
 
 struct DdpdOptions {
   store::ServerConfig server;  // without its log
+  bool has_listen = false;     // the address was given and is not the default one
   std::string port_file;       // empty for none
 };
 

@@ -32,15 +32,26 @@ Result<std::unique_ptr<Server>> Server::listen(asio::any_io_executor executor,
                                                ServerConfig config) {
   Result<UniqueFd> listener = listen_on(config.listen);
   if (!listener) return listener.error();
-  Result<std::uint16_t> port = local_port(listener->get());
-  if (!port) return port.error();
-  auto impl =
-      std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener), *port);
+  return serve(std::move(executor), std::move(*listener), std::move(config));
+}
+
+Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, UniqueFd fd,
+                                              ServerConfig config) {
+  Result<UniqueFd> listener = take_listener(std::move(fd));
+  if (!listener) return listener.error();
+  Result<Endpoint> endpoint = local_endpoint(listener->get());
+  if (!endpoint) return endpoint.error();
+  auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener),
+                                     std::move(*endpoint));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 std::uint16_t Server::port() const {
-  return impl_->port();
+  return impl_->endpoint().port;
+}
+
+const Endpoint& Server::endpoint() const {
+  return impl_->endpoint();
 }
 
 asio::awaitable<void> Server::stop() {
@@ -69,10 +80,10 @@ const Keyspace& Server::keyspace() const {
 }
 
 Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-                   std::uint16_t port)
+                   Endpoint endpoint)
     : executor_(std::move(executor)),
       config_(std::move(config)),
-      port_(port),
+      endpoint_(std::move(endpoint)),
       listener_(executor_, listener.release()),
       accept_pause_(executor_),
       handshake_timer_(executor_),

@@ -19,6 +19,7 @@
 #include "store/base/error.h"
 #include "store/base/time.h"
 #include "store/keyspace.h"
+#include "store/socket.h"
 #include "store/spaces.h"
 #include "store/wire.h"
 
@@ -80,6 +81,11 @@ class Server {
   // system's own code and the address as context ("bind 0.0.0.0:29500").
   static Result<std::unique_ptr<Server>> listen(boost::asio::any_io_executor executor,
                                                 ServerConfig config);
+
+  // Serves a socket that listens already; `config.listen` does not matter.  Fails with
+  // Errc::InvalidInput where it is no listening TCP socket.
+  static Result<std::unique_ptr<Server>> serve(boost::asio::any_io_executor executor,
+                                               UniqueFd listener, ServerConfig config);
   ~Server();
 
   Server(const Server&) = delete;
@@ -87,6 +93,8 @@ class Server {
 
   // The port being listened on; never 0.
   std::uint16_t port() const;
+  // The address being listened on, numeric: "0.0.0.0:29500".
+  const Endpoint& endpoint() const;
 
   // close(), and then completes when what was queued on the executor has run.
   boost::asio::awaitable<void> stop();

@@ -52,10 +52,10 @@ struct Session {
 class Server::Impl {
  public:
   Impl(boost::asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-       std::uint16_t port);
+       Endpoint endpoint);
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
-  std::uint16_t port() const { return port_; }
+  const Endpoint& endpoint() const { return endpoint_; }
   std::size_t connection_count() const { return sessions_.size(); }
   const Spaces& spaces() const { return spaces_; }
   void renew_common_space();
@@ -106,7 +106,7 @@ class Server::Impl {
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
-  std::uint16_t port_;
+  Endpoint endpoint_;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
 
   boost::asio::posix::stream_descriptor listener_;

@@ -2,6 +2,7 @@
 #include "store/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -109,12 +110,36 @@ Result<UniqueFd> listen_on(const Endpoint& endpoint) {
   return fd;
 }
 
-Result<std::uint16_t> local_port(int fd) {
+Result<UniqueFd> take_listener(UniqueFd fd) {
+  int is_listening = 0;
+  int domain = 0;
+  socklen_t size = sizeof(int);
+  bool is_tcp = ::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &size) == 0 &&
+                ::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+                is_listening != 0 && (domain == AF_INET || domain == AF_INET6);
+  if (!is_tcp) {
+    return Error{Errc::InvalidInput,
+                 "descriptor " + std::to_string(fd.get()) + " is not a listening TCP socket"};
+  }
+  int flags = ::fcntl(fd.get(), F_GETFL);
+  if (::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return system_error(errno, "set up descriptor " + std::to_string(fd.get()));
+  }
+  return fd;
+}
+
+Result<Endpoint> local_endpoint(int fd) {
   Address address;
   if (::getsockname(fd, address.raw(), &address.size) != 0) {
     return system_error(errno, "read the address of a socket");
   }
-  return port_of(address);
+  return Endpoint{.host = host_of(address), .port = port_of(address)};
+}
+
+Result<std::uint16_t> local_port(int fd) {
+  Result<Endpoint> endpoint = local_endpoint(fd);
+  if (!endpoint) return endpoint.error();
+  return endpoint->port;
 }
 
 UniqueFd accept_from(int listening_fd) {

@@ -34,6 +34,13 @@ class UniqueFd {
 // the system's code and "bind HOST:PORT" as context where it cannot be had.
 Result<UniqueFd> listen_on(const Endpoint& endpoint);
 
+// Makes ready what somebody else has opened: fails with Errc::InvalidInput where it is no listening
+// TCP socket.
+Result<UniqueFd> take_listener(UniqueFd fd);
+
+// The address that a socket is bound to.
+Result<Endpoint> local_endpoint(int fd);
+
 // The port that a socket is bound to.
 Result<std::uint16_t> local_port(int fd);
 
