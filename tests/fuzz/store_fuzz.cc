@@ -4,7 +4,8 @@
 //
 //  1. Two bytes of the input say who sends next, and how much; the rest is what is sent.
 //  2. A client whose stream is malformed, or who is refused, leaves and comes again.
-//  3. At the end all leave, and all that may be left is what keys and queues hold.
+//  3. At the end all leave, and all that may be left is what keys and queues hold, in the common
+//     space and in named ones.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "store/base/check.h"
-#include "store/keyspace.h"
+#include "store/spaces.h"
 #include "store/wire.h"
 
 using namespace ddprun::store;
@@ -28,7 +29,8 @@ constexpr std::size_t kClients = 3;
 struct Game {
   WireLimits limits{
       .max_value_bytes = 4096, .max_keys_per_request = 64, .max_request_bytes = 65536};
-  Keyspace keyspace{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000}};
+  Spaces spaces{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000}, 2};
+  std::vector<Space*> places = std::vector<Space*>(kClients, &spaces.common());
   std::vector<std::unique_ptr<Decoder>> decoders{kClients};
   ddprun::MonoTime now{};
   Replies replies;
@@ -43,9 +45,12 @@ struct Game {
   }
 
   void leave(std::size_t client) {
-    keyspace.disconnect(client, now, replies);
+    spaces.disconnect(client, *places[client], now, replies);
+    places[client] = &spaces.common();
     greet(client);
   }
+
+  void ask(const Request& request) { spaces.execute(0, places[0], request, now, replies); }
 
   void send(std::size_t client, std::string_view bytes) {
     // The bytes die before the next are fed, so that a view kept too long is found.
@@ -56,7 +61,8 @@ struct Game {
       Decoder::Next next = decoder.next();
       if (std::holds_alternative<Decoder::NeedMore>(next)) return;
       if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
-      if (keyspace.execute(client, std::get<Request>(next), now, replies)) return leave(client);
+      const Request& request = std::get<Request>(next);
+      if (spaces.execute(client, places[client], request, now, replies)) return leave(client);
     }
   }
 };
@@ -75,19 +81,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     input.remove_prefix(std::min(count, input.size()));
     game.replies.clear();
     game.now += std::chrono::milliseconds(count);
-    game.keyspace.expire(game.now, game.replies);
+    game.spaces.expire(game.now, game.replies);
   }
   for (std::size_t client = 0; client < kClients; ++client) game.leave(client);
-  ddprun::check(game.keyspace.wait_count() == 0, "somebody who left still waits");
-  ddprun::check(!game.keyspace.deadline(), "somebody who left still holds something");
+  ddprun::check(game.spaces.wait_count() == 0, "somebody who left still waits");
+  game.spaces.expire(game.now, game.replies);
+  ddprun::check(!game.spaces.deadline(), "somebody who left still holds something");
   // What is left can be listed and deleted, and then nothing is accounted for but queues.
-  Replies keys;
-  game.keyspace.execute(0, request::ListKeys{}, game.now, keys);
-  for (const Outgoing& key : keys) {
-    const auto* name = std::get_if<reply::Bytes>(&key.reply);
-    if (name == nullptr) continue;
-    game.keyspace.execute(0, request::DeleteKey{name->value.view()}, game.now, game.replies);
+  std::vector<std::string> names{""};
+  game.spaces.for_each([&](const Space& space) { names.push_back(space.name); });
+  for (const std::string& name : names) {
+    game.ask(request::Enter{name});
+    game.replies.clear();
+    game.ask(request::ListKeys{});
+    Replies keys = std::move(game.replies);
+    game.replies.clear();
+    for (const Outgoing& key : keys) {
+      const auto* text = std::get_if<reply::Bytes>(&key.reply);
+      if (text != nullptr) game.ask(request::DeleteKey{text->value.view()});
+    }
   }
-  ddprun::check(game.keyspace.key_count() == 0, "a listed key could not be deleted");
+  ddprun::check(game.spaces.usage().keys == 0, "a listed key could not be deleted");
   return 0;
 }

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/support/keyspace_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <stdexcept>
+
+#include "store/base/variant.h"
+
+namespace ddprun::test {
+using namespace store;
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames{"a", "b", "c", "d"};
+constexpr std::array<std::string_view, 4> kValues{"7", "text", "", "-9"};
+constexpr std::size_t kClients = 5;
+
+// The replies in the model's words.
+Answers in_words(const Replies& replies) {
+  Answers answers;
+  for (const Outgoing& outgoing : replies) {
+    std::string& text = answers[outgoing.to];
+    std::visit(Overloaded{
+                   [&](const reply::Byte& r) { text += std::to_string(r.value) + ";"; },
+                   [&](const reply::Nonce& r) { text += std::to_string(r.value) + ";"; },
+                   [&](const reply::Number& r) { text += std::to_string(r.value) + ";"; },
+                   [&](const reply::Bytes& r) { text += std::string(r.value.view()) + ";"; },
+               },
+               outgoing.reply);
+  }
+  return answers;
+}
+
+std::string to_string(const Answers& answers) {
+  std::string text;
+  for (const auto& [client, words] : answers) text += std::to_string(client) + ": " + words + " ";
+  return text;
+}
+
+// LIST_KEYS has no order: the names, which have one letter each, are put in theirs.
+void sort_names(Replies& replies) {
+  auto name = [](const Outgoing& outgoing) {
+    const auto* bytes = std::get_if<reply::Bytes>(&outgoing.reply);
+    return bytes != nullptr ? std::string(bytes->value.view()) : "";
+  };
+  std::stable_sort(replies.begin(), replies.end(),
+                   [&](const Outgoing& a, const Outgoing& b) { return name(a) < name(b); });
+}
+
+}  // namespace
+
+std::size_t KeyspaceModel::free_items(const std::string& queue) {
+  auto is_held = [&](const Hold& hold) { return hold.queue == queue; };
+  return queues[queue].size() -
+         static_cast<std::size_t>(std::count_if(holds.begin(), holds.end(), is_held));
+}
+
+void KeyspaceModel::set(const std::string& key, const std::string& value) {
+  keys[key] = value;
+  key_came(key);
+}
+
+void KeyspaceModel::key_came(const std::string& key) {
+  for (std::size_t i = 0; i < waits.size();) {
+    Wait& wait = waits[i];
+    bool concerns = wait.kind != Kind::Take && std::erase(wait.names, key) > 0;
+    if (!concerns || !wait.names.empty()) {
+      ++i;
+      continue;
+    }
+    say(wait.client, "0");
+    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// What is no number here begins with a letter or is empty; APPEND may make one too long.
+std::optional<std::int64_t> KeyspaceModel::add(const std::string& key, std::int64_t delta) {
+  std::string text = keys.contains(key) ? keys[key] : "0";
+  std::size_t sign = text.starts_with('-') ? 1 : 0;
+  if (text.size() == sign || std::isdigit(text[sign]) == 0) return std::nullopt;
+  std::int64_t sum = 0;
+  try {
+    bool overflows = __builtin_add_overflow(std::stoll(text), delta, &sum);
+    return overflows ? std::nullopt : std::optional(sum);
+  } catch (const std::out_of_range&) {
+    return std::nullopt;
+  }
+}
+
+void KeyspaceModel::pop(ClientId client, const std::string& queue) {
+  auto& items = queues[queue];
+  say(client, std::to_string(items.size()));
+  say(client, items.front());
+  items.pop_front();
+}
+
+void KeyspaceModel::push(const std::string& queue, const std::string& item, MonoTime now) {
+  queues[queue].push_back(item);
+  offer(queue, now);
+}
+
+void KeyspaceModel::offer(const std::string& queue, MonoTime now) {
+  for (std::size_t i = 0; i < waits.size() && free_items(queue) > 0;) {
+    Wait& wait = waits[i];
+    auto name = std::find(wait.names.begin(), wait.names.end(), queue);
+    if (name == wait.names.end()) {
+      ++i;
+      continue;
+    }
+    Wait ended = wait;
+    wait.names.erase(name);
+    if (!wait.names.empty()) continue;  // the same name may be there twice
+    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
+    if (ended.kind == Kind::Take) {
+      pop(ended.client, queue);
+      continue;
+    }
+    if (ended.kind == Kind::One) holds.push_back({ended.client, queue, now});
+    say(ended.client, "0");
+  }
+}
+
+void KeyspaceModel::release(ClientId client, const std::optional<std::string>& except,
+                            MonoTime now) {
+  std::vector<std::string> freed;
+  std::erase_if(holds, [&](const Hold& hold) {
+    bool is_freed = hold.client == client && hold.queue != except;
+    if (is_freed) freed.push_back(hold.queue);
+    return is_freed;
+  });
+  // The keyspace frees the latest first; what each client hears does not depend on it.
+  for (const std::string& queue : freed) offer(queue, now);
+}
+
+void KeyspaceModel::leave(ClientId client, MonoTime now) {
+  std::erase_if(waits, [&](const Wait& wait) { return wait.client == client; });
+  release(client, std::nullopt, now);
+  auto will = wills.extract(client);
+  if (will) push(will.mapped().first, will.mapped().second, now);
+}
+
+void KeyspaceModel::expire(MonoTime now) {
+  while (!holds.empty() && holds.front().since + Keyspace::kHold <= now) {
+    std::string queue = holds.front().queue;
+    holds.erase(holds.begin());
+    offer(queue, now);
+  }
+  for (std::size_t i = 0; i < waits.size();) {
+    if (waits[i].kind != Kind::Take || waits[i].deadline > now) {
+      ++i;
+      continue;
+    }
+    say(waits[i].client, "0");
+    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void KeyspaceModel::wait(ClientId client, std::vector<std::string> names, MonoTime now) {
+  if (names.size() == 1) {
+    bool has_item = free_items(names[0]) > 0;
+    if (has_item) holds.push_back({client, names[0], now});
+    if (has_item || keys.contains(names[0])) return say(client, "0");
+    waits.push_back({client, Kind::One, names, {}});
+    return;
+  }
+  std::erase_if(names, [&](const std::string& name) { return exists(name); });
+  if (names.empty()) return say(client, "0");
+  waits.push_back({client, Kind::Names, names, {}});
+}
+
+struct KeyspaceModel::Execution {
+  KeyspaceModel& model;
+  ClientId client;
+  MonoTime now;
+
+  bool operator()(const request::Set& r) {
+    model.set(std::string(r.key), std::string(r.value));
+    return true;
+  }
+  bool operator()(const request::CompareSet& r) {
+    std::string key(r.key);
+    bool is_present = model.keys.contains(key);
+    std::string answer = is_present ? model.keys[key] : std::string(r.expected);
+    bool stores = is_present ? model.keys[key] == r.expected : r.expected.empty();
+    if (stores) model.set(key, answer = std::string(r.desired));
+    model.say(client, answer);
+    return true;
+  }
+  bool operator()(const request::Get& r) {
+    model.say(client, model.get(std::string(r.key)));
+    return true;
+  }
+  bool operator()(const request::Add& r) {
+    std::optional<std::int64_t> sum = model.add(std::string(r.key), r.delta);
+    if (!sum) return false;
+    model.set(std::string(r.key), std::to_string(*sum));
+    model.say(client, std::to_string(*sum));
+    return true;
+  }
+  bool operator()(const request::Check& r) {
+    bool all = std::all_of(r.keys.begin(), r.keys.end(),
+                           [&](auto key) { return model.exists(std::string(key)); });
+    model.say(client, all ? "0" : "1");
+    return true;
+  }
+  bool operator()(const request::Wait& r) {
+    model.wait(client, {r.keys.begin(), r.keys.end()}, now);
+    return true;
+  }
+  bool operator()(const request::GetNumKeys&) {
+    model.say(client, std::to_string(model.keys.size()));
+    return true;
+  }
+  bool operator()(const request::DeleteKey& r) {
+    model.say(client, std::to_string(model.keys.erase(std::string(r.key))));
+    return true;
+  }
+  bool operator()(const request::Append& r) {
+    model.set(std::string(r.key), model.get(std::string(r.key)) + std::string(r.value));
+    return true;
+  }
+  bool operator()(const request::MultiGet& r) {
+    for (auto key : r.keys) model.say(client, model.get(std::string(key)));
+    return true;
+  }
+  bool operator()(const request::MultiSet& r) {
+    for (const KeyValue& pair : r.pairs) model.set(std::string(pair.key), std::string(pair.value));
+    return true;
+  }
+  bool operator()(const request::CancelWait&) {
+    std::erase_if(model.waits, [&](const Wait& one) { return one.client == client; });
+    model.say(client, "1");
+    return true;
+  }
+  bool operator()(const request::QueuePush& r) {
+    model.push(std::string(r.queue), std::string(r.value), now);
+    return true;
+  }
+  bool operator()(const request::QueuePop& r) {
+    std::string queue(r.queue);
+    auto own = std::find_if(model.holds.begin(), model.holds.end(), [&](const Hold& hold) {
+      return hold.client == client && hold.queue == queue;
+    });
+    if (own != model.holds.end()) model.holds.erase(own);
+    model.free_items(queue) > 0 ? model.pop(client, queue) : model.say(client, "0");
+    return true;
+  }
+  bool operator()(const request::QueueLen& r) {
+    model.say(client, std::to_string(model.queues[std::string(r.queue)].size()));
+    return true;
+  }
+  bool operator()(const request::ListKeys&) {
+    model.say(client, std::to_string(model.keys.size()));
+    for (const auto& [key, value] : model.keys) model.say(client, key);
+    return true;
+  }
+  bool operator()(const request::Barrier& r) {
+    std::string key(r.key);
+    std::optional<std::int64_t> count = model.add(key, 1);
+    if (!count) return false;
+    model.keys[key] = std::to_string(*count);
+    if (*count < r.world_size) {
+      model.waits.push_back({client, Kind::Names, {key}, {}});
+      return true;
+    }
+    model.say(client, "0");
+    model.key_came(key);
+    return true;
+  }
+  bool operator()(const request::QueueTake& r) {
+    std::string queue(r.queue);
+    if (model.free_items(queue) > 0) return model.pop(client, queue), true;
+    if (r.timeout_ms <= 0) return model.say(client, "0"), true;
+    auto deadline = now + std::chrono::milliseconds(r.timeout_ms);
+    model.waits.push_back({client, Kind::Take, {queue}, deadline});
+    return true;
+  }
+  bool operator()(const request::Will& r) {
+    model.wills[client] = {std::string(r.queue), std::string(r.item)};
+    model.say(client, "0");
+    return true;
+  }
+  bool operator()(const request::ClearWill&) {
+    model.wills.erase(client);
+    model.say(client, "0");
+    return true;
+  }
+  // What does not concern a keyspace, or does not depend on it.
+  bool operator()(const request::Validate&) { return true; }
+  bool operator()(const request::Enter&) { return true; }
+  bool operator()(const request::Ping& r) {
+    model.say(client, std::to_string(r.nonce));
+    return true;
+  }
+  bool operator()(const request::Probe&) {
+    model.say(client, "7");
+    return true;
+  }
+};
+
+bool KeyspaceModel::execute(ClientId client, const Request& request, MonoTime now) {
+  const auto* pops = std::get_if<request::QueuePop>(&request);
+  release(client, pops ? std::optional(std::string(pops->queue)) : std::nullopt, now);
+  return std::visit(Execution{*this, client, now}, request);
+}
+
+Request KeyspaceProgram::request() {
+  name_ = kNames[pick_(kNames.size())];
+  std::string_view value = kValues[pick_(kValues.size())];
+  names_.clear();
+  pairs_.clear();
+  for (std::size_t i = pick_(4); i > 0; --i) {
+    names_.push_back(kNames[pick_(kNames.size())]);
+    pairs_.push_back({names_.back(), kValues[pick_(kValues.size())]});
+  }
+  auto number = [this] { return static_cast<std::int64_t>(pick_(4000)); };
+  switch (pick_(26)) {
+    case 0:
+      return request::Set{name_, value};
+    case 1:
+      return request::Get{name_};
+    case 2:
+      return request::Add{name_, number() - 2000};
+    case 3:
+    case 4:
+    case 5:
+      return request::DeleteKey{name_};
+    case 6:
+      return request::Check{names_};
+    case 7:
+    case 8:
+      return request::Wait{names_};
+    case 9:
+    case 10:
+      return names_ = {name_}, request::Wait{names_};
+    case 11:
+      return request::CancelWait{};
+    case 12:
+    case 13:
+    case 14:
+      return request::QueuePush{name_, value};
+    case 15:
+      return request::QueuePop{name_};
+    case 16:
+      return request::QueueTake{name_, number()};
+    case 17:
+      return request::Barrier{name_, static_cast<std::int64_t>(pick_(4))};
+    case 18:
+      return request::Will{name_, value};
+    case 19:
+      return request::ClearWill{};
+    case 20:
+      return request::CompareSet{name_, kValues[pick_(kValues.size())], value};
+    case 21:
+      return request::Append{name_, value};
+    case 22:
+      return request::MultiSet{pairs_};
+    case 23:
+      return request::MultiGet{names_};
+    case 24:
+      return request::QueueLen{name_};
+    default:
+      return pick_(2) == 0 ? Request(request::ListKeys{}) : request::GetNumKeys{};
+  }
+}
+
+std::string KeyspaceProgram::step() {
+  ClientId client = 1 + pick_(kClients);
+  Replies replies;
+  model_.answers.clear();
+  std::size_t what = pick_(40);
+  bool leaves = what == 0;
+  if (what == 1) {
+    now_ += std::chrono::milliseconds(pick_(3000));
+    keyspace_.expire(now_, replies);
+    model_.expire(now_);
+  } else if (!leaves) {
+    Request asked = request();
+    auto fault = keyspace_.execute(client, asked, now_, replies);
+    if (std::holds_alternative<request::ListKeys>(asked)) sort_names(replies);
+    leaves = !model_.execute(client, asked, now_);
+    if (fault.has_value() != leaves) return "refused by one only: " + fault.value_or("nothing");
+  }
+  if (leaves) {
+    keyspace_.disconnect(client, now_, replies);
+    model_.leave(client, now_);
+  }
+  return difference(replies);
+}
+
+std::string KeyspaceProgram::difference(const Replies& replies) const {
+  Answers answers = in_words(replies);
+  if (answers != model_.answers) {
+    return "answers " + to_string(answers) + "instead of " + to_string(model_.answers);
+  }
+  if (keyspace_.key_count() != model_.keys.size()) return "the number of keys";
+  if (keyspace_.wait_count() != model_.waits.size()) return "the number of waits";
+  return "";
+}
+
+std::string KeyspaceProgram::finish() {
+  Replies ignored;
+  for (ClientId client = 1; client <= kClients; ++client) {
+    keyspace_.disconnect(client, now_, ignored);
+  }
+  for (std::string_view each : kNames) {
+    keyspace_.execute(9, request::DeleteKey{each}, now_, ignored);
+    for (ignored.clear(); ignored.size() != 1;) {
+      ignored.clear();
+      keyspace_.execute(9, request::QueuePop{each}, now_, ignored);
+    }
+  }
+  if (keyspace_.bytes() != 0) return std::to_string(keyspace_.bytes()) + " bytes";
+  return keyspace_.deadline() ? "a deadline" : "";
+}
+
+}  // namespace ddprun::test
