@@ -329,7 +329,7 @@ void Keyspace::clear() {
   deadlines_.clear();
   reservations_.clear();
   clients_ = decltype(clients_)();
-  entries_ = Entries();
+  entries_ = Entries(0, entries_.hash_function());
   wait_count_ = 0;
 }
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "store/base/time.h"
+#include "store/hash.h"
 #include "store/value.h"
 #include "store/wire.h"
 
@@ -70,9 +71,9 @@ class Keyspace {
   static constexpr Duration kHold = std::chrono::seconds(5);
 
   // The limits on keys and bytes hold for all keyspaces with the same `shared` together, which must
-  // outlive them.
-  explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr)
-      : limits_(limits), shared_(shared) {}
+  // outlive them.  The seed is random where clients are not trusted.
+  explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr, HashSeed seed = {})
+      : limits_(limits), entries_(0, Hash{seed}), shared_(shared) {}
   ~Keyspace();
 
   Keyspace(const Keyspace&) = delete;
@@ -121,9 +122,8 @@ class Keyspace {
   struct Entry;
   struct Hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view key) const {
-      return std::hash<std::string_view>{}(key);
-    }
+    HashSeed seed;
+    std::size_t operator()(std::string_view key) const { return sip_hash(seed, key); }
   };
   using Entries = std::unordered_map<std::string, Entry, Hash, std::equal_to<>>;
   using Node = Entries::value_type;

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <random>
 
 #include "store/server_impl.h"
 #include "store/system_limits.h"
@@ -19,6 +20,13 @@ namespace {
 
 // How long to wait before accepting again when the system has no descriptor left.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+// So that no client can choose keys which make the table slow.
+HashSeed random_seed() {
+  std::random_device random;
+  auto word = [&] { return std::uint64_t{random()} << 32 | random(); };
+  return {.first = word(), .second = word()};
+}
 
 }  // namespace
 
@@ -89,7 +97,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd
       handshake_timer_(executor_),
       expiry_timer_(executor_),
       log_(config_.log),
-      spaces_(config_.keyspace, config_.max_spaces) {
+      spaces_(config_.keyspace, config_.max_spaces, random_seed()) {
   raise_file_limit();
   std::optional<std::size_t> backlog = longest_backlog();
   if (backlog && *backlog < config_.expected_clients) {

@@ -6,11 +6,11 @@
 
 namespace ddprun::store {
 
-Spaces::Spaces(KeyspaceLimits limits, std::size_t max_named)
-    : limits_(limits), max_named_(max_named), common_(make("")) {}
+Spaces::Spaces(KeyspaceLimits limits, std::size_t max_named, HashSeed seed)
+    : limits_(limits), max_named_(max_named), seed_(seed), common_(make("")) {}
 
 std::unique_ptr<Space> Spaces::make(std::string name) {
-  return std::unique_ptr<Space>(new Space{std::move(name), Keyspace(limits_, &usage_)});
+  return std::unique_ptr<Space>(new Space{std::move(name), Keyspace(limits_, &usage_, seed_)});
 }
 
 std::optional<std::string> Spaces::execute(ClientId client, Space*& space, const Request& request,

@@ -30,7 +30,7 @@ class Spaces {
  public:
   // The limits on keys and bytes hold for all spaces together.  A space beyond `max_named` cannot
   // be entered.
-  Spaces(KeyspaceLimits limits, std::size_t max_named);
+  Spaces(KeyspaceLimits limits, std::size_t max_named, HashSeed seed = {});
 
   Space& common() { return *common_; }
   const Space& common() const { return *common_; }
@@ -75,6 +75,7 @@ class Spaces {
 
   KeyspaceLimits limits_;
   std::size_t max_named_;
+  HashSeed seed_;
   Usage usage_;
   std::unique_ptr<Space> common_;
   std::map<std::string, std::unique_ptr<Space>, std::less<>> named_;
