@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/advice.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <string_view>
+
+#include "agent/job_report.h"
+
+namespace ddprun::agent {
+namespace {
+
+// All that a failed worker said, in which the advice looks for its words.
+std::string words_of(const FailureFacts& failure) {
+  std::string text = failure.cause + "\n" + failure.message + "\n" + failure.traceback;
+  for (const std::string& line : failure.stderr_lines) text += "\n" + line;
+  return text;
+}
+
+struct Advice {
+  std::string_view words;  // the first entry whose words occur is taken
+  std::string_view text;
+};
+
+// From the certain to the vague: an exception's name says more than a signal.
+constexpr std::array kByWords = {
+    Advice{"OOM killer",
+           "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
+    Advice{"hung: ",
+           "look at stack.txt in the log folders: which rank does not do what the others do?"},
+    Advice{"ModuleNotFoundError",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{"No module named",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{"SyntaxError", "correct the script; the Python that runs it may be an older one"},
+    Advice{"IndentationError", "correct the script's indentation"},
+    Advice{"CUDA out of memory", "use less GPU memory: smaller batches, or see who else uses it"},
+    Advice{"OutOfMemoryError", "use less GPU memory: smaller batches, or see who else uses it"},
+    Advice{"No space left on device", "make room on that disk, or name another with --log-dir"},
+    Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
+    Advice{"DataLoader worker",
+           "run with num_workers=0 to see the error in the data set's own code"},
+    Advice{"usage: ", "correct the arguments behind the script's name"},
+    Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
+    Advice{"Permission denied", "give this user access to the file that is named above"},
+};
+
+std::string by_signal(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return "run again with PYTHONFAULTHANDLER=1 for a Python stack, or with 'ulimit -c "
+             "unlimited' for a core file";
+    case SIGABRT:
+      return "the program ended itself: what it says before abort() is in its stderr";
+    case SIGKILL:
+      return "somebody else sent SIGKILL: look at dmesg, the scheduler's log and the job's memory";
+    default:
+      return "somebody sent that signal: look at the scheduler's log";
+  }
+}
+
+std::string by_failure(const FailureFacts& failure) {
+  std::string words = words_of(failure);
+  auto found = std::find_if(kByWords.begin(), kByWords.end(), [&](const Advice& advice) {
+    return words.find(advice.words) != std::string::npos;
+  });
+  if (found != kByWords.end()) return std::string(found->text);
+  if (failure.status.signal != 0) return by_signal(failure.status.signal);
+  if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
+    return "a command was not found or may not be executed; look at PATH on that node";
+  if (failure.traceback.empty() && failure.stderr_lines.empty()) {
+    return "it said nothing on stderr: run again with --redirects=3 and look at its logs, or put "
+           "torch's @record on the main function";
+  }
+  return "correct what the last line above says, on " +
+         (failure.node.empty() ? "that node" : failure.node);
+}
+
+}  // namespace
+
+std::string next_step(const JobReport& report) {
+  return report.failures.empty() ? "" : by_failure(report.failures.back());
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Decides whether workers hang, and which of them.  Pure: samples of all local workers in, a
+// verdict out.  agent/hang_watch takes the samples.
+//
+// A sign of life is output through the agent's pipes, CPU time of the worker and its descendants,
+// or a touch of the heartbeat file.  A worker that has touched that file once is judged by it
+// alone: only it knows whether its busy loop gets on.  (NCCL waits with the CPU at full speed.)
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/base/time.h"
+
+namespace ddprun::agent {
+
+// What was seen of one worker at one moment.  The numbers only ever grow.
+struct LifeSample {
+  int local_rank = 0;
+  std::uint64_t output_bytes = 0;
+  Duration cpu_time{};            // of its process and all below it
+  std::int64_t heartbeat_ns = 0;  // the file's mtime; 0: never touched
+  std::string doing;              // "sleeping in hrtimer_nanosleep"; two that wait alike say alike
+};
+
+struct HangVerdict {
+  std::vector<int> hung;             // local ranks that must be ended, the most suspect first
+  std::vector<int> silent;           // all that were silent, `hung` among them
+  std::map<int, std::string> doing;  // of the silent ones
+  Duration silence{};                // of hung[0]
+  bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
+
+  friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
+};
+
+// Less CPU time than this share of the time between two samples is no sign of life: threads that
+// only look at a clock now and then (a watchdog, a heart-beat of NCCL's) use about that.
+inline constexpr double kIdleShare = 0.02;
+
+class HangDetector {
+ public:
+  explicit HangDetector(Duration timeout) : timeout_(timeout) {}
+
+  // Forgets all workers: a new attempt has begun.
+  void start() { lives_.clear(); }
+
+  // Takes one sample of each worker that runs, all of the same moment.  A verdict comes when one of
+  // them has been silent for the timeout.  Workers that wait for a hung one are silent as well:
+  // those silent for half the timeout at that moment are looked at together, and where a minority
+  // does something else than the rest, it is the minority that hangs.  With no such difference all
+  // of them are named.
+  std::optional<HangVerdict> look(const std::vector<LifeSample>& samples, MonoTime now);
+
+ private:
+  struct Life {
+    LifeSample last;
+    MonoTime sampled_at{};
+    MonoTime alive_at{};  // the last sign of life
+  };
+  void note(const LifeSample& sample, MonoTime now);
+
+  Duration timeout_;
+  std::map<int, Life> lives_;
+};
+
+// "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, while
+// local ranks 0..2 were sleeping in futex_wait".
+std::string describe(const HangVerdict& verdict);
+
+}  // namespace ddprun::agent

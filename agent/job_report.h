@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a person is told when a job has failed: the cause, first and plainly, and what to do next.
+// Pure: facts in, lines and JSON out.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "store/base/time.h"
+#include "worker/process/exit_status.h"
+
+namespace ddprun::agent {
+
+// The failure that decided an attempt, on whichever node it was.
+struct FailureFacts {
+  std::string node;  // host name; empty: not known
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  process::ExitStatus status;
+  std::string message;    // of error.json: "ValueError: boom"; may have several lines
+  std::string cause;      // what else is known: "the kernel's OOM killer: ...", "hung: ..."
+  int attempt = 0;        // the restart count it happened under
+  WallTime at{};          // for people only
+  std::string log_path;   // the worker's log folder on its node; empty: none
+  std::string traceback;  // of error.json, of the last failure
+  std::vector<std::string> stderr_lines;  // its last ones, where there is no traceback
+};
+
+// A worker that ended, other than with success, after the failure that decided the attempt.
+struct Victim {
+  int rank = 0;
+  process::ExitStatus status;
+  bool is_stopped_by_us = false;  // by the signal that we had sent, or by our SIGKILL
+};
+
+struct JobReport {
+  std::string run_id;
+  std::string node;  // this agent's host name
+  int exit_code = 1;
+  int max_restarts = 0;
+  std::vector<FailureFacts> failures;  // one an attempt, in the order they were decided
+  std::vector<Victim> victims;         // of the last attempt, on this node
+  std::string error;                   // why the job cannot go on, where no worker failed
+  std::string log_path;                // the run's log folder on this node; empty: none
+};
+
+// All of a report fits into this many lines.
+inline constexpr std::size_t kReportLines = 28;
+inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
+
+// The report, one entry a line, without line ends.  The first line says what failed.
+std::vector<std::string> to_lines(const JobReport& report);
+
+// "rank 3 (local rank 3, pid 4211) on node7 exited with code 1: ValueError: boom".
+std::string describe(const FailureFacts& failure);
+
+// The same as a JSON document, the text of report.json.  Its form is in agent/REPORT.md.
+std::string to_json(const JobReport& report);
+
+// "0..2, 5" for {0, 1, 2, 5}.
+std::string describe_ranks(std::vector<int> ranks);
+
+}  // namespace ddprun::agent

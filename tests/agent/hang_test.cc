@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/hang.h"
+
+#include <doctest/doctest.h>
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Four workers, sampled once a second.
+struct Node {
+  HangDetector detector{60s};
+  std::vector<LifeSample> workers{
+      {.local_rank = 0}, {.local_rank = 1}, {.local_rank = 2}, {.local_rank = 3}};
+  MonoTime now{};
+
+  std::optional<HangVerdict> second() {
+    now += 1s;
+    return detector.look(workers, now);
+  }
+  // Lets up to `seconds` pass, with `live` in each; the verdict, where one came.
+  template <class Live>
+  std::optional<HangVerdict> pass(int seconds, Live live) {
+    for (int i = 0; i < seconds; ++i) {
+      live();
+      if (auto verdict = second()) return verdict;
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("agent/hang") {
+  TEST_CASE("each sign of life counts") {
+    Node node;
+    CHECK_FALSE(node.pass(1000, [&] {
+      node.workers[0].output_bytes += 1;
+      node.workers[1].cpu_time += 30ms;
+      node.workers[2].heartbeat_ns += 1;
+      node.workers[3].cpu_time += 1s;
+    }));
+  }
+
+  TEST_CASE("who is silent while the others work is hung, after the timeout and not before") {
+    Node node;
+    auto verdict = node.pass(1000, [&] {
+      for (int i : {0, 1, 3}) node.workers[static_cast<std::size_t>(i)].cpu_time += 1s;
+      node.workers[2].cpu_time += 1ms;  // a watchdog thread
+      node.workers[2].doing = "sleeping in hrtimer_nanosleep";
+    });
+    REQUIRE(verdict);
+    CHECK(node.now == MonoTime(61s));
+    CHECK(verdict->hung == std::vector{2});
+    CHECK(describe(*verdict) ==
+          "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep");
+  }
+
+  TEST_CASE(
+      "of silent workers the one that does something else hangs, even if it fell silent later") {
+    Node node;
+    for (LifeSample& worker : node.workers) worker.doing = "sleeping in futex_wait";
+    node.workers[3].doing = "sleeping in hrtimer_nanosleep";
+    node.pass(10, [&] { node.workers[3].output_bytes += 1; });
+    auto verdict = node.pass(1000, [] {});
+    REQUIRE(verdict);
+    CHECK(verdict->hung == std::vector{3});
+    CHECK(verdict->silent == std::vector{0, 1, 2, 3});
+    CHECK(describe(*verdict) ==
+          "hung: no output, CPU time or heartbeat for 51 s; it was sleeping in hrtimer_nanosleep, "
+          "while local ranks 0..2 were sleeping in futex_wait");
+  }
+
+  TEST_CASE("without a difference all are named, the longest silent first") {
+    Node node;
+    node.pass(5, [&] {
+      for (int i : {0, 1, 3}) node.workers[static_cast<std::size_t>(i)].output_bytes += 1;
+    });
+    auto verdict = node.pass(1000, [] {});
+    REQUIRE(verdict);
+    CHECK(verdict->hung == std::vector{2, 0, 1, 3});
+    CHECK(describe(*verdict) ==
+          "hung: no output, CPU time or heartbeat for 60 s, while local ranks 0, 1, 3 were silent "
+          "as well");
+  }
+
+  TEST_CASE("two against two is no majority") {
+    Node node;
+    for (std::size_t i : {0U, 1U}) node.workers[i].doing = "a";
+    auto verdict = node.pass(1000, [] {});
+    REQUIRE(verdict);
+    CHECK(verdict->hung.size() == 4);
+  }
+
+  TEST_CASE("who has a heartbeat is judged by it alone") {
+    Node node;
+    auto verdict = node.pass(1000, [&] {
+      for (LifeSample& worker : node.workers) worker.cpu_time += 1s;
+      node.workers[1].heartbeat_ns = 7;
+    });
+    REQUIRE(verdict);
+    CHECK(verdict->hung == std::vector{1});
+    CHECK(describe(*verdict) == "hung: no heartbeat for 60 s");
+  }
+
+  TEST_CASE("a worker that has ended, and a new attempt, start afresh") {
+    Node node;
+    CHECK_FALSE(node.pass(50, [] {}));
+    node.detector.start();
+    CHECK_FALSE(node.pass(50, [] {}));
+    node.workers.clear();
+    CHECK_FALSE(node.pass(100, [] {}));
+  }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/job_report.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "agent/advice.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+namespace {
+
+FailureFacts boom() {
+  return {.node = "node7",
+          .rank = 5,
+          .local_rank = 1,
+          .pid = 4211,
+          .status = {.exit_code = 1},
+          .message = "ValueError: boom\nsecond line",
+          .log_path = "/logs/attempt_0/1",
+          .traceback =
+              "Traceback (most recent call last):\n  File \"t.py\", line 3\nValueError: "
+              "boom\n"};
+}
+
+bool has(const std::vector<std::string>& lines, const std::string& wanted) {
+  return std::find(lines.begin(), lines.end(), wanted) != lines.end();
+}
+
+}  // namespace
+
+TEST_SUITE("agent/job_report") {
+  TEST_CASE("the cause comes first, then its words, its victims, its logs, and what to do") {
+    JobReport report{
+        .failures = {boom()},
+        .victims = {{.rank = 4, .status = {.signal = SIGTERM}, .is_stopped_by_us = true},
+                    {.rank = 6, .status = {.exit_code = 1}},
+                    {.rank = 7, .status = {.signal = SIGTERM}, .is_stopped_by_us = true}}};
+    CHECK(
+        to_lines(report) ==
+        std::vector<std::string>{
+            "FAILED: rank 5 (local rank 1, pid 4211) on node7 exited with code 1: ValueError: boom",
+            "  traceback:", "    Traceback (most recent call last):", "      File \"t.py\", line 3",
+            "    ValueError: boom", "  after that, as its victims: rank 6 exited with code 1",
+            "  then stopped by ddprun: ranks 4, 7", "  logs: /logs/attempt_0/1",
+            "  next: correct what the last line above says, on node7"});
+  }
+
+  TEST_CASE("what cannot be shown in full keeps its end") {
+    JobReport report{.max_restarts = 9};
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      FailureFacts failure = boom();
+      failure.attempt = attempt;
+      failure.traceback.clear();
+      for (int line = 0; line < 100; ++line) failure.traceback += "x\n";
+      failure.traceback += "KeyError: 'last'\n\n";
+      report.failures.push_back(failure);
+    }
+    report.victims.assign(64, {.rank = 9, .status = {.exit_code = 1}});
+    report.victims.push_back({.rank = 3, .status = {.signal = SIGKILL}, .is_stopped_by_us = true});
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(lines.size() <= kReportLines);
+    CHECK(has(lines, "  traceback (the last 14 lines):"));
+    CHECK(has(lines, "    KeyError: 'last'"));
+    CHECK(has(lines, "    ... 4 more ..."));
+    CHECK(lines[lines.size() - 3].starts_with("    attempt 8: rank 5"));
+    CHECK(has(lines, "  then stopped by ddprun: rank 3"));
+  }
+
+  TEST_CASE("three failures that spend the budget are all shown") {
+    JobReport report{.max_restarts = 2};
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      report.failures.push_back({.node = "n" + std::to_string(attempt),
+                                 .rank = attempt,
+                                 .status = {.exit_code = 10 + attempt},
+                                 .attempt = attempt});
+    }
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(lines[0] == "FAILED: rank 2 (local rank 0, pid 0) on n2 exited with code 12");
+    CHECK(has(lines, "    attempt 0: rank 0 (local rank 0, pid 0) on n0 exited with code 10"));
+    CHECK(has(lines, "    attempt 1: rank 1 (local rank 0, pid 0) on n1 exited with code 11"));
+  }
+
+  TEST_CASE("long lines are cut, but not inside a character") {
+    FailureFacts failure = boom();
+    failure.traceback = std::string(393, 'x') + "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9";
+    for (const std::string& line : to_lines({.failures = {failure}})) {
+      CHECK(line.size() <= kReportColumns + 3);
+      if (line.starts_with("    xxx")) CHECK(line.ends_with("x\xc3\xa9..."));
+    }
+  }
+
+  TEST_CASE("the kernel's word stands beside the signal, and the advice follows it") {
+    FailureFacts failure = boom();
+    failure.status = {.signal = SIGKILL};
+    failure.message.clear();
+    failure.traceback.clear();
+    CHECK(next_step({.failures = {failure}}).find("somebody else sent SIGKILL") == 0);
+    failure.cause = "the kernel's OOM killer: memory cgroup limit reached (limit 512 MiB)";
+    CHECK(
+        describe(failure) ==
+        "rank 5 (local rank 1, pid 4211) on node7 was killed by SIGKILL; the kernel's OOM killer: "
+        "memory cgroup limit reached (limit 512 MiB)");
+    CHECK(next_step({.failures = {failure}}).find("give the job more memory") == 0);
+  }
+
+  TEST_CASE("a worker that said nothing") {
+    FailureFacts failure{.status = {.exit_code = 3}};
+    CHECK(next_step({.failures = {failure}}).find("--redirects=3") != std::string::npos);
+    failure.status = {.signal = SIGSEGV};
+    CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
+  }
+
+  TEST_CASE("a job without a failed worker says why") {
+    CHECK(to_lines({.error = "worker store: bind: Address already in use"}) ==
+          std::vector<std::string>{"FAILED: worker store: bind: Address already in use"});
+  }
+
+  TEST_CASE("ranks are folded") {
+    CHECK(describe_ranks({3, 0, 1, 2, 7, 9, 10}) == "0..3, 7, 9, 10");
+    CHECK(describe_ranks({}) == "");
+  }
+
+  TEST_CASE("report.json holds the same, whatever bytes a worker wrote") {
+    FailureFacts failure = boom();
+    failure.status = {.signal = SIGSEGV};
+    failure.stderr_lines = {"bad \xff byte"};
+    auto json = nlohmann::json::parse(to_json(
+        {.run_id = "r", .exit_code = 139, .failures = {failure}, .victims = {{.rank = 2}}}));
+    CHECK(json["version"] == 1);
+    CHECK(json["exit_code"] == 139);
+    CHECK(json["root_cause"]["signal"] == "SIGSEGV");
+    CHECK(json["root_cause"]["exit_code"] == 139);
+    CHECK(json["root_cause"]["node"] == "node7");
+    CHECK(json["failures"].size() == 1);
+    CHECK(json["victims"][0]["stopped_by_ddprun"] == false);
+    CHECK(json["error"].is_null());
+    CHECK(json["next_step"].is_string());
+  }
+}
