@@ -75,6 +75,21 @@ std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& sam
   return verdict;
 }
 
+HangVerdict without_waiting(HangVerdict verdict, const std::vector<int>& waiting) {
+  auto waits = [&](int local_rank) {
+    return std::find(waiting.begin(), waiting.end(), local_rank) != waiting.end();
+  };
+  std::vector<int> suspects;
+  for (int local_rank : verdict.silent) {
+    if (!waits(local_rank)) suspects.push_back(local_rank);
+  }
+  if (suspects.empty() || waiting.empty()) return verdict;
+  std::erase_if(verdict.hung, waits);
+  if (verdict.hung.empty()) verdict.hung = suspects;
+  for (int local_rank : waiting) verdict.doing[local_rank] = "waiting in a collective";
+  return verdict;
+}
+
 std::string describe(const HangVerdict& verdict) {
   auto seconds = std::llround(std::chrono::duration<double>(verdict.silence).count());
   std::string text = verdict.is_heartbeat ? "hung: no heartbeat for "

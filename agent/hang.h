@@ -67,6 +67,10 @@ class HangDetector {
   std::map<int, Life> lives_;
 };
 
+// The verdict once it is known who waits inside a collective: where some do and some do not, only
+// the latter are hung, and the text says what the others wait in.
+HangVerdict without_waiting(HangVerdict verdict, const std::vector<int>& waiting);
+
 // "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, while
 // local ranks 0..2 were sleeping in futex_wait".
 std::string describe(const HangVerdict& verdict);

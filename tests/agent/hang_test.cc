@@ -105,6 +105,22 @@ TEST_SUITE("agent/hang") {
     CHECK(describe(*verdict) == "hung: no heartbeat for 60 s");
   }
 
+  TEST_CASE("who waits in a collective is not the one that hangs") {
+    HangVerdict both{.hung = {0, 1},
+                     .silent = {0, 1},
+                     .doing = {{0, "sleeping in futex"}, {1, "sleeping in nanosleep"}},
+                     .silence = 60s};
+    HangVerdict one = without_waiting(both, {0});
+    CHECK(one.hung == std::vector{1});
+    CHECK(describe(one) ==
+          "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in nanosleep, while "
+          "local rank 0 was waiting in a collective");
+    CHECK(without_waiting(both, {}) == both);
+    CHECK(without_waiting(both, {0, 1}) == both);
+    both.hung = {0};  // as the minority
+    CHECK(without_waiting(both, {0}).hung == std::vector{1});
+  }
+
   TEST_CASE("a worker that has ended, and a new attempt, start afresh") {
     Node node;
     CHECK_FALSE(node.pass(50, [] {}));

@@ -59,8 +59,12 @@ std::string to_string(const std::vector<Leftover>& leftovers) {
 }
 
 std::vector<Leftover> descendants(pid_t spared) {
+  return descendants_of(::getpid(), spared);
+}
+
+std::vector<Leftover> descendants_of(pid_t pid, pid_t spared) {
   std::vector<Leftover> found;
-  std::vector<pid_t> to_visit = {::getpid()};
+  std::vector<pid_t> to_visit = {pid};
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
     to_visit.pop_back();

@@ -28,6 +28,9 @@ std::string to_string(const std::vector<Leftover>& leftovers);
 // collected do not count.
 std::vector<Leftover> descendants(pid_t spared = -1);
 
+// Every living descendant of `pid`.
+std::vector<Leftover> descendants_of(pid_t pid, pid_t spared = -1);
+
 struct SweepResult {
   std::vector<Leftover> found;  // what had been left behind
   std::vector<Leftover> stuck;  // what did not even end by SIGKILL, such as a process in D state

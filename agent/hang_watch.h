@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Looks at the running workers from time to time, and ends what hangs: agent/hang decides, this
+// samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler writes the Python
+// stack to stderr), five seconds later SIGKILL.  The end of that worker is then an ordinary
+// failure, with cause_of() as its words.
+//
+// The heartbeat file of a worker is named in DDPRUN_HEARTBEAT_FILE (worker/ENVIRONMENT.md).
+#pragma once
+
+#include <spdlog/fwd.h>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/hang.h"
+#include "store/task_group.h"
+#include "worker/process/reaper.h"
+#include "worker/process/stacks.h"
+
+namespace ddprun::agent {
+
+struct HangConfig {
+  Duration timeout{};  // zero: no watch
+  Duration stack_limit = std::chrono::seconds(30);
+  std::vector<std::string> environment;  // of the stack tools
+  std::string search_path;               // where they are looked for
+};
+
+struct WatchedWorker {
+  int local_rank = 0;
+  int rank = 0;
+  int pid = -1;
+  std::string folder;                           // for stacks, and with the heartbeat; empty: none
+  std::function<std::uint64_t()> output_bytes;  // how much it has written so far
+};
+
+inline constexpr const char* kHeartbeatVariable = "DDPRUN_HEARTBEAT_FILE";
+std::string heartbeat_path(const std::string& folder);
+
+// Threads: used from the executor's only thread.
+// Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
+class HangWatch {
+ public:
+  HangWatch(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
+            std::shared_ptr<spdlog::logger> logger);
+
+  // The workers of an attempt run.  Forgets those before.
+  void start(std::vector<WatchedWorker> workers);
+
+  // A worker has ended, or is being stopped: it is looked at no more.
+  void forget(int local_rank) { workers_.erase(local_rank); }
+  void forget_all() { workers_.clear(); }
+
+  // The words on a worker that this has ended; "" for any other.
+  std::string cause_of(int local_rank) const;
+
+  boost::asio::awaitable<void> stop();
+
+ private:
+  boost::asio::awaitable<void> watch();
+  boost::asio::awaitable<void> end_hung(HangVerdict verdict);
+  std::vector<LifeSample> sample() const;
+  HangVerdict judged_by_stacks(HangVerdict verdict) const;
+
+  process::Reaper& reaper_;
+  HangConfig config_;
+  std::shared_ptr<spdlog::logger> logger_;
+  HangDetector detector_;
+  std::map<int, WatchedWorker> workers_;  // by local rank
+  std::map<int, std::string> causes_;     // by local rank, of the current attempt
+  store::TaskGroup tasks_;
+  bool is_watching_ = false;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Collects the stacks of processes, by the tools that a machine has: py-spy for Python's, gdb or
+// eu-stack for native ones.  None of them is needed; without any, nothing is collected.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/time.h"
+#include "worker/process/reaper.h"
+
+namespace ddprun::process {
+
+// A program that writes the stacks of a process, whose pid becomes its last argument, to stdout.
+using StackTool = std::vector<std::string>;
+
+// Those found in `search_path` (the value of PATH): py-spy, and gdb, else eu-stack.
+std::vector<StackTool> stack_tools(std::string_view search_path);
+
+struct StackTarget {
+  pid_t pid = -1;
+  std::string path;  // the file that gets its stacks; appended to
+};
+
+// Runs every tool on every target, all at once, and returns when they have ended, at the latest
+// after `limit`: what still runs then is killed, and the file says so.  A tool that cannot be run
+// says why in the file.  (Attaching may be forbidden: kernel.yama.ptrace_scope.)
+boost::asio::awaitable<void> collect_stacks(Reaper& reaper, std::vector<StackTool> tools,
+                                            std::vector<StackTarget> targets,
+                                            std::vector<std::string> environment, Duration limit);
+
+// Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, which is
+// where a process waits for its peers.  The idle threads of Gloo and NCCL do not count.
+bool waits_for_peers(std::string_view stacks);
+
+}  // namespace ddprun::process
