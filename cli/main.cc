@@ -66,9 +66,10 @@ int run(cli::LaunchConfig config) {
       cli::make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   for (const std::string& note : config.notes) logger->info("{}", note);
 
-  Result<process::Guardian> guardian = process::Guardian::start();
+  std::string& mark = config.agent.workers.environment[process::kGuardianVariable];
+  Result<process::Guardian> guardian = process::Guardian::start(mark);
   if (guardian) {
-    config.agent.workers.environment[process::kGuardianVariable] = guardian->mark();
+    mark = guardian->mark();
     config.agent.guardian_pid = guardian->pid();
   } else {
     logger->warn("should ddprun be killed, what workers have started may live on: {}",

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hostile descendants of workers, and every way in which a run can end: nothing may live on."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+
+from launch_test import LIMIT, LaunchCase, processes_with, wait_until
+
+# Each leaves processes behind whose command line holds {mark}.  The number is how many stay.
+HOSTILE = {
+    "deaf": ("sh -c 'trap \"\" TERM INT HUP QUIT; /bin/sleep {mark} & /bin/sleep {mark} & wait; wait' &", 3),
+    "session": ("setsid /bin/sleep {mark} &", 1),
+    "double fork": ("(setsid sh -c '(/bin/sleep {mark} &) &' &);", 1),
+    "stopped": ("setsid sh -c 'kill -STOP $$$$; exec /bin/sleep {mark}' &", 1),
+    "no environment": ("env -i setsid /bin/sh -c '(/bin/sleep {mark} &) & exec /bin/sleep {mark}' &", 2),
+    "bomb": ("setsid python3 -c 'import os\n"
+             "for i in range(200):\n"
+             "    if os.fork() == 0: os.setsid(); os.execv(\"/bin/sleep\", [\"sleep\", \"{mark}\"])\n"
+             "os.execv(\"/bin/sleep\", [\"sleep\", \"{mark}\"])' &", 201),
+}
+
+
+class OrphanTest(LaunchCase):
+    def hostile(self, name, then):
+        """A worker's command that leaves `name` behind, waits for `go`, and goes on with `then`."""
+        self.mark = f"{88000 + os.getpid() % 1000}.{abs(hash((name, then))) % 10**6}"
+        text, self.count = HOSTILE[name]
+        return ["--no-python", "sh", "-c",
+                text.format(mark=self.mark) + " touch ready; while ! test -e go; do sleep 0.02; done; " + then]
+
+    def begin(self, name, then, *options):
+        for left in ("ready", "go", "seen"):
+            (self.path / left).unlink(missing_ok=True)
+        command = self.hostile(name, then)
+        run = self.start("--shutdown-timeout=1", *options, *command)
+        wait_until(lambda: (self.path / "ready").exists(), "the worker has left them behind")
+        wait_until(lambda: len(self.left_behind()) >= self.count, f"{self.count} of them live")
+        return run
+
+    def left_behind(self):
+        """All but the worker, ddprun and its guardian, whose command lines hold the whole script."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                line = (folder / "cmdline").read_text()
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if self.mark in line and "touch ready" not in line and state != "Z":
+                found.append(int(folder.name))
+        return found
+
+    def check_gone(self, run, code):
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, code, stderr)
+        left = self.left_behind()
+        table = subprocess.run(["ps", "-eo", "pid,ppid,pgid,stat,args"], capture_output=True, text=True).stdout
+        shown = [line for line in table.splitlines() if self.mark in line]
+        self.assertEqual(left, [], "\n".join([stderr, *shown]))
+        return stderr
+
+    def test_after_a_failure(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                run = self.begin(name, "exit 3")
+                (self.path / "go").touch()
+                self.check_gone(run, 3)
+
+    def test_before_a_restart(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                count = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3; exit 0"
+                run = self.begin(name, count, "--max-restarts=1")
+                (self.path / "go").touch()
+                stderr = self.check_gone(run, 0)
+                self.assertIn("ended what the workers had left behind", stderr)
+
+    def test_after_a_success(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                run = self.begin(name, "exit 0")
+                (self.path / "go").touch()
+                self.check_gone(run, 0)
+
+    def test_after_a_signal(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                run = self.begin(name, "exit 0")
+                run.send_signal(signal.SIGTERM)
+                self.check_gone(run, 143)
+
+    def test_after_a_kill_of_the_agent(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                run = self.begin(name, "exit 0")
+                run.kill()
+                wait_until(lambda: not self.left_behind(), "all of them have gone")
+                run.communicate(timeout=LIMIT)
+
+    def test_a_nested_launcher_goes_with_the_outer_one(self):
+        self.mark = f"99000.{os.getpid()}"
+        ddprun = os.path.join(os.path.abspath(os.environ["DDPRUN_BIN"]), "ddprun")
+        run = self.start("--no-python", ddprun, "--log-dir", "inner", "--no-python", "sh", "-c",
+                         f"setsid /bin/sleep {self.mark} & env -i setsid /bin/sleep {self.mark} & wait")
+        inner = f"/bin/sleep\0{self.mark}"
+        wait_until(lambda: len(processes_with(inner)) == 2, "the inner worker runs")
+        run.kill()
+        wait_until(lambda: not processes_with(inner), "all of it has gone")
+        run.communicate(timeout=LIMIT)
+
+
+def tearDownModule():
+    table = subprocess.run(["ps", "-eo", "pid,ppid,stat,args"], capture_output=True, text=True).stdout
+    left = [line for line in table.splitlines() if f"sleep {88000 + os.getpid() % 1000}." in line]
+    if left:
+        raise AssertionError("left behind:\n" + "\n".join(left))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
