@@ -63,8 +63,8 @@ struct SlowReader : test::Workers {
   bool take_until(const std::function<bool()>& is_enough) {
     std::string buffer(64 * 1024, '\0');
     return test::run_until(loop, [&] {
-      ssize_t count = ::read(read_end.get(), buffer.data(), buffer.size());
-      if (count > 0) received.append(buffer, 0, static_cast<std::size_t>(count));
+      for (ssize_t count; (count = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;)
+        received.append(buffer, 0, static_cast<std::size_t>(count));
       return is_enough();
     });
   }
