@@ -32,6 +32,12 @@ class Outbox {
   // The bytes to be sent, whether held here or only referred to.
   std::size_t size() const { return size_; }
 
+  // How many pieces there are to send.
+  std::size_t piece_count() const { return pieces_.size() - first_; }
+
+  // The first piece, of which there must be one.  Valid until the next call of add() or consume().
+  std::string_view front() const { return view(pieces_[first_]).substr(sent_); }
+
   // Fills `views` with the first pieces, in the order of sending, and answers how many those are.
   // They are valid until the next call of add() or consume().
   std::size_t front(std::span<std::string_view> views) const;

@@ -14,7 +14,6 @@
 
 namespace ddprun::store {
 namespace asio = boost::asio;
-using boost::system::error_code;
 
 namespace {
 
@@ -27,6 +26,16 @@ HashSeed random_seed() {
   auto word = [&] { return std::uint64_t{random()} << 32 | random(); };
   return {.first = word(), .second = word()};
 }
+
+// How many connections are accepted in one turn, at most: so many that a burst does not overflow
+// the kernel's queue, and so few that those who are connected hardly notice.
+constexpr int kAcceptedPerTurn = 1024;
+
+// How many turns are taken before the executor's other work has its chance.
+constexpr int kTurnsInARow = 16;
+
+// What the poller knows the listening socket by; clients count from 1.
+constexpr ClientId kListener = 0;
 
 }  // namespace
 
@@ -49,8 +58,10 @@ Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Un
   if (!listener) return listener.error();
   Result<Endpoint> endpoint = local_endpoint(listener->get());
   if (!endpoint) return endpoint.error();
+  Result<UniqueFd> epoll_set = Poller::make_set();
+  if (!epoll_set) return epoll_set.error();
   auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener),
-                                     std::move(*endpoint));
+                                     std::move(*epoll_set), std::move(*endpoint));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -88,11 +99,12 @@ const Keyspace& Server::keyspace() const {
 }
 
 Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-                   Endpoint endpoint)
+                   UniqueFd epoll_set, Endpoint endpoint)
     : executor_(std::move(executor)),
       config_(std::move(config)),
       endpoint_(std::move(endpoint)),
-      listener_(executor_, listener.release()),
+      poller_(executor_, std::move(epoll_set)),
+      listener_(std::move(listener)),
       accept_pause_(executor_),
       handshake_timer_(executor_),
       expiry_timer_(executor_),
@@ -105,14 +117,15 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd
         " connections can queue up here (net.core.somaxconn); more that come at once wait for "
         "seconds");
   }
-  await_connections();
+  resume_accepting();
+  await_events();
 }
 
 void Server::Impl::close() {
   if (!*is_open_) return;
   *is_open_ = false;
-  error_code ignored;
-  listener_.close(ignored);
+  poller_.close();
+  listener_ = UniqueFd();
   accept_pause_.cancel();
   handshake_timer_.cancel();
   expiry_timer_.cancel();
@@ -123,24 +136,56 @@ void Server::Impl::renew_common_space() {
   std::erase_if(sessions_, [this](const auto& entry) {
     const Session& session = *entry.second;
     bool is_member = session.space == &spaces_.common() && session.decoder.is_validated();
-    if (is_member) held_bytes_ -= session.held_bytes;
+    if (is_member) {
+      held_bytes_ -= session.held_bytes;
+      poller_.remove(session.fd.get());
+    }
     return is_member;
   });
   spaces_.renew_common();
 }
 
-void Server::Impl::await_connections() {
-  listener_.async_wait(asio::posix::stream_descriptor::wait_read, bound(&Impl::accept_all));
+void Server::Impl::await_events() {
+  poller_.async_wait(bound(&Impl::take_turns));
 }
 
-void Server::Impl::accept_all() {
+// Where several were ready at once, more are by the end of the turn, as a rule; to look again is
+// cheaper than to go by way of Asio.
+void Server::Impl::take_turns() {
+  for (int i = 0; i < kTurnsInARow; ++i) {
+    std::span<const Poller::Ready> ready = poller_.ready();
+    take_turn(ready);
+    if (ready.size() <= 1) break;
+  }
+  await_events();
+}
+
+// Reads from all that have something to say, and then answers all: a client that is answered for
+// two reasons is sent one segment.
+void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
+  for (const Poller::Ready& event : ready) {
+    if (event.id == kListener) {
+      accept_some();
+      continue;
+    }
+    Session* session = find(event.id);
+    if (session != nullptr && event.has_room && session->interest.room) {
+      write_to(*session);
+      session = find(event.id);
+    }
+    if (session != nullptr && event.has_bytes && session->interest.bytes) read_from(*session);
+  }
+  flush_all();
+}
+
+void Server::Impl::accept_some() {
   MonoTime now = std::chrono::steady_clock::now();
-  for (;;) {
-    UniqueFd fd = accept_from(listener_.native_handle());
+  for (int i = 0; i < kAcceptedPerTurn; ++i) {
+    UniqueFd fd = accept_from(listener_.get());
     if (fd) {
       add_session(std::move(fd), now);
     } else if (errno == EAGAIN) {
-      return await_connections();
+      return;
     } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
       return pause_accepting(errno);
     }
@@ -150,8 +195,13 @@ void Server::Impl::accept_all() {
 // The system is short of something, of descriptors as a rule; those who connect wait meanwhile.
 void Server::Impl::pause_accepting(int error_number) {
   log(to_string(system_error(error_number, "cannot accept connections for now")));
+  poller_.remove(listener_.get());
   accept_pause_.expires_after(kAcceptPause);
-  accept_pause_.async_wait(bound(&Impl::accept_all));
+  accept_pause_.async_wait(bound(&Impl::resume_accepting));
+}
+
+void Server::Impl::resume_accepting() {
+  if (!poller_.add(listener_.get(), kListener)) pause_accepting(errno);
 }
 
 void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
@@ -166,11 +216,13 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
     return;
   }
   ClientId id = ++last_id_;
+  if (!poller_.add(fd.get(), id)) {
+    log("refused " + peer_of(fd.get()) + ": " + to_string(system_error(errno, "watch it")));
+    return;
+  }
   ++figures_.accepted;
-  auto session =
-      std::make_unique<Session>(id, executor_, std::move(fd), config_.wire, spaces_.common());
-  Session& added = *sessions_.emplace(id, std::move(session)).first->second;
-  await_bytes(added);
+  sessions_.emplace(id,
+                    std::make_unique<Session>(id, std::move(fd), config_.wire, spaces_.common()));
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
   if (handshakes_.size() == 1) await_handshake();
 }
@@ -225,7 +277,7 @@ Session* Server::Impl::find(ClientId id) {
 // Closes a client that did something which cannot be answered.
 void Server::Impl::drop(Session& session, const std::string& reason) {
   ++figures_.disconnected;
-  log("disconnected " + peer_of(session.descriptor.native_handle()) + ": " + reason);
+  log("disconnected " + peer_of(session.fd.get()) + ": " + reason);
   forget(session);
 }
 
@@ -233,6 +285,7 @@ void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Space& space = *session.space;
   held_bytes_ -= session.held_bytes;
+  poller_.remove(session.fd.get());
   sessions_.erase(id);
   spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
   route();

@@ -7,11 +7,11 @@
 
 #include <array>
 #include <boost/asio/error.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -21,6 +21,7 @@
 #include "store/http.h"
 #include "store/outbox.h"
 #include "store/pages.h"
+#include "store/poller.h"
 #include "store/quiet_log.h"
 #include "store/server.h"
 #include "store/socket.h"
@@ -29,12 +30,12 @@ namespace ddprun::store {
 
 // One connection: a client's, or that of somebody who looks at a page.
 struct Session {
-  Session(ClientId id_, boost::asio::any_io_executor executor, UniqueFd fd,
-          const WireLimits& limits, Space& space_)
-      : id(id_), descriptor(std::move(executor), fd.release()), decoder(limits), space(&space_) {}
+  Session(ClientId id_, UniqueFd fd_, const WireLimits& limits, Space& space_)
+      : id(id_), fd(std::move(fd_)), decoder(limits), space(&space_) {}
 
   ClientId id;
-  boost::asio::posix::stream_descriptor descriptor;
+  UniqueFd fd;
+  Poller::Interest interest;  // what the poller watches for
   Decoder decoder;
   Space* space;  // where its requests are carried out
   Outbox outbox;
@@ -42,17 +43,15 @@ struct Session {
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // as last accounted for
   bool is_dirty = false;               // is in the list of those to be flushed
-  bool awaits_room = false;            // a handler is called when it can be written to
-  bool awaits_bytes = false;           // a handler is called when it can be read from
   bool closes_when_flushed = false;
 };
 
-// Handlers hold an id and not a session, because a session may be gone when its handler is called;
-// and they hold the lifeline, because the server itself may be.
+// Events name an id and not a session, because a session may be gone by the time they are looked
+// at; and handlers hold the lifeline, because the server itself may be.
 class Server::Impl {
  public:
   Impl(boost::asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-       Endpoint endpoint);
+       UniqueFd epoll_set, Endpoint endpoint);
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
@@ -74,9 +73,12 @@ class Server::Impl {
   }
 
   // The server and its connections (server.cc).
-  void await_connections();
-  void accept_all();
+  void await_events();
+  void take_turns();
+  void take_turn(std::span<const Poller::Ready> ready);
+  void accept_some();
   void pause_accepting(int error_number);
+  void resume_accepting();
   void add_session(UniqueFd fd, MonoTime now);
   void refuse(const std::string& host);
   void await_handshake();
@@ -91,15 +93,14 @@ class Server::Impl {
   void log(const std::string& sentence);
 
   // What happens on a connection (server_sessions.cc).
-  void await_bytes(Session& session);
-  void read_from(ClientId id);
+  void watch_for(Session& session, Poller::Interest interest);
+  void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
   void route();
   void flush_all();
   bool flush(Session& session);
-  void await_room(Session& session);
-  void write_to(ClientId id);
+  void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
   Page page_for(const HttpReader& request);
   std::vector<Waiter> waiters();
@@ -109,7 +110,8 @@ class Server::Impl {
   Endpoint endpoint_;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
 
-  boost::asio::posix::stream_descriptor listener_;
+  Poller poller_;
+  UniqueFd listener_;
   boost::asio::steady_timer accept_pause_;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer expiry_timer_;

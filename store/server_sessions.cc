@@ -11,8 +11,6 @@
 #include "store/server_impl.h"
 
 namespace ddprun::store {
-namespace asio = boost::asio;
-
 namespace {
 
 // One write gathers up to this many pieces.
@@ -22,32 +20,46 @@ constexpr std::size_t kGatheredPieces = 128;
 constexpr std::size_t kShownWaiters = 1000;
 constexpr std::size_t kShownNames = 8;
 
+// Sends the first pieces with one call; a single piece by the one that costs least.
+ssize_t send_from(const Outbox& outbox, int fd) {
+  if (outbox.piece_count() == 1) {
+    std::string_view piece = outbox.front();
+    return ::send(fd, piece.data(), piece.size(), MSG_NOSIGNAL);
+  }
+  std::array<std::string_view, kGatheredPieces> pieces;
+  std::size_t piece_count = outbox.front(pieces);
+  std::array<iovec, kGatheredPieces> buffers;
+  for (std::size_t i = 0; i < piece_count; ++i) {
+    buffers[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
+  }
+  msghdr message{};
+  message.msg_iov = buffers.data();
+  message.msg_iovlen = piece_count;
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
 bool begins_like_http(std::string_view bytes) {
   return !bytes.empty() && bytes[0] >= 'A' && bytes[0] <= 'Z';
 }
 
 }  // namespace
 
-void Server::Impl::await_bytes(Session& session) {
-  if (std::exchange(session.awaits_bytes, true)) return;
-  session.descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
-                                bound(&Impl::read_from, session.id));
+void Server::Impl::watch_for(Session& session, Poller::Interest interest) {
+  if (session.interest == interest) return;
+  session.interest = interest;
+  poller_.change(session.fd.get(), session.id, interest);
 }
 
-void Server::Impl::read_from(ClientId id) {
-  Session* session = find(id);
-  if (session == nullptr) return;
-  session->awaits_bytes = false;
-  ssize_t count = ::recv(session->descriptor.native_handle(), input_.data(), input_.size(), 0);
+// Once a turn: that also bounds the time that one client may take before others get theirs.
+void Server::Impl::read_from(Session& session) {
+  ClientId id = session.id;
+  ssize_t count = ::recv(session.fd.get(), input_.data(), input_.size(), 0);
   if (count > 0) {
-    take(*session, {input_.data(), static_cast<std::size_t>(count)});
+    take(session, {input_.data(), static_cast<std::size_t>(count)});
     account_for(id);
-  } else if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-    await_bytes(*session);
-  } else {
-    forget(*session);
+  } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+    forget(session);
   }
-  flush_all();
 }
 
 void Server::Impl::take(Session& session, std::string_view bytes) {
@@ -66,11 +78,14 @@ void Server::Impl::serve(Session& session) {
   ClientId id = session.id;
   for (;;) {
     if (session.outbox.size() > config_.max_unread_bytes && !flush(session)) {
-      if (Session* stalled = find(id)) stalled->decoder.keep();
+      if (Session* stalled = find(id)) {
+        stalled->decoder.keep();
+        watch_for(*stalled, {.bytes = false, .room = true});
+      }
       return;  // write_to() goes on from here
     }
     Decoder::Next next = session.decoder.next();
-    if (std::holds_alternative<Decoder::NeedMore>(next)) return await_bytes(session);
+    if (std::holds_alternative<Decoder::NeedMore>(next)) return;
     if (auto* malformed = std::get_if<Decoder::Malformed>(&next)) {
       return drop(session, malformed->reason);
     }
@@ -115,19 +130,10 @@ void Server::Impl::flush_all() {
 // or the session is gone.
 bool Server::Impl::flush(Session& session) {
   while (!session.outbox.empty()) {
-    std::array<std::string_view, kGatheredPieces> pieces;
-    std::array<iovec, kGatheredPieces> buffers;
-    std::size_t buffer_count = session.outbox.front(pieces);
-    for (std::size_t i = 0; i < buffer_count; ++i) {
-      buffers[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
-    }
-    msghdr message{};
-    message.msg_iov = buffers.data();
-    message.msg_iovlen = buffer_count;
-    ssize_t count = ::sendmsg(session.descriptor.native_handle(), &message, MSG_NOSIGNAL);
+    ssize_t count = send_from(session.outbox, session.fd.get());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
-      await_room(session);
+      watch_for(session, {.bytes = session.interest.bytes, .room = true});
       return false;
     }
     if (count < 0) {
@@ -141,26 +147,20 @@ bool Server::Impl::flush(Session& session) {
   return false;
 }
 
-void Server::Impl::await_room(Session& session) {
-  if (std::exchange(session.awaits_room, true)) return;
-  session.descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
-                                bound(&Impl::write_to, session.id));
-}
-
-void Server::Impl::write_to(ClientId id) {
-  Session* session = find(id);
-  if (session == nullptr) return;
-  session->awaits_room = false;
-  if (flush(*session) && !session->awaits_bytes) serve(*session);
+void Server::Impl::write_to(Session& session) {
+  ClientId id = session.id;
+  if (!flush(session)) return;
+  bool was_stalled = !session.interest.bytes;
+  watch_for(session, {});
+  if (was_stalled) serve(session);
   account_for(id);
-  flush_all();
 }
 
 // Somebody looks at a page: one request, one response, and that is all.
 void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   switch (session.http->feed(bytes)) {
     case HttpReader::State::NeedMore:
-      return await_bytes(session);
+      return;
     case HttpReader::State::Malformed:
       return drop(session, "it speaks neither the store's protocol nor HTTP");
     case HttpReader::State::Done:
@@ -169,7 +169,7 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   Page page = page_for(*session.http);
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
-  flush(session);
+  watch_for(session, {.bytes = false, .room = true});
 }
 
 Page Server::Impl::page_for(const HttpReader& request) {
@@ -203,7 +203,7 @@ std::vector<Waiter> Server::Impl::waiters() {
     for (Keyspace::Pending& pending : space.keyspace.pending(room, kShownNames)) {
       Session* session = find(pending.client);
       if (session == nullptr) continue;
-      waiters.push_back({.peer = peer_of(session->descriptor.native_handle()),
+      waiters.push_back({.peer = peer_of(session->fd.get()),
                          .pid = session->nonce,
                          .space = space.name,
                          .missing = std::move(pending.missing),

@@ -75,6 +75,16 @@ bool set_option(int fd, int level, int option, int value) {
   return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
+// No delay of small segments, and keep-alive.  The connections of a listening socket inherit them
+// (tcp(7)), which saves five system calls for each that is accepted.
+bool set_connection_options(int fd) {
+  return set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1) &&
+         set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+         set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds) &&
+         set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds) &&
+         set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+}
+
 }  // namespace
 
 UniqueFd& UniqueFd::operator=(UniqueFd other) noexcept {
@@ -97,7 +107,8 @@ Result<UniqueFd> listen_on(const Endpoint& endpoint) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error(errno, "open a socket for " + to_string(endpoint));
   bool has_options = set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
-                     (family != AF_INET6 || set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0));
+                     (family != AF_INET6 || set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) &&
+                     set_connection_options(fd.get());
   if (!has_options) return system_error(errno, "set up a socket for " + to_string(endpoint));
   if (::bind(fd.get(), address->raw(), address->size) != 0) {
     return system_error(errno, "bind " + to_string(endpoint));
@@ -143,15 +154,7 @@ Result<std::uint16_t> local_port(int fd) {
 }
 
 UniqueFd accept_from(int listening_fd) {
-  UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd) {
-    set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
-    set_option(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
-  }
-  return fd;
+  return UniqueFd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 std::string peer_host(int fd) {

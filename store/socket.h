@@ -29,7 +29,9 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Opens a non-blocking listening socket.  The host is a numeric address, or "localhost" for
+// Opens a non-blocking listening socket, whose connections send small segments without delay and
+// have keep-alive, so that a peer whose machine loses power counts as gone after two minutes.  The
+// host is a numeric address, or "localhost" for
 // 127.0.0.1; "::" takes IPv4 as well.  Fails with Errc::InvalidInput for any other name, and with
 // the system's code and "bind HOST:PORT" as context where it cannot be had.
 Result<UniqueFd> listen_on(const Endpoint& endpoint);
@@ -44,9 +46,8 @@ Result<Endpoint> local_endpoint(int fd);
 // The port that a socket is bound to.
 Result<std::uint16_t> local_port(int fd);
 
-// Takes the next connection, non-blocking, without delay of small segments, and with keep-alive, so
-// that a peer whose machine loses power counts as gone after two minutes.  None (-1) with errno set
-// where there is none or it cannot be taken.
+// Takes the next connection, non-blocking.  None (-1) with errno set where there is none or it
+// cannot be taken.
 UniqueFd accept_from(int listening_fd);
 
 // "10.0.0.7:40112", never a name; "unknown peer" where the connection is gone.

@@ -17,6 +17,8 @@ std::string drain(Outbox& outbox, std::size_t step) {
     std::array<std::string_view, 2> views;
     std::size_t count = outbox.front(views);
     REQUIRE(count > 0);
+    CHECK(count == std::min(views.size(), outbox.piece_count()));
+    CHECK(outbox.front() == views[0]);
     std::string next;
     for (std::size_t i = 0; i < count; ++i) next += views[i];
     next.resize(std::min(step, next.size()));
