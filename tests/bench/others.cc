@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/bench/prober.h"
+#include "tests/bench/scenarios.h"
+
+namespace ddprun::bench {
+using namespace store;
+
+namespace {
+
+constexpr std::size_t kLargeBytes = 8 << 20;  // torch's limit of one value
+
+std::vector<std::string> names_of(const Options& options, int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.push_back("/big" + options.tag + std::to_string(i));
+  return names;
+}
+
+// A request, the bytes of its reply, and what must have been set before.
+struct Big {
+  std::string prelude;
+  std::string request;
+  std::size_t awaited = 0;
+};
+
+void set_all(const std::vector<std::string>& names, const std::string& value, std::string& out) {
+  for (const std::string& name : names) encode(request::Set{name, value}, out);
+}
+
+Big big_of(const Options& options) {
+  Big big;
+  std::string large(kLargeBytes, 'v');
+  if (options.scenario == "big_check") {
+    std::vector<std::string> names = names_of(options, 131072);
+    std::vector<std::string_view> keys(names.begin(), names.end());
+    set_all(names, "v", big.prelude);  // so that all of them must be looked at
+    big.request = bytes_of({request::Check{keys}});
+    big.awaited = 1;
+  } else if (options.scenario == "big_compare_set") {
+    std::string name = "/big" + options.tag;
+    set_all({name}, large, big.prelude);
+    big.request = bytes_of({request::CompareSet{name, large, large}});
+    big.awaited = 8 + large.size();
+  } else if (options.scenario == "big_multi_set") {
+    std::vector<KeyValue> pairs{{"/big0", large}, {"/big1", large}};
+    big.request = bytes_of({request::MultiSet{pairs}, request::Ping{1}});
+    big.awaited = 4;
+  } else {
+    constexpr std::size_t kPageBytes = 4096;
+    std::vector<std::string> names = names_of(options, 8192);
+    std::vector<std::string_view> keys(names.begin(), names.end());
+    set_all(names, std::string(kPageBytes, 'v'), big.prelude);
+    big.request = bytes_of({request::MultiGet{keys}});
+    big.awaited = names.size() * (8 + kPageBytes);
+  }
+  return big;
+}
+
+void print_with_others(const Meter& meter, double elapsed, std::vector<double> latencies_ms) {
+  print({{"ms", elapsed * 1e3},
+         {"cpu_ms", meter.server_cpu() * 1e3},
+         {"others_p99_ms", quantile(latencies_ms, 0.99)},
+         {"others_max_ms", quantile(latencies_ms, 1)}});
+}
+
+}  // namespace
+
+void big(const Options& options) {
+  Load load(options.port);
+  load.greet(1);
+  Big big = big_of(options);
+  load.ask(load[0], big.prelude + bytes_of({request::Ping{1}}), 4);
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  load.ask(load[0], big.request, big.awaited);
+  double elapsed = meter.elapsed();
+  print_with_others(meter, elapsed, prober.stop());
+}
+
+void leave(const Options& options) {
+  Load load(options.port, options.sources);
+  load.greet(options.connections + 100);
+  std::vector<std::string_view> keys{"/never"};
+  std::string wait = bytes_of({request::Wait{keys}, request::Ping{1}});
+  for (std::size_t i = 0; i < 100; ++i) load.ask(load[i], wait, 4);
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  load.close_from(100);
+  load.ask(load[0], bytes_of({request::Ping{1}}), 4);
+  double elapsed = meter.elapsed();
+  print_with_others(meter, elapsed, prober.stop());
+}
+
+void garbage(const Options& options) {
+  std::string bytes;
+  for (int i = 0; i < 64 * 1024; ++i) bytes += static_cast<char>(i * 37 + i / 251 + 200);
+  Prober prober(options.port);
+  Load load(options.port, options.sources);
+  Meter meter(options.pid);
+  double connection_count = 0;
+  while (meter.elapsed() < options.seconds) {
+    for (int i = 0; i < options.connections; ++i, ++connection_count) {
+      Connection& connection = load.connect();
+      connection.may_be_closed = true;
+      load.send(connection, bytes, 0);
+    }
+    load.run_for(1);
+    load.close_from(0);
+  }
+  double elapsed = meter.elapsed();
+  std::vector<double> latencies_ms = prober.stop();
+  print({{"others_p50_ms", quantile(latencies_ms, 0.5)},
+         {"others_p99_ms", quantile(latencies_ms, 0.99)},
+         {"others_max_ms", quantile(latencies_ms, 1)},
+         {"bad_connections_per_second", connection_count / elapsed}});
+}
+
+void never_reads(const Options& options) {
+  constexpr std::size_t kAskedBytes = 1 << 20;
+  constexpr int kAskedTimes = 100;
+  std::string name = "/much" + options.tag;
+  Load load(options.port);
+  load.greet(1);
+  load.ask(load[0], bytes_of({request::Set{name, std::string(kAskedBytes, 'v')}, request::Ping{1}}),
+           4);
+  std::string asks = bytes_of({request::Validate{}});
+  for (int i = 0; i < kAskedTimes; ++i) encode(request::Get{name}, asks);
+  double before = resident_bytes(options.pid);
+  Prober prober(options.port);
+  Load mute(options.port);
+  for (int i = 0; i < options.connections; ++i) {
+    Connection& connection = mute.connect();
+    connection.may_be_closed = true;
+    mute.send(connection, asks, std::size_t{1} << 40);
+  }
+  // mute is not run, so nothing is read; what connect() left unsent goes out here.
+  auto begin = Clock::now();
+  while (seconds_since(begin) < options.seconds) {
+    for (std::size_t i = 0; i < mute.size(); ++i) mute.send(mute[i], "", 0);
+    load.run_for(10);
+  }
+  double grown = resident_bytes(options.pid) - before;
+  std::vector<double> latencies_ms = prober.stop();
+  print({{"others_p50_ms", quantile(latencies_ms, 0.5)},
+         {"others_p99_ms", quantile(latencies_ms, 0.99)},
+         {"others_max_ms", quantile(latencies_ms, 1)},
+         {"grown_mib", grown / double(1 << 20)}});
+}
+
+}  // namespace ddprun::bench
