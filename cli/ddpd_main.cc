@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ddpd: the store as a daemon, for runs whose nodes come and go.  Parses, listens, says where, and
-// ends on SIGTERM; everything else is store/server.h.
+// ddpd: store and coordinator as a daemon, for runs whose nodes come and go.  Parses, listens, says
+// where, and ends on SIGTERM; everything else is rendezvous/host.h.
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
@@ -15,6 +19,7 @@
 
 #include "cli/ddpd_options.h"
 #include "cli/systemd.h"
+#include "rendezvous/host.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
@@ -58,12 +63,29 @@ Result<std::unique_ptr<Server>> listen(const asio::any_io_executor& executor,
   return Server::serve(executor, std::move(**passed), options.server);
 }
 
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Runs the loop until `task` has ended.
+ddprun::Result<void> run_to_end(asio::io_context& context, ddprun::store::Async<void> task) {
+  ddprun::Result<void> result;
+  asio::co_spawn(context, std::move(task), [&](std::exception_ptr, ddprun::Result<void> end) {
+    result = std::move(end);
+    context.stop();
+  });
+  context.run();
+  context.restart();
+  return result;
+}
+
 int serve(DdpdOptions options) {
   std::signal(SIGHUP, SIG_IGN);
   asio::io_context context(1);
-  options.server.log = [](const std::string& sentence) {
-    std::cerr << "ddpd: " << sentence << std::endl;
-  };
+  auto log = [](const std::string& sentence) { std::cerr << "ddpd: " << sentence << std::endl; };
+  options.server.log = log;
   ddprun::cli::Notifier notifier;
   auto server = listen(context.get_executor(), options);
   if (!server) {
@@ -71,18 +93,25 @@ int serve(DdpdOptions options) {
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));
   }
   std::string endpoint = to_string((*server)->endpoint());
-  if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
+  std::uint16_t port = (*server)->port();
+  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), log);
+  ddprun::Result<void> opened = run_to_end(context, host.open());
+  if (!opened) return fail(kFailed, to_string(opened.error()));
+  if (!options.port_file.empty() && !write_port(options.port_file, port)) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
 
   asio::signal_set signals(context, SIGTERM, SIGINT);
   signals.async_wait([&](const boost::system::error_code&, int) {
     notifier.tell("STOPPING=1");
-    (*server)->close();
+    host.close();
     context.stop();
   });
   std::cout << "listening on " << endpoint << std::endl;
   notifier.tell("READY=1\nSTATUS=listening on " + endpoint);
+  context.run();
+  context.restart();
+  asio::co_spawn(context, host.stop(), asio::detached);
   context.run();
   return 0;
 }

@@ -208,8 +208,7 @@ class Meeting {
     network().bind = draft_.text_of("bind", "");
     const OptionValue* allow = draft_.given("allow");
     if (allow == nullptr) return {};
-    // This machine's own agents come over loopback where they host.
-    auto list = store::AllowList::parse(allow->text + ",127.0.0.0/8,::1");
+    auto list = store::AllowList::parse(allow->text);
     if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
     network().allow = std::move(*list);
     return {};

@@ -42,15 +42,10 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
 CoordinatorService::~CoordinatorService() = default;
 
 store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
-    asio::any_io_executor executor, ServiceConfig config, bool is_claimed) {
-  store::ClientConfig client;
-  client.space = meeting::kSpace;
-  auto in = co_await store::Client::connect(executor, config.store, client);
-  if (!in) co_return in.error();
-  auto out = co_await store::Client::connect(executor, config.store, client);
-  if (!out) co_return out.error();
+    asio::any_io_executor executor, ServiceConfig config, std::unique_ptr<store::Client> in,
+    std::unique_ptr<store::Client> out, bool is_claimed) {
   std::unique_ptr<CoordinatorService> service(
-      new CoordinatorService(executor, std::move(config), std::move(*in), std::move(*out)));
+      new CoordinatorService(executor, std::move(config), std::move(in), std::move(out)));
   auto set = co_await service->out_->set(meeting::pulse(service->config_.record), "0");
   if (set && !is_claimed) {
     set = co_await service->out_->set(meeting::kRecord, service->config_.record);

@@ -20,7 +20,6 @@
 namespace ddprun::rendezvous {
 
 struct ServiceConfig {
-  Endpoint store;      // as this process reaches it
   std::string record;  // meeting::kRecord's value
 
   // Called before the orders of a round of the static backend go out: the workers' store, which is
@@ -35,10 +34,11 @@ struct ServiceConfig {
 // destructor runs.
 class CoordinatorService {
  public:
-  // Connects, and writes the record with `is_claimed` unset; the store's other clients may come
-  // from then on.
+  // Begins to coordinate what meets in the store that `in` and `out` are connected to, in the space
+  // meeting::kSpace, and writes the record where `is_claimed` is not set.
   static store::Async<std::unique_ptr<CoordinatorService>> start(
-      boost::asio::any_io_executor executor, ServiceConfig config, bool is_claimed = false);
+      boost::asio::any_io_executor executor, ServiceConfig config,
+      std::unique_ptr<store::Client> in, std::unique_ptr<store::Client> out, bool is_claimed);
 
   ~CoordinatorService();
 
@@ -55,8 +55,6 @@ class CoordinatorService {
   boost::asio::awaitable<void> stop();
 
  private:
-  struct Connections;
-
   CoordinatorService(boost::asio::any_io_executor executor, ServiceConfig config,
                      std::unique_ptr<store::Client> in, std::unique_ptr<store::Client> out);
 

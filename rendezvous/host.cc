@@ -29,35 +29,34 @@ std::string coordinator_record(const std::string& host) {
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-           store::ServerConfig config, std::string name)
+           std::string name, std::function<void(const std::string&)> log)
     : executor_(std::move(executor)),
       server_(std::move(server)),
-      config_(std::move(config)),
-      name_(std::move(name)) {}
+      name_(std::move(name)),
+      log_(std::move(log)) {}
 
-Result<std::unique_ptr<Host>> Host::listen(boost::asio::any_io_executor executor,
-                                           store::ServerConfig config, std::string name) {
-  auto server = store::Server::listen(executor, config);
-  if (!server) return server.error();
-  config.listen.port = (*server)->port();
-  return std::unique_ptr<Host>(
-      new Host(executor, std::move(*server), std::move(config), std::move(name)));
+store::Async<std::unique_ptr<store::Client>> Host::connect() {
+  auto fd = server_->connect();
+  if (!fd) co_return fd.error();
+  store::ClientConfig client;
+  client.space = meeting::kSpace;
+  co_return co_await store::Client::adopt(executor_, std::move(*fd), "this process", client);
 }
 
 store::Async<void> Host::open() {
-  ServiceConfig service{.store = address(), .record = coordinator_record(name_)};
+  auto in = co_await connect();
+  if (!in) co_return in.error();
+  auto out = co_await connect();
+  if (!out) co_return out.error();
+  ServiceConfig service;
+  service.record = coordinator_record(name_);
   service.renew_common_space = [this] { server_->renew_common_space(); };
-  if (config_.log) service.log = config_.log;
-  auto started = co_await CoordinatorService::start(executor_, std::move(service));
+  service.log = log_;
+  auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),
+                                                    std::move(*out), false);
   if (!started) co_return started.error();
   coordinator_ = std::move(*started);
   co_return Result<void>{};
-}
-
-Endpoint Host::address() const {
-  std::string host = config_.listen.host;
-  if (host == "0.0.0.0" || host == "::") host = "127.0.0.1";
-  return {.host = host, .port = server_->port()};
 }
 
 void Host::close() {

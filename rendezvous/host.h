@@ -20,32 +20,28 @@ namespace ddprun::rendezvous {
 // destructor runs.
 class Host {
  public:
-  // Listens; fails as store::Server::listen() does, so Address already in use says that another
-  // process hosts.  `name` is what people call this machine.
-  static Result<std::unique_ptr<Host>> listen(boost::asio::any_io_executor executor,
-                                              store::ServerConfig config, std::string name);
+  // Beside a store that listens.  `name` is what people call this machine, `log` is told of what is
+  // wrong.
+  Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
+       std::string name, std::function<void(const std::string&)> log);
 
   // Lets nodes in.
   store::Async<void> open();
 
-  // Where this process itself reaches the store.
-  Endpoint address() const;
-  std::uint16_t port() const { return server_->port(); }
+  // A connection of this process to its own store.
+  store::Async<std::unique_ptr<store::Client>> connect();
 
+  // Not before open() has succeeded.
   CoordinatorService& coordinator() { return *coordinator_; }
-  store::Server& server() { return *server_; }
 
   void close();
   boost::asio::awaitable<void> stop();
 
  private:
-  Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-       store::ServerConfig config, std::string name);
-
   boost::asio::any_io_executor executor_;
   std::unique_ptr<store::Server> server_;
-  store::ServerConfig config_;
   std::string name_;
+  std::function<void(const std::string&)> log_;
   std::unique_ptr<CoordinatorService> coordinator_;
 };
 

@@ -204,23 +204,23 @@ asio::awaitable<void> NetworkHandler::connect(std::string node, Duration after) 
   step(member::event::Connected{own_address(*link_->sender)});
 }
 
-Endpoint NetworkHandler::way_to_store() const {
-  return host_ ? host_->address() : config_.endpoint;
+store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
+  if (host_) co_return co_await host_->connect();
+  store::ClientConfig client;
+  client.connect_timeout = kAttempt;
+  client.space = meeting::kSpace;
+  co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
 store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::string node) {
   auto hosting = co_await host_if_possible();
   if (!hosting) co_return hosting.error();
-  store::ClientConfig client;
-  client.connect_timeout = kAttempt;
-  client.space = meeting::kSpace;
-  Endpoint store = way_to_store();
-  auto sender = co_await store::Client::connect(executor_, store, client);
+  auto sender = co_await connect_once();
   if (!sender) co_return sender.error();
-  auto receiver = co_await store::Client::connect(executor_, store, client);
+  auto receiver = co_await connect_once();
   if (!receiver) co_return receiver.error();
   auto link = std::make_shared<Link>(executor_, std::move(*sender), std::move(*receiver));
-  auto record = co_await coordinator_at(*link->sender, store);
+  auto record = co_await coordinator_at(*link->sender);
   if (!record) co_return record.error();
   link->record = std::move(*record);
   link->node = std::move(node);
@@ -254,22 +254,23 @@ store::Async<bool> NetworkHandler::host_if_possible() {
                                                  : "::",
                    .port = config_.endpoint.port};
   server.allow = config_.allow;
-  server.log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
-  auto host = Host::listen(executor_, server, config_.member.hello.host);
-  if (!host && server.listen.host == "::" &&
-      host.error().code != boost::system::errc::address_in_use) {
+  auto log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
+  server.log = log;
+  auto listening = store::Server::listen(executor_, server);
+  if (!listening && server.listen.host == "::" &&
+      listening.error().code != boost::system::errc::address_in_use) {
     server.listen.host = "0.0.0.0";  // a machine without IPv6
-    host = Host::listen(executor_, server, config_.member.hello.host);
+    listening = store::Server::listen(executor_, server);
   }
-  if (!host) {
-    bool is_taken = host.error().code == boost::system::errc::address_in_use;
+  if (!listening) {
+    bool is_taken = listening.error().code == boost::system::errc::address_in_use;
     if (is_taken && !must_host) co_return false;  // another agent here was first
     if (must_host) {
-      co_return Error{Errc::InvalidInput, "is_host was given, and " + to_string(host.error())};
+      co_return Error{Errc::InvalidInput, "is_host was given, and " + to_string(listening.error())};
     }
-    co_return host.error();
+    co_return listening.error();
   }
-  host_ = std::move(*host);
+  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.hello.host, log);
   auto opened = co_await host_->open();
   if (!opened) co_return opened.error();
   co_return true;
@@ -277,7 +278,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
 
 // Who coordinates at the store.  Beside torch's own server nobody does; the first node there
 // becomes the one.
-store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client, Endpoint store) {
+store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
   if (client.has_extensions()) co_return co_await client.get(meeting::kRecord, kCoordinatorWait);
   std::string mine = coordinator_record(config_.member.hello.host);
   auto record = co_await client.compare_set(meeting::kRecord, "", mine);
@@ -292,9 +293,15 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client, 
     record = co_await client.compare_set(meeting::kRecord, *record, mine);
   }
   if (!record || *record != mine) co_return record;
-  ServiceConfig config{.store = store, .record = mine};
+  auto in = co_await connect_once();
+  if (!in) co_return in.error();
+  auto out = co_await connect_once();
+  if (!out) co_return out.error();
+  ServiceConfig config;
+  config.record = mine;
   config.log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
-  auto service = co_await CoordinatorService::start(executor_, std::move(config), true);
+  auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
+                                                    std::move(*out), true);
   if (!service) co_return service.error();
   service_ = std::move(*service);
   co_return mine;
@@ -370,7 +377,9 @@ asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
 void NetworkHandler::lost(const std::shared_ptr<Link>& link, const Error& error) {
   link->is_sending = false;
   if (!link->is_open) return;
-  step(member::event::ConnectionLost{to_string(error)});
+  bool is_closed = error.code == Errc::Closed;
+  step(
+      member::event::ConnectionLost{is_closed ? "it closed the connection" : error.code.message()});
 }
 
 void NetworkHandler::disconnect() {

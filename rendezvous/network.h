@@ -48,9 +48,9 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> connect(std::string node, Duration after);
   store::Async<std::shared_ptr<Link>> reach(std::string node);
   store::Async<bool> host_if_possible();
-  store::Async<std::string> coordinator_at(store::Client& client, Endpoint store);
+  store::Async<std::unique_ptr<store::Client>> connect_once();
+  store::Async<std::string> coordinator_at(store::Client& client);
   std::string own_address(const store::Client& client) const;
-  Endpoint way_to_store() const;
 
   // What happens on a link; each ends when the link is closed.
   boost::asio::awaitable<void> send(std::shared_ptr<Link> link);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "store/base/endpoint.h"
+#include "store/socket.h"
 #include "store/store.h"
 #include "store/wire.h"
 
@@ -55,6 +56,11 @@ class Client final : public Store {
   // with Errc::LimitExceeded where the server has no room for another space.
   static Async<std::unique_ptr<Client>> connect(boost::asio::any_io_executor executor,
                                                 Endpoint endpoint, ClientConfig config = {});
+
+  // Over a connection that is there already, such as Server::connect() gives; `peer` is what errors
+  // call the other end.
+  static Async<std::unique_ptr<Client>> adopt(boost::asio::any_io_executor executor, UniqueFd fd,
+                                              std::string peer, ClientConfig config);
 
   Async<void> set(std::string key, std::string value) override;
   Async<std::string> compare_set(std::string key, std::string expected,

@@ -100,6 +100,23 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
   }
 }
 
+Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, UniqueFd fd,
+                                             std::string peer, ClientConfig config) {
+  MonoTime deadline = std::chrono::steady_clock::now() + config.connect_timeout;
+  // Asio asks nothing of the protocol that it is told here.
+  tcp::socket socket(executor, tcp::v4(), fd.release());
+  std::unique_ptr<Client> client(new Client(std::move(socket), std::move(peer), config));
+  auto greeted = co_await client->greet(deadline);
+  if (!greeted) co_return greeted.error();
+  auto probed = co_await client->probe(deadline);
+  if (!probed) co_return probed.error();
+  if (*probed && !config.space.empty()) {
+    auto entered = co_await client->enter(config.space, deadline);
+    if (!entered) co_return entered.error();
+  }
+  co_return client;
+}
+
 // The handshake, and a question that shows that somebody answers who knows the protocol.
 Async<void> Client::greet(MonoTime deadline) {
   what_ = "shake hands";

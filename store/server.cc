@@ -94,6 +94,10 @@ const Spaces& Server::spaces() const {
   return impl_->spaces();
 }
 
+Result<UniqueFd> Server::connect() {
+  return impl_->connect();
+}
+
 const Keyspace& Server::keyspace() const {
   return impl_->spaces().common().keyspace;
 }
@@ -209,6 +213,10 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
     std::string host = peer_host(fd.get());
     if (!config_.allow.admits(host)) return refuse(host);
   }
+  admit(std::move(fd), now);
+}
+
+void Server::Impl::admit(UniqueFd fd, MonoTime now) {
   if (sessions_.size() >= config_.max_connections) {
     ++figures_.turned_away;
     log("refused " + peer_of(fd.get()) + ": " + std::to_string(sessions_.size()) +
@@ -225,6 +233,16 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
                     std::make_unique<Session>(id, std::move(fd), config_.wire, spaces_.common()));
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
   if (handshakes_.size() == 1) await_handshake();
+}
+
+Result<UniqueFd> Server::Impl::connect() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+    return system_error(errno, "connect within the process");
+  }
+  UniqueFd theirs(ends[0]);
+  admit(UniqueFd(ends[1]), std::chrono::steady_clock::now());
+  return theirs;
 }
 
 // A stranger costs a line in the log, once.  Of more strangers than are remembered, some may have

@@ -103,6 +103,9 @@ class Server {
   // once.  Calling it again has no effect.
   void close();
 
+  // A connection from within this process (store::Client::adopt), which no allow list concerns.
+  Result<UniqueFd> connect();
+
   // Closes every connection that is in the common space, and empties that space; wills left in it
   // are not carried out.  Connections in a named space live on, and those that have not shaken
   // hands may go on.  So several rounds of workers share a port, and each begins with an empty

@@ -58,6 +58,7 @@ class Server::Impl {
   std::size_t connection_count() const { return sessions_.size(); }
   const Spaces& spaces() const { return spaces_; }
   void renew_common_space();
+  Result<UniqueFd> connect();
   void close();
 
  private:
@@ -80,6 +81,7 @@ class Server::Impl {
   void pause_accepting(int error_number);
   void resume_accepting();
   void add_session(UniqueFd fd, MonoTime now);
+  void admit(UniqueFd fd, MonoTime now);
   void refuse(const std::string& host);
   void await_handshake();
   void close_mute_peers();

@@ -15,9 +15,9 @@ def ddpd_path():
 class Ddpd:
     """Starts ddpd and waits until it listens.  `log` is its stderr once it has ended."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, port=0):
         self.process = subprocess.Popen(
-            [ddpd_path(), "--listen", "127.0.0.1:0", *options],
+            [ddpd_path(), "--listen", f"127.0.0.1:{port}", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several agents on this machine, as a test sees them: started, watched, ended by pid."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
+LIMIT = 90  # seconds of every wait; far beyond what anything here takes
+
+# Says where it is and waits until the test lets it go, by a file `go` or `go.<run id>`, or makes it
+# fail, by a file `fail.<rank>.<restart count>` that holds its exit code.
+WORKER = r"""
+trap 'exit 0' TERM
+echo "$NODE $RANK/$WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT at $MASTER_ADDR:$MASTER_PORT" >> started
+while :; do
+  if [ -e "fail.$RANK.$TORCHELASTIC_RESTART_COUNT" ]; then exit $(cat "fail.$RANK.$TORCHELASTIC_RESTART_COUNT"); fi
+  if [ -e go ] || [ -e "go.$TORCHELASTIC_RUN_ID" ]; then exit 0; fi
+  sleep 0.02
+done
+"""
+
+
+def environment(**extra):
+    foreign = ("PET_", "DDPRUN_AGENT", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    env["PYTHON_EXEC"] = sys.executable
+    env.update(extra)
+    return env
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(is_reached, what):
+    deadline = time.monotonic() + LIMIT
+    while not is_reached():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {LIMIT} s in vain until {what}")
+        time.sleep(0.005)
+
+
+class Node:
+    """One agent.  `log` is what it has said so far, `text` for a whole that has ended."""
+
+    def __init__(self, process, log):
+        self.process, self.path = process, log
+
+    @property
+    def log(self):
+        return self.path.read_text(errors="replace")
+
+    def says(self, text):
+        wait_until(lambda: text in self.log or self.process.poll() is not None, f"an agent says {text!r}")
+        if text not in self.log:
+            raise AssertionError(f"an agent ended without saying {text!r}:\n{self.log}")
+
+    def ends(self):
+        """Its exit code, once it has ended."""
+        try:
+            return self.process.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"an agent did not end:\n{self.log}") from None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+class NodesCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-e2e-", ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        self.port = free_port()
+        self.count = 0
+
+    def node(self, *options, endpoint=None, backend="c10d", command=("--no-python", "sh", "-c", WORKER),
+             **extra):
+        """Starts an agent; its workers call themselves node 0, 1, ..."""
+        if self.count > 0 and not endpoint:  # the first one is to be the host
+            wait_until(self.is_hosted, "the first agent listens")
+        name = str(self.count)
+        self.count += 1
+        where = [] if backend == "static" else [
+            "--rdzv-backend", backend, "--rdzv-endpoint", endpoint or f"localhost:{self.port}"]
+        log = self.path / f"agent{name}.log"
+        with open(log, "wb") as out:
+            process = subprocess.Popen(
+                [DDPRUN, "--log-dir", str(self.path / "logs"), *where, *map(str, options), *command],
+                env=environment(NODE=name, **extra), cwd=self.path, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT)
+        node = Node(process, log)
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait()))
+        return node
+
+    def is_hosted(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    @property
+    def started(self):
+        """One line for each worker that was started, in order."""
+        path = self.path / "started"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until_started(self, count):
+        """All lines, once there are `count`."""
+        def agents():
+            return "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
+        try:
+            wait_until(lambda: len(self.started) >= count, f"{count} workers have started")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.started}\n{agents()}") from None
+        return self.started
+
+    def go(self):
+        (self.path / "go").touch()
+
+    def make_fail(self, rank, restart, code):
+        partial = self.path / "partial"
+        partial.write_text(str(code))
+        partial.rename(self.path / f"fail.{rank}.{restart}")
+
+    def assert_all_succeed(self, *nodes):
+        self.go()
+        for node in nodes:
+            self.assertEqual(node.ends(), 0, node.log)
+
+
+def kill(node):
+    """Ends an agent as the kernel's OOM killer would."""
+    node.signal(signal.SIGKILL)
+    node.process.wait()

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs of several nodes, all on this machine: rounds, failures, losses, late comers, refusals."""
+
+import re
+import signal
+import socket
+import threading
+import unittest
+
+from ddpd_process import Ddpd
+from nodes import NodesCase, kill, wait_until
+
+QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=3,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+
+
+class RoundTest(NodesCase):
+    def test_ranks_are_dense_and_everybody_meets_at_one_place(self):
+        nodes = [self.node("--nnodes=2", "--nproc-per-node", n) for n in (1, 2)]
+        lines = self.until_started(3)
+        ranks = sorted(int(re.search(r" (\d)/3 ", line)[1]) for line in lines)
+        self.assertEqual(ranks, [0, 1, 2])
+        self.assertEqual(len({line.rpartition(" at ")[2] for line in lines}), 1, lines)
+        self.assert_all_succeed(*nodes)
+
+    def test_a_failure_anywhere_restarts_everybody_and_is_named_everywhere(self):
+        nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]
+        self.until_started(2)
+        self.make_fail(rank=1, restart=0, code=11)
+        lines = self.until_started(4)
+        self.assertTrue(all("restart 1 " in line for line in lines[2:]), lines)
+        for node in nodes:
+            self.assertRegex(node.log, r"rank 1 on \S+ \(local rank 0, pid \d+\) exited with code 11; "
+                                       r".*restart 1 of 1")
+        self.assert_all_succeed(*nodes)
+        self.assertNotEqual(lines[0].rpartition(":")[2], lines[2].rpartition(":")[2], "a store of its own")
+
+    def test_the_restarts_are_the_jobs_and_the_last_failure_is_everybodys_exit_code(self):
+        nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]
+        self.until_started(2)
+        self.make_fail(rank=0, restart=0, code=5)
+        self.until_started(4)
+        self.make_fail(rank=1, restart=1, code=6)
+        for node in nodes:
+            self.assertEqual(node.ends(), 6, node.log)
+            self.assertIn("the end, since the one restart is spent", node.log)
+            self.assertRegex(node.log, r"failed: rank 1 on \S+ \(local rank 0, pid \d+\) exited with code 6 "
+                                       r"after 1 restart \(rank 0 on \S+ exited with code 5\), exit code 6")
+
+    def test_a_program_that_cannot_be_started_ends_the_run_everywhere(self):
+        (self.path / "program").write_text("no program")
+        (self.path / "program").chmod(0o755)
+        good = self.node("--nnodes=2", "--max-restarts=3")
+        bad = self.node("--nnodes=2", "--max-restarts=3", command=("--no-python", "./program"))
+        self.assertEqual(bad.ends(), 127, bad.log)
+        self.assertEqual(good.ends(), 127, good.log)
+        self.assertRegex(good.log, r"failed: rank \d on \S+ could not be started: .*Exec format error")
+
+
+class MembershipTest(NodesCase):
+    def test_a_late_node_makes_the_world_larger_and_costs_no_restart(self):
+        first = self.node("--nnodes=1:2", QUICK)
+        self.until_started(1)
+        second = self.node("--nnodes=1:2", QUICK)
+        lines = self.until_started(3)
+        self.assertEqual(sorted(line.split()[1] for line in lines[1:]), ["0/2", "1/2"])
+        self.assertTrue(all("restart 0 " in line for line in lines), lines)
+        self.assertIn("0 0/2", "\n".join(lines[1:]), "the survivor keeps its rank")
+        self.assertIn("has joined", first.log)
+        self.assert_all_succeed(first, second)
+
+    def test_a_node_too_many_stands_by_and_ends_with_the_others(self):
+        nodes = [self.node("--nnodes=1:2", QUICK) for _ in range(2)]
+        nodes[0].says("started")
+        nodes[1].says("started")
+        spare = self.node("--nnodes=1:2", QUICK)
+        spare.says("standing by: there are 2 nodes, as many as --nnodes allows")
+        self.assert_all_succeed(*nodes, spare)
+        self.assertIn("this node was not needed", spare.log)
+
+    def test_a_standby_takes_the_place_of_a_lost_node(self):
+        nodes = [self.node("--nnodes=2:2", QUICK) for _ in range(2)]
+        self.until_started(2)
+        spare = self.node("--nnodes=2:2", QUICK)
+        spare.says("standing by")
+        kill(nodes[1])
+        lines = self.until_started(4)
+        self.assertEqual(sorted(line[:5] for line in lines[2:]), ["0 0/2", "2 1/2"])
+        self.assertTrue(all("restart 0 " in line for line in lines), "a lost node costs no restart")
+        self.assertIn("was lost", nodes[0].log)
+        self.assert_all_succeed(nodes[0], spare)
+
+    def test_survivors_of_a_killed_agent_go_on_and_nothing_of_it_lives_on(self):
+        nodes = [self.node("--nnodes=1:3", QUICK) for _ in range(3)]
+        for node in nodes:
+            node.says("of 3")
+        before = len(self.started)
+        kill(nodes[2])
+        lines = self.until_started(before + 2)
+        self.assertEqual(sorted(line.split()[1] for line in lines[before:]), ["0/2", "1/2"])
+        self.assert_all_succeed(*nodes[:2])
+
+    def test_an_agent_that_is_told_to_stop_leaves_and_the_others_go_on(self):
+        nodes = [self.node("--nnodes=1:2", QUICK) for _ in range(2)]
+        for node in nodes:
+            node.says("of 2")
+        before = len(self.started)
+        nodes[1].signal(signal.SIGTERM)
+        self.assertEqual(nodes[1].ends(), 128 + signal.SIGTERM)
+        self.assertRegex(self.until_started(before + 1)[-1], r"^0 0/1 ")
+        self.assertRegex(nodes[0].log, r"was stopped by SIGTERM; stopping 1 worker")
+        self.assert_all_succeed(nodes[0])
+
+    def test_when_the_host_is_told_to_stop_everybody_ends_with_that_reason(self):
+        host = self.node("--nnodes=2")
+        other = self.node("--nnodes=2")
+        self.until_started(2)
+        host.signal(signal.SIGTERM)
+        self.assertEqual(host.ends(), 128 + signal.SIGTERM, host.log)
+        self.assertEqual(other.ends(), 1, other.log)
+        self.assertRegex(other.log, r"failed: \S+, which hosts the rendezvous, was stopped by SIGTERM, exit code 1")
+
+    def test_another_agent_of_the_machine_takes_over_when_the_host_is_killed(self):
+        nodes = [self.node("--nnodes=1:3", "--max-restarts=2", QUICK) for _ in range(3)]
+        for node in nodes:
+            node.says("of 3")
+        before = len(self.started)
+        self.make_fail(rank=2, restart=0, code=1)
+        self.until_started(before + 3)
+        kill(nodes[0])
+        lines = self.until_started(before + 5)
+        self.assertEqual(sorted(line.split()[1] for line in lines[-2:]), ["0/2", "1/2"])
+        self.assertTrue(all("restart 1 " in line for line in lines[-2:]), "the budget is remembered")
+        self.assert_all_succeed(*nodes[1:])
+
+    def test_a_frozen_agent_is_given_up_and_comes_back_as_somebody_new(self):
+        nodes = [self.node("--nnodes=1:2", QUICK) for _ in range(2)]
+        for node in nodes:
+            node.says("of 2")
+        before = len(self.started)
+        nodes[1].signal(signal.SIGSTOP)
+        lines = self.until_started(before + 1)
+        self.assertRegex(lines[-1], r"^0 0/1 ")
+        self.assertIn("was lost (silent for", nodes[0].log)
+        nodes[1].signal(signal.SIGCONT)
+        lines = self.until_started(before + 3)
+        self.assertEqual(sorted(line[:5] for line in lines[-2:]), ["0 0/2", "1 1/2"])
+        self.assert_all_succeed(*nodes)
+
+
+class WaitingTest(NodesCase):
+    def test_waiting_is_never_silent_and_ends_with_the_reason(self):
+        node = self.node("--nnodes=2", "--rdzv-conf=join_timeout=4")
+        node.says("waiting for nodes: 1 of 2 joined (")
+        self.assertEqual(node.ends(), 1)
+        self.assertRegex(node.log, r"failed: only 1 of 2 nodes came within 4 s \(\S+\); .*exit code 1")
+
+    def test_a_host_that_is_not_there_is_named_while_it_is_tried(self):
+        node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=4,is_host=0")
+        node.says("Connection refused")
+        self.assertEqual(node.ends(), 1)
+        self.assertRegex(node.log, rf"failed: cannot meet the other nodes at localhost:{self.port}: .*Connection "
+                                   r"refused.*; tried for \d")
+
+    def test_a_name_that_does_not_resolve_is_named(self):
+        node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=1", endpoint="no-such-host.invalid:29400",
+                         RES_OPTIONS="timeout:1 attempts:1")
+        self.assertEqual(node.ends(), 1)
+        self.assertRegex(node.log, r"failed: cannot meet the other nodes at no-such-host.invalid:29400: ")
+
+    def test_a_stranger_at_the_endpoint_is_recognised(self):
+        with socket.create_server(("127.0.0.1", self.port)) as server:
+            def answer():
+                try:
+                    while True:
+                        with server.accept()[0] as connection:
+                            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                            connection.recv(64)
+                except OSError:
+                    pass
+            threading.Thread(target=answer, daemon=True).start()
+            node = self.node("--nnodes=2")
+            self.assertEqual(node.ends(), 1)
+            self.assertIn("is taken by something that is not a TCPStore: it answered 'SSH-2.0-OpenSSH_9.2", node.log)
+            server.shutdown(socket.SHUT_RDWR)
+
+
+class RefusalTest(NodesCase):
+    def test_a_node_that_disagrees_is_refused_with_the_difference_on_both_sides(self):
+        first = self.node("--nnodes=2:4")
+        second = self.node("--nnodes=2:8")
+        self.assertEqual(second.ends(), 1, second.log)
+        self.assertRegex(second.log, r"was refused at localhost:\d+: it has --nnodes=2:8, not 2:4")
+        first.says("it has --nnodes=2:8, not 2:4 here")
+
+    def test_one_node_rank_twice_is_refused(self):
+        first = self.node("--nnodes=2", "--node-rank=0")
+        second = self.node("--nnodes=2", "--node-rank=0")
+        wait_until(lambda: None not in (first.process.poll(), second.process.poll()) or
+                   first.process.poll() != second.process.poll(), "one of them has ended")
+        refused, holder = (first, second) if first.process.poll() is not None else (second, first)
+        self.assertEqual(refused.ends(), 1, refused.log)
+        self.assertRegex(refused.log, r"refused at localhost:\d+: --node-rank=0 is that of \S+ \(pid \d+\) already")
+        holder.says("--node-rank=0 is taken by this node")
+
+    def test_node_ranks_are_honoured(self):
+        nodes = [self.node("--nnodes=2", f"--node-rank={rank}") for rank in (1, 0)]
+        lines = self.until_started(2)
+        self.assertIn("0 1/2", "\n".join(lines))
+        self.assertIn("1 0/2", "\n".join(lines))
+        self.assert_all_succeed(*nodes)
+
+    def test_garbage_at_the_port_does_not_disturb_a_run(self):
+        nodes = [self.node("--nnodes=2") for _ in range(2)]
+        self.until_started(2)
+        for junk in (b"\xff" * 4096, b"GET /status HTTP/1.0\r\n\r\n", b"\x00" * 17):
+            with socket.create_connection(("127.0.0.1", self.port)) as connection:
+                connection.sendall(junk)
+        self.assert_all_succeed(*nodes)
+
+
+class StaticTest(NodesCase):
+    def test_the_workers_meet_where_the_user_said_in_every_round(self):
+        options = ("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={self.port}", "--max-restarts=1")
+        nodes = [self.node(*options, f"--node-rank={rank}", backend="static") for rank in (1, 0)]
+        self.until_started(2)
+        self.make_fail(rank=1, restart=0, code=3)
+        lines = self.until_started(4)
+        self.assertTrue(all(line.endswith(f" at 127.0.0.1:{self.port}") for line in lines), lines)
+        self.assertEqual(sorted(line[:5] for line in lines[:2]), ["0 1/2", "1 0/2"])
+        self.assertEqual(sorted(line[:5] for line in lines[2:]), ["0 1/2", "1 0/2"])
+        self.assert_all_succeed(*nodes)
+
+    def test_another_run_id_at_the_same_port_is_refused(self):
+        options = ("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={self.port}")
+        first = self.node(*options, "--rdzv-id=a", "--node-rank=0", backend="static")
+        first.says("waiting for nodes")
+        second = self.node(*options, "--rdzv-id=b", "--node-rank=1", backend="static")
+        self.assertEqual(second.ends(), 1)
+        self.assertIn("it has --rdzv-id=b, not a", second.log)
+
+
+class ManyRunsTest(NodesCase):
+    def test_ddpd_hosts_runs_apart_from_each_other_and_an_id_can_be_used_again(self):
+        with Ddpd() as ddpd:
+            where = f"127.0.0.1:{ddpd.port}"
+            for life in range(2):
+                runs = [self.node("--nnodes=2", f"--rdzv-id={run}", endpoint=where) for run in "aabb"]
+                lines = self.until_started(4 * (life + 1))[-4:]
+                self.assertEqual(sorted(line.split()[1] for line in lines), ["0/2", "0/2", "1/2", "1/2"])
+                self.assert_all_succeed(*runs)
+                (self.path / "go").unlink()
+
+    def test_a_run_survives_a_restart_of_ddpd(self):
+        with Ddpd() as ddpd:
+            port = ddpd.port
+            nodes = [self.node("--nnodes=2", QUICK, "--rdzv-conf=read_timeout=60,is_host=0", endpoint=f"127.0.0.1:{port}")
+                     for _ in range(2)]
+            self.until_started(2)
+            ddpd.stop(signal.SIGKILL)
+        with Ddpd(port=port):
+            lines = self.until_started(4)
+            self.assertTrue(all("restart 0 " in line for line in lines), lines)
+            self.assert_all_succeed(*nodes)
+
+    def test_the_end_of_the_hosts_run_does_not_end_another_run_there(self):
+        host = self.node("--nnodes=1:2", "--rdzv-id=a", QUICK)
+        self.until_started(1)
+        others = [self.node("--nnodes=2", "--rdzv-id=b", QUICK) for _ in range(2)]
+        self.until_started(3)
+        (self.path / "go.a").touch()
+        host.says("staying for others that meet here: run 'b' (2 nodes)")
+        self.assertTrue(all(node.process.poll() is None for node in others))
+        self.assert_all_succeed(host, *others)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
