@@ -250,6 +250,14 @@ Async<void> Client::clear_will() {
   return confirm("clear the will", request::ClearWill{});
 }
 
+Async<void> Client::expect(std::string who, std::uint32_t pid) {
+  co_return co_await confirm("announce '" + who + "'", request::Expect{who, pid});
+}
+
+Async<void> Client::expect_world(std::int64_t size) {
+  co_return co_await confirm("announce the world", request::Expect{"", size});
+}
+
 // A call of an extension that is answered by one byte.
 Async<void> Client::confirm(std::string what, Request request) {
   auto turn = co_await turn_for(std::move(what));

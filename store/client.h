@@ -90,6 +90,12 @@ class Client final : public Store {
   Async<void> set_will(std::string queue, std::string item);
   Async<void> clear_will();
 
+  // Tells the server whom to expect, for its page /status: a worker by the process id that it has
+  // and this machine, and how many workers there will be in all.  Void when this connection is
+  // lost, or the common space is renewed.
+  Async<void> expect(std::string who, std::uint32_t pid);
+  Async<void> expect_world(std::int64_t size);
+
   // Closes the connection; a call under way, and every later one, fails.
   void close();
 

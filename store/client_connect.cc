@@ -148,7 +148,7 @@ Async<bool> Client::probe(MonoTime deadline) {
       co_await read(sizeof extensions, std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();
   std::memcpy(&extensions, answer->data(), sizeof extensions);
-  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake | kHasSpaces;
+  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake | kHasSpaces | kHasRoll;
   has_extensions_ = (extensions & kNeeded) == kNeeded;
   co_return finished(Result<bool>(has_extensions_));
 }

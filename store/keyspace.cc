@@ -209,7 +209,7 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::Probe&) {
-    turn.reply(reply::Nonce{kHasWill | kHasQueueTake | kHasSpaces});
+    turn.reply(reply::Nonce{kHasWill | kHasQueueTake | kHasSpaces | kHasRoll});
     return std::nullopt;
   }
 
@@ -228,6 +228,11 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::Enter&) { return std::nullopt; }  // store/spaces.h's business
+
+  Fault operator()(const request::Expect&) {  // store/roll.h's business
+    turn.reply(reply::Byte{kReady});
+    return std::nullopt;
+  }
 
   Fault operator()(const request::QueueTake& r) {
     Node* node = space.find(r.queue);

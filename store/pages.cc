@@ -60,6 +60,8 @@ std::string_view name_of(Op op) {
       return "queue_take";
     case Op::Enter:
       return "enter";
+    case Op::Expect:
+      return "expect";
   }
   return "";
 }
@@ -86,6 +88,20 @@ void metric(std::ostream& out, std::string_view name, std::string_view type, std
             std::uint64_t value) {
   out << "# HELP ddprun_store_" << name << ' ' << help << "\n# TYPE ddprun_store_" << name << ' '
       << type << "\nddprun_store_" << name << ' ' << value << '\n';
+}
+
+void write_attendance(const Attendance& attendance, std::ostream& out) {
+  out << "{\"world_size\": ";
+  attendance.world_size ? out << *attendance.world_size : out << "null";
+  out << ", \"announced\": " << attendance.expected_count
+      << ", \"absent_count\": " << attendance.absent_count << ", \"absent\": [";
+  const char* separator = "";
+  for (const Roll::Absentee& absentee : attendance.absent) {
+    out << separator << "\n  {\"who\": " << quoted(absentee.who)
+        << ", \"host\": " << quoted(absentee.host) << ", \"pid\": " << absentee.pid << '}';
+    separator = ",";
+  }
+  out << "]}";
 }
 
 }  // namespace
@@ -116,14 +132,16 @@ std::string metrics_page(const Figures& figures) {
   return out.str();
 }
 
-std::string status_page(const Figures& figures, const std::string& joined,
+std::string status_page(const Figures& figures, const Attendance& attendance,
                         const std::vector<Waiter>& waiters) {
   std::ostringstream out;
   out << "{\"connections\": " << figures.connections << ", \"keys\": " << figures.keys
       << ", \"bytes\": " << figures.bytes << ", \"waits\": " << figures.waits
       << ", \"spaces\": " << figures.spaces << ", \"refused\": " << figures.refused
-      << ", \"turned_away\": " << figures.turned_away << ", \"joined\": " << quoted(joined)
-      << ", \"waiting\": [";
+      << ", \"turned_away\": " << figures.turned_away
+      << ", \"joined\": " << quoted(attendance.joined) << ", \"expected\": ";
+  write_attendance(attendance, out);
+  out << ", \"waiting\": [";
   const char* separator = "";
   for (const Waiter& waiter : waiters) {
     out << separator << "\n  {\"peer\": " << quoted(waiter.peer) << ", \"pid\": ";

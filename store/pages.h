@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "store/base/time.h"
+#include "store/roll.h"
 
 namespace ddprun::store {
 
@@ -39,11 +40,20 @@ struct Waiter {
   Duration since{};
 };
 
+// Who has come, as far as that can be known.
+struct Attendance {
+  std::string joined;  // the counter at "init/"
+  std::optional<std::int64_t> world_size{};
+  std::size_t expected_count = 0;
+  std::size_t absent_count = 0;
+  std::vector<Roll::Absentee> absent{};  // the first of them
+};
+
 // Prometheus's text form.
 std::string metrics_page(const Figures& figures);
 
-// JSON: the figures, how many have counted themselves in at "init/", and who waits for what.
-std::string status_page(const Figures& figures, const std::string& joined,
+// JSON: the figures, who has come and who has not, and who waits for what.
+std::string status_page(const Figures& figures, const Attendance& attendance,
                         const std::vector<Waiter>& waiters);
 
 }  // namespace ddprun::store

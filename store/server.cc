@@ -147,6 +147,7 @@ void Server::Impl::renew_common_space() {
     return is_member;
   });
   spaces_.renew_common();
+  roll_.clear();
 }
 
 void Server::Impl::await_events() {
@@ -305,6 +306,7 @@ void Server::Impl::forget(Session& session) {
   held_bytes_ -= session.held_bytes;
   poller_.remove(session.fd.get());
   sessions_.erase(id);
+  roll_.forget(id);
   spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
   route();
 }

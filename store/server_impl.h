@@ -23,6 +23,7 @@
 #include "store/pages.h"
 #include "store/poller.h"
 #include "store/quiet_log.h"
+#include "store/roll.h"
 #include "store/server.h"
 #include "store/socket.h"
 
@@ -99,6 +100,7 @@ class Server::Impl {
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
+  void note(Session& session, const Request& request);
   void route();
   void flush_all();
   bool flush(Session& session);
@@ -106,6 +108,7 @@ class Server::Impl {
   void serve_http(Session& session, std::string_view bytes);
   Page page_for(const HttpReader& request);
   std::vector<Waiter> waiters();
+  Attendance attendance();
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
@@ -123,6 +126,7 @@ class Server::Impl {
   QuietLog log_;
   std::unordered_set<std::string> refused_hosts_;  // that were logged lately
   Spaces spaces_;
+  Roll roll_;
   Figures figures_;
   std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions

@@ -91,12 +91,23 @@ void Server::Impl::serve(Session& session) {
     }
     const Request& request = std::get<Request>(next);
     ++figures_.requests[static_cast<std::size_t>(op_of(request))];
-    if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
-      session.nonce = ping->nonce;
-    }
+    note(session, request);
     auto fault = spaces_.execute(id, session.space, request, now, replies_);
     route();
     if (fault) return drop(session, *fault);
+  }
+}
+
+// What a request says about who is there.
+void Server::Impl::note(Session& session, const Request& request) {
+  if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
+    session.nonce = ping->nonce;
+    if (!roll_.misses(ping->nonce)) return;
+    roll_.came(peer_host(session.fd.get()), ping->nonce);
+  } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
+    if (expect->who.empty()) return roll_.expect_world(expect->pid);
+    roll_.expect(session.id, peer_host(session.fd.get()),
+                 std::string(expect->who), static_cast<std::uint32_t>(expect->pid));
   }
 }
 
@@ -188,11 +199,24 @@ Page Server::Impl::page_for(const HttpReader& request) {
     return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(figures_)};
   }
   if (target == "/status") {
-    std::string joined(spaces_.common().keyspace.peek("init/").view());
     return {.content_type = "application/json",
-            .body = status_page(figures_, joined.empty() ? "0" : joined, waiters())};
+            .body = status_page(figures_, attendance(), waiters())};
   }
   return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
+}
+
+// Clients that greeted before they were announced are found here.
+Attendance Server::Impl::attendance() {
+  for (const auto& [id, session] : sessions_) {
+    if (!session->nonce || !roll_.misses(*session->nonce)) continue;
+    roll_.came(peer_host(session->fd.get()), *session->nonce);
+  }
+  std::string joined(spaces_.common().keyspace.peek("init/").view());
+  return {.joined = joined.empty() ? "0" : joined,
+          .world_size = roll_.world_size(),
+          .expected_count = roll_.expected_count(),
+          .absent_count = roll_.absent_count(),
+          .absent = roll_.absent(kShownWaiters)};
 }
 
 std::vector<Waiter> Server::Impl::waiters() {

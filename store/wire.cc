@@ -47,6 +47,7 @@ Shape shape_of(Op op) {
     case Op::Add:
     case Op::Barrier:
     case Op::QueueTake:
+    case Op::Expect:
       return {"ki"};
     case Op::Check:
     case Op::Wait:
@@ -79,7 +80,7 @@ void put(T number, std::string& out) {
 }
 
 constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
-constexpr auto kLastOwn = static_cast<std::size_t>(Op::Enter);
+constexpr auto kLastOwn = static_cast<std::size_t>(Op::Expect);
 constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
 
 bool is_known(std::size_t number, bool has_extensions) {
@@ -146,6 +147,7 @@ void encode(const Request& request, std::string& out) {
                  [&](const request::ClearWill&) {},
                  [&](const request::QueueTake& r) { put(r.queue, out), put(r.timeout_ms, out); },
                  [&](const request::Enter& r) { put(r.space, out); },
+                 [&](const request::Expect& r) { put(r.who, out), put(r.pid, out); },
              },
              request);
 }
@@ -351,6 +353,8 @@ Request Decoder::finish_request() {
         return request::QueueTake{string(0), signed_number};
       case Op::Enter:
         return request::Enter{string(0)};
+      case Op::Expect:
+        return request::Expect{string(0), signed_number};
     }
     check(false, "an operation without a request");
     return request::ListKeys{};

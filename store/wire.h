@@ -44,12 +44,14 @@ enum class Op : std::uint8_t {
   ClearWill = 0x82,
   QueueTake = 0x83,
   Enter = 0x84,
+  Expect = 0x85,
 };
 
 // What PROBE is answered: the extensions that this server has, a bit each.
 inline constexpr std::uint32_t kHasWill = 1;
 inline constexpr std::uint32_t kHasQueueTake = 2;
 inline constexpr std::uint32_t kHasSpaces = 4;
+inline constexpr std::uint32_t kHasRoll = 8;
 
 // What must follow Op::Validate, first thing on a connection.
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
@@ -125,6 +127,10 @@ struct QueueTake {
 struct Enter {
   std::string_view space;
 };
+struct Expect {
+  std::string_view who;  // empty: `pid` is the size of the world
+  std::int64_t pid = 0;
+};
 }  // namespace request
 using Request =
     std::variant<request::Validate, request::Set, request::CompareSet, request::Get, request::Add,
@@ -132,7 +138,7 @@ using Request =
                  request::Append, request::MultiGet, request::MultiSet, request::CancelWait,
                  request::Ping, request::QueuePush, request::QueuePop, request::QueueLen,
                  request::ListKeys, request::Barrier, request::Probe, request::Will,
-                 request::ClearWill, request::QueueTake, request::Enter>;
+                 request::ClearWill, request::QueueTake, request::Enter, request::Expect>;
 
 // The pieces that replies are made of; most replies are one piece.
 namespace reply {

@@ -368,6 +368,14 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(connect().num_keys()) == "0");
   }
 
+  TEST_CASE_FIXTURE(Connected, "a launcher tells the server whom to expect") {
+    CHECK(outcome_of(client->expect_world(2)) == "done");
+    CHECK(outcome_of(client->expect("rank 0", 4242)) == "done");
+    Client& plain = connect({.probes_extensions = false});
+    CHECK(outcome_of(plain.expect("rank 1", 4243)) ==
+          "announce 'rank 1'" + where() + ": the server has no extensions");
+  }
+
   TEST_CASE_FIXTURE(Loop, "a space too many is refused, in words") {
     server = Server::listen(context.get_executor(),
                             {.listen = {.host = "127.0.0.1", .port = 0}, .max_spaces = 1})
@@ -389,7 +397,7 @@ TEST_SUITE("store/client") {
       run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });
       ::send(stranger.peer.get(), greeting.data() + 6, 4, 0);
       run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 11, MSG_PEEK) == 11; });
-      constexpr std::uint32_t kAll = kHasWill | kHasQueueTake | kHasSpaces;
+      constexpr std::uint32_t kAll = kHasWill | kHasQueueTake | kHasSpaces | kHasRoll;
       if (i == 1) ::send(stranger.peer.get(), &kAll, sizeof kAll, 0);
       if (i == 0) ::recv(stranger.peer.get(), greeting.data(), 11, 0);
       if (i == 0) stranger.peer = {};

@@ -368,7 +368,7 @@ TEST_SUITE("store/keyspace") {
   }
 
   TEST_CASE_FIXTURE(Clients, "a probe tells which extensions there are") {
-    CHECK(ask(1, request::Probe{}) == "nonce 7");
+    CHECK(ask(1, request::Probe{}) == "nonce 15");
   }
 
   TEST_CASE_FIXTURE(Clients, "a take gets an item at once, or the next one pushed, in one answer") {

@@ -20,19 +20,31 @@ TEST_SUITE("store/pages") {
                     .spaces = 4,
                     .refused = 6,
                     .turned_away = 8};
+    Attendance attendance{.joined = "7",
+                          .world_size = 8,
+                          .expected_count = 3,
+                          .absent_count = 2,
+                          .absent = {{"rank 3", "10.0.0.7", 4242}, {"rank \"4\"", "h", 7}}};
     Waiter waiter{.peer = "10.0.0.7:40112",
                   .pid = 4242,
                   .space = "run7",
                   .missing = {"/a", "/\"b\\\n\xff"},
                   .missing_count = 12,
                   .since = 1500ms};
-    auto status = nlohmann::json::parse(status_page(figures, "7", {waiter, Waiter{}}));
+    auto status = nlohmann::json::parse(status_page(figures, attendance, {waiter, Waiter{}}));
     CHECK(status["connections"] == 3);
     CHECK(status["keys"] == 2);
     CHECK(status["spaces"] == 4);
     CHECK(status["refused"] == 6);
     CHECK(status["turned_away"] == 8);
     CHECK(status["joined"] == "7");
+    CHECK(status["expected"]["world_size"] == 8);
+    CHECK(status["expected"]["announced"] == 3);
+    CHECK(status["expected"]["absent_count"] == 2);
+    CHECK(status["expected"]["absent"][0]["who"] == "rank 3");
+    CHECK(status["expected"]["absent"][0]["host"] == "10.0.0.7");
+    CHECK(status["expected"]["absent"][1]["pid"] == 7);
+    CHECK(nlohmann::json::parse(status_page({}, {}, {}))["expected"]["world_size"].is_null());
     REQUIRE(status["waiting"].size() == 2);
     auto first = status["waiting"][0];
     CHECK(first["peer"] == "10.0.0.7:40112");

@@ -161,6 +161,33 @@ TEST_SUITE("store/server") {
     CHECK(browser.is_closed());
   }
 
+  TEST_CASE("who is expected and has not come is on the page, by name") {
+    RunningServer server;
+    RawClient launcher = client_of(server);
+    RawClient early = client_of(server);
+    CHECK(early.send(request::Ping{100}).receive(4) == "\x64\0\0\0"sv);
+    launcher.send(request::Enter{"run7"}).send(request::Expect{"", 3});
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+      launcher.send(request::Expect{"rank " + std::to_string(rank), 100 + rank});
+    }
+    CHECK(launcher.receive(5) == std::string(5, '\0'));
+    {
+      RawClient worker = client_of(server);  // it came, if only for a moment
+      CHECK(worker.send(request::Ping{101}).receive(4) == "\x65\0\0\0"sv);
+    }
+    auto status = [&] {
+      RawClient browser(server.port());
+      browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
+      return browser.receive_all();
+    };
+    CHECK(status().find("{\"world_size\": 3, \"announced\": 3, \"absent_count\": 1, \"absent\": [\n"
+                        "  {\"who\": \"rank 2\", \"host\": \"127.0.0.1\", \"pid\": 102}]}") !=
+          std::string::npos);
+    { RawClient gone = std::move(launcher); }
+    REQUIRE(server.has_connections(1));
+    CHECK(status().find("\"announced\": 0") != std::string::npos);
+  }
+
   TEST_CASE("a space of its own hides a client's keys from those in the common one") {
     RunningServer server;
     RawClient common = client_of(server);

@@ -84,6 +84,7 @@ std::string to_string(const Request& request) {
             return words("queue_take", r.queue, std::to_string(r.timeout_ms));
           },
           [&](const request::Enter& r) { return words("enter", r.space); },
+          [&](const request::Expect& r) { return words("expect", r.who, std::to_string(r.pid)); },
       },
       request);
 }
@@ -154,6 +155,7 @@ std::vector<Golden> golden_frames() {
       {request::ClearWill{}, "82"},
       {request::QueueTake{"/q", 4}, "83 02 00 00 00 00 00 00 00 2f 71 04 00 00 00 00 00 00 00"},
       {request::Enter{"s"}, "84 01 00 00 00 00 00 00 00 73"},
+      {request::Expect{"r", 4}, "85 01 00 00 00 00 00 00 00 72 04 00 00 00 00 00 00 00"},
   };
 }
 
@@ -240,7 +242,7 @@ TEST_SUITE("store/wire") {
   }
 
   TEST_CASE("a second handshake and the operations behind torch's and ours are unknown") {
-    for (int op : {0, 19, 127, 133, 255}) {
+    for (int op : {0, 19, 127, 134, 255}) {
       Stream stream;
       CHECK_FALSE(stream.feed(kHandshake + std::string(1, static_cast<char>(op))));
       CHECK(stream.last() == "malformed: unknown operation " + std::to_string(op));

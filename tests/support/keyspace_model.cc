@@ -290,12 +290,16 @@ struct KeyspaceModel::Execution {
   // What does not concern a keyspace, or does not depend on it.
   bool operator()(const request::Validate&) { return true; }
   bool operator()(const request::Enter&) { return true; }
+  bool operator()(const request::Expect&) {
+    model.say(client, "0");
+    return true;
+  }
   bool operator()(const request::Ping& r) {
     model.say(client, std::to_string(r.nonce));
     return true;
   }
   bool operator()(const request::Probe&) {
-    model.say(client, "7");
+    model.say(client, "15");
     return true;
   }
 };
