@@ -64,7 +64,7 @@ struct Keyspace::Execution {
     Result<std::int64_t> sum = added("ADD", r.key, r.delta);
     if (!sum) return to_string(sum.error());
     Node& node = space.find_or_create(r.key);
-    space.assign(node, Value(std::to_string(*sum)));
+    space.store(node, std::to_string(*sum));
     space.wake_all(turn, node);  // before the reply, as in torch, should the client be among them
     turn.reply(reply::Number{*sum});
     return std::nullopt;
@@ -99,7 +99,7 @@ struct Keyspace::Execution {
     Node* node = space.find(r.key);
     bool is_present = node != nullptr && node->second.value;
     if (is_present) {
-      space.assign(*node, Value());
+      space.clear(*node);
       space.drop_if_unused(*node);
     }
     turn.reply(reply::Number{is_present ? 1 : 0});
@@ -200,7 +200,7 @@ struct Keyspace::Execution {
         return fault;
       }
     }
-    space.assign(node, Value(std::to_string(*count)));
+    space.store(node, std::to_string(*count));
     if (is_complete) {
       turn.reply(reply::Byte{kStopWaiting});
       space.wake_all(turn, node);
@@ -259,7 +259,7 @@ struct Keyspace::Execution {
 
   Node& set(std::string_view key, std::string_view value) {
     Node& node = space.find_or_create(key);
-    space.assign(node, Value(value));
+    space.store(node, value);
     space.wake_all(turn, node);
     return node;
   }
@@ -375,16 +375,22 @@ void Keyspace::drop_if_unused(Node& node) {
   entries_.erase(entries_.find(node.first));
 }
 
-void Keyspace::assign(Node& node, Value value) {
+void Keyspace::store(Node& node, std::string_view bytes) {
   Value& held = node.second.value;
   if (held) discount(held.size() + kValueOverheadBytes, 1);
-  if (value) account(value.size() + kValueOverheadBytes, 1);
-  held = std::move(value);
+  account(bytes.size() + kValueOverheadBytes, 1);
+  held.assign(bytes);
+}
+
+void Keyspace::clear(Node& node) {
+  Value& held = node.second.value;
+  if (held) discount(held.size() + kValueOverheadBytes, 1);
+  held = Value();
 }
 
 void Keyspace::append(Node& node, std::string_view piece) {
   Value& held = node.second.value;
-  if (!held) return assign(node, Value(piece));
+  if (!held) return store(node, piece);
   held.append(piece);
   account(piece.size());
 }

@@ -204,7 +204,8 @@ class Keyspace {
   Node* find(std::string_view name);
   Node& find_or_create(std::string_view name);
   void drop_if_unused(Node& node);
-  void assign(Node& node, Value value);
+  void store(Node& node, std::string_view bytes);
+  void clear(Node& node);
   void append(Node& node, std::string_view piece);
   void account(std::size_t bytes, std::size_t keys = 0);
   void discount(std::size_t bytes, std::size_t keys = 0);

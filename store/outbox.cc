@@ -8,17 +8,19 @@
 namespace ddprun::store {
 
 void Outbox::add(const Reply& reply) {
+  const auto* bytes = std::get_if<reply::Bytes>(&reply);
+  if (bytes != nullptr) return add(bytes->value);
   std::string& out = tail();
   std::size_t before = out.size();
-  const auto* bytes = std::get_if<reply::Bytes>(&reply);
-  if (bytes == nullptr || bytes->value.size() <= kCopiedBytes) {
-    encode(reply, out);
-    size_ += out.size() - before;
-    return;
-  }
-  encode_length(bytes->value.size(), out);
-  size_ += out.size() - before + bytes->value.size();
-  pieces_.emplace_back(bytes->value);
+  encode(reply, out);
+  size_ += out.size() - before;
+}
+
+void Outbox::add(const Value& value) {
+  std::string_view framed = value.framed();
+  if (framed.size() <= kCopiedBytes) return add(framed);
+  size_ += framed.size();
+  pieces_.emplace_back(value);
 }
 
 void Outbox::add(std::string_view bytes) {
@@ -60,13 +62,15 @@ void Outbox::drop_sent() {
 
 std::string_view Outbox::view(const Piece& piece) {
   if (const auto* text = std::get_if<std::string>(&piece)) return *text;
-  return std::get<Value>(piece).view();
+  return std::get<Value>(piece).framed();
 }
 
 std::string& Outbox::tail() {
   std::string* run = pieces_.empty() ? nullptr : std::get_if<std::string>(&pieces_.back());
   if (run == nullptr || run->size() >= kRunBytes) {
     run = &std::get<std::string>(pieces_.emplace_back(std::string()));
+  } else if (run->size() >= kRunBytes / 16 && run->capacity() < kRunBytes) {
+    run->reserve(kRunBytes + kCopiedBytes);  // it will be a long one; do not move it at each step
   }
   return *run;
 }

@@ -18,7 +18,7 @@ namespace ddprun::store {
 
 class Outbox {
  public:
-  // Values up to this size are copied: a piece of its own costs more than the copy.
+  // Values up to this size, with their length, are copied: a piece of its own costs more.
   static constexpr std::size_t kCopiedBytes = 1024;
 
   // A run of copied bytes that has grown to this is not grown any more but followed by another,
@@ -49,6 +49,7 @@ class Outbox {
   using Piece = std::variant<std::string, Value>;
 
   void drop_sent();
+  void add(const Value& value);
   static std::string_view view(const Piece& piece);
   std::string& tail();
 

@@ -134,7 +134,7 @@ class Server::Impl {
   ClientId last_id_ = 0;
 
   // Of one turn.  One read also bounds the time that a client may take before others get theirs.
-  std::array<char, 64 * 1024> input_;
+  std::array<char, 128 * 1024> input_;
   Replies replies_;
   std::vector<ClientId> dirty_;
 };

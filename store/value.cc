@@ -2,23 +2,27 @@
 #include "store/value.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
 
 namespace ddprun::store {
 
-// The bytes follow the block in the same allocation.
+// The bytes follow the block in the same allocation, with their length just in front, so that both
+// are copied or sent as one.
 struct Value::Block {
   std::size_t references;
-  std::size_t size;
   std::size_t capacity;
+  std::uint64_t size;
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
 };
 
 Value::Block* Value::make(std::size_t capacity) {
-  return new (::operator new(sizeof(Block) + capacity)) Block{1, 0, capacity};
+  return new (::operator new(sizeof(Block) + capacity)) Block{1, capacity, 0};
 }
 
 Value::Value(std::string_view bytes) : block_(make(bytes.size())) {
@@ -42,6 +46,26 @@ Value::~Value() {
 std::string_view Value::view() const {
   if (block_ == nullptr) return {};
   return {block_->bytes(), block_->size};
+}
+
+std::string_view Value::framed() const {
+  static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+  static_assert(offsetof(Block, size) + sizeof(std::uint64_t) == sizeof(Block));
+  constexpr std::string_view kNothing("\0\0\0\0\0\0\0\0", sizeof(std::uint64_t));
+  if (block_ == nullptr) return kNothing;
+  return {reinterpret_cast<const char*>(&block_->size), sizeof(block_->size) + block_->size};
+}
+
+void Value::assign(std::string_view bytes) {
+  constexpr std::size_t kSmall = 64;
+  bool fits = block_ != nullptr && block_->references == 1 && bytes.size() <= block_->capacity &&
+              block_->capacity <= std::max(kSmall, 2 * bytes.size());
+  if (!fits) {
+    *this = Value(bytes);
+    return;
+  }
+  if (!bytes.empty()) std::memmove(block_->bytes(), bytes.data(), bytes.size());
+  block_->size = bytes.size();
 }
 
 void Value::append(std::string_view piece) {

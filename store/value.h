@@ -29,6 +29,14 @@ class Value {
 
   std::size_t size() const { return view().size(); }
 
+  // The bytes as they go over the wire, with their length in front; a length of 0 where there is no
+  // value.  Valid as long as any reference is.
+  std::string_view framed() const;
+
+  // Makes this `bytes`.  Whoever shares the old value keeps it; where nobody does, and they fit and
+  // do not leave much unused, they are written over the old ones, which saves an allocation.
+  void assign(std::string_view bytes);
+
   // Makes this the old bytes followed by `piece`.  Whoever shares the old value keeps it; where
   // nobody does, the bytes are extended in place, so that n appends cost n pieces and not n^2.
   void append(std::string_view piece);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/wire.h"
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <cstring>
@@ -66,9 +67,9 @@ Shape shape_of(Op op) {
 }
 
 template <std::integral T>
-T load(std::string_view bytes) {
+T load(const char* bytes) {
   T number;
-  std::memcpy(&number, bytes.data(), sizeof number);
+  std::memcpy(&number, bytes, sizeof number);
   return number;
 }
 
@@ -157,7 +158,7 @@ void encode(const Reply& reply, std::string& out) {
                  [&](const reply::Byte& r) { put(r.value, out); },
                  [&](const reply::Nonce& r) { put(r.value, out); },
                  [&](const reply::Number& r) { put(r.value, out); },
-                 [&](const reply::Bytes& r) { put(r.value.view(), out); },
+                 [&](const reply::Bytes& r) { out.append(r.value.framed()); },
              },
              reply);
 }
@@ -182,11 +183,10 @@ Decoder::Next Decoder::next() {
   Step step = Step::Done;
   if (!has_head_) step = read_head();
   while (step == Step::Done && fields_left_ > 0) {
-    std::string_view kinds = shape_of(op_).kinds;
-    step = read_field(kinds[next_kind_]);
+    step = read_field(kinds_[next_kind_]);
     if (step != Step::Done) break;
     --fields_left_;
-    if (++next_kind_ == kinds.size()) next_kind_ = 0;
+    if (++next_kind_ == kinds_.size()) next_kind_ = 0;
   }
   switch (step) {
     case Step::Done:
@@ -234,7 +234,7 @@ Decoder::Step Decoder::read_head() {
   std::size_t repeats = 1;
   if (shape.is_counted) {
     if (rest.size() < 1 + kLengthBytes) return Step::NeedMore;
-    auto count = load<std::uint64_t>(rest.substr(1));
+    auto count = load<std::uint64_t>(rest.data() + 1);
     if (count > limits_->max_keys_per_request) {
       return malformed("a request of " + std::to_string(count) + " keys; the limit is " +
                        std::to_string(limits_->max_keys_per_request));
@@ -242,10 +242,28 @@ Decoder::Step Decoder::read_head() {
     repeats = count;
   }
   cursor_ += shape.is_counted ? 1 + kLengthBytes : 1;
-  fields_left_ = repeats * shape.kinds.size();
+  kinds_ = shape.kinds;
+  fields_left_ = repeats * kinds_.size();
   next_kind_ = 0;
   has_head_ = true;
   strings_.clear();
+  // Not for all that are announced, but for those that may have come.
+  strings_.reserve(std::min(fields_left_, rest.size() / kLengthBytes));
+  return Step::Done;
+}
+
+// Small enough to be inlined: a request may have a quarter of a million strings.
+inline Decoder::Step Decoder::read_string(std::size_t limit, const char* what) {
+  std::size_t available = window_.size() - cursor_;
+  if (available < kLengthBytes) return Step::NeedMore;
+  auto length = load<std::uint64_t>(window_.data() + cursor_);
+  std::size_t offset = cursor_ - begin_ + kLengthBytes;
+  if (length > limit || offset + length > limits_->max_request_bytes) {
+    return too_long(length, limit, what);
+  }
+  if (available - kLengthBytes < length) return Step::NeedMore;
+  strings_.push_back({offset, length});
+  cursor_ += kLengthBytes + length;
   return Step::Done;
 }
 
@@ -255,28 +273,18 @@ Decoder::Step Decoder::read_field(char kind) {
   std::string_view rest = window_.substr(cursor_);
   std::size_t size = kind == 'u' ? sizeof(std::uint32_t) : sizeof(std::uint64_t);
   if (rest.size() < size) return Step::NeedMore;
-  number_ = kind == 'u' ? load<std::uint32_t>(rest) : load<std::uint64_t>(rest);
+  number_ = kind == 'u' ? load<std::uint32_t>(rest.data()) : load<std::uint64_t>(rest.data());
   cursor_ += size;
   return Step::Done;
 }
 
-Decoder::Step Decoder::read_string(std::size_t limit, const char* what) {
-  std::string_view rest = window_.substr(cursor_);
-  if (rest.size() < kLengthBytes) return Step::NeedMore;
-  auto length = load<std::uint64_t>(rest);
+Decoder::Step Decoder::too_long(std::size_t length, std::size_t limit, const char* what) {
   if (length > limit) {
     return malformed(std::string("a ") + what + " of " + std::to_string(length) +
                      " bytes; the limit is " + std::to_string(limit));
   }
-  if (cursor_ - begin_ + kLengthBytes + length > limits_->max_request_bytes) {
-    return malformed("a request of more than " + std::to_string(limits_->max_request_bytes) +
-                     " bytes");
-  }
-  if (rest.size() - kLengthBytes < length) return Step::NeedMore;
-  cursor_ += kLengthBytes;
-  strings_.push_back({cursor_ - begin_, length});
-  cursor_ += length;
-  return Step::Done;
+  return malformed("a request of more than " + std::to_string(limits_->max_request_bytes) +
+                   " bytes");
 }
 
 Decoder::Step Decoder::malformed(std::string reason) {
@@ -285,7 +293,7 @@ Decoder::Step Decoder::malformed(std::string reason) {
 }
 
 std::string_view Decoder::string(std::size_t index) const {
-  return window_.substr(begin_ + strings_[index].offset, strings_[index].length);
+  return {window_.data() + begin_ + strings_[index].offset, strings_[index].length};
 }
 
 // Makes the request whose last byte is before the cursor, and moves on to the one behind it.
@@ -295,11 +303,13 @@ Request Decoder::finish_request() {
   Shape shape = shape_of(op_);
   if (op_ == Op::MultiSet) {
     pairs_.clear();
+    pairs_.reserve(strings_.size() / 2);
     for (std::size_t i = 0; i < strings_.size(); i += 2) {
       pairs_.push_back({string(i), string(i + 1)});
     }
   } else if (shape.is_counted) {
     keys_.clear();
+    keys_.reserve(strings_.size());
     for (std::size_t i = 0; i < strings_.size(); ++i) keys_.push_back(string(i));
   }
   auto made = [&]() -> Request {

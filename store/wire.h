@@ -227,6 +227,7 @@ class Decoder {
   Step read_head();
   Step read_field(char kind);
   Step read_string(std::size_t limit, const char* what);
+  Step too_long(std::size_t length, std::size_t limit, const char* what);
   Step malformed(std::string reason);
   Request finish_request();
   std::string_view string(std::size_t index) const;
@@ -242,7 +243,8 @@ class Decoder {
   bool has_head_ = false;  // the operation, and its count where it has one, are known
   Op op_ = Op::Validate;
   std::size_t fields_left_ = 0;
-  std::size_t next_kind_ = 0;   // index into the kinds of fields that repeat
+  std::string_view kinds_;      // of its fields, which repeat
+  std::size_t next_kind_ = 0;   // index into them
   std::uint64_t number_ = 0;    // the request's one number, if it has one
   std::vector<Range> strings_;  // keys and values, relative to begin_
   std::vector<std::string_view> keys_;

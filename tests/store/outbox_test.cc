@@ -65,8 +65,8 @@ TEST_SUITE("store/outbox") {
     Outbox outbox;
     Value value(std::string(100'000, 'v'));
     outbox.add(reply::Bytes{value});
-    std::array<std::string_view, 2> views;
-    REQUIRE(outbox.front(views) == 2);
-    CHECK(views[1].data() == value.view().data());
+    REQUIRE(outbox.piece_count() == 1);
+    CHECK(outbox.front().data() == value.framed().data());
+    CHECK(outbox.front().size() == 8 + value.size());
   }
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/value.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace ddprun::store;
+
+TEST_SUITE("store/value") {
+  TEST_CASE("a value is framed by its length, and so is none") {
+    using std::string_literals::operator""s;
+    CHECK(Value("ab").framed() == "\2\0\0\0\0\0\0\0ab"s);
+    CHECK(Value("").framed() == "\0\0\0\0\0\0\0\0"s);
+    CHECK(Value().framed() == "\0\0\0\0\0\0\0\0"s);
+  }
+
+  TEST_CASE("assign() writes over the old bytes only where nobody shares them") {
+    Value value("old and long");
+    const char* place = value.view().data();
+    value.assign("new");
+    CHECK(value.view() == "new");
+    CHECK(value.view().data() == place);
+    CHECK(value.framed().size() == 8 + 3);
+
+    Value shared = value;
+    value.assign("two");
+    CHECK(value.view() == "two");
+    CHECK(shared.view() == "new");
+  }
+
+  TEST_CASE("assign() makes a value where there is none, and an empty value is one") {
+    Value value;
+    value.assign("");
+    CHECK(bool(value));
+    CHECK(value.size() == 0);
+  }
+
+  TEST_CASE("assign() does not keep much more memory than it needs") {
+    Value value(std::string(1 << 20, 'v'));
+    const char* place = value.view().data();
+    value.assign("x");
+    CHECK(value.view() == "x");
+    CHECK(value.view().data() != place);
+  }
+
+  TEST_CASE("append() after assign() keeps what was assigned") {
+    Value value("a long enough beginning");
+    value.assign("be");
+    value.append("gin");
+    CHECK(value.view() == "begin");
+    CHECK(value.framed().size() == 8 + 5);
+  }
+}
