@@ -90,6 +90,10 @@ class Meeting {
     Result<Endpoint> master = static_endpoint(0);
     if (!master) return master.error();
     config().master = std::move(*master);
+    // Nothing says where to meet: torchrun takes it for --standalone, with an id of its own.
+    bool is_standalone = given_endpoint() == nullptr && draft_.given("master-port") == nullptr;
+    if (is_standalone && draft_.given("rdzv-id") == nullptr)
+      draft_.workers().run_id = draft_.machine.random_id();
     return {};
   }
 

@@ -23,10 +23,10 @@ Result<std::vector<Streams>> streams_option(Draft& draft, const char* name) {
   return streams;
 }
 
+// Without a log folder a redirected stream stays on the console, as under torchrun.
 agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown, bool has_file) {
   if (is_teed && is_shown) return agent::StreamRoute::FileAndConsole;
-  if (is_teed || is_redirected)
-    return has_file ? agent::StreamRoute::File : agent::StreamRoute::Discard;
+  if ((is_teed || is_redirected) && has_file) return agent::StreamRoute::File;
   return is_shown ? agent::StreamRoute::Inherit : agent::StreamRoute::Discard;
 }
 

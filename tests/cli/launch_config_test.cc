@@ -69,7 +69,9 @@ TEST_SUITE("cli/launch_config") {
     CHECK(config.max_restarts == 0);
     CHECK(config.agent.core.stop_grace == 30s);
     CHECK(config.agent.stop_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
-    CHECK(config.agent.workers.run_id == "none");
+    CHECK(config.agent.workers.run_id == "random");
+    CHECK(accepted({"--master-port=1", "train.py"}).agent.workers.run_id == "none");
+    CHECK(accepted({"--rdzv-id=7", "train.py"}).agent.workers.run_id == "7");
     CHECK(config.master == Endpoint{"127.0.0.1", 0});
     CHECK(config.notes.empty());
   }
@@ -316,7 +318,7 @@ TEST_SUITE("cli/launch_config") {
 
     LaunchConfig no_files = accepted({"--log-dir=/dev/null", "--redirects=3", "train.py"});
     CHECK_FALSE(no_files.agent.workers.has_log_dir);
-    CHECK(no_files.agent.workers.routes[0].out == StreamRoute::Discard);
+    CHECK(no_files.agent.workers.routes[0].out == StreamRoute::Inherit);
     CHECK(accepted({"--tee=5:3", "train.py"}).notes.front() ==
           "--tee names local rank 5, which this node does not have");
   }

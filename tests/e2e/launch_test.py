@@ -331,7 +331,7 @@ class OutputTest(LaunchCase):
         for text in ("one", "two"):
             self.ddprun("--redirects=1", "--no-python", "echo", text)
         self.assertEqual((self.logs / "latest/attempt_0/0/stdout.log").read_text(), "two\n")
-        self.assertEqual(len(list(self.logs.glob("none_*/attempt_0/0/stdout.log"))), 2)
+        self.assertEqual(len(list(self.logs.glob("*_*/attempt_0/0/stdout.log"))), 2)
 
     def test_a_temporary_log_folder_without_logs_is_removed(self):
         for code in (0, 3):
