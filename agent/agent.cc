@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
@@ -78,6 +79,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       signals_(executor),
+      job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()) {}
 
@@ -88,6 +90,7 @@ asio::awaitable<int> Agent::run() {
     if (!is_protected_from(signal)) signals_.add(signal);
   }
   wait_for_signal();
+  if (std::ranges::count(config_.stop_signals, SIGTSTP) == 0) job_control_.start();
   Result<void> subreaper = process::Reaper::become_subreaper();
   if (!subreaper) {
     logger_->warn("orphans of workers cannot be ended: {}", to_string(subreaper.error()));
@@ -104,6 +107,7 @@ asio::awaitable<int> Agent::run() {
   co_await rendezvous_.finish();
   rendezvous_.close();
   signals_.cancel();
+  job_control_.stop();
   tasks_.cancel();
   co_await tasks_.join();
   co_return exit_code_;

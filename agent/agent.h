@@ -15,6 +15,7 @@
 
 #include "agent/config.h"
 #include "agent/core.h"
+#include "agent/job_control.h"
 #include "agent/report.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
@@ -62,6 +63,7 @@ class Agent {
   WorkerGroup workers_;
   store::TaskGroup tasks_;
   boost::asio::signal_set signals_;
+  JobControl job_control_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
   rendezvous::Round round_;             // the current one
