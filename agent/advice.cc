@@ -76,7 +76,7 @@ std::string by_failure(const FailureFacts& failure) {
     return "it said nothing on stderr: run again with --redirects=3 and look at its logs, or put "
            "torch's @record on the main function";
   }
-  return "correct what the last line above says, on " +
+  return "correct what its last words above say, on " +
          (failure.node.empty() ? "that node" : failure.node);
 }
 

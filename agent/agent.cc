@@ -64,6 +64,23 @@ Failure from_message(const rendezvous::Failure& failure) {
           .logs = failure.logs};
 }
 
+EventContext event_context(const AgentConfig& config) {
+  return {.run_id = config.workers.run_id,
+          .role = config.workers.role,
+          .hostname = config.workers.hostname,
+          .rdzv_backend = config.rdzv_backend,
+          .entry_point = entry_point(config.workers.command)};
+}
+
+HangConfig hang_config(const AgentConfig& config) {
+  HangConfig hang{.timeout = config.hang_timeout};
+  for (const auto& [name, value] : config.workers.environment) {
+    hang.environment.push_back(name + "=" + value);
+    if (name == "PATH") hang.search_path = value;
+  }
+  return hang;
+}
+
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
@@ -78,8 +95,12 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
+      witness_(config_.no_restart_codes),
+      hang_watch_(executor, reaper_, hang_config(config_), logger_),
+      events_(config_.event_sink, event_context(config_)),
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
+      forwards_(executor),
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()) {}
 
@@ -91,6 +112,8 @@ asio::awaitable<int> Agent::run() {
   }
   wait_for_signal();
   if (std::ranges::count(config_.stop_signals, SIGTSTP) == 0) job_control_.start();
+  for (int signal : config_.forward_signals) forwards_.add(signal);
+  wait_for_forward();
   Result<void> subreaper = process::Reaper::become_subreaper();
   if (!subreaper) {
     logger_->warn("orphans of workers cannot be ended: {}", to_string(subreaper.error()));
@@ -108,6 +131,8 @@ asio::awaitable<int> Agent::run() {
   rendezvous_.close();
   signals_.cancel();
   job_control_.stop();
+  forwards_.cancel();
+  co_await hang_watch_.stop();
   tasks_.cancel();
   co_await tasks_.join();
   co_return exit_code_;
@@ -121,6 +146,7 @@ void Agent::on(const Event& event) {
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  if (state_.phase != Phase::Running) hang_watch_.forget_all();
   arm_deadline();
   perform(next.actions);
 }
@@ -129,7 +155,12 @@ void Agent::perform(const std::vector<Action>& actions) {
   for (const Action& action : actions) {
     std::visit(
         Overloaded{
-            [this](const action::JoinRound&) { rendezvous_.join(); },
+            [this](const action::JoinRound&) {
+              events_.joining(now());
+              Duration delay = witness_.delay_of_restart();
+              if (delay == Duration::zero()) return rendezvous_.join();
+              tasks_.spawn(join_later(delay));
+            },
             [this](const action::ReportFailure& report) { report_failure(report); },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
@@ -177,11 +208,33 @@ void Agent::wait_for_signal() {
   });
 }
 
+// To the workers themselves, not to their process groups: what they have started need not know the
+// signal, and would die of it.
+void Agent::wait_for_forward() {
+  forwards_.async_wait([this](boost::system::error_code error, int signal) {
+    if (error) return;
+    logger_->info("received {}; passing it on to {} workers", process::signal_name(signal),
+                  state_.running);
+    workers_.signal_each(signal);
+    wait_for_forward();
+  });
+}
+
+// A program that dies young again and again is not started at full speed.
+asio::awaitable<void> Agent::join_later(Duration delay) {
+  logger_->info("the workers have died young too often; the next restart waits {:.1f} s",
+                milliseconds(delay) / 1000);
+  asio::steady_timer timer(executor_, delay);
+  co_await timer.async_wait(asio::use_awaitable);
+  if (state_.phase == Phase::Joining) rendezvous_.join();
+}
+
 void Agent::heard(const rendezvous::Notice& notice) {
   std::visit(Overloaded{
                  [this](const rendezvous::Round& round) {
                    if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
                    round_ = round;
+                   events_.joined(round, now());
                    on(event::RoundJoined{round.restart_count});
                  },
                  [this](const rendezvous::order::Stop& stop) { stop_ordered(stop); },
@@ -225,7 +278,10 @@ void Agent::run_ended(const rendezvous::order::End& end) {
     if (last.pid != 0) {
       logger_->error("{}; {}{}  round={} attempt={}", describe(last),
                      stopping(state_.running, ends_by_own_failure_, config_.core),
-                     why_no_restart(end.max_restarts), round_.number, end.restart_count);
+                     end.restart_count < end.max_restarts
+                         ? "the end, since a restart would fail too"
+                         : why_no_restart(end.max_restarts),
+                     round_.number, end.restart_count);
     }
   }
   on(event::RunEnded{end.exit_code});
@@ -257,6 +313,9 @@ void Agent::start_workers(int restart_count) {
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
                                    to_string(round_.master));
   story_.took_part = true;
+  witness_.attempt_started(restart_count, now().mono);
+  watch_for_hangs();
+  events_.started(workers_.running(), now());
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
@@ -272,13 +331,36 @@ void Agent::start_workers(int restart_count) {
       who, milliseconds(now().mono - last_exit_), milliseconds(last_exit_ - stop_began_), fields);
 }
 
+void Agent::watch_for_hangs() {
+  if (config_.hang_timeout == Duration::zero()) return;
+  std::vector<WatchedWorker> watched;
+  for (RunningWorker& worker : workers_.running()) {
+    watched.push_back({.local_rank = worker.local_rank,
+                       .rank = worker.rank,
+                       .pid = worker.pid,
+                       .folder = std::move(worker.folder),
+                       .output_bytes = std::move(worker.output_bytes)});
+  }
+  hang_watch_.start(std::move(watched));
+}
+
 void Agent::worker_exited(const WorkerExit& exit) {
   last_exit_ = now().mono;
-  on(event::WorkerExited{.local_rank = exit.local_rank,
-                         .status = exit.status,
-                         .rank = exit.rank,
-                         .pid = exit.pid,
-                         .message = exit.message});
+  event::WorkerExited event{
+      .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid};
+  events_.ended(exit, state_.phase != Phase::Running, now());
+  if (state_.phase != Phase::Running) {
+    witness_.ended_after(exit);
+  } else if (!exit.status.is_success()) {
+    std::string hang = hang_watch_.cause_of(exit.local_rank);
+    hang_watch_.forget_all();
+    Witness::Finding finding = witness_.first_failure(exit, hang, last_exit_);
+    event.message = std::move(finding.message);
+    event.is_final = !finding.why_no_restart.empty();
+    if (event.is_final) logger_->error("no restart: {}", finding.why_no_restart);
+  }
+  hang_watch_.forget(exit.local_rank);
+  on(event);
 }
 
 asio::awaitable<void> Agent::sweep() {
@@ -299,6 +381,7 @@ void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   exit_code_ = exit_code;
   std::string line = closing_line(state_, config_.core, story_, exit_code);
+  events_.finished(exit_code, line, now());
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
     logger_->info("{}", line);
@@ -307,28 +390,39 @@ void Agent::finish(int exit_code) {
   } else {
     logger_->error("{}  logs={}", line, workers_.log_path());
   }
-  if (ends_by_own_failure_ && state_.shutdown_signal == 0) tell_cause(exit_code);
+  if (exit_code != 0) report_end(exit_code);
   finished_.cancel();
 }
 
-// What the failed worker itself had to say: its traceback, else the end of its stderr.
-void Agent::tell_cause(int exit_code) {
-  const Failure& failure = *state_.failure;
-  LastWords words = workers_.last_words(failure.attempt, failure.local_rank);
-  if (!words.report.traceback.empty()) {
-    logger_->error("traceback of rank {}:\n{}", failure.rank, words.report.traceback);
-  } else if (!words.stderr_lines.empty()) {
-    logger_->error("the last lines of rank {}'s stderr ({}):\n{}", failure.rank, words.stderr_path,
-                   fmt::join(words.stderr_lines, "\n"));
+// The cause, in full, as the last thing that is said.
+void Agent::report_end(int exit_code) {
+  bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
+  JobReport report = witness_.report(story_, ends_by_own_failure_, config_.workers.hostname);
+  report.run_id = config_.workers.run_id;
+  report.exit_code = exit_code;
+  report.max_restarts = round_.max_restarts;
+  report.log_path = workers_.log_path();
+  if (report.error.empty()) report.error = state_.error;
+  if (is_stopped) report.error = "stopped by " + process::signal_name(state_.shutdown_signal);
+  if (!is_stopped && !report.failures.empty() && report.failures.back().pid != 0)
+    logger_->error("{}", fmt::join(to_lines(report), "\n"));
+  if (!report.log_path.empty()) {
+    Result<void> written = write_file(report.log_path + "/report.json", to_json(report));
+    if (!written) logger_->warn("no report: {}", to_string(written.error()));
   }
+  if (ends_by_own_failure_ && !is_stopped) pass_up_cause(exit_code);
+}
+
+// For a launcher above this one.
+void Agent::pass_up_cause(int exit_code) {
+  worker::ErrorReport words = witness_.error_report();
   if (config_.error_file.empty()) return;
-  if (words.report.message.empty()) words.report.message = describe(failure);
-  if (words.report.timestamp == 0) {
+  if (words.message.empty()) words.message = describe(*state_.failure);
+  if (words.timestamp == 0) {
     auto since_epoch = now().wall.time_since_epoch();
-    words.report.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
+    words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
   }
-  Result<void> written =
-      write_file(config_.error_file, worker::to_error_file(words.report, exit_code));
+  Result<void> written = write_file(config_.error_file, worker::to_error_file(words, exit_code));
   if (!written)
     logger_->warn("the cause could not be told to the launcher above: {}",
                   to_string(written.error()));

@@ -15,8 +15,11 @@
 
 #include "agent/config.h"
 #include "agent/core.h"
+#include "agent/event_recorder.h"
+#include "agent/hang_watch.h"
 #include "agent/job_control.h"
 #include "agent/report.h"
+#include "agent/witness.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
 #include "store/task_group.h"
@@ -44,15 +47,19 @@ class Agent {
   void perform(const std::vector<Action>& actions);
   void arm_deadline();
   void wait_for_signal();
+  void wait_for_forward();
+  boost::asio::awaitable<void> join_later(Duration delay);
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::order::Stop& stop);
   void run_ended(const rendezvous::order::End& end);
   void report_failure(const action::ReportFailure& report);
   boost::asio::awaitable<void> sweep();
   void start_workers(int restart_count);
+  void watch_for_hangs();
   void worker_exited(const WorkerExit& exit);
   void finish(int exit_code);
-  void tell_cause(int exit_code);
+  void report_end(int exit_code);
+  void pass_up_cause(int exit_code);
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;
@@ -62,8 +69,12 @@ class Agent {
   process::Reaper reaper_;
   WorkerGroup workers_;
   store::TaskGroup tasks_;
+  Witness witness_;
+  HangWatch hang_watch_;
+  EventRecorder events_;
   boost::asio::signal_set signals_;
   JobControl job_control_;
+  boost::asio::signal_set forwards_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
   rendezvous::Round round_;             // the current one

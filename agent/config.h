@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/core.h"
@@ -61,6 +64,14 @@ struct WorkerGroupConfig {
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
 
+  // Whether a worker's stderr that goes to the agent's own passes through the agent, byte by byte,
+  // so that its last lines are known when the worker fails.  Not at a terminal, which the worker is
+  // to see.
+  bool keeps_stderr = false;
+
+  // Whether workers are told of a heartbeat file (DDPRUN_HEARTBEAT_FILE in their log folder).
+  bool has_heartbeat = false;
+
   // Whether there is a log folder at all (not with --log-dir /dev/null), and where it is to be
   // made; the folder itself once it has been, before the agent starts.
   bool has_log_dir = true;
@@ -71,8 +82,13 @@ struct WorkerGroupConfig {
 struct AgentConfig {
   Config core;
   WorkerGroupConfig workers;
-  std::vector<int> stop_signals;  // each of them ends the run; workers get the one that came
-  int guardian_pid = -1;          // a child that is no worker and is not swept away
+  std::vector<int> stop_signals;     // each of them ends the run; workers get the one that came
+  std::vector<int> forward_signals;  // each of them is passed on to the workers, once
+  std::set<int> no_restart_codes;  // a worker that ends so is not started again; 128 + n: signal n
+  std::function<void(std::string_view)> event_sink;  // of each event, a line; nullptr: none
+  std::string rdzv_backend = "static";               // named in events
+  Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
+  int guardian_pid = -1;    // a child that is no worker and is not swept away
 
   // Where the cause of a failed run is written in torch's form, for a launcher above this one.
   // Empty: nowhere.

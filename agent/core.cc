@@ -61,8 +61,10 @@ class Turn {
                         .status = event.status,
                         .message = event.message,
                         .attempt = state_.restart_count,
-                        .at = now_.mono};
-      want(action::ReportFailure{.exit_code = event.status.shell_code()});
+                        .at = now_.mono,
+                        .seen_at = now_.wall};
+      want(action::ReportFailure{.exit_code = event.status.shell_code(),
+                                 .is_final = event.is_final});
       stop(StopReason::WorkerFailed, SIGTERM);
     } else if (state_.running == 0) {
       stop(StopReason::Succeeded, SIGTERM);

@@ -52,6 +52,7 @@ struct Failure {
   std::string host;     // of another node; empty where it happened on this one
   std::string logs;     // the folder of its logs, where it is another node's
   MonoTime at{};        // on this node's clock; not set for another node's
+  WallTime seen_at{};   // when this node knew of it; for people
 };
 
 // What the rendezvous wants once the workers of the round are down.
@@ -96,6 +97,7 @@ struct WorkerExited {
   int rank = 0;
   int pid = 0;
   std::string message;
+  bool is_final = false;  // a restart would fail the same way
 };
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};

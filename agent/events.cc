@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/events.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,15 @@ std::string inner_metadata(const EventContext& context, const EventFacts& facts)
 }
 
 }  // namespace
+
+std::string entry_point(const std::vector<std::string>& command) {
+  if (command.empty()) return "";
+  std::string program = command[0].substr(command[0].rfind('/') + 1);
+  if (!program.starts_with("python")) return command[0];
+  auto script = std::find_if(command.begin() + 1, command.end(),
+                             [](const std::string& part) { return !part.starts_with('-'); });
+  return script == command.end() ? command[0] : *script;
+}
 
 std::string to_event_line(const EventContext& context, const EventFacts& facts) {
   Json rank;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "store/base/time.h"
 
@@ -47,6 +48,10 @@ struct EventFacts {
   Duration total_run_time{};
   WallTime at{};
 };
+
+// The script's name in a worker's command: what follows the interpreter and its options, else the
+// program itself.
+std::string entry_point(const std::vector<std::string>& command);
 
 // One line, with its line end.
 std::string to_event_line(const EventContext& context, const EventFacts& facts);

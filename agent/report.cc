@@ -22,7 +22,8 @@ std::string how_it_ended(const Failure& failure) {
   std::string text = process::to_string(failure.status);
   std::string first_line = failure.message.substr(0, failure.message.find('\n'));
   if (first_line.size() > kMessageBytes) first_line = first_line.substr(0, kMessageBytes) + "...";
-  return first_line.empty() ? text : text + ": " + first_line;
+  if (first_line.empty()) return text;
+  return text + (failure.status.signal != 0 ? "; " : ": ") + first_line;
 }
 
 // " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.

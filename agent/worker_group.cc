@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
+#include "agent/hang_watch.h"
 #include "agent/macros.h"
 #include "worker/env.h"
 #include "worker/process/spawn.h"
@@ -81,6 +83,17 @@ std::vector<std::string> last_lines(const std::string& path, std::size_t count) 
   return {lines.begin(), lines.end()};
 }
 
+std::uint64_t size_of_logs(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  if (folder.empty()) return bytes;
+  for (const char* name : {"/stdout.log", "/stderr.log"}) {
+    std::error_code error;
+    std::uintmax_t size = std::filesystem::file_size(folder + name, error);
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
@@ -102,7 +115,6 @@ std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Ro
   auto output = AttemptOutput::open(executor_, consoles_, config_, restart_count,
                                     [this](const Error& error) { output_lost(error); });
   if (!output) return StartFailure{.started = 0, .why = to_string(output.error())};
-  attempt_folders_[restart_count] = output->folder();
   for (int local_rank = 0; local_rank < config_.local_world_size; ++local_rank) {
     Result<void> started =
         start_one(*output, worker_env(config_, round, restart_count, local_rank));
@@ -124,6 +136,8 @@ Result<void> WorkerGroup::start_one(const AttemptOutput& output, worker::WorkerE
   for (const std::string& argument : config_.command) {
     spec.argv.push_back(substitute(argument, {{"local_rank", std::to_string(env.local_rank)}}));
   }
+  if (config_.has_heartbeat && !streams->folder.empty())
+    config_.environment[kHeartbeatVariable] = heartbeat_path(streams->folder);
   const WorkerPlacement& placement =
       config_.placements.at(static_cast<std::size_t>(env.local_rank));
   spec.environment = environment_of(config_, placement, env);
@@ -138,17 +152,16 @@ Result<void> WorkerGroup::start_one(const AttemptOutput& output, worker::WorkerE
                                                      .rank = env.rank,
                                                      .pid = process->pid,
                                                      .streams = std::move(*streams)}));
-  reaper_.watch(std::move(*process), [this, ended = workers_.back().get(),
-                                      error_file = env.error_file](process::ExitStatus status) {
-    ended->has_ended = true;
-    std::string message;
-    if (!status.is_success()) message = read_error_file(error_file).message;
-    on_exit_({.local_rank = ended->local_rank,
-              .rank = ended->rank,
-              .pid = ended->pid,
-              .status = status,
-              .message = std::move(message)});
-  });
+  reaper_.watch(std::move(*process),
+                [this, ended = workers_.back().get()](process::ExitStatus status) {
+                  ended->has_ended = true;
+                  on_exit_({.local_rank = ended->local_rank,
+                            .rank = ended->rank,
+                            .pid = ended->pid,
+                            .status = status,
+                            .folder = ended->streams.folder,
+                            .words = status.is_success() ? LastWords{} : last_words(*ended)});
+                });
   return {};
 }
 
@@ -165,19 +178,42 @@ void WorkerGroup::signal_all(int signal) {
   }
 }
 
+void WorkerGroup::signal_each(int signal) {
+  for (const auto& worker : workers_) {
+    if (!worker->has_ended) ::kill(worker->pid, signal);
+  }
+}
+
 void WorkerGroup::finish_output() {
   for (const auto& worker : workers_) worker->streams.finish();
 }
 
-LastWords WorkerGroup::last_words(int restart_count, int local_rank) const {
-  LastWords words;
-  auto attempt = attempt_folders_.find(restart_count);
-  if (attempt == attempt_folders_.end() || attempt->second.empty()) return words;
-  std::string folder = attempt->second + "/" + std::to_string(local_rank);
-  words.report = read_error_file(folder + "/error.json");
-  words.stderr_lines = last_lines(folder + "/stderr.log", LastWords::kStderrLines);
-  if (!words.stderr_lines.empty()) words.stderr_path = folder + "/stderr.log";
+LastWords WorkerGroup::last_words(Worker& worker) const {
+  WorkerStreams& streams = worker.streams;
+  streams.pull();
+  LastWords words{.stderr_lines = streams.stderr_tail->lines(LastWords::kStderrLines)};
+  if (streams.folder.empty()) return words;
+  words.report = read_error_file(streams.folder + "/error.json");
+  if (words.stderr_lines.empty())
+    words.stderr_lines = last_lines(streams.folder + "/stderr.log", LastWords::kStderrLines);
   return words;
+}
+
+std::vector<RunningWorker> WorkerGroup::running() const {
+  std::vector<RunningWorker> running;
+  for (const auto& worker : workers_) {
+    if (worker->has_ended) continue;
+    const WorkerStreams& streams = worker->streams;
+    running.push_back({.local_rank = worker->local_rank,
+                       .rank = worker->rank,
+                       .pid = worker->pid,
+                       .folder = streams.folder,
+                       .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail,
+                                        folder = streams.folder] {
+                         return out->total_bytes() + err->total_bytes() + size_of_logs(folder);
+                       }});
+  }
+  return running;
 }
 
 void WorkerGroup::remove_empty_log_dir() {

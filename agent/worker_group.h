@@ -4,8 +4,8 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,22 +19,31 @@
 
 namespace ddprun::agent {
 
+// What a worker that has failed said last.
+struct LastWords {
+  worker::ErrorReport report;             // empty where there is no error file
+  std::vector<std::string> stderr_lines;  // the last ones, at most kStderrLines; empty where they
+                                          // went past the agent
+  static constexpr std::size_t kStderrLines = 30;
+};
+
 // One worker that has ended.
 struct WorkerExit {
   int local_rank = 0;
   int rank = 0;
   int pid = 0;
   process::ExitStatus status;
-  std::string message;  // of its error file; empty where it left none
+  std::string folder;  // in the log folder; empty without one
+  LastWords words;     // of one that has failed
 };
 
-// What a worker that has failed left in its log folder.
-struct LastWords {
-  worker::ErrorReport report;             // empty where there is no error file
-  std::string stderr_path;                // empty where its stderr went to no file
-  std::vector<std::string> stderr_lines;  // the last ones, at most kStderrLines
-
-  static constexpr std::size_t kStderrLines = 20;
+// One worker that runs.
+struct RunningWorker {
+  int local_rank = 0;
+  int rank = 0;
+  int pid = 0;
+  std::string folder;                           // in the log folder; empty without one
+  std::function<std::uint64_t()> output_bytes;  // written so far through the agent and to its files
 };
 
 // Threads: used from the executor's only thread.
@@ -62,12 +71,15 @@ class WorkerGroup {
   // Sends `signal` to the process group of each worker that has not ended.
   void signal_all(int signal);
 
+  // Sends `signal` once to each worker that has not ended, and not to what it has started.
+  void signal_each(int signal);
+
+  // Those that have not ended, by local rank.  Their functions are valid until the next start().
+  std::vector<RunningWorker> running() const;
+
   // Passes on all that the workers have written and closes their log files.  To be called when
   // nothing of the workers lives any more.
   void finish_output();
-
-  // Reads what the worker with `local_rank` left in the attempt `restart_count`.
-  LastWords last_words(int restart_count, int local_rank) const;
 
   // The run's log folder; empty when there is none.
   std::string log_path() const { return config_.log_dir ? config_.log_dir->path() : ""; }
@@ -79,6 +91,7 @@ class WorkerGroup {
   struct Worker;
   Result<void> start_one(const AttemptOutput& output, worker::WorkerEnv env);
   void output_lost(const Error& error);
+  LastWords last_words(Worker& worker) const;
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
@@ -87,7 +100,6 @@ class WorkerGroup {
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const std::string&)> on_warning_;
   bool has_told_of_loss_ = false;
-  std::map<int, std::string> attempt_folders_;    // by restart count, the last one of each
   std::vector<std::unique_ptr<Worker>> workers_;  // of the current round, by local rank
 };
 

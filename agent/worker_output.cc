@@ -62,6 +62,10 @@ void WorkerStreams::worker_has_them() {
   for (auto& pump : pumps) pump->close_write_end();
 }
 
+void WorkerStreams::pull() {
+  for (auto& pump : pumps) pump->pull();
+}
+
 void WorkerStreams::finish() {
   for (auto& pump : pumps) pump->drain();
   pumps.clear();
@@ -100,11 +104,17 @@ Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) c
     streams.folder = *made;
   }
   const WorkerRoutes& routes = config_.routes.at(static_cast<std::size_t>(env.local_rank));
-  Result<int> out =
-      open_stream(streams, {routes.out, consoles_.out, "/stdout.log", filtered_stdout_}, env);
+  streams.stdout_tail = std::make_shared<process::Tail>();
+  streams.stderr_tail = std::make_shared<process::Tail>();
+  Result<int> out = open_stream(
+      streams,
+      {routes.out, consoles_.out, "/stdout.log", filtered_stdout_, streams.stdout_tail, false},
+      env);
   if (!out) return out.error();
-  Result<int> err =
-      open_stream(streams, {routes.err, consoles_.err, "/stderr.log", filtered_stderr_}, env);
+  Result<int> err = open_stream(streams,
+                                {routes.err, consoles_.err, "/stderr.log", filtered_stderr_,
+                                 streams.stderr_tail, config_.keeps_stderr},
+                                env);
   if (!err) return err.error();
   streams.stdout_fd = *out;
   streams.stderr_fd = *err;
@@ -114,8 +124,9 @@ Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) c
 // Returns the descriptor to give to the worker, -1 for the agent's own stream.
 Result<int> AttemptOutput::open_stream(WorkerStreams& streams, const Kind& kind,
                                        const worker::WorkerEnv& env) const {
-  if (kind.route == StreamRoute::Inherit) return -1;
-  if (kind.route == StreamRoute::FileAndConsole) return open_pump(streams, kind, env);
+  if (kind.route == StreamRoute::Inherit && !kind.is_kept) return -1;
+  if (kind.route == StreamRoute::Inherit || kind.route == StreamRoute::FileAndConsole)
+    return open_pump(streams, kind, env);
   bool is_discarded = kind.route == StreamRoute::Discard;
   check(is_discarded || !folder_.empty(), "a stream goes to a file, and there is no log folder");
   Result<process::Fd> file =
@@ -128,13 +139,16 @@ Result<int> AttemptOutput::open_stream(WorkerStreams& streams, const Kind& kind,
 
 Result<int> AttemptOutput::open_pump(WorkerStreams& streams, const Kind& kind,
                                      const worker::WorkerEnv& env) const {
-  Prefix prefix = prefix_of(config_, env);
+  bool is_raw = kind.route == StreamRoute::Inherit;
+  Prefix prefix = is_raw ? Prefix{} : prefix_of(config_, env);
   process::OutputPump::Sinks sinks{.file = std::nullopt,
                                    .console = &kind.console,
                                    .prefix = std::move(prefix.text),
                                    .changing_prefix = std::move(prefix.changing),
-                                   .filtered = kind.filtered};
-  if (!folder_.empty()) {
+                                   .filtered = kind.filtered,
+                                   .tail = kind.tail,
+                                   .is_raw = is_raw};
+  if (!folder_.empty() && !is_raw) {
     auto file = process::LogFile::open(streams.folder + kind.file_name, on_lost_);
     if (!file) return file.error();
     sinks.file = std::move(*file);

@@ -29,11 +29,18 @@ struct WorkerStreams {
   int stderr_fd = -1;
   std::string folder;  // the worker's in the log folder; empty without one
 
+  std::shared_ptr<process::Tail>
+      stdout_tail;  // stays empty where it does not pass through the agent
+  std::shared_ptr<process::Tail> stderr_tail;
+
   std::vector<process::Fd> files;  // the agent's copies of what the worker has
   std::vector<std::unique_ptr<process::OutputPump>> pumps;
 
   // Closes what only the worker needs, so that its end is seen.
   void worker_has_them();
+
+  // Passes on what the worker has written so far.
+  void pull();
 
   // Passes on all that the worker has written.
   void finish();
@@ -69,6 +76,8 @@ class AttemptOutput {
     process::Console& console;
     const char* file_name;
     std::shared_ptr<process::FilteredLog> filtered;
+    std::shared_ptr<process::Tail> tail;  // for what passes through the agent
+    bool is_kept;                         // passes through the agent where it could be inherited
   };
   Result<std::shared_ptr<process::FilteredLog>> open_filtered(
       const char* name, const std::vector<std::string>& filters) const;

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/draft.h"
+#include "cli/failures.h"
 #include "cli/meeting.h"
 #include "cli/output.h"
 #include "cli/placement.h"
@@ -62,10 +63,6 @@ class Builder {
       return not_supported(
           specs->origin + "=" + specs->text,
           "it names a class in a Python package, and ddprun runs no Python of its own");
-    }
-    const OptionValue* events = given("event-log-handler");
-    if (events != nullptr && events->text != "null") {
-      return not_supported(events->origin + "=" + events->text, "only 'null' is");
     }
     return {};
   }
@@ -146,7 +143,7 @@ class Builder {
     if (!numbers) return numbers.error();
     config_.agent.stop_signals = std::move(*numbers);
     workers().environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals.text;
-    return {};
+    return add_failures(draft_);
   }
 
   Result<void> environment() {

@@ -7,9 +7,11 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -21,6 +23,7 @@
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "worker/process/console.h"
+#include "worker/process/fd.h"
 #include "worker/process/guardian.h"
 
 namespace {
@@ -58,10 +61,26 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
           .self = config.self, .max_restarts = config.max_restarts, .master = config.master});
 }
 
+// Where events go; nullptr where they are not wanted.  One write a line, so that several nodes may
+// share a file.
+Result<std::function<void(std::string_view)>> open_event_log(const std::string& name,
+                                                             process::Console& err) {
+  if (name.empty()) return nullptr;
+  if (name == "console") return [&err](std::string_view line) { err.write(line); };
+  std::string path = name.substr(name.find(':') + 1);
+  auto file = std::make_shared<process::Fd>(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!*file) return system_error(errno, "--event-log-handler: open " + path);
+  return [file](std::string_view line) { (void)!::write(file->get(), line.data(), line.size()); };
+}
+
 int run(cli::LaunchConfig config) {
   asio::io_context loop(1);
   process::Console out(loop.get_executor(), STDOUT_FILENO);
   process::Console err(loop.get_executor(), STDERR_FILENO);
+  auto events = open_event_log(config.event_log, err);
+  if (!events) return refuse(events.error());
+  config.agent.event_sink = std::move(*events);
   auto logger =
       cli::make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   for (const std::string& note : config.notes) logger->info("{}", note);
@@ -86,7 +105,8 @@ int run(cli::LaunchConfig config) {
   loop.run();
   out.finish();
   err.finish();
-  return exit_code;
+  bool is_one_for_all = config.is_exit_code_torchruns && exit_code != 0;
+  return is_one_for_all ? 1 : exit_code;
 }
 
 }  // namespace
@@ -113,6 +133,7 @@ int main(int argc, char** argv) {
                                    cli::this_machine(environment));
   if (!config) return refuse(config.error());
   agent::WorkerGroupConfig& workers = config->agent.workers;
+  workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   if (workers.has_log_dir) {
     Result<agent::LogDir> logs = agent::LogDir::create(workers.log_base, workers.run_id);
     if (!logs) return refuse(logs.error());

@@ -81,6 +81,24 @@ constexpr std::array kSpecs = {
         "signals-to-handle", 0, "SIG,...", true, kFailures,
         "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
 
+    OptionSpec{"signals-to-forward", 0, "SIG,...", true, kFailures,
+               "Signals that go on to each worker, once, and stop nothing (default "
+               "SIGUSR1,SIGUSR2; '' for none)"},
+    OptionSpec{"no-restart-exit-codes", 0, "CODE,...", true, kFailures,
+               "A worker that ends with one of these ends the run; 128+n stands for signal n"},
+    OptionSpec{
+        "hang-timeout", 0, "SECONDS", true, kFailures,
+        "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
+        "with stacks of all workers in the log folder (default: never)"},
+    OptionSpec{"exit-code", 0, "worker|torchrun", true, kFailures,
+               "worker: the code of the worker that failed first, as below (default); torchrun: 1 "
+               "for every failure",
+               "worker|torchrun"},
+    OptionSpec{"event-log-handler", 0, "NAME", true, kFailures,
+               "Where events go, one JSON object a line: null, console (stderr) or jsonl:PATH "
+               "(default null)",
+               "null|console|jsonl:"},
+
     OptionSpec{"log-dir", 0, "DIR", true, kOutput,
                "Base folder of logs (default a fresh one in the place for temporary files; "
                "/dev/null: none)",
@@ -110,8 +128,6 @@ constexpr std::array kSpecs = {
                "torchrun's way to start --run-path; here it is an interpreter of its own",
                "spawn|fork|forkserver"},
 
-    OptionSpec{"event-log-handler", 0, "NAME", true, kLater,
-               "Destination of events; 'null' is accepted"},
     OptionSpec{"logs-specs", 0, "NAME", false, kRefused,
                "A log routing class in a Python package; ddprun runs no Python of its own"},
 

@@ -47,6 +47,13 @@ TEST_SUITE("agent/events") {
                {"duration_ms", 1.5}});
   }
 
+  TEST_CASE("the entry point is the script") {
+    CHECK(entry_point({"/usr/bin/python3", "-u", "train.py", "-x"}) == "train.py");
+    CHECK(entry_point({"python3", "-u", "-m", "pkg.train"}) == "pkg.train");
+    CHECK(entry_point({"/bin/echo", "a"}) == "/bin/echo");
+    CHECK(entry_point({}) == "");
+  }
+
   TEST_CASE("a worker's event tells who and how it ended") {
     json event = json::parse(to_event_line(
         context,

@@ -47,7 +47,7 @@ TEST_SUITE("agent/job_report") {
             "  traceback:", "    Traceback (most recent call last):", "      File \"t.py\", line 3",
             "    ValueError: boom", "  after that, as its victims: rank 6 exited with code 1",
             "  then stopped by ddprun: ranks 4, 7", "  logs: /logs/attempt_0/1",
-            "  next: correct what the last line above says, on node7"});
+            "  next: correct what its last words above say, on node7"});
   }
 
   TEST_CASE("what cannot be shown in full keeps its end") {

@@ -22,7 +22,7 @@ TEST_SUITE("agent/report") {
     talkative.message = "ValueError: boom\nsecond line";
     talkative.host = "node7";
     CHECK(describe(talkative) ==
-          "rank 5 on node7 (local rank 1, pid 4211) was killed by SIGKILL: ValueError: boom");
+          "rank 5 on node7 (local rank 1, pid 4211) was killed by SIGKILL; ValueError: boom");
     CHECK(describe({.rank = 2, .message = "start x: No such file or directory", .host = "node1"}) ==
           "rank 2 on node1 could not be started: start x: No such file or directory");
   }

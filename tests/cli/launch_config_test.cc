@@ -267,8 +267,8 @@ TEST_SUITE("cli/launch_config") {
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
           "--logs-specs=x is not supported yet: it names a class in a Python package, and ddprun "
           "runs no Python of its own");
-    CHECK(why_not({"--event-log-handler=console", "train.py"}) ==
-          "--event-log-handler=console is not supported yet: only 'null' is");
+    CHECK(why_not({"--event-log-handler=other", "train.py"}) ==
+          "--event-log-handler='other' is not null, console or jsonl:PATH");
     CHECK(why_not({"--event-log-handler=null", "train.py"}) == "accepted");
   }
 

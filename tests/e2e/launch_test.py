@@ -177,7 +177,8 @@ class FailureTest(LaunchCase):
         self.assertEqual(run.returncode, 9, run.stderr)
         self.assertRegex(run.stderr, r"failed: rank 1 \(local rank 1, pid \d+\) exited with code 9, "
                                      r"exit code 9  logs=")
-        self.assertNotIn("rank 0", run.stderr, "the stopped worker is no failure of its own")
+        self.assertEqual(run.stderr.count("rank 0"), 1, "the stopped worker is no failure of its own")
+        self.assertIn("\n  then stopped by ddprun: rank 0\n", run.stderr)
         # As under torchrun, "$$" in an argument is a "$".
         run = self.ddprun("--no-python", "sh", "-c", "kill -SEGV $$$$")
         self.assertEqual(run.returncode, 139, run.stderr)
@@ -186,8 +187,8 @@ class FailureTest(LaunchCase):
         run = self.ddprun("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
                           "[ $RANK = 0 ] && exec sleep 1000; echo noise; echo 'the disk is full' >&2; exit 3")
         self.assertEqual(run.returncode, 3)
-        self.assertRegex(run.stderr, r"the last lines of rank 1's stderr \(.*/attempt_0/1/stderr.log\):\n"
-                                     r"the disk is full\n\Z")
+        self.assertRegex(run.stderr, r"FAILED: rank 1 .*\n  last lines of its stderr:\n    the disk is full\n")
+        self.assertRegex(run.stderr, r"\n  logs: /.*/attempt_0/1\n  next: .*\n\Z")
 
     def test_an_error_file_in_torchs_form_gives_the_cause_and_is_passed_up(self):
         script = self.script(
@@ -200,7 +201,7 @@ class FailureTest(LaunchCase):
         run = self.ddprun(script, TORCHELASTIC_ERROR_FILE=str(above))
         self.assertEqual(run.returncode, 4)
         self.assertIn("exited with code 4: ValueError: boom; the end, since --max-restarts is 0", run.stderr)
-        self.assertIn("traceback of rank 0:\nTraceback of it\n", run.stderr)
+        self.assertIn("  traceback:\n    Traceback of it\n", run.stderr)
         words = json.loads(above.read_text())["message"]
         self.assertEqual((words["message"], words["errorCode"], words["extraInfo"]["timestamp"]),
                          ("ValueError: boom", 4, "1763733600"))

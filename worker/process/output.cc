@@ -17,6 +17,8 @@ constexpr int kPipeBytes = 1024 * 1024;
 // What one read takes; small enough to stay in a core's cache on its way to file and console.
 constexpr std::size_t kBufferBytes = 256 * 1024;
 
+constexpr int kPullLimit = 16;  // buffers; more than a pipe holds
+
 // All pumps share it: each is done with it before the next one reads.
 struct Scratch {
   std::vector<char> buffer = std::vector<char>(kBufferBytes);
@@ -81,8 +83,10 @@ OutputPump::Read OutputPump::read_once() {
 }
 
 void OutputPump::deliver(std::string_view bytes) {
+  if (sinks_.tail) sinks_.tail->feed(bytes);
   if (sinks_.file) sinks_.file->write(bytes);
   if (sinks_.console == nullptr) return;
+  if (sinks_.is_raw) return sinks_.console->pass_on(bytes);
   if (sinks_.changing_prefix) splitter_.set_prefix(sinks_.changing_prefix());
   splitter_.feed(bytes, scratch().lines);
   pass_on_lines(scratch().lines);
@@ -97,10 +101,15 @@ void OutputPump::pass_on_lines(std::string& lines) {
   lines.clear();
 }
 
+void OutputPump::pull() {
+  for (int i = 0; i < kPullLimit && read_once() == Read::Data; ++i) {
+  }
+}
+
 void OutputPump::drain() {
   while (read_once() == Read::Data) {
   }
-  if (sinks_.console == nullptr) return;
+  if (sinks_.console == nullptr || sinks_.is_raw) return;
   splitter_.finish(scratch().lines);
   pass_on_lines(scratch().lines);
 }

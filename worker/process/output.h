@@ -18,6 +18,7 @@
 #include "worker/process/fd.h"
 #include "worker/process/line_splitter.h"
 #include "worker/process/log_file.h"
+#include "worker/process/tail.h"
 
 namespace ddprun::process {
 
@@ -39,6 +40,8 @@ class OutputPump {
     // Where the prefix changes: asked once for each batch of lines, instead of `prefix`.
     std::function<std::string()> changing_prefix;
     std::shared_ptr<FilteredLog> filtered;  // nullptr for none
+    std::shared_ptr<Tail> tail;             // of the bytes as they are; nullptr for none
+    bool is_raw = false;  // the console gets the bytes as they are, without lines and prefix
   };
 
   // Makes a pipe and starts reading it.  The write end is write_end() until close_write_end().
@@ -50,6 +53,9 @@ class OutputPump {
 
   // To be called once the worker has been started, so that its end is seen as end of file.
   void close_write_end() { write_end_ = Fd(); }
+
+  // Passes on what the pipe holds now, in bounds: whoever holds its other end may write on.
+  void pull();
 
   // Passes on what the pipe still holds, without waiting for more, and an unfinished line.
   void drain();

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/witness.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "agent/start_failure.h"
+
+namespace ddprun::agent {
+namespace {
+
+// By the signal that we sent, or by an exit code that stands for it.
+bool is_our_doing(const process::ExitStatus& status) {
+  int code = status.shell_code();
+  return code == 128 + SIGTERM || code == 128 + SIGKILL;
+}
+
+bool is_exception_line(const std::string& line) {
+  auto colon = line.find(": ");
+  auto name_end = colon == std::string::npos ? line.size() : colon;
+  if (name_end == 0 || line[0] == ' ') return false;
+  bool is_name = std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(name_end),
+                             [](char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+  std::string name = line.substr(0, name_end);
+  return is_name && (name.ends_with("Error") || name.ends_with("Exception") ||
+                     name.ends_with("Interrupt") || name.ends_with("Exit"));
+}
+
+// The line that says it: Python's exception, else the last one that is not empty.
+std::string telling_line(const std::vector<std::string>& lines) {
+  auto exception = std::find_if(lines.rbegin(), lines.rend(), is_exception_line);
+  if (exception != lines.rend()) return *exception;
+  auto last = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
+    return line.find_first_not_of(" \t\r") != std::string::npos;
+  });
+  return last == lines.rend() ? "" : *last;
+}
+
+FailureFacts facts_of(const Failure& failure, const std::string& node) {
+  FailureFacts facts{.node = failure.host.empty() ? node : failure.host,
+                     .rank = failure.rank,
+                     .local_rank = failure.local_rank,
+                     .pid = failure.pid,
+                     .status = failure.status,
+                     .attempt = failure.attempt,
+                     .at = failure.seen_at,
+                     .log_path = failure.logs};
+  (failure.status.signal != 0 ? facts.cause : facts.message) = failure.message;
+  return facts;
+}
+
+}  // namespace
+
+void Witness::attempt_started(int attempt, MonoTime now) {
+  attempt_ = attempt;
+  started_at_ = now;
+  victims_.clear();
+}
+
+Witness::Finding Witness::first_failure(const WorkerExit& exit, const std::string& hang_cause,
+                                        MonoTime now) {
+  last_ = exit;
+  const worker::ErrorReport& report = exit.words.report;
+  Duration uptime = now - started_at_;
+  young_deaths_ = uptime < kYoung ? young_deaths_ + 1 : 0;
+
+  Finding finding{.message = hang_cause};
+  std::string kernel = oom_.words_on(exit.pid, exit.status.signal == SIGKILL);
+  if (finding.message.empty() && exit.status.signal != 0) finding.message = kernel;
+  if (finding.message.empty()) finding.message = report.message;
+  if (finding.message.empty()) finding.message = telling_line(exit.words.stderr_lines);
+  if (exit.status.signal == 0 && !kernel.empty())
+    finding.message += (finding.message.empty() ? "" : "; ") + kernel;
+
+  auto excluded = excluded_from_restart(exit.status, no_restart_codes_);
+  auto unstartable = start_failure({.status = exit.status,
+                                    .uptime = uptime,
+                                    .attempt = attempt_,
+                                    .message = report.message,
+                                    .stderr_lines = exit.words.stderr_lines});
+  if (excluded) finding.why_no_restart = *excluded;
+  if (unstartable) finding.why_no_restart = "it could not start: " + *unstartable;
+  return finding;
+}
+
+void Witness::ended_after(const WorkerExit& exit) {
+  if (exit.status.is_success()) return;
+  victims_.push_back(
+      {.rank = exit.rank, .status = exit.status, .is_stopped_by_us = is_our_doing(exit.status)});
+}
+
+Duration Witness::delay_of_restart() const {
+  return restart_delay(young_deaths_);
+}
+
+JobReport Witness::report(const Story& story, bool is_own, const std::string& node) const {
+  JobReport report{.node = node, .victims = victims_, .error = story.why};
+  for (const Failure& failure : story.failures) report.failures.push_back(facts_of(failure, node));
+  if (!is_own || report.failures.empty()) return report;
+  FailureFacts& last = report.failures.back();
+  last.traceback = last_.words.report.traceback;
+  last.stderr_lines = last_.words.stderr_lines;
+  if (!last_.folder.empty()) last.log_path = last_.folder;
+  return report;
+}
+
+}  // namespace ddprun::agent
