@@ -106,8 +106,8 @@ void Server::Impl::note(Session& session, const Request& request) {
     roll_.came(peer_host(session.fd.get()), ping->nonce);
   } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
     if (expect->who.empty()) return roll_.expect_world(expect->pid);
-    roll_.expect(session.id, peer_host(session.fd.get()),
-                 std::string(expect->who), static_cast<std::uint32_t>(expect->pid));
+    roll_.expect(session.id, peer_host(session.fd.get()), std::string(expect->who),
+                 static_cast<std::uint32_t>(expect->pid));
   }
 }
 

@@ -84,8 +84,9 @@ class NodesCase(unittest.TestCase):
         self.count = 0
 
     def node(self, *options, endpoint=None, backend="c10d", command=("--no-python", "sh", "-c", WORKER),
-             **extra):
-        """Starts an agent; its workers call themselves node 0, 1, ..."""
+             within=(), **extra):
+        """Starts an agent, `within` what its command line begins with; its workers call themselves
+        node 0, 1, ..."""
         if self.count > 0 and not endpoint:  # the first one is to be the host
             wait_until(self.is_hosted, "the first agent listens")
         name = str(self.count)
@@ -95,7 +96,7 @@ class NodesCase(unittest.TestCase):
         log = self.path / f"agent{name}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen(
-                [DDPRUN, "--log-dir", str(self.path / "logs"), *where, *map(str, options), *command],
+                [*within, DDPRUN, "--log-dir", str(self.path / "logs"), *where, *map(str, options), *command],
                 env=environment(NODE=name, **extra), cwd=self.path, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=subprocess.STDOUT)
         node = Node(process, log)

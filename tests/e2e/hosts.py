@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hosts with addresses and names of their own on one machine, and a network that can be broken.
+
+A host is a network namespace, entered with a UTS and a mount namespace of its own; a bridge in one
+more namespace joins them.  Nothing outside these namespaces is touched.  Needs root, `ip` and `nft`."""
+
+import ipaddress
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+ENTER = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2; exec "$@"'
+
+
+def why_not():
+    """What this machine lacks for it; empty if nothing."""
+    for tool in ("ip", "nft", "nsenter", "unshare"):
+        if not shutil.which(tool):
+            return f"there is no {tool} here"
+    probe = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True)
+    return "" if probe.returncode == 0 else f"no namespaces can be made here: {probe.stderr.strip()}"
+
+
+def run(*command, text=None):
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Hosts:
+    """node0, node1, ... at 10.77.0.1, ... and fd77::1, ...; all resolve each other.  close() takes
+    everything away; what still runs inside must have been ended before."""
+
+    def __init__(self, count):
+        self.folder = tempfile.TemporaryDirectory(prefix="ddprun-hosts-")
+        self.prefix = f"ddp{os.getpid()}x"
+        self.count = count
+        self.switch = f"{self.prefix}sw"
+        self.made = []
+        try:
+            self.make()
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self):
+        self.add_namespace(self.switch)
+        run("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        run("ip", "-n", self.switch, "link", "set", "br0", "up")
+        for k in range(self.count):
+            name = self.namespace(k)
+            self.add_namespace(name)
+            run("ip", "-n", self.switch, "link", "add", f"p{k}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            run("ip", "-n", name, "addr", "add", f"{self.address(k)}/24", "dev", "eth0")
+            run("ip", "-n", name, "addr", "add", f"{self.address6(k)}/64", "dev", "eth0", "nodad")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
+            run("ip", "-n", self.switch, "link", "set", f"p{k}", "master", "br0", "up")
+        for k in range(self.count):
+            self.wait_for_link(k)
+        names = "".join(f"{self.address(k)} node{k}\n" for k in range(self.count))
+        self.hosts_file().write_text("127.0.0.1 localhost\n" + names)
+        # As Debian's installer writes it: a host's own name is a loopback address.
+        for k in range(self.count):
+            self.hosts_file(k).write_text(f"127.0.0.1 localhost\n127.0.1.1 node{k}\n" + names)
+
+    def add_namespace(self, name):
+        run("ip", "netns", "add", name)
+        self.made.append(name)
+        run("ip", "-n", name, "link", "set", "lo", "up")
+
+    def wait_for_link(self, k):
+        deadline = time.monotonic() + 30
+        while "LOWER_UP" not in run("ip", "-n", self.namespace(k), "link", "show", "eth0"):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"node{k} has no link")
+            time.sleep(0.02)
+
+    def namespace(self, k):
+        return f"{self.prefix}{k}"
+
+    @staticmethod
+    def address(k):
+        return str(ipaddress.ip_address("10.77.0.1") + k)
+
+    @staticmethod
+    def address6(k):
+        return str(ipaddress.ip_address("fd77::1") + k)
+
+    def hosts_file(self, k=None):
+        """All names; with `k` as that host sees them where its own name is 127.0.1.1."""
+        return pathlib.Path(self.folder.name) / ("hosts" if k is None else f"hosts{k}")
+
+    def on(self, k, *command, own_name_is_loopback=False):
+        """The command line that becomes `command` on a host: no process stays in between."""
+        hosts = self.hosts_file(k if own_name_is_loopback else None)
+        return ["nsenter", f"--net=/run/netns/{self.namespace(k)}", "unshare", "--uts", "--mount",
+                "sh", "-c", ENTER, "sh", f"node{k}", str(hosts), *map(str, command)]
+
+    def isolate(self, k):
+        """Silence: the host's link stays up, and nothing passes it."""
+        run("ip", "-n", self.switch, "link", "set", f"p{k}", "nomaster")
+
+    def heal(self, k):
+        run("ip", "-n", self.switch, "link", "set", f"p{k}", "master", "br0")
+
+    def cut_one_way(self, source, target):
+        """Frames from `source` to `target` are dropped; the others pass."""
+        rules = ("add table bridge cut\n"
+                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
+                 f"add rule bridge cut forward iifname p{source} oifname p{target} drop\n")
+        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+
+    def mend(self):
+        run("ip", "netns", "exec", self.switch, "nft", "delete", "table", "bridge", "cut")
+
+    def close(self):
+        for name in reversed(self.made):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self.made.clear()
+        self.folder.cleanup()

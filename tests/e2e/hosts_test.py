@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs over hosts with addresses of their own: names, silence, one-way cuts, IPv6."""
+
+import sys
+import unittest
+
+import hosts
+from nodes import NodesCase, wait_until
+
+if hosts.why_not():
+    print(f"skipped: {hosts.why_not()}")
+    sys.exit(77)
+
+QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=4,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+
+
+class HostsCase(NodesCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = hosts.Hosts(3)
+        cls.addClassCleanup(cls.hosts.close)
+
+    def agent(self, k, *options, endpoint="node0:29400", own_name_is_loopback=False):
+        """Starts an agent on host k."""
+        inside = self.hosts.on(k, own_name_is_loopback=own_name_is_loopback)
+        return self.node(*options, endpoint=endpoint, within=inside)
+
+    def all_three(self, *options, **more):
+        agents = [self.agent(k, *options, **more) for k in range(3)]
+        for agent in agents:
+            agent.says("of 3")
+        return agents
+
+
+class HostsTest(HostsCase):
+    def test_nodes_on_several_hosts_are_told_an_address_that_all_can_reach(self):
+        agents = [self.agent(k, "--nnodes=3", own_name_is_loopback=True) for k in (2, 1, 0)]
+        lines = self.until_started(3)
+        self.assertEqual(sorted(line.split()[1] for line in lines), ["0/3", "1/3", "2/3"])
+        # Ranks go by host name, whoever came first; the host is called what the others call it.
+        self.assertRegex("\n".join(lines), r"2 0/3 .* at node0:\d+")
+        self.assertRegex("\n".join(lines), r"0 2/3 .* at node0:\d+")
+        self.assert_all_succeed(*agents)
+
+    def test_the_master_is_found_on_another_host_than_the_rendezvous(self):
+        agents = [self.agent(k, "--nnodes=3", f"--node-rank={2 - k}") for k in range(3)]
+        lines = self.until_started(3)
+        self.assertRegex(lines[0], rf" at {self.hosts.address(2)}:\d+$")
+        self.assert_all_succeed(*agents)
+
+    def test_a_host_that_goes_silent_is_given_up_and_comes_back_when_the_network_heals(self):
+        agents = self.all_three("--nnodes=1:3", QUICK)
+        before = len(self.started)
+        self.hosts.isolate(2)
+        lines = self.until_started(before + 2)
+        self.assertEqual(sorted(line.split()[1] for line in lines[-2:]), ["0/2", "1/2"])
+        self.assertIn("node2 was lost (silent for", agents[0].log)
+        agents[2].says("has been silent for")  # and its own workers have been told to stop
+        self.hosts.heal(2)
+        lines = self.until_started(before + 5)
+        self.assertEqual(sorted(line[:5] for line in lines[-3:]), ["0 0/3", "1 1/3", "2 2/3"])
+        self.assertTrue(all("restart 0 " in line for line in lines), lines)
+        self.assert_all_succeed(*agents)
+
+    def test_a_host_that_hears_but_is_not_heard_is_given_up(self):
+        agents = self.all_three("--nnodes=1:3", QUICK)
+        before = len(self.started)
+        self.hosts.cut_one_way(1, 0)
+        lines = self.until_started(before + 2)
+        self.assertEqual(sorted(line[:5] for line in lines[-2:]), ["0 0/2", "2 1/2"])
+        agents[1].says("has been silent for")
+        self.hosts.mend()
+        lines = self.until_started(before + 5)
+        self.assertEqual(sorted(line.split()[1] for line in lines[-3:]), ["0/3", "1/3", "2/3"])
+        self.assert_all_succeed(*agents)
+
+    def test_without_the_host_the_others_stop_their_workers_and_end_with_the_cause(self):
+        agents = self.all_three("--nnodes=1:3", QUICK)
+        self.hosts.isolate(0)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        for agent in agents[1:]:
+            self.assertEqual(agent.ends(), 1, agent.log)
+            self.assertRegex(agent.log, r"node0:29400, where the nodes meet, has been silent for .*stopping 1 worker")
+            self.assertRegex(agent.log, r"failed: cannot meet the other nodes at node0:29400: .*; tried for \d")
+        # The host goes on alone, as --nnodes allows.
+        wait_until(lambda: any(line.startswith("0 0/1") for line in self.started), "the host goes on")
+        self.assert_all_succeed(agents[0])
+
+    def test_ipv6(self):
+        endpoint = f"[{self.hosts.address6(0)}]:29400"
+        agents = [self.agent(k, "--nnodes=3", f"--node-rank={2 - k}", endpoint=endpoint) for k in range(3)]
+        lines = self.until_started(3)
+        self.assertRegex(lines[0], rf" at {self.hosts.address6(2)}:\d+$")
+        self.assert_all_succeed(*agents)
+
+    def test_who_is_not_allowed_is_refused_and_named(self):
+        first = self.agent(0, "--nnodes=2", f"--allow={self.hosts.address(1)}")
+        first.says("waiting for nodes")
+        stranger = self.agent(2, "--nnodes=2", "--rdzv-conf=read_timeout=1")
+        self.assertEqual(stranger.ends(), 1)
+        first.says(self.hosts.address(2))
+        second = self.agent(1, "--nnodes=2")
+        self.until_started(2)
+        self.assert_all_succeed(first, second)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
