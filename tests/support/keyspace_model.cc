@@ -124,13 +124,14 @@ void KeyspaceModel::offer(const std::string& queue, MonoTime now) {
 
 void KeyspaceModel::release(ClientId client, const std::optional<std::string>& except,
                             MonoTime now) {
+  // The latest first: a client that waits for several of these queues hears in this order.
   std::vector<std::string> freed;
-  std::erase_if(holds, [&](const Hold& hold) {
-    bool is_freed = hold.client == client && hold.queue != except;
-    if (is_freed) freed.push_back(hold.queue);
-    return is_freed;
-  });
-  // The keyspace frees the latest first; what each client hears does not depend on it.
+  for (std::size_t i = holds.size(); i-- > 0;) {
+    if (holds[i].client != client || holds[i].queue == except) continue;
+    std::string queue = holds[i].queue;
+    if (std::find(freed.begin(), freed.end(), queue) == freed.end()) freed.push_back(queue);
+    holds.erase(holds.begin() + static_cast<std::ptrdiff_t>(i));
+  }
   for (const std::string& queue : freed) offer(queue, now);
 }
 
@@ -147,13 +148,15 @@ void KeyspaceModel::expire(MonoTime now) {
     holds.erase(holds.begin());
     offer(queue, now);
   }
-  for (std::size_t i = 0; i < waits.size();) {
-    if (waits[i].kind != Kind::Take || waits[i].deadline > now) {
-      ++i;
-      continue;
+  for (;;) {
+    auto first = waits.end();
+    for (auto wait = waits.begin(); wait != waits.end(); ++wait) {
+      bool is_due = wait->kind == Kind::Take && wait->deadline <= now;
+      if (is_due && (first == waits.end() || wait->deadline < first->deadline)) first = wait;
     }
-    say(waits[i].client, "0");
-    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
+    if (first == waits.end()) return;
+    say(first->client, "0");
+    waits.erase(first);
   }
 }
 
