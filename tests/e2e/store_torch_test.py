@@ -299,7 +299,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-limit = timedelta(seconds=60)
+limit = timedelta(seconds=200)
 dist.init_process_group("gloo", timeout=limit)
 rank, world = dist.get_rank(), dist.get_world_size()
 for _ in range(3):
@@ -418,7 +418,7 @@ class ProcessGroupTest(StoreCase):
         ]
         try:
             for rank, process in enumerate(ranks):
-                output = process.communicate(timeout=200)[0]
+                output = process.communicate(timeout=400)[0]
                 self.assertEqual(process.returncode, 0, output)
                 self.assertIn(f"rank {rank} done", output)
         finally:
@@ -430,8 +430,8 @@ class ProcessGroupTest(StoreCase):
         self.ddpd.stop()
         self.assertEqual(self.ddpd.log, "")
 
-    def test_gloo_with_four_ranks(self):
-        self.run_ranks(4)
+    def test_gloo_with_eight_ranks(self):
+        self.run_ranks(8)
 
 
 if __name__ == "__main__":

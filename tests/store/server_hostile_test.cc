@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "store/server.h"
@@ -63,6 +66,34 @@ TEST_SUITE("store/server/hostile") {
     }
     CHECK(server.has_connections(1));
     CHECK(server.log().size() == 8);
+  }
+
+  TEST_CASE("a flood of garbage changes no answer that a good client gets") {
+    RunningServer server;
+    std::atomic<bool> is_over = false;
+    auto flood = [&](std::uint32_t seed) {
+      std::mt19937 random(seed);
+      while (!is_over) {
+        RawClient bad(server.port());
+        if (random() % 2 == 0) bad.shake_hands();
+        std::string garbage(1 + random() % 5000, '\0');
+        for (char& byte : garbage) byte = static_cast<char>(random());
+        bad.send(std::string_view(garbage));
+      }
+    };
+    std::thread flooder(flood, std::random_device{}());
+    RawClient good = client_of(server);
+    bool is_right = true;
+    for (std::int64_t sum = 1; sum <= 200; ++sum) {
+      good.send(request::Add{"/count", 1}).send(request::Set{"/text", std::to_string(sum)});
+      is_right = is_right && good.receive_number() == sum;
+      is_right =
+          is_right && good.send(request::Get{"/text"}).receive_bytes() == std::to_string(sum);
+    }
+    is_over = true;
+    flooder.join();
+    CHECK(is_right);
+    CHECK(server.has_connections(1));
   }
 
   TEST_CASE("other protocols at the door are closed: TLS, SSH, telnet") {

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Thousands of clients that do nothing, or die: ddpd serves the others and gives its memory back."""
+
+import json
+import resource
+import socket
+import struct
+import time
+import unittest
+
+from ddpd_process import LIMIT_S, Ddpd
+from ddpd_test import HANDSHAKE, PING
+
+CROWD = 10_000
+WAITERS = 4_000
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def string(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def status(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as peer:
+        peer.sendall(b"GET /status HTTP/1.1\r\n\r\n")
+        answer = b""
+        while chunk := peer.recv(65536):
+            answer += chunk
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+class CrowdTest(unittest.TestCase):
+    def setUp(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < CROWD + 200:
+            self.skipTest(f"RLIMIT_NOFILE allows {hard} descriptors, and {CROWD + 200} are needed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.ddpd = Ddpd("--handshake-timeout", "3600")
+        self.addCleanup(self.ddpd.stop)
+        self.good = self.connect()
+        self.addCleanup(self.good.close)
+        self.good.sendall(HANDSHAKE)
+        self.assert_served()
+        self.before = resident_bytes(self.ddpd.process.pid)
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.ddpd.port), timeout=LIMIT_S)
+
+    def assert_served(self):
+        self.good.sendall(PING)
+        self.assertEqual(self.good.recv(4), PING[1:])
+
+    def eventually(self, claim):
+        deadline = time.monotonic() + 2 * LIMIT_S
+        while not claim():
+            self.assertLess(time.monotonic(), deadline)
+            self.assert_served()
+
+    def assert_all_is_given_back(self):
+        # The page itself is one connection more.
+        self.eventually(lambda: status(self.ddpd.port)["connections"] == 2)
+        left = status(self.ddpd.port)
+        self.assertEqual((left["waits"], left["keys"], left["bytes"]), (0, 0, 0))
+        allowed = self.before + (4 << 20)
+        self.eventually(lambda: resident_bytes(self.ddpd.process.pid) < allowed)
+
+    def test_ten_thousand_idle_and_half_open_connections(self):
+        crowd = []
+        for i in range(CROWD):
+            crowd.append(self.connect())
+            if i % 2 == 0:
+                crowd[-1].sendall(HANDSHAKE[: 1 + i % 5])
+            if i % 500 == 0:
+                self.assert_served()
+        self.eventually(lambda: status(self.ddpd.port)["connections"] == CROWD + 2)
+        for each in crowd:
+            each.close()
+        self.assert_all_is_given_back()
+
+    def test_clients_that_die_while_they_wait_by_the_thousand(self):
+        for _ in range(2):
+            wait = HANDSHAKE + b"\x06" + struct.pack("<Q", 2) + string(b"/a" * 100) + string(b"/b")
+            doomed = []
+            for i in range(WAITERS):
+                doomed.append(self.connect())
+                doomed[-1].sendall(wait)
+                if i % 500 == 0:
+                    self.assert_served()
+            self.eventually(lambda: status(self.ddpd.port)["waits"] == WAITERS)
+            for i, each in enumerate(doomed):
+                if i % 2 == 0:  # a reset, as of a process that was killed with unread bytes
+                    each.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+                each.close()
+            self.assert_all_is_given_back()
+
+
+if __name__ == "__main__":
+    unittest.main()
