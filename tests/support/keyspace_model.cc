@@ -39,14 +39,15 @@ std::string to_string(const Answers& answers) {
   return text;
 }
 
-// LIST_KEYS has no order: the names, which have one letter each, are put in theirs.
-void sort_names(Replies& replies) {
-  auto name = [](const Outgoing& outgoing) {
-    const auto* bytes = std::get_if<reply::Bytes>(&outgoing.reply);
-    return bytes != nullptr ? std::string(bytes->value.view()) : "";
+// LIST_KEYS has no order: the names in the answer to `client`, its last replies, are put in theirs.
+void sort_names(ClientId client, Replies& replies) {
+  auto is_other = [&](const Outgoing& one) {
+    return one.to != client || !std::holds_alternative<reply::Bytes>(one.reply);
   };
-  std::stable_sort(replies.begin(), replies.end(),
-                   [&](const Outgoing& a, const Outgoing& b) { return name(a) < name(b); });
+  auto names = std::find_if(replies.rbegin(), replies.rend(), is_other).base();
+  auto text = [](const Outgoing& one) { return std::get<reply::Bytes>(one.reply).value.view(); };
+  std::sort(names, replies.end(),
+            [&](const Outgoing& a, const Outgoing& b) { return text(a) < text(b); });
 }
 
 }  // namespace
@@ -386,7 +387,7 @@ std::string KeyspaceProgram::step() {
   } else if (!leaves) {
     Request asked = request();
     auto fault = keyspace_.execute(client, asked, now_, replies);
-    if (std::holds_alternative<request::ListKeys>(asked)) sort_names(replies);
+    if (std::holds_alternative<request::ListKeys>(asked)) sort_names(client, replies);
     leaves = !model_.execute(client, asked, now_);
     if (fault.has_value() != leaves) return "refused by one only: " + fault.value_or("nothing");
   }
