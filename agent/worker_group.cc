@@ -25,7 +25,18 @@ struct WorkerGroup::Worker {
   WorkerStreams streams;
 };
 
+// A worker that has been forked, and may not be its program yet.
+struct WorkerGroup::Starting {
+  worker::WorkerEnv env;
+  WorkerStreams streams;
+  process::StartingProcess process;
+};
+
 namespace {
+
+std::string of_local_rank(int local_rank, const Error& error) {
+  return "local rank " + std::to_string(local_rank) + ": " + to_string(error);
+}
 
 worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::Round& round,
                              int restart_count, int local_rank) {
@@ -115,19 +126,27 @@ std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Ro
   auto output = AttemptOutput::open(executor_, consoles_, config_, restart_count,
                                     [this](const Error& error) { output_lost(error); });
   if (!output) return StartFailure{.started = 0, .why = to_string(output.error())};
-  for (int local_rank = 0; local_rank < config_.local_world_size; ++local_rank) {
-    Result<void> started =
-        start_one(*output, worker_env(config_, round, restart_count, local_rank));
-    if (!started) {
-      return StartFailure{
-          .started = local_rank,
-          .why = "local rank " + std::to_string(local_rank) + ": " + to_string(started.error())};
+  std::vector<Starting> starting;
+  std::string why;  // of the first that cannot be started
+  for (int local_rank = 0; local_rank < config_.local_world_size && why.empty(); ++local_rank) {
+    auto begun = begin_one(*output, worker_env(config_, round, restart_count, local_rank));
+    if (begun) {
+      starting.push_back(std::move(*begun));
+    } else {
+      why = of_local_rank(local_rank, begun.error());
     }
   }
-  return std::nullopt;
+  for (Starting& one : starting) {
+    int local_rank = one.env.local_rank;
+    Result<void> started = finish_one(std::move(one));
+    if (!started && why.empty()) why = of_local_rank(local_rank, started.error());
+  }
+  if (why.empty()) return std::nullopt;
+  return StartFailure{.started = static_cast<int>(workers_.size()), .why = why};
 }
 
-Result<void> WorkerGroup::start_one(const AttemptOutput& output, worker::WorkerEnv env) {
+Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output,
+                                                     worker::WorkerEnv env) {
   auto streams = output.open_worker(env);
   if (!streams) return streams.error();
   if (!streams->folder.empty()) env.error_file = streams->folder + "/error.json";
@@ -145,13 +164,19 @@ Result<void> WorkerGroup::start_one(const AttemptOutput& output, worker::WorkerE
   spec.stdout_fd = streams->stdout_fd;
   spec.stderr_fd = streams->stderr_fd;
 
-  Result<process::Process> process = process::spawn(spec);
+  auto process = process::begin_spawn(spec);
   if (!process) return process.error();
-  streams->worker_has_them();
-  workers_.push_back(std::make_unique<Worker>(Worker{.local_rank = env.local_rank,
-                                                     .rank = env.rank,
+  return Starting{std::move(env), std::move(*streams), std::move(*process)};
+}
+
+Result<void> WorkerGroup::finish_one(Starting starting) {
+  Result<process::Process> process = process::finish_spawn(std::move(starting.process));
+  if (!process) return process.error();
+  starting.streams.worker_has_them();
+  workers_.push_back(std::make_unique<Worker>(Worker{.local_rank = starting.env.local_rank,
+                                                     .rank = starting.env.rank,
                                                      .pid = process->pid,
-                                                     .streams = std::move(*streams)}));
+                                                     .streams = std::move(starting.streams)}));
   reaper_.watch(std::move(*process),
                 [this, ended = workers_.back().get()](process::ExitStatus status) {
                   ended->has_ended = true;

@@ -57,7 +57,7 @@ class WorkerGroup {
               std::function<void(const std::string&)> on_warning);
   ~WorkerGroup();
 
-  // Why not all workers came to be.  Those before it run.
+  // Why not all workers came to be: the first reason.  The others, `started` of them, run.
   struct StartFailure {
     int started = 0;
     std::string why;
@@ -89,7 +89,9 @@ class WorkerGroup {
 
  private:
   struct Worker;
-  Result<void> start_one(const AttemptOutput& output, worker::WorkerEnv env);
+  struct Starting;
+  Result<Starting> begin_one(const AttemptOutput& output, worker::WorkerEnv env);
+  Result<void> finish_one(Starting starting);
   void output_lost(const Error& error);
   LastWords last_words(Worker& worker) const;
 

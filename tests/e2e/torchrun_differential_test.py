@@ -186,7 +186,6 @@ INTENDED = [
     Intended(r"progress", r"stdout$", "bytes pass as they are; torchrun decodes, and replaces what is not UTF-8"),
     Intended(r"--log-dir=/dev/null --redirects=1 --tee=2", r"stderr$", "--tee has its prefix without files too"),
     Intended(r"SIGNONE", r"", "an unknown signal is refused; torchrun only warns"),
-    Intended(r"PET_STANDALONE=true|PET_MAX_RESTARTS=x", r"worker$", "nobody runs"),
 ]
 
 

@@ -26,8 +26,7 @@ const rlimit file_limit_at_start = [] {
   return limit;
 }();
 
-// What the child needs and what it reports, in memory that it shares with its parent until it
-// execs.  Everything is prepared before, since the child may neither allocate nor throw.
+// What the child needs.  Everything is prepared before, so that the child only has to exec.
 struct ChildPlan {
   const char* program = nullptr;
   char* const* argv = nullptr;
@@ -37,13 +36,15 @@ struct ChildPlan {
   const cpu_set_t* cpus = nullptr;  // nullptr: inherited
   std::size_t cpus_bytes = 0;
   pid_t parent = -1;
-  int error_number = 0;  // written by the child
+  int report_fd = -1;  // takes the errno of what failed; closed by the exec
 };
 
-// Runs in the child, on a stack of its own but in the parent's memory, while the parent waits
-// (CLONE_VM | CLONE_VFORK): the way of glibc's posix_spawn, which offers no parent-death signal.
-// Without a sanitizer's instrumentation, whose shadow memory is the parent's.
-__attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(void* argument) {
+// In the child, the one descriptor beyond the standard streams until the exec.
+constexpr int kReportFd = STDERR_FILENO + 1;
+
+// Runs in the child, which has a copy of the parent's memory.  It does not share it, as a vfork
+// does, since the parent goes on at once to start the next one.
+int run_child(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -56,15 +57,19 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(voi
 
   if (plan->stdout_fd >= 0 && ::dup2(plan->stdout_fd, STDOUT_FILENO) < 0) goto failed;
   if (plan->stderr_fd >= 0 && ::dup2(plan->stderr_fd, STDERR_FILENO) < 0) goto failed;
+  if (plan->report_fd != kReportFd) {
+    if (::dup3(plan->report_fd, kReportFd, O_CLOEXEC) < 0) goto failed;
+    plan->report_fd = kReportFd;
+  }
   if (plan->cpus != nullptr && ::sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0)
     goto failed;
   // Sockets and pipes of the agent must not live on in a worker.
-  if (::syscall(SYS_close_range, 3U, UINT_MAX, 0U) != 0) goto failed;
+  if (::syscall(SYS_close_range, kReportFd + 1U, UINT_MAX, 0U) != 0) goto failed;
 
   ::setrlimit(RLIMIT_NOFILE, &file_limit_at_start);
 
   {
-    // Caught signals would run the agent's handlers in the shared memory: reset them before
+    // Caught signals would run the agent's handlers, which write into its pipes: reset them before
     // unblocking.  exec does it only afterwards.
     for (int signal = 1; signal < NSIG; ++signal) {
       struct sigaction current = {};
@@ -79,7 +84,9 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) int run_child(voi
   ::execve(plan->program, plan->argv, plan->environment);
 
 failed:
-  plan->error_number = errno;
+  int error_number = errno;
+  while (::write(plan->report_fd, &error_number, sizeof(error_number)) < 0 && errno == EINTR) {
+  }
   ::_exit(127);
 }
 
@@ -110,7 +117,13 @@ bool is_executable_file(const std::string& path) {
 
 }  // namespace
 
-Result<Process> spawn(const ProcessSpec& spec) {
+Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
+  std::string context = "start " + spec.argv.at(0);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, context);
+  Fd report(ends[0]);
+  Fd report_write_end(ends[1]);
+
   std::vector<char*> argv = pointers_to(spec.argv);
   std::vector<char*> environment = pointers_to(spec.environment);
   std::vector<cpu_set_t> cpus = mask_of(spec.cpus);
@@ -121,7 +134,8 @@ Result<Process> spawn(const ProcessSpec& spec) {
                  .stderr_fd = spec.stderr_fd,
                  .cpus = cpus.empty() ? nullptr : cpus.data(),
                  .cpus_bytes = cpus.size() * sizeof(cpu_set_t),
-                 .parent = ::getpid()};
+                 .parent = ::getpid(),
+                 .report_fd = report_write_end.get()};
   constexpr std::size_t kStackBytes = 64 * 1024;
   auto stack =
       std::make_unique<std::byte[]>(kStackBytes);  // the ABI wants its end 16-byte aligned: it is
@@ -131,19 +145,31 @@ Result<Process> spawn(const ProcessSpec& spec) {
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  pid_t pid = ::clone(run_child, stack.get() + kStackBytes,
-                      CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  pid_t pid = ::clone(run_child, stack.get() + kStackBytes, CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
   int clone_error = errno;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
-
-  std::string context = "start " + spec.argv[0];
   if (pid < 0) return system_error(clone_error, context);
-  Process process{.pid = pid, .pidfd = Fd(pidfd)};
-  if (plan.error_number != 0) {
-    ::waitpid(pid, nullptr, 0);  // it never became the program: no one else may see it end
-    return system_error(plan.error_number, context);
-  }
-  return process;
+  return StartingProcess{.process = {.pid = pid, .pidfd = Fd(pidfd)},
+                         .report = std::move(report),
+                         .context = std::move(context)};
+}
+
+Result<Process> finish_spawn(StartingProcess starting) {
+  int error_number = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(starting.report.get(), &error_number, sizeof(error_number));
+  } while (count < 0 && errno == EINTR);
+  if (count <= 0) return std::move(starting.process);  // closed by the exec
+  // It never became the program: no one else may see it end.
+  ::waitpid(starting.process.pid, nullptr, 0);
+  return system_error(error_number, starting.context);
+}
+
+Result<Process> spawn(const ProcessSpec& spec) {
+  Result<StartingProcess> starting = begin_spawn(spec);
+  if (!starting) return starting.error();
+  return finish_spawn(std::move(*starting));
 }
 
 Result<std::string> find_program(const std::string& name, std::string_view search_path) {

@@ -39,6 +39,18 @@ struct Process {
 // The last holds for the *thread* that called spawn(): call it from the agent's only thread.
 Result<Process> spawn(const ProcessSpec& spec);
 
+// The same in two steps, so that many start at once: the time to an exec is the kernel's, and on a
+// busy machine mostly waiting.
+struct StartingProcess {
+  Process process;
+  Fd report;            // closed by the exec; else it has the errno
+  std::string context;  // for that error
+};
+Result<StartingProcess> begin_spawn(const ProcessSpec& spec);
+
+// Waits until the program runs or it is known why it cannot.  To be called for each that was begun.
+Result<Process> finish_spawn(StartingProcess starting);
+
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
 // in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence.
 Result<std::string> find_program(const std::string& name, std::string_view search_path);
