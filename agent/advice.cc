@@ -28,7 +28,7 @@ constexpr std::array kByWords = {
     Advice{"OOM killer",
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
     Advice{"hung: ",
-           "look at stack.txt in the log folders: which rank does not do what the others do?"},
+           "look at the stacks in the log folders: which rank does not do what the others do?"},
     Advice{"ModuleNotFoundError",
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
     Advice{"No module named",

@@ -29,9 +29,9 @@ std::vector<int> odd_ones(const std::vector<int>& silent, const std::map<int, st
 }
 
 bool used_cpu(const LifeSample& before, const LifeSample& after, Duration between) {
-  auto share = static_cast<double>((after.cpu_time - before.cpu_time).count()) /
-               static_cast<double>(std::max<Duration::rep>(between.count(), 1));
-  return share >= kIdleShare;
+  Duration used = after.cpu_time - before.cpu_time;
+  return used >= kIdleTime &&
+         static_cast<double>(used.count()) >= kIdleShare * static_cast<double>(between.count());
 }
 
 }  // namespace

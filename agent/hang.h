@@ -40,6 +40,9 @@ struct HangVerdict {
 // Less CPU time than this share of the time between two samples is no sign of life: threads that
 // only look at a clock now and then (a watchdog, a heart-beat of NCCL's) use about that.
 inline constexpr double kIdleShare = 0.02;
+// Nor is less than this: the kernel counts in ticks of 10 ms, and one of them in a short time would
+// look like a lot.
+inline constexpr Duration kIdleTime = std::chrono::milliseconds(30);
 
 class HangDetector {
  public:

@@ -44,6 +44,19 @@ TEST_SUITE("agent/hang") {
     }));
   }
 
+  TEST_CASE("one tick of the kernel's clock is no sign of life") {
+    HangDetector detector(8s);
+    LifeSample sample;
+    MonoTime now{};
+    std::optional<HangVerdict> verdict;
+    for (int i = 0; i < 1000 && !verdict; ++i) {
+      if (i % 10 == 0) sample.cpu_time += 10ms;
+      now += 400ms;
+      verdict = detector.look({sample}, now);
+    }
+    CHECK(verdict);
+  }
+
   TEST_CASE("who is silent while the others work is hung, after the timeout and not before") {
     Node node;
     auto verdict = node.pass(1000, [&] {

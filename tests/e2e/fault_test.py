@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults planted in workers: what a person reads in the last 30 lines, and in report.json.
+
+For each fault: the cause is named, the right rank first, no victim is listed as a cause, the node
+is named, the next step is said, and nothing looks like a traceback of ddprun's own."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+from launch_test import DDPRUN, LIMIT, LaunchCase, environment, wait_until
+
+NODE = socket.gethostname()
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+needs_torch = unittest.skipUnless(HAS_TORCH, "this Python has no torch")
+
+# Rank 2 of 4 is at fault; the others wait to be stopped.
+ONE_AT_FAULT = """
+import os, signal, sys, time
+if os.environ["RANK"] == "2":
+    {fault}
+time.sleep(1000)
+"""
+
+
+class FaultCase(LaunchCase):
+    def fails(self, *arguments, prefix=(), code=None, **extra):
+        """Runs a job that must fail; keeps the last 30 lines and the report."""
+        run = subprocess.run(
+            [*prefix, DDPRUN, "--log-dir", str(self.logs), *map(str, arguments)],
+            env=environment(**extra), cwd=self.path, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        self.assertNotEqual(run.returncode, 0, run.stdout)
+        if code is not None:
+            self.assertEqual(run.returncode, code, run.stdout)
+        self.output = run.stdout
+        self.last = "\n".join(run.stdout.splitlines()[-30:])
+        return run
+
+    def check_report(self, rank, *words):
+        """The report begins with `rank`, and names `words`, the node and the next step."""
+        (header,) = [line for line in self.last.splitlines() if "FAILED: " in line]
+        self.assertRegex(header, rf"FAILED: rank {rank} \(local rank {rank}, pid \d+\) on {NODE} ")
+        report = self.last[self.last.index("FAILED: "):]
+        for word in words:
+            self.assertIn(word, report)
+        self.assertRegex(report, r"\n  next: \S")
+        self.assertLess(report.index("\n  next: "), len(report))
+        document = self.report()
+        self.assertEqual((document["version"], document["root_cause"]["rank"]), (1, rank))
+        self.assertNotIn(rank, [victim["rank"] for victim in document["victims"]])
+        return document
+
+    def report(self):
+        (path,) = [p for p in self.logs.glob("*/report.json") if p.parent.name != "latest"]
+        return json.loads(path.read_text())
+
+    def one_at_fault(self, fault, *arguments, **extra):
+        script = self.script(ONE_AT_FAULT.format(fault=fault))
+        return self.fails("--nproc-per-node=4", *arguments, script, **extra)
+
+
+class DeathTest(FaultCase):
+    def test_an_exception_without_record(self):
+        self.one_at_fault("raise ValueError('the data set is empty')", code=1)
+        self.check_report(2, "exited with code 1: ValueError: the data set is empty", "Traceback (most recent call last)")
+        self.assertIn("\n  then stopped by ddprun: ranks 0, 1, 3\n", self.last)
+        self.assertEqual(self.output.count("Traceback"), 2, "the worker's own, and the report's")
+
+    def test_the_traceback_is_kept_from_being_pushed_away(self):
+        # Victims that talk a lot when they are stopped, after the cause.
+        script = self.script(
+            "import os, signal, sys, time\n"
+            "def stop(*_):\n"
+            "    os.write(2, b'noise of a victim\\n' * 100); sys.exit(1)\n"
+            "signal.signal(signal.SIGTERM, stop)\n"
+            "open('ready.' + os.environ['RANK'], 'w')\n"
+            "if os.environ['RANK'] == '0':\n"
+            "    while not all(os.path.exists(f'ready.{r}') for r in range(4)): time.sleep(0.01)\n"
+            "    raise KeyError('lost')\n"
+            "time.sleep(1000)\n")
+        self.fails("--nproc-per-node=4", script, code=1)
+        self.assertGreater(self.output.count("noise of a victim"), 200)
+        self.check_report(0, "KeyError: 'lost'", "after that, as its victims: rank ")
+
+    def test_exit_codes_and_signals_are_told_in_words(self):
+        for fault, code, words in (("sys.exit(3)", 3, "exited with code 3"),
+                                   ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "SIGSEGV"),
+                                   ("os.abort()", 134, "SIGABRT"),
+                                   ("os.kill(os.getpid(), signal.SIGKILL)", 137, "SIGKILL")):
+            with self.subTest(fault):
+                shutil.rmtree(self.logs, ignore_errors=True)
+                self.one_at_fault(fault, code=code)
+                document = self.check_report(2, words)
+                self.assertEqual(document["root_cause"]["exit_code"], code)
+
+    def test_the_kernels_oom_killer_is_named(self):
+        memory = pathlib.Path("/sys/fs/cgroup/memory")
+        if not (memory / "memory.limit_in_bytes").exists():
+            memory = pathlib.Path("/sys/fs/cgroup")
+        group = memory / f"ddprun-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            self.addCleanup(wait_until, lambda: self.is_removed(group), "the cgroup is empty")
+            v1 = group / "memory.limit_in_bytes"
+            (v1 if v1.exists() else group / "memory.max").write_text(str(64 << 20))
+        except OSError as error:
+            self.skipTest(f"no memory cgroup can be made here: {error}")
+        script = self.script("import os, time\n"
+                             "eaten = [] if os.environ['RANK'] == '1' else None\n"
+                             "while eaten is not None: eaten.append(bytearray(b'x' * (1 << 20)))\n"
+                             "time.sleep(1000)\n")
+        inside = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        self.fails("--nproc-per-node=2", script, prefix=inside, code=137)
+        self.check_report(1, "was killed by SIGKILL; the kernel's OOM killer: memory cgroup limit reached (limit 64 MiB)",
+                          "next: give the job more memory")
+
+    @staticmethod
+    def is_removed(group):
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+        return True
+
+    def test_three_different_failures_that_spend_the_budget(self):
+        script = self.script(
+            "import os, signal, sys, time\n"
+            "attempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+            "if os.environ['RANK'] == attempt:\n"
+            "    if attempt == '0': raise OSError('disk gone')\n"
+            "    if attempt == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    sys.exit(7)\n"
+            "time.sleep(1000)\n")
+        self.fails("--nproc-per-node=3", "--max-restarts=2", script, code=7)
+        document = self.check_report(2, "exited with code 7", f"attempt 0: rank 0 (local rank 0, pid ",
+                                     f"on {NODE} exited with code 1: OSError: disk gone",
+                                     "attempt 1: rank 1 (local rank 1, pid ", "was killed by SIGKILL",
+                                     "(2 of --max-restarts=2)")
+        self.assertEqual([f["rank"] for f in document["failures"]], [0, 1, 2])
+
+    def test_a_run_that_survives_its_failures_says_so(self):
+        run = self.ddprun("--max-restarts=2", "--no-python", "sh", "-c",
+                          "case $TORCHELASTIC_RESTART_COUNT in 0) exit 4;; 1) kill -KILL $$$$;; esac")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("finished: 1 worker succeeded after 2 restarts (rank 0 exited with code 4; "
+                      "rank 0 was killed by SIGKILL", run.stderr)
+        self.assertNotIn("FAILED", run.stderr)
+
+
+class StartTest(FaultCase):
+    """What cannot start is not started again."""
+
+    def check_no_restart(self, why):
+        self.assertIn(f"no restart: it could not start: {why}", self.output)
+        self.assertNotIn("restart 1 of 3: started", self.output)
+
+    def test_a_missing_module(self):
+        self.fails("--max-restarts=3", self.script("import no_such_module\n"), code=1)
+        self.check_no_restart("ModuleNotFoundError: No module named 'no_such_module'")
+        self.check_report(0, "ModuleNotFoundError", "next: install the module")
+
+    def test_a_missing_module_of_m(self):
+        self.fails("--max-restarts=3", "-m", "no_such_module", code=1)
+        self.check_report(0, "No module named no_such_module", "next: install the module")
+        self.assertNotIn("restart 1 of 3: started", self.output)
+
+    def test_a_syntax_error(self):
+        self.fails("--max-restarts=3", self.script("x ==\n"), code=1)
+        self.check_no_restart("SyntaxError: invalid syntax")
+
+    def test_wrong_arguments(self):
+        script = self.script("import argparse\nargparse.ArgumentParser().parse_args()\n")
+        self.fails("--max-restarts=3", script, "--no-such-option", code=2)
+        self.check_no_restart("its arguments are wrong: ")
+        self.check_report(0, "unrecognized arguments: --no-such-option", "next: correct the arguments")
+
+    def test_a_command_that_a_wrapper_does_not_find(self):
+        self.fails("--max-restarts=3", "--no-python", "sh", "-c", "no_such_command", code=127)
+        self.check_no_restart("a command was not found")
+
+    def test_a_crash_is_restarted(self):
+        self.fails("--max-restarts=1", self.script("raise ValueError('x')\n"), code=1)
+        self.assertIn("restart 1 of 1: started", self.output)
+
+    def test_the_users_own_list(self):
+        self.fails("--max-restarts=3", "--no-restart-exit-codes=42", "--no-python", "sh", "-c", "exit 42", code=42)
+        self.assertIn("no restart: exit code 42 is one of --no-restart-exit-codes", self.output)
+        self.assertNotIn("restart 1 of 3: started", self.output)
+
+    def test_what_is_found_before_anything_starts(self):
+        for arguments, extra, words in (
+                (["no-such-script.py"], {}, "no-such-script.py"),
+                (["--no-python", "no-such-program"], {}, "no-such-program"),
+                (["--nproc-per-node=gpu", "x.py"], {"CUDA_VISIBLE_DEVICES": ""}, "no GPU is visible"),
+                (["--log-dir=/proc/no-such-folder", "--no-python", "true"], {}, "/proc/no-such-folder")):
+            with self.subTest(arguments):
+                run = self.fails(*arguments, code=2, **extra)
+                self.assertRegex(run.stdout, r"\Addprun: [^\n]+\n\Z")
+                self.assertIn(words, run.stdout)
+
+    def test_a_missing_interpreter(self):
+        run = self.fails(self.script("pass\n"), PYTHON_EXEC="/no/such/python")
+        self.assertIn(run.returncode, (2, 127), run.stdout)
+        self.assertIn("/no/such/python", self.last)
+
+    def test_a_full_log_folder_hides_no_cause(self):
+        disk = self.path / "disk"
+        disk.mkdir()
+        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
+        probe = subprocess.run(["unshare", "-m", "sh", "-c", mount, "sh", "true"], capture_output=True)
+        if probe.returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nraise ValueError('the cause')\n")
+        self.logs = disk / "logs"
+        self.fails("--tee=3", script, prefix=("unshare", "-m", "sh", "-c", mount, "sh"), code=1)
+        self.assertIn("FAILED: rank 0", self.last)
+        self.assertIn("ValueError: the cause", self.last)
+        self.assertIn("\n  next: ", self.last)
+
+
+class HangTest(FaultCase):
+    def test_a_silent_worker_is_named_with_what_it_did(self):
+        self.one_at_fault("time.sleep(1000)\nelse:\n    while True: pass", "--hang-timeout=2", code=134,
+                          PATH="/nowhere")
+        self.check_report(2, "hung: no output, CPU time or heartbeat for 2 s", "next: look at the stack")
+        self.assertIn("Current thread", self.last, "faulthandler wrote the stack")
+
+    def test_a_heartbeat_keeps_a_silent_worker_alive(self):
+        script = self.script("import os, time\n"
+                             "for i in range(40):\n"
+                             "    os.utime(os.environ['DDPRUN_HEARTBEAT_FILE']) if i else "
+                             "open(os.environ['DDPRUN_HEARTBEAT_FILE'], 'w').close()\n"
+                             "    time.sleep(0.1)\n")
+        run = self.ddprun("--hang-timeout=2", script)
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+    @needs_torch
+    def test_in_a_collective_the_one_that_does_not_come_is_named(self):
+        script = self.script("import time, torch, torch.distributed as dist\n"
+                             "dist.init_process_group('gloo')\n"
+                             "tensor = torch.ones(1)\n"
+                             "dist.all_reduce(tensor)\n"
+                             "if dist.get_rank() == 1: time.sleep(1000)\n"
+                             "dist.all_reduce(tensor)\n")
+        self.fails("--nproc-per-node=3", "--hang-timeout=5", script, code=134, PATH="/nowhere")
+        self.check_report(1, "hung: no output, CPU time or heartbeat for ", "while local ranks 0, 2 were ")
+
+
+@needs_torch
+class TorchTest(FaultCase):
+    def test_an_exception_with_record(self):
+        script = self.script(
+            "import os, time\n"
+            "from torch.distributed.elastic.multiprocessing.errors import record\n"
+            "@record\n"
+            "def main():\n"
+            "    if os.environ['RANK'] == '1': raise ValueError('told by record')\n"
+            "    time.sleep(1000)\n"
+            "main()\n")
+        self.fails("--nproc-per-node=2", script, code=1)
+        document = self.check_report(1, "exited with code 1: ValueError: told by record", "  traceback")
+        self.assertIn("told by record", document["root_cause"]["traceback"])
+
+    def test_an_exception_in_a_data_loaders_process(self):
+        script = self.script(
+            "import torch.utils.data as data\n"
+            "class Bad(data.Dataset):\n"
+            "    def __len__(self): return 8\n"
+            "    def __getitem__(self, i): raise RuntimeError('sample 5 is damaged')\n"
+            "if __name__ == '__main__':\n"
+            "    for batch in data.DataLoader(Bad(), num_workers=1): pass\n")
+        self.fails(script, code=1)
+        self.check_report(0, "sample 5 is damaged", "next: run with num_workers=0")
+
+    def test_shapes_that_do_not_match(self):
+        script = self.script(
+            "import torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "dist.all_reduce(torch.ones(4 if dist.get_rank() == 0 else 4096))\n"
+            "dist.barrier()\n")
+        self.fails("--nproc-per-node=2", script)
+        self.assertRegex(self.last, rf"FAILED: rank [01] .* on {NODE} ")
+        self.assertRegex(self.last, r"(?i)gloo|size|mismatch|closed by peer")
+        self.assertIn("\n  next: ", self.last)
+
+
+class OptionTest(FaultCase):
+    def test_torchruns_exit_code_is_one_for_every_failure(self):
+        self.fails("--exit-code=torchrun", "--no-python", "sh", "-c", "exit 9", code=1)
+
+    def test_a_forwarded_signal_reaches_each_worker_once_and_not_its_children(self):
+        script = self.script(
+            "import os, signal, subprocess, time\n"
+            "rank = os.environ['RANK']\n"
+            "count = 0\n"
+            "def seen(*_):\n"
+            "    global count\n"
+            "    count += 1\n"
+            "    open(f'seen.{rank}', 'w').write(str(count))\n"
+            "signal.signal(signal.SIGUSR1, seen)\n"
+            "child = subprocess.Popen(['sleep', '1000'])\n"
+            "open(f'ready.{rank}', 'w').close()\n"
+            "while not os.path.exists('go'): time.sleep(0.01)\n"
+            "alive = child.poll() is None\n"
+            "child.kill()\n"
+            "raise SystemExit(0 if alive and count == 1 else 5)\n")
+        run = self.start("--nproc-per-node=2", script)
+        wait_until(lambda: all((self.path / f"ready.{r}").exists() for r in (0, 1)), "the workers run")
+        run.send_signal(signal.SIGUSR1)
+        wait_until(lambda: all((self.path / f"seen.{r}").exists() for r in (0, 1)), "they have it")
+        (self.path / "go").touch()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, stderr)
+
+    def test_events_tell_every_change_in_torchelastics_form(self):
+        path = self.path / "events.jsonl"
+        self.fails(f"--event-log-handler=jsonl:{path}", "--rdzv-id=job7", "--max-restarts=1",
+                   "--nproc-per-node=2", "--no-python", "sh", "-c", "[ $RANK = 1 ] && exit 9; exec sleep 1000")
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        states = [(e["source"], e["metadata"]["state"], e["metadata"]["agent_restarts"]) for e in events]
+        attempt = lambda n: [("AGENT", "RENDEZVOUS", n), ("WORKER", "START", n), ("WORKER", "START", n),
+                             ("WORKER", "FAILED", n), ("WORKER", "TERMINATED", n)]
+        self.assertEqual(states, attempt(0) + attempt(1) + [("AGENT", "FAILED", 1)])
+        self.assertEqual({e["metadata"]["run_id"] for e in events}, {"job7"})
+        failed = events[3]["metadata"]
+        self.assertEqual((failed["global_rank"], json.loads(failed["metadata"])["exit_code"]), (1, [9]))
+        if HAS_TORCH:
+            from torch.distributed.elastic.events.api import Event
+            for line in path.read_text().splitlines():
+                Event.deserialize(line)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
