@@ -24,6 +24,7 @@ class Meeting {
     draft_.workers().run_id = draft_.text_of("rdzv-id", "none");
     backend_ = draft_.text_of("rdzv-backend", "static");
     bool is_standalone = draft_.given("standalone") != nullptr;
+    draft_.config.agent.rdzv_backend = is_standalone ? "c10d" : backend_;
     if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
     Result<void> checked = read_settings();
     if (!checked) return checked;

@@ -14,6 +14,8 @@
 #include <set>
 #include <sstream>
 
+#include "worker/process/life.h"
+
 namespace ddprun::process {
 namespace {
 
@@ -85,6 +87,7 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, pid
     std::vector<Leftover> left = descendants(spared);
     MonoTime now = std::chrono::steady_clock::now();
     if (left.empty() || now >= deadline + kKillLimit) {
+      for (Leftover& leftover : left) leftover.name += ", " + doing_of(leftover.pid);
       result.stuck = std::move(left);
       co_return result;
     }

@@ -33,7 +33,8 @@ std::vector<Leftover> descendants_of(pid_t pid, pid_t spared = -1);
 
 struct SweepResult {
   std::vector<Leftover> found;  // what had been left behind
-  std::vector<Leftover> stuck;  // what did not even end by SIGKILL, such as a process in D state
+  // What did not even end by SIGKILL; its name says what it does: "dd, in D state in nfs_wait".
+  std::vector<Leftover> stuck;
 };
 
 // Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
