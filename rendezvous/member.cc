@@ -80,6 +80,8 @@ class Turn {
       want(action::TellPeople{event.why + "; trying for " +
                               coordinator::seconds_text(config_.read_timeout - waited) + " more"});
     }
+    // Its will may have been heard: the host would take a later node of this name for lost.
+    ++state_.life;
     want(action::Connect{.node = node_id(state_, config_), .after = kRetryPause});
   }
 

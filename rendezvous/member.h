@@ -30,7 +30,7 @@ enum class Link : std::uint8_t { Down, Connecting, Up };
 
 struct State {
   Link link = Link::Down;
-  std::uint64_t life = 0;            // counts joins: each is that of a new node
+  std::uint64_t life = 0;            // counts connections tried: each is that of a new node
   bool is_joined = false;            // the coordinator knows this life
   bool wants_round = false;          // the agent's workers are down
   bool is_over = false;              // nothing is said or told any more
