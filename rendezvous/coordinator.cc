@@ -271,15 +271,17 @@ class Turn {
     for (const auto& [id, node] : state_.nodes) {
       if (now_ - node.seen > state_.policy.silence_limit()) silent.push_back(id);
     }
+    std::vector<Loss> losses;
     for (const std::string& id : silent) {
-      auto node = state_.nodes.find(id);
-      if (node == state_.nodes.end()) continue;
-      std::string why = node->second.hello.host + " was lost (silent for " +
-                        seconds_text(now_ - node->second.seen) + ")";
+      const Node& node = state_.nodes.at(id);
+      std::string why =
+          node.hello.host + " was lost (silent for " + seconds_text(now_ - node.seen) + ")";
       send(id, order::Dropped{why});
       state_.dropped[id] = now_;
-      lose(id, why);
+      losses.push_back(take_out(id, why));
     }
+    // All at once: no round is to begin with a node that is about to go as well.
+    if (!losses.empty()) go_on_without(losses);
     Duration long_ago = 12 * state_.policy.silence_limit();
     std::erase_if(state_.dropped, [&](const auto& entry) {
       bool is_old = now_ - entry.second > long_ago;
@@ -288,33 +290,44 @@ class Turn {
     });
   }
 
-  void lose(const std::string& id, const std::string& why) {
+  struct Loss {
+    std::string id;
+    std::string why;
+    bool was_up = false;  // its workers ran
+  };
+
+  void lose(const std::string& id, const std::string& why) { go_on_without({take_out(id, why)}); }
+
+  Loss take_out(const std::string& id, const std::string& why) {
     auto node = state_.nodes.extract(id);
     const Node& lost = node.mapped();
     if (lost.hello.node_rank) state_.holders.erase(*lost.hello.node_rank);
     if (!state_.dropped.contains(id)) actions_.push_back(action::Forget{id});
     bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
     if (was_up) --state_.up_count;
+    if (was_up && state_.phase == Phase::Stopping) blame_the_loss(lost);
+    return {.id = node.key(), .why = why, .was_up = was_up};
+  }
+
+  void go_on_without(const std::vector<Loss>& losses) {
+    auto worst = std::ranges::find_if(losses, [](const Loss& loss) { return loss.was_up; });
     switch (state_.phase) {
       case Phase::Gathering:
+      case Phase::Stopping:
         form_if_due();
         break;
       case Phase::Running:
         // Whoever has succeeded may go: nothing of the round depends on it any more.
-        if (was_up) {
-          stop({.cause = StopCause::NodeLost, .why = why});
+        if (worst != losses.end()) {
+          stop({.cause = StopCause::NodeLost, .why = worst->why});
         } else {
           end_if_all_succeeded();
         }
         break;
-      case Phase::Stopping:
-        if (was_up) blame_the_loss(lost);
-        form_if_due();
-        break;
       case Phase::Ended:
         break;
     }
-    admit_contenders_of(id);
+    for (const Loss& loss : losses) admit_contenders_of(loss.id);
   }
 
   // A failure on one node that followed from the silence of another one costs no restart.
