@@ -133,10 +133,10 @@ class Turn {
       return send(id, order::Refuse{"there are " + std::to_string(state_.nodes.size()) +
                                     " nodes already, standbys included"});
     }
-    if (state_.phase == Phase::Gathering && hello.next_round > state_.next_round) {
-      // It was in rounds of a host that is gone.
+    if (hello.next_round > 0) {
+      // It was in rounds of this run, maybe of a host that is gone.
       state_.restart_count = std::max(state_.restart_count, hello.restart_count);
-      state_.next_round = hello.next_round;
+      state_.next_round = std::max(state_.next_round, hello.next_round);
       state_.had_round = true;
     }
     if (hello.node_rank) state_.holders[*hello.node_rank] = id;
@@ -220,7 +220,7 @@ class Turn {
   void heard(const std::string& id, Node&, const request::Beat&) { refuse_contenders_of(id); }
 
   void heard(const std::string&, Node& node, const request::Ready& ready) {
-    if (!node.is_member || node.is_down || ready.round + 1 != state_.next_round) return;
+    if (!node.is_member || node.is_down || ready.round != state_.round) return;
     node.hello.store_port = ready.store_port;
     bool was_up = !node.has_succeeded;
     node.is_down = true;
@@ -230,7 +230,7 @@ class Turn {
 
   void heard(const std::string&, Node& node, const request::Failed& failed) {
     bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
-                   failed.round + 1 == state_.next_round;
+                   failed.round == state_.round;
     if (!is_news) return;  // a victim of what the round is being stopped for
     Failure failure = failed.failure;
     failure.host = node.hello.host;
@@ -246,7 +246,7 @@ class Turn {
 
   void heard(const std::string&, Node& node, const request::Succeeded& succeeded) {
     bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
-                   succeeded.round + 1 == state_.next_round;
+                   succeeded.round == state_.round;
     if (!is_news) return;
     node.has_succeeded = true;
     --state_.up_count;
@@ -344,7 +344,7 @@ class Turn {
     state_.phase = Phase::Stopping;
     state_.gathering_since = now_;
     state_.last_told.clear();
-    stop.round = state_.next_round - 1;
+    stop.round = state_.round;
     stop.restart_count = state_.restart_count;
     stop.max_restarts = state_.policy.max_restarts;
     for (auto& [id, node] : state_.nodes) {
@@ -397,7 +397,8 @@ class Turn {
     std::vector<Assignment> ranks = assign_ranks(participants);
 
     const request::Join& first = chosen[seats.front()].second->hello;
-    order::Round round{.number = state_.next_round++,
+    state_.round = state_.next_round++;
+    order::Round round{.number = state_.round,
                        .restart_count = state_.restart_count,
                        .max_restarts = state_.policy.max_restarts,
                        .master = state_.settings.master.value_or(

@@ -56,6 +56,7 @@ struct State {
   Policy policy;
 
   std::uint64_t arrivals = 0;
+  std::uint64_t round = 0;  // the last one
   std::uint64_t next_round = 0;
   std::size_t up_count = 0;  // members that are neither down nor done
   int restart_count = 0;
