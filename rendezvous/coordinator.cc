@@ -44,7 +44,7 @@ class Turn {
                                      std::to_string(kProtocolVersion)});
       return;
     }
-    if (node == state_.nodes.end()) return contender_spoke(event.node, event.request);
+    if (node == state_.nodes.end()) return outsider_spoke(event.node, event.request);
     node->second.seen = now_;
     std::visit([&](const auto& request) { heard(node->first, node->second, request); },
                event.request);
@@ -85,6 +85,8 @@ class Turn {
 
   void joined(const std::string& id, const request::Join& hello) {
     if (state_.phase == Phase::Ended) {
+      // Who was in a round of this run has only been away.
+      if (hello.next_round > 0) return send(id, state_.verdict);
       if (state_.next_run.size() < kMaxStandbys) state_.next_run.emplace_back(id, hello);
       return;
     }
@@ -183,11 +185,14 @@ class Turn {
                                [](const auto& node) { return node.second.has_succeeded; });
   }
 
-  // Of two nodes with one --node-rank the first has it, unless it turns out to be gone.
-  void contender_spoke(const std::string& id, const Request& request) {
+  // Of two nodes with one --node-rank the first has it, unless it turns out to be gone.  Like one
+  // that waits for the next run, a contender may be gone as well.
+  void outsider_spoke(const std::string& id, const Request& request) {
     bool is_gone = std::holds_alternative<request::Lost>(request) ||
                    std::holds_alternative<request::Leave>(request);
-    if (is_gone && state_.contenders.erase(id) > 0) actions_.push_back(action::Forget{id});
+    if (!is_gone) return;
+    std::erase_if(state_.next_run, [&](const auto& comer) { return comer.first == id; });
+    if (state_.contenders.erase(id) > 0) actions_.push_back(action::Forget{id});
   }
   void refuse_contenders_of(const std::string& rival) {
     for (auto it = state_.contenders.begin(); it != state_.contenders.end();) {
@@ -228,7 +233,7 @@ class Turn {
     if (state_.phase == Phase::Stopping) form_if_due();
   }
 
-  void heard(const std::string&, Node& node, const request::Failed& failed) {
+  void heard(const std::string& id, Node& node, const request::Failed& failed) {
     bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
                    failed.round == state_.round;
     if (!is_news) return;  // a victim of what the round is being stopped for
@@ -241,6 +246,7 @@ class Turn {
     }
     ++state_.restart_count;
     state_.failed_at = now_;
+    state_.failed_on = id;
     stop({.cause = StopCause::WorkerFailed, .failure = std::move(failure)});
   }
 
@@ -305,7 +311,7 @@ class Turn {
     if (!state_.dropped.contains(id)) actions_.push_back(action::Forget{id});
     bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
     if (was_up) --state_.up_count;
-    if (was_up && state_.phase == Phase::Stopping) blame_the_loss(lost);
+    if (was_up && state_.phase == Phase::Stopping && id != state_.failed_on) blame_the_loss(lost);
     return {.id = node.key(), .why = why, .was_up = was_up};
   }
 
@@ -457,6 +463,7 @@ class Turn {
     end.restart_count = state_.restart_count;
     end.max_restarts = state_.policy.max_restarts;
     for (const auto& [id, node] : state_.nodes) send(id, end);
+    state_.verdict = std::move(end);
     for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
       send(id, order::Refuse{"the run is over"});
     }

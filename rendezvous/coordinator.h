@@ -62,6 +62,7 @@ struct State {
   int restart_count = 0;
   std::vector<Failure> failures;      // those that led to a restart, and the last one
   std::optional<MonoTime> failed_at;  // of the failure that the present stop is about
+  std::string failed_on;              // the node where it happened
   bool had_round = false;             // the run has had a round, here or under another host
   MonoTime gathering_since{};         // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;  // when it ends
@@ -69,6 +70,7 @@ struct State {
   MonoTime next_look{};   // for silent nodes
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
+  order::End verdict;                                           // in Ended
   std::vector<std::pair<std::string, request::Join>> next_run;  // who came after the end
 };
 
