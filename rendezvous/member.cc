@@ -58,6 +58,7 @@ class Turn {
     state_.address = event.address;
     state_.pulse.clear();
     state_.pulse_at = now_;
+    state_.asked_at.reset();
     state_.last_tick = now_;
     if (!state_.told.empty()) want(action::TellPeople{"reached " + config_.endpoint});
     state_.told.clear();
@@ -94,9 +95,11 @@ class Turn {
   }
 
   void operator()(const event::PulseSeen& event) {
+    MonoTime asked_at = state_.asked_at.value_or(now_);
+    state_.asked_at.reset();
     if (event.pulse == state_.pulse) return;
     state_.pulse = event.pulse;
-    state_.pulse_at = now_;
+    state_.pulse_at = asked_at;
   }
 
   void operator()(const event::Tick&) {
@@ -111,7 +114,12 @@ class Turn {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
-    if (state_.is_joined) want(action::Beat{letter(request::Beat{})});
+    if (!state_.is_joined) {
+      state_.pulse_at = now_;  // nobody is asked, and nobody counts on this node
+      return;
+    }
+    if (!state_.asked_at) state_.asked_at = now_;
+    want(action::Beat{letter(request::Beat{})});
   }
 
  private:

@@ -41,8 +41,11 @@ struct State {
   MonoTime connecting_since{};
   MonoTime told_at{};  // that the host is not there
   std::string told;
-  std::string pulse;    // what the coordinator's pulse was at the last look
-  MonoTime pulse_at{};  // when it last changed
+  std::string pulse;  // what the coordinator's pulse was at the last look
+  // When the look at it began that last found it changed.  The others give this node up later than
+  // it does itself: they count from when that same beat arrived.
+  MonoTime pulse_at{};
+  std::optional<MonoTime> asked_at;  // when the look that is under way began
   MonoTime last_tick{};
 };
 
