@@ -13,6 +13,9 @@
 namespace ddprun::store {
 namespace {
 
+// Replies of so many bytes do not wait for the end of the turn.
+constexpr std::size_t kSentAtOnceBytes = 16 * 1024;
+
 // One write gathers up to this many pieces.
 constexpr std::size_t kGatheredPieces = 128;
 
@@ -85,7 +88,11 @@ void Server::Impl::serve(Session& session) {
       return;  // write_to() goes on from here
     }
     Decoder::Next next = session.decoder.next();
-    if (std::holds_alternative<Decoder::NeedMore>(next)) return;
+    if (std::holds_alternative<Decoder::NeedMore>(next)) {
+      // Not at the end of the turn: a large reply is hot in the cache now, and holds memory.
+      if (session.outbox.size() >= kSentAtOnceBytes) flush(session);
+      return;
+    }
     if (auto* malformed = std::get_if<Decoder::Malformed>(&next)) {
       return drop(session, malformed->reason);
     }
