@@ -12,15 +12,28 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxTextBytes = 8 * 1024;  // of one worker's last words
+constexpr std::size_t kMaxWordsCost = 12 * 1024;  // of one worker's last words, as JSON
+constexpr std::size_t kMaxPathCost = 8 * 1024;
+constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::int64_t kMaxPeriods = 1'000'000;
 constexpr std::int64_t kMaxMilliseconds = 1'000'000'000;  // eleven days
 
+// What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
+std::size_t cost(char byte) {
+  auto code = static_cast<unsigned char>(byte);
+  if (code < 0x20 || code == 0x7f) return 6;
+  return code >= 0x80 ? 3 : byte == '"' || byte == '\\' ? 2 : 1;
+}
+
 // The end of a long text says more than its beginning: a traceback ends with the error.
-std::string shortened(const std::string& text) {
-  if (text.size() <= kMaxTextBytes) return text;
-  return "..." + text.substr(text.size() - kMaxTextBytes);
+std::string shortened(const std::string& text, std::size_t max_cost) {
+  std::size_t begin = text.size();
+  for (std::size_t total = 0; begin > 0; --begin) {
+    total += cost(text[begin - 1]);
+    if (total > max_cost) break;
+  }
+  return begin == 0 ? text : "..." + text.substr(begin);
 }
 
 std::string written(const Json& json) {
@@ -125,8 +138,8 @@ Json to_json(const Failure& failure) {
           {"exit_code", failure.exit_code},
           {"signal", failure.signal},
           {"core", failure.core_dumped},
-          {"message", shortened(failure.message)},
-          {"logs", failure.logs},
+          {"message", shortened(failure.message, kMaxWordsCost)},
+          {"logs", shortened(failure.logs, kMaxPathCost)},
           {"attempt", failure.attempt}};
 }
 
@@ -311,9 +324,20 @@ order::Stop read_stop(Reader& reader) {
   return stop;
 }
 
+// Of many failures the last ones, as far as they fit.
 Json to_json(const order::End& end) {
+  std::vector<Json> fitting;
+  std::size_t bytes = end.why.size();
+  for (auto failure = end.failures.rbegin(); failure != end.failures.rend(); ++failure) {
+    Json json = to_json(*failure);
+    bytes += written(json).size() + 1;
+    if (bytes > kMaxEndBytes) break;
+    fitting.push_back(std::move(json));
+  }
   Json failures = Json::array();
-  for (const Failure& failure : end.failures) failures.push_back(to_json(failure));
+  for (auto json = fitting.rbegin(); json != fitting.rend(); ++json) {
+    failures.push_back(std::move(*json));
+  }
   return {{"type", "end"},
           {"exit_code", end.exit_code},
           {"why", end.why},
