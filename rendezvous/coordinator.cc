@@ -275,7 +275,12 @@ class Turn {
     state_.next_look = now_ + state_.policy.keep_alive_interval;
     std::vector<std::string> silent;
     for (const auto& [id, node] : state_.nodes) {
-      if (now_ - node.seen > state_.policy.silence_limit()) silent.push_back(id);
+      MonoTime due = node.seen + state_.policy.silence_limit();
+      if (due <= now_) {
+        silent.push_back(id);
+      } else {
+        state_.next_look = std::min(state_.next_look, due);
+      }
     }
     std::vector<Loss> losses;
     for (const std::string& id : silent) {
