@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the coordinator of one run decides: scenarios in words.  The simulation (tests/sim) plays
+// what nobody has thought of.
+#include "rendezvous/coordinator.h"
+
+#include <doctest/doctest.h>
+
+#include "rendezvous/waiting_text.h"
+#include "store/base/variant.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using coordinator::Phase;
+
+namespace {
+
+std::string words(const Order& order) {
+  return std::visit(
+      Overloaded{
+          [](const order::Round& round) {
+            return "round " + std::to_string(round.number) + " attempt " +
+                   std::to_string(round.restart_count) + " as " +
+                   std::to_string(round.ranks.group_rank) + " of " +
+                   std::to_string(round.ranks.group_world_size) + " at " + to_string(round.master);
+          },
+          [](const order::Stop& stop) {
+            return "stop " + std::to_string(stop.round) + ", " +
+                   (stop.failure ? "failed on " + stop.failure->host : stop.why);
+          },
+          [](const order::End& end) {
+            return "end " + std::to_string(end.exit_code) + (end.why.empty() ? "" : ", " + end.why);
+          },
+          [](const order::Refuse& refuse) { return "refused, " + refuse.why; },
+          [](const order::Standby& standby) { return "stand by, " + standby.why; },
+          [](const order::Tell& tell) { return "tell, " + tell.text; },
+          [](const order::Dropped& dropped) { return "dropped, " + dropped.why; },
+      },
+      order);
+}
+
+// Plays what nodes say, and tells what is said to whom.
+struct Run {
+  coordinator::State state;
+  Now now{.mono = MonoTime(1h)};
+  Settings settings{.min_nodes = 2, .max_nodes = 3};
+  Policy policy{.max_restarts = 1};
+
+  std::string on(const coordinator::Event& event) {
+    auto next = coordinator::step(std::move(state), event, now);
+    state = std::move(next.state);
+    std::string text;
+    for (const auto& action : next.actions) {
+      const auto* send = std::get_if<coordinator::action::Send>(&action);
+      text += text.empty() ? "" : "; ";
+      text += send != nullptr ? send->node + ": " + words(send->order)
+                              : "forget " + std::get<coordinator::action::Forget>(action).node;
+    }
+    return text;
+  }
+  std::string says(const std::string& id, Request request) {
+    return on(coordinator::event::Arrived{id, std::move(request)});
+  }
+  request::Join hello(const std::string& id) const {
+    return {.host = id,
+            .address = id,
+            .pid = 7,
+            .settings = settings,
+            .policy = policy,
+            .store_port = 1000};
+  }
+  std::string joins(const std::string& id) { return says(id, hello(id)); }
+  std::string joins(const std::string& id, int node_rank) {
+    auto join = hello(id);
+    join.node_rank = node_rank;
+    return says(id, join);
+  }
+  std::string ready(const std::string& id) {
+    return says(id, request::Ready{.round = state.round, .store_port = 2000});
+  }
+  std::string fails(const std::string& id, bool is_final = false) {
+    return says(id, request::Failed{.round = state.round,
+                                    .failure = {.exit_code = 9},
+                                    .exit_code = 9,
+                                    .is_final = is_final});
+  }
+  std::string succeeds(const std::string& id) { return says(id, request::Succeeded{state.round}); }
+  std::string is_lost(const std::string& id) { return says(id, request::Lost{}); }
+  std::string leaves(const std::string& id) { return says(id, request::Leave{}); }
+  std::string ticks() { return on(coordinator::event::Tick{}); }
+  // Time passes; those who live beat.
+  std::string pass(Duration duration, const std::vector<std::string>& living) {
+    std::string text;
+    for (MonoTime end = now.mono + duration; now.mono < end;) {
+      now.mono += std::min<Duration>(500ms, end - now.mono);
+      for (const std::string& id : living) says(id, request::Beat{});
+      std::string said = ticks();
+      text += (text.empty() || said.empty() ? "" : "; ") + said;
+    }
+    return text;
+  }
+};
+
+struct TwoOfThree : Run {
+  TwoOfThree() {
+    policy.last_call_timeout = 0s;
+    joins("a");
+    REQUIRE(joins("b") ==
+            "a: round 0 attempt 0 as 0 of 2 at a:1000; b: round 0 attempt 0 as 1 of 2 at a:1000");
+  }
+};
+
+struct Three : Run {
+  Three() {
+    joins("a");
+    joins("b");
+    joins("c");
+    REQUIRE(state.phase == Phase::Running);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Coordinator: as many as --nnodes allows begin at once") {
+  Run run;
+  CHECK(run.joins("b") == "");
+  CHECK(run.joins("c") == "");
+  CHECK(run.joins("a") ==
+        "a: round 0 attempt 0 as 0 of 3 at a:1000; b: round 0 attempt 0 as 1 of 3 at a:1000; "
+        "c: round 0 attempt 0 as 2 of 3 at a:1000");
+}
+
+TEST_CASE("Coordinator: fewer wait for a last call") {
+  Run run;
+  run.joins("a");
+  run.joins("b");
+  std::string said = run.pass(29s, {"a", "b"});
+  CHECK(said.find("round") == std::string::npos);
+  CHECK(said.find("waiting for nodes: 2 of 2..3 joined (a, b), 28 s of last call left") !=
+        std::string::npos);
+  CHECK(run.pass(1s, {"a", "b"}).find("b: round 0 attempt 0 as 1 of 2") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: too few end with the reason") {
+  Run run;
+  run.joins("a");
+  std::string said = run.pass(601s, {"a"});
+  CHECK(said.find("a: end 1, only 1 of 2..3 nodes came within 600 s (a); start the others sooner, "
+                  "or raise join_timeout in --rdzv-conf") != std::string::npos);
+  CHECK(run.leaves("a") == "forget a");
+  CHECK(coordinator::is_over(run.state));
+}
+
+TEST_CASE("Coordinator: a late node makes the world larger, and costs no restart") {
+  TwoOfThree run;
+  CHECK(run.joins("c") == "a: stop 0, c has joined; b: stop 0, c has joined");
+  CHECK(run.ready("a") == "");
+  CHECK(run.ready("b") ==
+        "a: round 1 attempt 0 as 0 of 3 at a:2000; b: round 1 attempt 0 as 1 of 3 at a:2000; c: "
+        "round 1 attempt 0 as 2 of 3 at a:2000");
+}
+
+TEST_CASE("Coordinator: one beyond the most stands by, and is promoted when a node is lost") {
+  Three run;
+  CHECK(run.joins("d") == "d: stand by, there are 3 nodes, as many as --nnodes allows");
+  CHECK(run.is_lost("b") ==
+        "forget b; a: stop 0, b was lost (its agent, pid 7, is gone); c: stop 0, b was lost (its "
+        "agent, pid 7, is gone)");
+  run.ready("c");
+  CHECK(run.ready("a") ==
+        "a: round 1 attempt 0 as 0 of 3 at a:2000; d: round 1 attempt 0 as 1 of 3 at a:2000; c: "
+        "round 1 attempt 0 as 2 of 3 at a:2000");
+}
+
+TEST_CASE("Coordinator: a standby that came first does not replace a survivor") {
+  Three run;
+  run.joins("d");
+  run.fails("a");
+  run.ready("a");
+  run.ready("b");
+  run.ready("c");
+  CHECK(run.state.nodes.at("a").is_member);
+  CHECK(!run.state.nodes.at("d").is_member);
+}
+
+TEST_CASE("Coordinator: a failure anywhere stops everybody, once, with its cause") {
+  Three run;
+  CHECK(run.fails("b") == "a: stop 0, failed on b; b: stop 0, failed on b; c: stop 0, failed on b");
+  CHECK(run.fails("c") == "");  // a victim
+  CHECK(run.state.restart_count == 1);
+  run.ready("a");
+  run.ready("c");
+  CHECK(run.ready("b").find("a: round 1 attempt 1") == 0);
+}
+
+TEST_CASE("Coordinator: the budget is the run's, and its end is everybody's") {
+  Three run;
+  run.joins("d");
+  run.fails("a");
+  for (const char* id : {"a", "b", "c"}) run.ready(id);
+  CHECK(run.fails("b") == "a: end 9; b: end 9; c: end 9; d: end 9");
+  CHECK(run.state.failures.size() == 2);
+}
+
+TEST_CASE("Coordinator: a final failure ends the run whatever is left") {
+  Three run;
+  CHECK(run.fails("a", true) == "a: end 9; b: end 9; c: end 9");
+}
+
+TEST_CASE("Coordinator: success of all is the end, of standbys too") {
+  Three run;
+  run.joins("d");
+  CHECK(run.succeeds("a") == "");
+  CHECK(run.succeeds("a") == "");  // twice is once
+  CHECK(run.succeeds("b") == "");
+  CHECK(run.succeeds("c") == "a: end 0; b: end 0; c: end 0; d: end 0");
+}
+
+TEST_CASE("Coordinator: who has succeeded may go") {
+  Three run;
+  run.succeeds("a");
+  CHECK(run.is_lost("a") == "forget a");
+  run.succeeds("b");
+  CHECK(run.succeeds("c") == "b: end 0; c: end 0");
+}
+
+TEST_CASE("Coordinator: when some have finished, a late node stands by") {
+  TwoOfThree run;
+  run.succeeds("a");
+  CHECK(run.joins("c") == "c: stand by, some of the nodes have finished already");
+}
+
+TEST_CASE("Coordinator: after a failure those who had succeeded have to come back") {
+  Three run;
+  run.succeeds("a");
+  run.fails("b");
+  run.ready("b");
+  CHECK(run.ready("c") == "");
+  CHECK(run.ready("a").find("a: round 1 attempt 1 as 0 of 3") == 0);
+}
+
+TEST_CASE("Coordinator: what belongs to another round is ignored") {
+  Three run;
+  run.fails("a");
+  CHECK(run.says("a", request::Ready{.round = 7}) == "");
+  CHECK(run.state.up_count == 3);
+  for (const char* id : {"a", "b", "c"}) run.ready(id);
+  CHECK(run.says("a", request::Failed{.round = 0, .exit_code = 9}) == "");
+  CHECK(run.says("a", request::Succeeded{.round = 0}) == "");
+  CHECK(run.says("a", request::Ready{.round = 0}) == "");
+  CHECK(run.state.up_count == 3);
+}
+
+TEST_CASE("Coordinator: a silent node is dropped, and the stop does not wait for it") {
+  Three run;
+  run.now.mono += 300ms;  // between two looks
+  run.says("c", request::Beat{});
+  CHECK(run.pass(4700ms, {"a", "b"}) == "");
+  CHECK(coordinator::deadline(run.state) == run.now.mono + 300ms);
+  std::string said = run.pass(300ms, {"a", "b"});
+  CHECK(said.find("c: dropped, c was lost (silent for 5.0 s)") != std::string::npos);
+  CHECK(said.find("a: stop 0, c was lost (silent for 5.0 s)") != std::string::npos);
+  run.ready("a");
+  CHECK(run.ready("b").find("a: round 1 attempt 0 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: nodes that fall silent together go together") {
+  Three run;
+  run.joins("d");
+  run.joins("e");
+  // Only e, a standby, is left: no round begins with d, which is silent as well.
+  std::string said = run.pass(6s, {"e"});
+  CHECK(said.find("round") == std::string::npos);
+  CHECK(run.state.nodes.size() == 1);
+}
+
+TEST_CASE("Coordinator: a process that was stopped itself blames nobody") {
+  Three run;
+  run.now.mono += 1min;
+  CHECK(run.ticks() == "");
+  CHECK(run.pass(4s, {"a", "b", "c"}) == "");
+}
+
+TEST_CASE("Coordinator: a failure that followed from a loss costs no restart") {
+  Three run;
+  run.pass(4s, {"a", "b"});
+  CHECK(run.fails("a").find("failed on a") != std::string::npos);
+  CHECK(run.state.restart_count == 1);
+  run.ready("a");
+  run.ready("b");
+  CHECK(run.pass(2s, {"a", "b"}).find("a: round 1 attempt 0 as 0 of 2") != std::string::npos);
+  CHECK(run.state.failures.empty());
+}
+
+TEST_CASE("Coordinator: a failure stays one where its node is lost afterwards") {
+  Three run;
+  run.fails("c");
+  run.is_lost("c");
+  run.ready("a");
+  CHECK(run.ready("b").find("a: round 1 attempt 1 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: below the least after a loss it waits, then takes whoever comes") {
+  TwoOfThree run;
+  run.is_lost("a");
+  CHECK(run.ready("b") == "");
+  CHECK(run.state.phase == Phase::Gathering);
+  CHECK(run.joins("c") ==
+        "c: round 1 attempt 0 as 0 of 2 at c:1000; b: round 1 attempt 0 as 1 of 2 at c:1000");
+}
+
+TEST_CASE("Coordinator: a node that disagrees is refused, on both sides") {
+  Run run;
+  run.joins("a");
+  run.settings.max_nodes = 5;
+  CHECK(run.joins("b") ==
+        "b: refused, it has --nnodes=2:5, not 2:3 as the other nodes of the run, begun by a (pid "
+        "7), have it; a: tell, refused b (pid 7): it has --nnodes=2:5, not 2:3 here");
+  CHECK(run.state.nodes.size() == 1);
+}
+
+TEST_CASE("Coordinator: another policy is told, and has no effect") {
+  Run run;
+  run.joins("a");
+  run.policy.max_restarts = 8;
+  CHECK(run.joins("b").find("b: tell, the run goes by the settings of its first node: "
+                            "--max-restarts=1, join_timeout 600 s") == 0);
+  CHECK(run.state.policy.max_restarts == 1);
+}
+
+TEST_CASE("Coordinator: another version is refused") {
+  Run run;
+  run.joins("a");
+  CHECK(run.says("b", request::Foreign{.version = 9}) ==
+        "b: refused, it speaks version 9 of the rendezvous protocol, and the run version 1");
+}
+
+TEST_CASE("Coordinator: a --node-rank beyond the nodes is refused") {
+  Run run;
+  CHECK(run.joins("a", 3) == "a: refused, --node-rank=3: with at most 3 nodes it is 0..2");
+}
+
+TEST_CASE("Coordinator: of two with one --node-rank the first has it, if it lives") {
+  Run run;
+  run.joins("a", 0);
+  CHECK(run.joins("b", 0) == "");
+  CHECK(run.says("a", request::Beat{}) ==
+        "b: refused, --node-rank=0 is that of a (pid 7) already; a: tell, refused b (pid 7): "
+        "--node-rank=0 is taken by this node");
+  CHECK(run.joins("c", 0) == "");
+  CHECK(run.is_lost("a") == "forget a");
+  CHECK(run.state.nodes.contains("c"));
+  CHECK(run.state.holders.at(0) == "c");
+}
+
+TEST_CASE("Coordinator: a contender that dies is forgotten") {
+  Run run;
+  run.joins("a", 0);
+  run.joins("b", 0);
+  CHECK(run.is_lost("b") == "forget b");
+  CHECK(run.state.contenders.empty());
+}
+
+TEST_CASE("Coordinator: --node-rank decides the order, and survivors keep theirs") {
+  Run run;
+  run.joins("z", 0);
+  run.joins("b");
+  run.joins("a");
+  CHECK(run.state.nodes.at("z").last_rank == 0);
+  CHECK(run.state.nodes.at("a").last_rank == 1);
+  run.is_lost("a");
+  run.ready("z");
+  run.ready("b");
+  CHECK(run.state.nodes.at("b").last_rank == 1);  // 2 is beyond two nodes
+}
+
+TEST_CASE("Coordinator: when the host leaves, everybody hears why") {
+  Three run;
+  CHECK(run.on(coordinator::event::HostLeaves{"a was stopped by SIGTERM"}) ==
+        "a: end 1, a was stopped by SIGTERM; b: end 1, a was stopped by SIGTERM; c: end 1, a was "
+        "stopped by SIGTERM");
+  CHECK(run.on(coordinator::event::HostLeaves{"again"}) == "");
+}
+
+TEST_CASE("Coordinator: who comes after the end is of the next run") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 1};
+  run.joins("a");
+  CHECK(run.succeeds("a") == "a: end 0");
+  CHECK(run.joins("b") == "");
+  CHECK(run.leaves("a") == "forget a; b: round 0 attempt 0 as 0 of 1 at b:1000");
+}
+
+TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 1};
+  run.joins("a");
+  run.succeeds("a");
+  auto back = run.hello("a.1");
+  back.next_round = 1;
+  CHECK(run.says("a.1", back) == "a.1: end 0");
+  CHECK(run.leaves("a") == "forget a");
+  CHECK(coordinator::is_over(run.state));
+}
+
+TEST_CASE("Coordinator: who waits for the next run and dies is not of it") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 1};
+  run.joins("a");
+  run.succeeds("a");
+  run.joins("b");
+  run.is_lost("b");
+  CHECK(run.leaves("a") == "forget a");
+  CHECK(coordinator::is_over(run.state));
+}
+
+TEST_CASE("Coordinator: nodes of a host that is gone bring their rounds and failures along") {
+  Run run;
+  run.policy.last_call_timeout = 0s;
+  run.settings.min_nodes = 1;
+  CHECK(run.joins("new").find("new: round 0 attempt 0") == 0);
+  auto old = run.hello("old");
+  old.next_round = 6;
+  old.restart_count = 1;
+  old.previous_rank = 0;
+  CHECK(run.says("old", old) == "new: stop 0, old has joined");
+  CHECK(run.ready("new").find("new: round 6 attempt 1") == 0);
+  CHECK(run.fails("new").find("new: end 9") == 0);
+}
+
+TEST_CASE("Coordinator: after the loss of a host the last call is short") {
+  Run run;
+  auto first = run.hello("a");
+  auto second = run.hello("b");
+  first.next_round = second.next_round = 3;
+  run.says("a", first);
+  run.says("b", second);
+  CHECK(run.pass(1s, {"a", "b"}).find("a: round 3 attempt 0 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: one who is waited for is named") {
+  Three run;
+  run.fails("a");
+  run.ready("a");
+  std::string said = run.pass(3s, {"a", "b", "c"});
+  CHECK(said == "a: tell, waiting for b, c to stop the workers");
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one node of a run says, tells its agent and does about its connection: scenarios in words.
+#include "rendezvous/member.h"
+
+#include <doctest/doctest.h>
+
+#include "store/base/variant.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using member::Link;
+
+namespace {
+
+std::string words(const Letter& letter) {
+  std::string text = encode(letter);
+  std::size_t begin = text.find("\"type\":\"") + 8;
+  return letter.node + " " + text.substr(begin, text.find('"', begin) - begin);
+}
+
+std::string words(const member::Action& action) {
+  return std::visit(
+      Overloaded{
+          [](const member::action::Connect& connect) {
+            return "connect " + connect.node + (connect.after > 0s ? " later" : "");
+          },
+          [](const member::action::Disconnect&) { return std::string("disconnect"); },
+          [](const member::action::Post& post) { return "post " + words(post.letter); },
+          [](const member::action::Beat& beat) { return "beat " + words(beat.letter); },
+          [](const member::action::TellRound& told) {
+            return "round " + std::to_string(told.round.number);
+          },
+          [](const member::action::TellStop& told) { return "stop, " + told.stop.why; },
+          [](const member::action::TellEnd& told) {
+            return "end " + std::to_string(told.end.exit_code);
+          },
+          [](const member::action::TellFailed& told) { return "failed, " + told.why; },
+          [](const member::action::TellPeople& told) { return "say, " + told.text; },
+      },
+      action);
+}
+
+struct Play {
+  member::Config config{.run = "job", .name = "n", .endpoint = "e:1", .hello = {.host = "h"}};
+  member::State state;
+  Now now{.mono = MonoTime(1h)};
+  std::vector<member::Action> actions;
+
+  std::string on(const member::Event& event) {
+    auto next = member::step(std::move(state), event, now, config);
+    state = std::move(next.state);
+    actions = std::move(next.actions);
+    std::string text;
+    for (const auto& action : actions) text += (text.empty() ? "" : "; ") + words(action);
+    return text;
+  }
+  std::string hears(Order order) { return on(member::event::Heard{std::move(order)}); }
+  std::string wants_round() { return on(member::event::RoundWanted{1000}); }
+  std::string ticks() { return on(member::event::Tick{}); }
+  std::string sees(const std::string& pulse) { return on(member::event::PulseSeen{pulse}); }
+  const request::Join& join() const {
+    return std::get<request::Join>(std::get<member::action::Post>(actions.back()).letter.request);
+  }
+};
+
+struct Joined : Play {
+  Joined() {
+    CHECK(wants_round() == "connect n.0");
+    CHECK(on(member::event::Connected{"10.0.0.7"}) == "post n.0 join");
+    CHECK(join().address == "10.0.0.7");
+    CHECK(join().store_port == 1000);
+    CHECK(join().next_round == 0);
+  }
+};
+
+struct Running : Joined {
+  Running() { CHECK(hears(order::Round{.number = 4, .restart_count = 2}) == "round 4"); }
+};
+
+}  // namespace
+
+TEST_CASE("Member: a round, a stop, the next round") {
+  Running play;
+  CHECK(play.hears(order::Stop{.round = 4, .why = "x"}) == "stop, x");
+  CHECK(play.wants_round() == "post n.0 ready");
+  CHECK(play.hears(order::Stop{.round = 4}) == "");  // it has stopped
+  CHECK(play.hears(order::Round{.number = 5}) == "round 5");
+}
+
+TEST_CASE("Member: a stop of another round and a round unasked for are ignored") {
+  Running play;
+  CHECK(play.hears(order::Stop{.round = 3}) == "");
+  CHECK(play.hears(order::Round{.number = 5}) == "");
+}
+
+TEST_CASE("Member: the worker's fate is posted with the round's number") {
+  Running play;
+  CHECK(play.on(member::event::WorkerFailed{}) == "post n.0 failed");
+  CHECK(play.on(member::event::WorkersSucceeded{}) == "post n.0 succeeded");
+}
+
+TEST_CASE("Member: after the end it leaves, and hears and says nothing more") {
+  Running play;
+  CHECK(play.hears(order::End{.exit_code = 3}) == "post n.0 leave; end 3");
+  CHECK(play.ticks() == "");
+  CHECK(play.on(member::event::ConnectionLost{"reset"}) == "");
+}
+
+TEST_CASE("Member: refused, it is over") {
+  Joined play;
+  CHECK(play.hears(order::Refuse{"why"}) == "failed, this node was refused at e:1: why");
+  CHECK(play.wants_round() == "");
+}
+
+TEST_CASE("Member: who loses the host stops its workers and comes back as somebody new") {
+  Running play;
+  CHECK(play.on(member::event::ConnectionLost{"reset"}) ==
+        "disconnect; connect n.1; stop, e:1, where the nodes meet, was lost: reset");
+  CHECK(play.on(member::event::WorkerFailed{}) == "");
+  CHECK(play.on(member::event::Connected{"10.0.0.7"}) == "");  // the workers are not down
+  CHECK(play.wants_round() == "post n.1 join");
+  CHECK(play.join().next_round == 5);
+  CHECK(play.join().restart_count == 2);
+  CHECK(play.join().previous_rank == 0);
+}
+
+TEST_CASE("Member: given up by the others, it comes back as somebody new") {
+  Running play;
+  CHECK(play.hears(order::Dropped{"silent"}) ==
+        "disconnect; connect n.1; stop, the others have given this node up: silent");
+}
+
+TEST_CASE("Member: each attempt is a node of its own, since its will may have been heard") {
+  Play play;
+  play.wants_round();
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.1 later");
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.2 later");
+  CHECK(play.on(member::event::Connected{"a"}) == "post n.2 join");
+}
+
+TEST_CASE("Member: an absent host is tried for read_timeout, and people are told") {
+  Play play;
+  play.wants_round();
+  CHECK(play.on(member::event::ConnectFailed{"refused"}).find("say") == std::string::npos);
+  play.now.mono += 3s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) ==
+        "say, refused; trying for 57.0 s more; connect n.2 later");
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "connect n.3 later");
+  play.now.mono += 57s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
+}
+
+TEST_CASE("Member: what cannot be mended is not tried again") {
+  Play play;
+  play.wants_round();
+  CHECK(play.on(member::event::ConnectFailed{"no such backend", true}) ==
+        "failed, no such backend");
+}
+
+TEST_CASE("Member: a host whose pulse stands still is lost after the limit") {
+  Running play;
+  for (int i = 1; i <= 5; ++i) {
+    play.now.mono += 1s;
+    CHECK(play.ticks() == "beat n.0 beat");
+    play.sees("same");
+  }
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 beat");  // 5 s since the pulse was new
+  play.now.mono += 1s;
+  CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 6.0 s") !=
+        std::string::npos);
+}
+
+TEST_CASE("Member: the lease counts from the question, not from a late answer") {
+  Running play;
+  play.now.mono += 1s;
+  play.ticks();
+  play.now.mono += 4s;
+  play.sees("new");
+  CHECK(play.ticks() == "beat n.0 beat");
+  play.now.mono += 2s;  // 6 s after the question, 2 s after the answer
+  CHECK(play.ticks().find("has been silent for 6.0 s") != std::string::npos);
+}
+
+TEST_CASE("Member: one that was stopped itself takes itself for given up") {
+  Running play;
+  play.now.mono += 6s;
+  CHECK(play.ticks().find("stop, this node was stopped for 6.0 s") != std::string::npos);
+}
+
+TEST_CASE("Member: leaving, it says so once") {
+  Running play;
+  CHECK(play.on(member::event::Leaving{"was stopped by SIGTERM"}) == "post n.0 leave");
+  CHECK(play.on(member::event::Leaving{"again"}) == "");
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is written is read again; what strangers write is refused in a sentence, or read as one of
+// the messages, and never anything else.
+#include "rendezvous/messages.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+
+namespace {
+
+Failure sample_failure() {
+  return {.rank = 5,
+          .local_rank = 1,
+          .pid = 4711,
+          .host = "node7",
+          .signal = 11,
+          .core_dumped = true,
+          .message = "ValueError: \"boom\"\n",
+          .logs = "/tmp/logs/0",
+          .attempt = 2};
+}
+
+std::vector<Letter> letters() {
+  request::Join join{.host = "node1",
+                     .address = "fe80::1",
+                     .pid = 12,
+                     .participant = {.local_world_size = 8, .role = "trainer"},
+                     .settings = {.min_nodes = 2, .max_nodes = 4, .master = Endpoint{"m", 1}},
+                     .store_port = 65535,
+                     .node_rank = 3,
+                     .previous_rank = 0,
+                     .restart_count = 1,
+                     .next_round = 9};
+  std::vector<Letter> all;
+  for (Request request : std::initializer_list<Request>{
+           join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
+           request::Failed{7, sample_failure(), 139, true}, request::Succeeded{7},
+           request::Leave{"was stopped by SIGTERM"}, request::Beat{}, request::Lost{}}) {
+    all.push_back({.run = "job", .node = "node1-12.0", .request = request});
+  }
+  return all;
+}
+
+std::vector<Order> orders() {
+  return {order::Round{
+              .number = 3, .ranks = {.group_rank = 1, .group_world_size = 2}, .master = {"m", 9}},
+          order::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
+          order::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
+          order::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
+          order::Refuse{"no"},
+          order::Standby{"enough"},
+          order::Tell{"waiting"},
+          order::Dropped{"silent"}};
+}
+
+std::string problem(std::string_view text) {
+  auto letter = decode_letter(text);
+  return letter ? "read" : to_string(letter.error());
+}
+bool is_refused(std::string_view text, std::string_view reason) {
+  return problem(text).find(reason) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("Messages: what is written is read again") {
+  for (const Letter& letter : letters()) {
+    std::string text = encode(letter);
+    CAPTURE(text);
+    auto read = decode_letter(text);
+    REQUIRE(read.has_value());
+    CHECK(read->request.index() == letter.request.index());
+    CHECK(encode(*read) == text);
+  }
+  for (const Order& order : orders()) {
+    std::string text = encode(order);
+    CAPTURE(text);
+    auto read = decode_order(text);
+    REQUIRE(read.has_value());
+    CHECK(read->index() == order.index());
+    CHECK(encode(*read) == text);
+  }
+}
+
+TEST_CASE("Messages: what is no message is refused with what is wrong") {
+  std::string head = R"({"v":1,"run":"r","node":"n","type":)";
+  CHECK(is_refused("", "no JSON object"));
+  CHECK(is_refused("[]", "no JSON object"));
+  CHECK(is_refused("{", "no JSON object"));
+  CHECK(is_refused("{}", "'v'"));
+  CHECK(is_refused(R"({"v":1})", "'run'"));
+  CHECK(is_refused(R"({"v":1,"run":"","node":"n","type":"beat"})", "'run' is"));
+  CHECK(is_refused(R"({"v":"1","run":"r","node":"n","type":"beat"})", "'v'"));
+  CHECK(is_refused(head + R"("nonsense"})", "none of this protocol's"));
+  CHECK(is_refused(head + R"("ready"})", "'round'"));
+  CHECK(is_refused(head + R"("ready","round":-1,"store_port":1})", "out of range"));
+  CHECK(is_refused(head + R"("ready","round":1e300,"store_port":1})", "no whole number"));
+  CHECK(is_refused(head + R"("ready","round":18446744073709551615,"store_port":65536})",
+                   "out of range"));
+  CHECK(is_refused(head + R"("ready","round":99999999999999999999999,"store_port":1})", "'round'"));
+  CHECK(is_refused(head + R"("beat","x":)" + std::string(1 << 20, '1') + "}", "bytes"));
+  CHECK(is_refused(std::string(60000, '['), "no JSON object"));
+  CHECK(is_refused(head + "\"be\xff\"}", "no JSON object"));
+  CHECK(is_refused(R"({"v":1,"run":")" + std::string(300, 'r') + R"(","node":"n","type":"beat"})",
+                   "256"));
+  CHECK(problem(head + R"("beat","unknown":[1,2]})") == "read");
+}
+
+TEST_CASE("Messages: a join is checked field by field") {
+  std::string text = encode(letters()[0]);
+  auto with = [&](const std::string& before, const std::string& after) {
+    std::string changed = text;
+    changed.replace(changed.find(before), before.size(), after);
+    return problem(changed);
+  };
+  CHECK(with("\"workers\":8", "\"workers\":0").find("'workers'") != std::string::npos);
+  CHECK(with("\"workers\":8", "\"workers\":65537").find("'workers'") != std::string::npos);
+  CHECK(with("\"node_rank\":3", "\"node_rank\":-1").find("'node_rank'") != std::string::npos);
+  CHECK(with("\"min_nodes\":2", "\"min_nodes\":5").find("more than max_nodes") !=
+        std::string::npos);
+  CHECK(with("\"beat_ms\":1000", "\"beat_ms\":0").find("zero") != std::string::npos);
+  CHECK(with("\"store_port\":65535", "\"store_port\":65536").find("'store_port'") !=
+        std::string::npos);
+  CHECK(with("\"host\":\"node1\"", "\"host\":\"\"").find("'host'") != std::string::npos);
+}
+
+TEST_CASE("Messages: of another version only the sender is read") {
+  auto letter = decode_letter(R"({"v":2,"run":"r","node":"n","type":"from the future"})");
+  REQUIRE(letter.has_value());
+  REQUIRE(std::holds_alternative<request::Foreign>(letter->request));
+  CHECK(std::get<request::Foreign>(letter->request).version == 2);
+  CHECK(decode_order(R"({"v":2,"type":"tell","text":"x"})").has_error());
+}
+
+TEST_CASE("Messages: a worker's last words always fit, whatever they are made of") {
+  for (std::string character : {"x", "\x01", "\xff", "\"", "\xe2\x82\xac"}) {
+    std::string words;
+    while (words.size() < 100'000) words += character;
+    Failure failure = sample_failure();
+    failure.message = words;
+    failure.logs = std::string(4096, '\x02');
+    CHECK(
+        decode_letter(encode(Letter{"r", "n", request::Failed{1, failure, 1, false}})).has_value());
+    CHECK(decode_order(encode(Order(order::Stop{.round = 1, .failure = failure}))).has_value());
+    order::End end{.exit_code = 1, .failures = {failure}};
+    Failure old = failure;
+    old.message.resize(200);
+    for (int i = 0; i < 31; ++i) end.failures.insert(end.failures.begin(), old);
+    CHECK(decode_order(encode(Order(end))).has_value());
+  }
+}
+
+TEST_CASE("Messages: bytes turned and cut at random are refused or read, and no more") {
+  std::mt19937 random(5);
+  std::vector<std::string> seeds;
+  for (const Letter& letter : letters()) seeds.push_back(encode(letter));
+  for (const Order& order : orders()) seeds.push_back(encode(order));
+  std::size_t read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = seeds[random() % seeds.size()];
+    for (unsigned changes = 1 + random() % 3; changes > 0 && !text.empty(); --changes) {
+      std::size_t place = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[place] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(place, random() % 8);
+          break;
+        case 2:
+          text.insert(place, seeds[random() % seeds.size()].substr(0, random() % 40));
+          break;
+        default:
+          text[place] = "0123456789-{}[]\",:"[random() % 18];
+      }
+    }
+    if (auto letter = decode_letter(text)) {
+      ++read;
+      CHECK(decode_letter(encode(*letter)).has_value() !=
+            std::holds_alternative<request::Foreign>(letter->request));
+    }
+    if (auto order = decode_order(text)) {
+      ++read;
+      CHECK(decode_order(encode(*order)).has_value());
+    }
+  }
+  CHECK(read > 100);
+}
