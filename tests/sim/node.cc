@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "node.h"
+
+#include <csignal>
+#include <utility>
+
+#include "host.h"
+#include "store/base/variant.h"
+
+namespace ddprun::sim {
+
+using namespace rendezvous;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Node::Node(World& world, Process& process, NodePlan plan, int pid)
+    : world_(world), process_(process), plan_(std::move(plan)) {
+  core_config_ = {.local_world_size = plan_.workers, .stop_grace = world_.scenario.grace};
+  config_ = {.run = plan_.run,
+             .name = process_.name,
+             .endpoint = "endpoint:29400",
+             .hello = {.host = plan_.host,
+                       .pid = pid,
+                       .participant = {.local_world_size = plan_.workers, .role = plan_.role},
+                       .settings = plan_.settings,
+                       .policy = plan_.policy,
+                       .node_rank = plan_.node_rank},
+             .read_timeout = world_.scenario.read_timeout};
+}
+
+Duration Node::lease() const {
+  return plan_.policy.silence_limit() + plan_.policy.keep_alive_interval + milliseconds(50);
+}
+
+bool Node::is_working(std::size_t round) const {
+  if (done_ == round) return true;
+  return process_.is_alive && round_ == round && !is_signalled_ &&
+         core_.phase == agent::Phase::Running;
+}
+
+void Node::begin() {
+  auto first = agent::begin();
+  core_ = std::move(first.state);
+  for (const agent::Action& action : first.actions) perform(action);
+}
+
+void Node::signal(int signal) {
+  on(agent::event::ShutdownRequested{signal});
+}
+
+void Node::later(Duration delay, Deed deed) {
+  world_.time.to(process_, delay, std::move(deed));
+}
+
+// The agent.
+
+void Node::on(const agent::Event& event) {
+  auto next = agent::step(std::move(core_), event, world_.now(plan_.machine), core_config_);
+  core_ = std::move(next.state);
+  if (world_.is_traced) {
+    world_.trace(process_.name, agent::to_string(event) + " -> " + agent::to_string(core_.phase) +
+                                    ": " + agent::to_string(next.actions));
+  }
+  arm_deadline();
+  for (const agent::Action& action : next.actions) perform(action);
+}
+
+void Node::arm_deadline() {
+  std::uint64_t number = ++deadlines_;
+  if (!core_.deadline) return;
+  later(*core_.deadline - world_.now(plan_.machine).mono, [this, number] {
+    if (number == deadlines_) on(agent::event::DeadlineReached{});
+  });
+}
+
+void Node::perform(const agent::Action& action) {
+  std::visit(
+      Overloaded{
+          [this](const agent::action::JoinRound&) { join(); },
+          [this](const agent::action::ReportFailure& report) {
+            world_.oracle.failure_reported(plan_.run);
+            step(member::event::WorkerFailed{
+                {.rank = core_.failure ? core_.failure->rank : 0,
+                 .exit_code = core_.failure ? core_.failure->status.exit_code : 1,
+                 .message = "ValueError: \"boom\" \xff",
+                 .attempt = core_.restart_count},
+                report.exit_code,
+                report.is_final});
+          },
+          [this](const agent::action::ReportSuccess&) {
+            done_ = round_;
+            step(member::event::WorkersSucceeded{});
+          },
+          [this](const agent::action::LeaveRun&) {
+            if (hosting_ != nullptr) hosting_->leave(plan_.host + " was stopped by SIGTERM");
+            step(member::event::Leaving{"was stopped by SIGTERM"});
+          },
+          [this](const agent::action::StartWorkers&) { start_workers(); },
+          [this](const agent::action::SignalWorkers& wanted) { signal_workers(wanted.signal); },
+          [this](const agent::action::Sweep&) { sweep(); },
+          [this](const agent::action::KillNow&) { kill_now(); },
+          [this](const agent::action::Finish& end) {
+            exit_code_ = end.exit_code;
+            leave_when_possible(world_.time.now() + seconds(2));
+          },
+      },
+      action);
+}
+
+void Node::start_workers() {
+  is_signalled_ = false;
+  is_killed_ = false;
+  done_.reset();
+  ++group_;
+  is_up_.assign(static_cast<std::size_t>(plan_.workers), true);
+  if (world_.time.now() < world_.scenario.faults_end &&
+      world_.random.chance(world_.scenario.no_start_percent)) {
+    is_up_.assign(is_up_.size(), false);
+    is_up_[0] = plan_.workers > 1;
+    return on(agent::event::StartFailed{.started = is_up_[0] ? 1 : 0, .why = "no such file"});
+  }
+  for (int rank = 0; rank < plan_.workers; ++rank) plan_worker(rank);
+}
+
+void Node::plan_worker(int local_rank) {
+  const Scenario& scenario = world_.scenario;
+  bool fails =
+      world_.time.now() < scenario.faults_end && world_.random.chance(scenario.failing_percent);
+  std::uint64_t group = group_;
+  if (!fails) {
+    return later(scenario.work, [this, local_rank, group] { finish_worker(local_rank, group); });
+  }
+  later(world_.random.duration(milliseconds(1), scenario.work), [this, local_rank, group] {
+    if (group == group_ && !is_signalled_) end_worker(local_rank, {.exit_code = 9});
+  });
+}
+
+// A worker ends well only as long as all its peers are there; without them it hangs.
+void Node::finish_worker(int local_rank, std::uint64_t group) {
+  if (group != group_ || is_signalled_ || !round_) return;
+  if (world_.oracle.is_whole(*round_)) return end_worker(local_rank, {});
+  later(milliseconds(500), [this, local_rank, group] { finish_worker(local_rank, group); });
+}
+
+void Node::end_worker(int local_rank, process::ExitStatus status) {
+  auto index = static_cast<std::size_t>(local_rank);
+  if (!is_up_[index]) return;
+  is_up_[index] = false;
+  std::optional<std::size_t> round = round_;
+  on(agent::event::WorkerExited{.local_rank = local_rank, .status = status, .rank = local_rank});
+  if (!status.is_success() && round && world_.scenario.victims_fail) {
+    for (Node* peer : world_.oracle.round(*round).members) {
+      if (peer != this) peer->peer_lost(*round);
+    }
+  }
+}
+
+void Node::peer_lost(std::size_t round) {
+  std::uint64_t group = group_;
+  if (round_ != round || is_signalled_) return;
+  later(world_.random.duration(milliseconds(1), seconds(3)), [this, group] {
+    if (group == group_ && !is_signalled_) end_worker(0, {.signal = SIGABRT});
+  });
+}
+
+void Node::signal_workers(int signal) {
+  is_signalled_ = true;
+  std::uint64_t group = group_;
+  for (int rank = 0; rank < plan_.workers; ++rank) {
+    if (!is_up_[static_cast<std::size_t>(rank)]) continue;
+    if (world_.random.chance(world_.scenario.slow_stop_percent)) continue;  // it ignores that
+    Duration stop = world_.random.duration(
+        milliseconds(0), world_.random.chance(80) ? milliseconds(50) : milliseconds(1500));
+    later(stop, [this, rank, group, signal] {
+      if (group == group_) end_worker(rank, {.signal = signal});
+    });
+  }
+}
+
+void Node::sweep() {
+  Duration needed = world_.random.duration(milliseconds(0), milliseconds(20));
+  std::uint64_t group = group_;
+  later(needed, [this, group] {
+    if (group == group_ && core_.phase == agent::Phase::Stopping) on(agent::event::Swept{});
+  });
+}
+
+void Node::kill_now() {
+  is_signalled_ = true;
+  std::uint64_t group = group_;
+  for (int rank = 0; rank < plan_.workers; ++rank) {
+    later(milliseconds(1), [this, rank, group] {
+      if (group == group_) end_worker(rank, {.signal = SIGKILL});
+    });
+  }
+}
+
+// NetworkHandler::finish(): what was said last goes out, and a host stays for the others.
+void Node::leave_when_possible(Duration flush_until) {
+  bool has_letters = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
+  bool is_flushing = has_letters && world_.time.now() < flush_until;
+  bool is_needed = hosting_ != nullptr && !hosting_->is_idle();
+  if (is_flushing || is_needed) {
+    return later(milliseconds(is_flushing ? 5 : 100),
+                 [this, flush_until] { leave_when_possible(flush_until); });
+  }
+  disconnect();
+  world_.trace(process_.name, "exits with " + std::to_string(*exit_code_));
+  world_.exit(process_, true);
+}
+
+// The rendezvous.
+
+void Node::join() {
+  store_port_ = world_.next_port();
+  round_.reset();
+  step(member::event::RoundWanted{store_port_});
+}
+
+void Node::step(const member::Event& event) {
+  auto next = member::step(std::move(member_), event, world_.now(plan_.machine), config_);
+  member_ = std::move(next.state);
+  for (const member::Action& action : next.actions) perform(action);
+}
+
+void Node::notice(Deed deed) {
+  later(Duration::zero(), std::move(deed));
+}
+
+void Node::perform(const member::Action& action) {
+  std::visit(
+      Overloaded{
+          [this](const member::action::Connect& wanted) { connect(wanted.node, wanted.after); },
+          [this](const member::action::Disconnect&) { disconnect(); },
+          [this](const member::action::Post& wanted) { post(wanted.letter, false); },
+          [this](const member::action::Beat& wanted) { post(wanted.letter, true); },
+          [this](const member::action::TellRound& told) {
+            notice([this, round = told.round] {
+              if (core_.phase != agent::Phase::Joining) return;
+              if (last_number_ && round.number <= *last_number_)
+                world_.violate(process_.name + " was in round " + std::to_string(*last_number_) +
+                               " and is now in round " + std::to_string(round.number));
+              last_number_ = round.number;
+              round_ = world_.oracle.index_of(*this, round);
+              on(agent::event::RoundJoined{round.restart_count});
+            });
+          },
+          [this](const member::action::TellStop&) {
+            notice([this] { on(agent::event::StopOrdered{}); });
+          },
+          [this](const member::action::TellEnd& told) {
+            if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
+            notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
+          },
+          [this](const member::action::TellFailed& told) {
+            failed_ = told.why;
+            notice([this, why = told.why] { on(agent::event::RendezvousFailed{why}); });
+          },
+          [this](const member::action::TellPeople& told) {
+            world_.trace(process_.name, "says: " + told.text);
+          },
+      },
+      action);
+}
+
+void Node::connect(const std::string& node, Duration after) {
+  std::uint64_t attempt = ++attempt_;
+  later(after, [this, node, attempt] {
+    if (attempt == attempt_ && !member_.is_over) shake_hands(node);
+  });
+}
+
+// One attempt: the machine of the endpoint may host it itself, once nobody there does.
+void Node::shake_hands(const std::string& node) {
+  std::uint64_t attempt = attempt_;
+  bool is_here = plan_.machine == 0;
+  if (world_.host == nullptr && is_here && !world_.scenario.has_daemon) {
+    hosting_ = world_.listen(process_);
+  }
+  later(seconds(2), [this, attempt] { connect_failed("timed out", attempt); });
+  if (world_.host == nullptr) {
+    bool is_refused = world_.machines[0].is_up;
+    if (is_refused) later(milliseconds(1), [this, attempt] { connect_failed("refused", attempt); });
+    return;
+  }
+  Wire wire = std::make_shared<Connection>();
+  wire->client = this;
+  wire->host = world_.host;
+  wire->machine = plan_.machine;
+  wire->node = node;
+  world_.wires.push_back(wire);
+  trying_ = wire;
+  Host* host = world_.host;
+  world_.send_up(wire, [this, wire, host, attempt] {
+    host->serve(wire);
+    world_.send_down(wire, [this, wire, host, attempt] {
+      if (attempt != attempt_) return world_.close_at_node(wire);
+      world_.send_up(wire, [this, wire, host, attempt] {
+        wire->has_will = world_.scenario.has_wills;
+        host->pop(wire);
+        world_.send_down(wire, [this, wire, attempt] { connected(wire, attempt); });
+      });
+    });
+  });
+}
+
+void Node::connected(const Wire& wire, std::uint64_t attempt) {
+  if (attempt != attempt_ || member_.is_over) return world_.close_at_node(wire);
+  ++attempt_;
+  wire_ = wire;
+  trying_.reset();
+  is_sending_ = false;
+  outgoing_.clear();
+  tick(wire);
+  step(member::event::Connected{address()});
+}
+
+void Node::connect_failed(const std::string& why, std::uint64_t attempt) {
+  if (attempt != attempt_ || member_.is_over) return;
+  ++attempt_;
+  if (trying_) world_.close_at_node(trying_);
+  trying_.reset();
+  step(member::event::ConnectFailed{why});
+}
+
+void Node::disconnect() {
+  ++attempt_;
+  if (trying_) world_.close_at_node(trying_);
+  trying_.reset();
+  if (wire_) world_.close_at_node(wire_);
+  wire_.reset();
+}
+
+void Node::connection_lost(const Wire& wire, const std::string& why) {
+  if (wire == wire_ && wire->is_open) step(member::event::ConnectionLost{why});
+}
+
+void Node::post(const Letter& letter, bool is_beat) {
+  if (!wire_ || (is_beat && !outgoing_.empty())) return;
+  ++world_.oracle.messages;
+  outgoing_.emplace_back(encode(letter), is_beat);
+  pump();
+}
+
+void Node::pump() {
+  if (is_sending_ || outgoing_.empty() || !wire_) return;
+  is_sending_ = true;
+  auto [letter, is_beat] = std::move(outgoing_.front());
+  outgoing_.pop_front();
+  Wire wire = wire_;
+  world_.send_up(wire, [this, wire, letter, is_beat] {
+    if (!wire->is_served) return;
+    wire->host->push(letter);
+    std::string pulse = wire->host->pulse();
+    world_.send_down(wire, [this, wire, pulse, is_beat] {
+      if (wire != wire_) return;
+      is_sending_ = false;
+      if (is_beat) step(member::event::PulseSeen{pulse});
+      pump();
+    });
+  });
+}
+
+void Node::tick(const Wire& wire) {
+  later(member::tick_period(config_), [this, wire] {
+    if (wire != wire_ || !wire->is_open) return;
+    step(member::event::Tick{});
+    if (wire == wire_) tick(wire);
+  });
+}
+
+void Node::heard(const Wire& wire, const std::string& text) {
+  if (wire != wire_ || !wire->is_open) return;
+  auto order = decode_order(text);
+  if (!order) world_.violate("an order that cannot be read: " + to_string(order.error()));
+  if (encode(*order) != text) world_.violate("an order that changes when it is read: " + text);
+  step(member::event::Heard{*order});
+  if (wire == wire_ && wire->is_open) {
+    world_.send_up(wire, [wire] { wire->host->pop(wire); });
+  }
+}
+
+}  // namespace ddprun::sim

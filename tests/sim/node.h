@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One `ddprun`: the real agent::step and member::step, with models of the shells around them
+// (agent::Agent, rendezvous::NetworkHandler) and of the workers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core.h"
+#include "rendezvous/member.h"
+#include "world.h"
+
+namespace ddprun::sim {
+
+class Node {
+ public:
+  Node(World& world, Process& process, NodePlan plan, int pid);
+
+  void begin();
+  void signal(int signal);
+
+  // From the network.
+  void heard(const Wire& wire, const std::string& order);
+  void connection_lost(const Wire& wire, const std::string& why);
+
+  const NodePlan& plan() const { return plan_; }
+  Process& process() { return process_; }
+  const Process& process() const { return process_; }
+  const agent::State& core() const { return core_; }
+  const Wire& wire() const { return wire_; }
+  std::string id() const { return rendezvous::member::node_id(member_, config_); }
+  bool is_joined() const { return member_.is_joined && !member_.is_over; }
+  std::uint16_t store_port() const { return store_port_; }
+  std::string address() const { return "10.0.0." + std::to_string(plan_.machine); }
+  Duration lease() const;
+
+  // What of a round is going on here.
+  std::optional<std::size_t> round() const { return round_; }
+  int workers_up() const { return is_signalled_ ? 0 : core_.running; }
+  bool is_working(std::size_t round) const;
+  std::optional<int> exit_code() const { return exit_code_; }
+  std::optional<int> verdict() const { return verdict_; }
+  std::optional<std::string> failure() const { return failed_; }
+  bool was_signalled() const { return core_.shutdown_signal != 0; }
+
+  // A peer in this round has gone.
+  void peer_lost(std::size_t round);
+  void ended_by_force() { round_.reset(); }
+
+ private:
+  // The agent's shell.
+  void on(const agent::Event& event);
+  void perform(const agent::Action& action);
+  void start_workers();
+  void plan_worker(int local_rank);
+  void finish_worker(int local_rank, std::uint64_t group);
+  void end_worker(int local_rank, process::ExitStatus status);
+  void signal_workers(int signal);
+  void sweep();
+  void kill_now();
+  void arm_deadline();
+  void leave_when_possible(Duration flush_until);
+  void later(Duration delay, Deed deed);
+
+  // The rendezvous' shell.
+  void join();
+  void step(const rendezvous::member::Event& event);
+  void perform(const rendezvous::member::Action& action);
+  void connect(const std::string& node, Duration after);
+  void shake_hands(const std::string& node);
+  void connected(const Wire& wire, std::uint64_t attempt);
+  void connect_failed(const std::string& why, std::uint64_t attempt);
+  void disconnect();
+  void post(const rendezvous::Letter& letter, bool is_beat);
+  void pump();
+  void tick(const Wire& wire);
+  void notice(Deed deed);
+
+  World& world_;
+  Process& process_;
+  NodePlan plan_;
+  agent::Config core_config_;
+  agent::State core_;
+  rendezvous::member::Config config_;
+  rendezvous::member::State member_;
+  std::uint16_t store_port_ = 0;
+  Wire wire_;
+  Wire trying_;  // of an attempt to connect
+  std::deque<std::pair<std::string, bool>> outgoing_;
+  bool is_sending_ = false;
+  std::uint64_t attempt_ = 0;
+  Host* hosting_ = nullptr;
+
+  std::optional<std::size_t> round_;
+  std::optional<std::size_t> done_;  // the round whose workers have all succeeded
+  std::optional<std::uint64_t> last_number_;
+  std::uint64_t group_ = 0;  // counts starts of workers
+  std::vector<bool> is_up_;
+  bool is_signalled_ = false;
+  bool is_killed_ = false;
+  std::uint64_t deadlines_ = 0;
+  std::optional<int> exit_code_;
+  std::optional<int> verdict_;
+  std::optional<std::string> failed_;
+};
+
+}  // namespace ddprun::sim

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "oracle.h"
+
+#include <algorithm>
+
+#include "host.h"
+#include "node.h"
+#include "world.h"
+
+namespace ddprun::sim {
+
+using namespace rendezvous;
+using coordinator::Phase;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void Oracle::require(bool holds, const std::string& what) const {
+  if (!holds) world_.violate(what);
+}
+
+// The first node decides, and after a change of hosts that may be another one.
+int Oracle::budget() const {
+  int most = 0;
+  for (const NodePlan& plan : world_.scenario.nodes)
+    most = std::max(most, plan.policy.max_restarts);
+  return most;
+}
+
+void Oracle::heard(Host& host, const Letter& letter) {
+  RunBook& book = this->book(host, letter.run);
+  if (!std::holds_alternative<request::Beat>(letter.request)) ++book.letters;
+  bool is_gone = std::holds_alternative<request::Lost>(letter.request) ||
+                 std::holds_alternative<request::Leave>(letter.request);
+  if (is_gone) book.gone.insert(letter.node);
+}
+
+void Oracle::stepped(Host& host, const std::string& run, const coordinator::State& state,
+                     const std::vector<coordinator::Action>& actions) {
+  RunBook& book = this->book(host, run);
+  if (book.is_ended && state.phase != Phase::Ended) book = {};
+  book.is_ended = state.phase == Phase::Ended;
+  Published round;
+  for (const auto& action : actions) {
+    const auto* send = std::get_if<coordinator::action::Send>(&action);
+    const auto* part = send != nullptr ? std::get_if<order::Round>(&send->order) : nullptr;
+    if (part != nullptr) round.emplace_back(send->node, *part);
+  }
+  check_sends(book, state, actions);
+  if (!round.empty()) check_round(host, book, run, state, round);
+  bool is_big = state.nodes.size() > 64;
+  if (!is_big || !actions.empty()) check_state(state);
+  check_waits(host, book, state);
+}
+
+// Who is written to, and how often.
+void Oracle::check_sends(RunBook& book, const coordinator::State& state,
+                         const std::vector<coordinator::Action>& actions) {
+  for (const auto& action : actions) {
+    const auto* send = std::get_if<coordinator::action::Send>(&action);
+    if (send == nullptr) continue;
+    bool is_farewell = std::holds_alternative<order::Refuse>(send->order) ||
+                       std::holds_alternative<order::Dropped>(send->order) ||
+                       std::holds_alternative<order::End>(send->order);
+    bool is_known = state.nodes.contains(send->node) || book.known.contains(send->node);
+    require(is_farewell || is_known, "an order to " + send->node + ", which is not in the run");
+    require(!book.gone.contains(send->node) || is_farewell,
+            "an order to " + send->node + ", which has gone");
+    if (std::holds_alternative<order::Dropped>(send->order)) book.gone.insert(send->node);
+    if (std::holds_alternative<order::Refuse>(send->order)) {
+      require(book.refused.insert(send->node).second, send->node + " was refused twice");
+    }
+    if (const auto* end = std::get_if<order::End>(&send->order)) {
+      bool is_by_failure = end->exit_code != 0 && end->why.empty();
+      require(!is_by_failure || !end->failures.empty(), "an end without its failure");
+      require(end->restart_count <= budget(), "an end beyond the budget");
+    }
+    if (!std::holds_alternative<order::Tell>(send->order)) ++book.orders;
+  }
+  if (book.known.size() == state.nodes.size() && actions.empty()) return;
+  book.known.clear();
+  for (const auto& [id, node] : state.nodes) book.known.insert(id);
+}
+
+void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
+                         const coordinator::State& state, const Published& round) {
+  const order::Round& first = round.front().second;
+  require(!book.number || first.number > *book.number, "a round number that does not grow");
+  auto size = static_cast<int>(round.size());
+  require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
+          "a round of " + std::to_string(size) + " nodes");
+  require(first.restart_count <= budget(), "more restarts than allowed");
+  require(first.restart_count <= failures_[run], "a restart was counted, and nothing has failed");
+  for (const auto& [id, part] : round) {
+    require(part.number == first.number && part.restart_count == first.restart_count &&
+                part.master == first.master && part.max_restarts == first.max_restarts,
+            "the nodes of one round see different ones");
+  }
+  check_ranks(state, round);
+  check_stickiness(book, state, round);
+  check_recipients(run, state, round);
+
+  book.number = first.number;
+  book.ranks.clear();
+  rounds_.push_back({.run = run, .number = first.number});
+  for (const auto& [id, part] : round) {
+    book.ranks[id] = part.ranks.group_rank;
+    Node* node = world_.find(id);
+    rounds_.back().members.push_back(node);
+    told_[{node->process().name, part.number}] = rounds_.size() - 1;
+  }
+  // Each round: a word from each node before it, a Stop and a Round to each; each new node: a Join,
+  // at most two words about its place, and its farewell.
+  std::uint64_t known = state.arrivals;
+  book.allowed_orders += 2 * round.size();
+  book.allowed_letters += 3 * round.size();
+  require(
+      book.orders <= book.allowed_orders + 3 * known + 2 * book.refused.size() + book.gone.size(),
+      "too many orders: " + std::to_string(book.orders));
+  require(book.letters <=
+              book.allowed_letters + 3 * (known + book.refused.size()) + 2 * book.gone.size(),
+          "too many letters: " + std::to_string(book.letters));
+  check_fence_later(run, rounds_.size() - 1);
+  (void)host;
+}
+
+void Oracle::check_ranks(const coordinator::State& state, const Published& round) {
+  std::vector<const std::pair<std::string, order::Round>*> by_rank(round.size(), nullptr);
+  for (const auto& entry : round) {
+    auto rank = static_cast<std::size_t>(entry.second.ranks.group_rank);
+    require(rank < round.size(), "a group rank beyond the nodes");
+    require(by_rank[rank] == nullptr, "two nodes with one group rank");
+    by_rank[rank] = &entry;
+  }
+  int base = 0;
+  std::map<std::string, int> role_bases;
+  for (const auto* entry : by_rank) {
+    const Assignment& ranks = entry->second.ranks;
+    const Participant& part = state.nodes.at(entry->first).hello.participant;
+    require(ranks.base_rank == base, "ranks that are not dense from 0");
+    require(ranks.role_base_rank == role_bases[part.role], "wrong role ranks");
+    base += part.local_world_size;
+    role_bases[part.role] += part.local_world_size;
+  }
+  for (const auto* entry : by_rank) {
+    const Assignment& ranks = entry->second.ranks;
+    const Participant& part = state.nodes.at(entry->first).hello.participant;
+    require(ranks.world_size == base && ranks.group_world_size == static_cast<int>(round.size()),
+            "a node sees another world");
+    require(ranks.role_world_size == role_bases[part.role], "a node sees another role's world");
+  }
+  const Node* leader = world_.find(by_rank[0]->first);
+  const Endpoint& master = round.front().second.master;
+  bool is_itself = leader->id() == by_rank[0]->first && leader->process().is_alive;
+  require(!is_itself || (master.host == leader->address() && master.port == leader->store_port()),
+          "the master is not the worker store of group rank 0");
+}
+
+// Who was in the round before and is still there is in this one, in its place if there is one.
+void Oracle::check_stickiness(const RunBook& book, const coordinator::State& state,
+                              const Published& round) {
+  std::map<std::string, int> now;
+  bool has_wishes = false;
+  for (const auto& [id, part] : round) {
+    now[id] = part.ranks.group_rank;
+    has_wishes = has_wishes || state.nodes.at(id).hello.node_rank.has_value();
+  }
+  for (const auto& [id, rank] : book.ranks) {
+    if (!state.nodes.contains(id)) continue;
+    require(now.contains(id), id + " was in the round before, and another node took its place");
+    require(has_wishes || rank >= static_cast<int>(round.size()) || now[id] == rank,
+            id + " has lost its group rank without need");
+  }
+}
+
+void Oracle::check_recipients(const std::string& run, const coordinator::State& state,
+                              const Published& round) {
+  std::map<const Node*, int> times;
+  for (const auto& [id, part] : round) {
+    const Node* node = world_.find(id);
+    require(node != nullptr, "a round for nobody: " + id);
+    require(node->plan().run == run, id + " belongs to another run");
+    require(node->plan().settings == state.settings, id + " has other settings");
+    bool is_current = node->process().is_alive && node->id() == id && node->is_joined();
+    if (!is_current) continue;
+    require(++times[node] == 1, id + " is twice in a round");
+    bool is_down = node->core().running == 0 || node->core().phase == agent::Phase::Finished;
+    require(is_down, "a round begins while workers of the last one run on " + id);
+  }
+}
+
+// Whoever runs workers of an older round of this run must have begun to stop them a lease after
+// the new one was published, unless it is frozen.
+void Oracle::check_fence_later(const std::string& run, std::size_t index) {
+  for (const auto& each : world_.nodes) {
+    Node* node = each.get();
+    if (node->plan().run != run || !node->round() || node->workers_up() == 0) continue;
+    std::size_t old = *node->round();
+    Duration lease = node->lease() + 2 * world_.scenario.max_delay;
+    Duration published = world_.time.now();
+    world_.time.after(lease, [this, node, old, published, index] {
+      if (!node->process().is_alive || node->process().is_frozen) return;
+      if (node->process().thawed_at >= published) return;
+      require(node->round() != old || node->workers_up() == 0,
+              node->process().name + " still runs workers of round " +
+                  std::to_string(rounds_[old].number) + ", a lease after round " +
+                  std::to_string(rounds_[index].number) + " was published");
+    });
+  }
+}
+
+void Oracle::check_state(const coordinator::State& state) {
+  std::size_t up = 0;
+  for (const auto& [id, node] : state.nodes) {
+    if (node.is_member && !node.is_down && !node.has_succeeded) ++up;
+    require(!state.dropped.contains(id), id + " was dropped and is a node");
+    if (node.hello.node_rank) {
+      auto holder = state.holders.find(*node.hello.node_rank);
+      require(holder != state.holders.end() && holder->second == id,
+              "two nodes hold --node-rank=" + std::to_string(*node.hello.node_rank));
+    }
+  }
+  if (state.phase == Phase::Running || state.phase == Phase::Stopping) {
+    require(up == state.up_count, "the members still up are miscounted: " + std::to_string(up) +
+                                      ", not " + std::to_string(state.up_count));
+  } else if (state.phase == Phase::Gathering) {
+    require(up == 0, "a gathering while workers run");
+  }
+  for (const auto& [id, contender] : state.contenders) {
+    require(state.nodes.contains(contender.rival), id + " contends with nobody");
+  }
+}
+
+// A coordinator does not wait without a reason.
+void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& state) {
+  Duration now = world_.time.now();
+  Duration patience = 2 * state.policy.keep_alive_interval + state.policy.silence_limit() +
+                      world_.scenario.grace + seconds(4);
+  Duration since_thaw = now - host.process().thawed_at;
+  if (host.process().thawed_at > Duration::zero() && since_thaw < patience) {
+    book.enough_since.reset();
+    return;
+  }
+  MonoTime mono = world_.now(0).mono;
+  for (const auto& [id, node] : state.nodes) {
+    require(mono - node.seen <= state.policy.silence_limit() + 2 * state.policy.keep_alive_interval,
+            id + " has been silent for too long, and is still waited for");
+  }
+  bool is_stopping = state.phase == Phase::Stopping;
+  require(!is_stopping || mono - state.gathering_since <= patience + world_.scenario.max_delay * 4,
+          "the stop of a round takes too long");
+  bool has_enough = state.phase == Phase::Gathering &&
+                    static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
+  if (!has_enough) return book.enough_since.reset();
+  if (!book.enough_since) book.enough_since = now;
+  require(now - *book.enough_since <= state.policy.last_call_timeout + seconds(1),
+          "there are enough nodes, and no round begins");
+}
+
+std::size_t Oracle::index_of(const Node& node, const order::Round& round) const {
+  auto found = told_.find({node.process().name, round.number});
+  require(found != told_.end(), node.process().name + " is told of a round that it is not in");
+  return found->second;
+}
+
+bool Oracle::is_whole(std::size_t round) const {
+  return std::ranges::all_of(rounds_[round].members,
+                             [round](const Node* node) { return node->is_working(round); });
+}
+
+void Oracle::at_the_end() {
+  for (const auto& node : world_.nodes) {
+    const std::string& name = node->process().name;
+    if (node->process().is_alive) {
+      world_.violate(name + " never ends: its agent is " + agent::to_string(node->core().phase));
+    }
+    if (!node->exit_code()) continue;  // killed
+    if (node->verdict() && !node->failure() && !node->was_signalled()) {
+      require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
+    }
+    if (world_.scenario.is_calm) {
+      require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
+                                           node->failure().value_or("no reason"));
+    }
+  }
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What must always hold.  The oracle sees every letter that a coordinator takes, every step it
+// makes, and what the agents do; it keeps books of its own and compares.  README.md lists the
+// properties in words.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/coordinator.h"
+
+namespace ddprun::sim {
+
+class World;
+class Host;
+class Node;
+
+// A round as it was published, all over the simulation.
+struct PublishedRound {
+  std::string run;
+  std::uint64_t number = 0;
+  std::vector<Node*> members;
+};
+
+// What is known of one run at one host.
+struct RunBook {
+  std::optional<std::uint64_t> number;
+  std::map<std::string, int> ranks;  // of the last round's members
+  std::set<std::string> known;       // the nodes after the last step
+  std::set<std::string> gone;        // has left or was lost, and the coordinator was told
+  std::set<std::string> refused;
+  std::uint64_t letters = 0;  // without beats
+  std::uint64_t orders = 0;   // without texts for people
+  std::uint64_t allowed_letters = 0;
+  std::uint64_t allowed_orders = 0;
+  std::optional<Duration> enough_since;
+  bool is_ended = false;
+};
+
+class Oracle {
+ public:
+  explicit Oracle(World& world) : world_(world) {}
+
+  void heard(Host& host, const rendezvous::Letter& letter);
+  void stepped(Host& host, const std::string& run, const rendezvous::coordinator::State& state,
+               const std::vector<rendezvous::coordinator::Action>& actions);
+  void forget(const Host& host, const std::string& run) { books_.erase({&host, run}); }
+  void failure_reported(const std::string& run) { ++failures_[run]; }
+  void at_the_end();
+
+  // Whether all members of a round run their workers, or have run them to success.
+  bool is_whole(std::size_t round) const;
+  const PublishedRound& round(std::size_t index) const { return rounds_[index]; }
+  // Of a node that was told of a round: its index.
+  std::size_t index_of(const Node& node, const rendezvous::order::Round& round) const;
+
+  std::uint64_t messages = 0;
+  std::uint64_t rounds_count() const { return rounds_.size(); }
+
+ private:
+  using Published = std::vector<std::pair<std::string, rendezvous::order::Round>>;
+
+  RunBook& book(const Host& host, const std::string& run) { return books_[{&host, run}]; }
+  void check_sends(RunBook& book, const rendezvous::coordinator::State& state,
+                   const std::vector<rendezvous::coordinator::Action>& actions);
+  void check_round(Host& host, RunBook& book, const std::string& run,
+                   const rendezvous::coordinator::State& state, const Published& round);
+  void check_ranks(const rendezvous::coordinator::State& state, const Published& round);
+  void check_stickiness(const RunBook& book, const rendezvous::coordinator::State& state,
+                        const Published& round);
+  void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
+                        const Published& round);
+  void check_fence_later(const std::string& run, std::size_t index);
+  void check_state(const rendezvous::coordinator::State& state);
+  void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
+  int budget() const;
+  void require(bool holds, const std::string& what) const;
+
+  World& world_;
+  std::map<std::pair<const Host*, std::string>, RunBook> books_;
+  std::map<std::string, int> failures_;  // reported by agents, of each run
+  std::vector<PublishedRound> rounds_;
+  std::map<std::pair<std::string, std::uint64_t>, std::size_t> told_;  // node and number -> index
+};
+
+}  // namespace ddprun::sim

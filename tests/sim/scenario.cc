@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "scenario.h"
+
+#include <algorithm>
+
+#include "random.h"
+
+namespace ddprun::sim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr FaultKind kKinds[] = {FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Signal,
+                                FaultKind::Reset,     FaultKind::HalfOpen,    FaultKind::Cut,
+                                FaultKind::Freeze,    FaultKind::WallClock,   FaultKind::KillHost};
+
+int pick_size(Random& random) {
+  int die = random.number(1, 100);
+  if (die <= 80) return random.number(1, 5);
+  if (die <= 97) return random.number(6, 12);
+  return random.number(13, 40);
+}
+
+rendezvous::Policy make_policy(Random& random) {
+  return {.max_restarts = random.number(0, 3),
+          .join_timeout = random.duration(seconds(8), seconds(40)),
+          .last_call_timeout = random.duration(seconds(0), seconds(4)),
+          .keep_alive_interval = random.chance(80) ? milliseconds(1000) : milliseconds(500),
+          .keep_alive_max_attempt = random.number(3, 6)};
+}
+
+NodePlan make_node(Random& random, int index, const Scenario& scenario,
+                   const rendezvous::Settings& settings, const rendezvous::Policy& policy) {
+  NodePlan plan{.machine = std::max(0, index - random.number(0, 1)),
+                .host = "node" + std::to_string(index),
+                .workers = random.chance(70) ? 1 : random.number(1, 4),
+                .role = random.chance(85) ? "default" : "other",
+                .settings = settings,
+                .policy = policy};
+  plan.comes_back = random.chance(scenario.is_calm ? 0 : 60);
+  bool is_late = !scenario.is_calm && random.chance(25);
+  plan.start = random.duration(seconds(0), is_late ? seconds(15) : seconds(1));
+  if (index == 0) plan.start = random.duration(seconds(0), milliseconds(200));
+  return plan;
+}
+
+void disturb_plans(Random& random, Scenario& scenario) {
+  bool has_ranks = random.chance(20);
+  for (std::size_t i = 0; i < scenario.nodes.size(); ++i) {
+    NodePlan& plan = scenario.nodes[i];
+    if (has_ranks && random.chance(90)) {
+      plan.node_rank = random.chance(90) ? static_cast<int>(i) : random.number(0, 8);
+    }
+    if (random.chance(3)) plan.settings.max_nodes += 1;
+    if (random.chance(3)) plan.policy.max_restarts += 1;
+    if (scenario.has_daemon && random.chance(15)) plan.run = "other";
+  }
+}
+
+Fault make_fault(Random& random, FaultKind kind, const Scenario& scenario) {
+  Fault fault{.kind = kind,
+              .at = random.duration(milliseconds(50), scenario.faults_end),
+              .lasts = random.chance(50) ? random.duration(milliseconds(10), seconds(3))
+                                         : random.duration(seconds(3), seconds(14))};
+  fault.lasts = std::min(fault.lasts, scenario.faults_end - fault.at + seconds(1));
+  fault.target = random.number(0, static_cast<int>(scenario.nodes.size()) - 1);
+  int direction = random.number(0, 3);
+  fault.cuts_up = direction != 1;
+  fault.cuts_down = direction != 2;
+  return fault;
+}
+
+void add_faults(Random& random, Scenario& scenario, int most) {
+  std::vector<FaultKind> kinds;
+  for (FaultKind kind : kKinds) {
+    bool is_rare = kind == FaultKind::KillHost || kind == FaultKind::Signal;
+    if (random.chance(is_rare ? 12 : 35)) kinds.push_back(kind);
+  }
+  if (kinds.empty()) return;
+  for (int left = random.number(1, most); left > 0; --left) {
+    FaultKind kind = kinds[random.next() % kinds.size()];
+    scenario.faults.push_back(make_fault(random, kind, scenario));
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
+}  // namespace
+
+Scenario make_scenario(std::uint64_t seed, int nodes) {
+  Random random(seed * 2 + 1);
+  Scenario scenario{.seed = seed};
+  scenario.is_calm = random.chance(10);
+  scenario.has_daemon = random.chance(40);
+  scenario.has_wills = random.chance(85);
+  scenario.victims_fail = !scenario.is_calm && random.chance(40);
+  scenario.failing_percent = !scenario.is_calm && random.chance(60) ? random.number(1, 25) : 0;
+  scenario.slow_stop_percent = random.chance(30) ? 15 : 0;
+  scenario.no_start_percent = !scenario.is_calm && random.chance(5) ? 5 : 0;
+  scenario.faults_end = random.duration(seconds(10), seconds(30));
+  scenario.work = random.duration(milliseconds(500), seconds(15));
+  if (scenario.is_calm) scenario.work += seconds(2);  // for everybody to come before it is over
+  scenario.grace = random.duration(milliseconds(500), seconds(6));
+  scenario.read_timeout = random.duration(seconds(5), seconds(20));
+  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(120);
+
+  int size = nodes > 0 ? nodes : pick_size(random);
+  int most = std::max(1, size - (random.chance(30) ? random.number(0, 2) : 0));
+  int least = std::max(1, most - (random.chance(70) ? random.number(0, 3) : 0));
+  if (scenario.is_calm) most = size, least = std::min(least, size);
+  rendezvous::Settings settings{.min_nodes = least, .max_nodes = most};
+  rendezvous::Policy policy = make_policy(random);
+  for (int i = 0; i < size; ++i) {
+    scenario.nodes.push_back(make_node(random, i, scenario, settings, policy));
+    scenario.machines = std::max(scenario.machines, scenario.nodes.back().machine + 1);
+  }
+  if (nodes > 0) {
+    for (NodePlan& plan : scenario.nodes) plan.start = std::min<Duration>(plan.start, seconds(1));
+    scenario.faults_end = seconds(10);
+    scenario.failing_percent = std::min(scenario.failing_percent, 1);
+  }
+  if (!scenario.is_calm) {
+    disturb_plans(random, scenario);
+    add_faults(random, scenario, nodes > 0 ? 3 : 8);
+  }
+  return scenario;
+}
+
+std::string to_string(const Fault& fault) {
+  static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal",
+                                           "reset",      "half-open",    "cut",
+                                           "freeze",     "wall clock",   "kill host"};
+  std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
+                     std::to_string(fault.target);
+  if (fault.kind == FaultKind::Cut) {
+    text += fault.cuts_up && fault.cuts_down ? " both ways" : fault.cuts_up ? " up" : " down";
+  }
+  return text;
+}
+
+std::string to_string(const Scenario& scenario) {
+  auto ms = [](Duration d) {
+    return std::to_string(std::chrono::duration_cast<milliseconds>(d).count()) + " ms";
+  };
+  const NodePlan& first = scenario.nodes.front();
+  return "seed " + std::to_string(scenario.seed) + ": " + std::to_string(scenario.nodes.size()) +
+         " nodes, --nnodes=" + std::to_string(first.settings.min_nodes) + ":" +
+         std::to_string(first.settings.max_nodes) +
+         ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
+         (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_wills ? "" : ", no wills") +
+         (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +
+         ", work " + ms(scenario.work) + ", grace " + ms(scenario.grace) + ", join_timeout " +
+         ms(first.policy.join_timeout) + ", last call " + ms(first.policy.last_call_timeout) +
+         ", silence limit " + ms(first.policy.silence_limit()) + ", read_timeout " +
+         ms(scenario.read_timeout) + ", faults until " + ms(scenario.faults_end);
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a seed stands for: who takes part, with what settings, and what goes wrong when.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/messages.h"
+#include "store/base/time.h"
+
+namespace ddprun::sim {
+
+// One `ddprun` that somebody starts.
+struct NodePlan {
+  int machine = 0;
+  std::string run = "job";
+  std::string host;
+  std::optional<int> node_rank;
+  int workers = 1;
+  std::string role = "default";
+  rendezvous::Settings settings;
+  rendezvous::Policy policy;
+  Duration start{};
+  bool comes_back = false;  // somebody starts it again after it was killed
+};
+
+enum class FaultKind : std::uint8_t {
+  KillAgent,    // SIGKILL: its connections end at once
+  LoseMachine,  // power: nobody is told; its agents are gone
+  Signal,       // SIGTERM to an agent
+  Reset,        // one connection, seen at both ends
+  HalfOpen,     // one connection, seen at the node only
+  Cut,          // between a machine and the host's, in one direction or both, for a time
+  Freeze,       // an agent, or the daemon, for a time
+  WallClock,    // a machine's wall clock jumps
+  KillHost,     // whoever hosts, with its store
+};
+
+struct Fault {
+  FaultKind kind{};
+  Duration at{};
+  Duration lasts{};
+  int target = 0;  // of plans or machines, as the kind wants
+  bool cuts_up = true;
+  bool cuts_down = true;
+};
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  std::vector<NodePlan> nodes;
+  std::vector<Fault> faults;
+  int machines = 1;
+  bool has_daemon = false;    // ddpd hosts, else the first agent on machine 0
+  bool has_wills = true;      // a server with our extensions
+  bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
+  int failing_percent = 0;    // of workers, while faults last
+  int slow_stop_percent = 0;  // of workers: they ignore SIGTERM
+  int no_start_percent = 0;   // of attempts on a node
+  Duration faults_end{};      // after it nothing goes wrong any more
+  Duration work{};            // of a worker, in one go
+  Duration grace{};           // --shutdown-timeout
+  Duration read_timeout{};
+  Duration max_delay{};  // of one message
+  bool is_calm = false;  // nothing goes wrong and nobody is refused
+};
+
+// The scenario of a seed; with `nodes` so many of them, and few faults.
+Scenario make_scenario(std::uint64_t seed, int nodes = 0);
+
+std::string to_string(const Fault& fault);
+std::string to_string(const Scenario& scenario);
+
+}  // namespace ddprun::sim

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "world.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "host.h"
+#include "node.h"
+
+namespace ddprun::sim {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+World::World(Scenario given, bool is_traced_)
+    : scenario(std::move(given)),
+      random(scenario.seed),
+      machines(static_cast<std::size_t>(scenario.machines)),
+      oracle(*this),
+      is_traced(is_traced_) {}
+
+World::~World() = default;
+
+void World::trace(const std::string& who, const std::string& what) const {
+  if (!is_traced) return;
+  std::printf("%10.4f %-12s %s\n", std::chrono::duration<double>(time.now()).count(), who.c_str(),
+              what.c_str());
+}
+
+void World::violate(const std::string& what) const {
+  char text[48];
+  std::snprintf(text, sizeof text,
+                "at %.4f s: ", std::chrono::duration<double>(time.now()).count());
+  throw Violation(text + what);
+}
+
+Process& World::add_process(const std::string& name, int machine) {
+  processes_.push_back({.name = name, .machine = machine});
+  return processes_.back();
+}
+
+Node* World::find(const std::string& node_id) {
+  auto found = by_name_.find(node_id.substr(0, node_id.rfind('.')));
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+// The play.
+
+void World::run() {
+  trace("scenario", to_string(scenario));
+  if (scenario.has_daemon) start_daemon();
+  to_come_ = static_cast<int>(scenario.nodes.size());
+  Duration last_start{};
+  for (const NodePlan& plan : scenario.nodes) {
+    last_start = std::max(last_start, plan.start);
+    time.at(plan.start, [this, plan] { start(plan); });
+  }
+  for (const Fault& fault : scenario.faults) {
+    time.at(fault.at, [this, fault] { strike(fault); });
+  }
+  const rendezvous::Policy& policy = scenario.nodes.front().policy;
+  Duration round_trip = scenario.grace + policy.silence_limit() + policy.last_call_timeout;
+  Duration limit = std::max(scenario.faults_end, last_start) + 2 * policy.join_timeout +
+                   3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
+  while (!is_all_over() && time.run_one(limit)) {
+  }
+  oracle.at_the_end();
+}
+
+bool World::is_all_over() const {
+  return to_come_ == 0 &&
+         std::ranges::none_of(nodes, [](const auto& node) { return node->process().is_alive; });
+}
+
+void World::start(const NodePlan& plan) {
+  if (!machines[static_cast<std::size_t>(plan.machine)].is_up) {
+    return time.after(seconds(1), [this, plan] { start(plan); });
+  }
+  --to_come_;
+  int pid = ++pids_;
+  Process& process = add_process(plan.host + "-" + std::to_string(pid), plan.machine);
+  nodes.push_back(std::make_unique<Node>(*this, process, plan, pid));
+  by_name_[process.name] = nodes.back().get();
+  trace(process.name, "starts");
+  nodes.back()->begin();
+}
+
+void World::start_daemon() {
+  if (!machines[0].is_up) return time.after(seconds(1), [this] { start_daemon(); });
+  daemon_ = &add_process("ddpd-" + std::to_string(++pids_), 0);
+  listen(*daemon_);
+}
+
+Host* World::listen(Process& process) {
+  hosts.push_back(std::make_unique<Host>(*this, process));
+  host = hosts.back().get();
+  trace(process.name, "hosts");
+  return host;
+}
+
+// The end of a process: the kernel closes what it had open, unless that has gone as well.
+void World::exit(Process& process, bool tells) {
+  process.is_alive = false;
+  process.is_frozen = false;
+  process.backlog.clear();
+  bool hosted = host != nullptr && &host->process() == &process;
+  Host* gone = hosted ? host : nullptr;
+  if (hosted) host = nullptr;
+  std::vector<Wire> all = wires;
+  for (const Wire& wire : all) {
+    if (&wire->client->process() == &process && wire->is_open) close_at_node(wire, tells);
+    if (gone != nullptr && wire->host == gone) close_at_host(wire, tells);
+  }
+  std::erase_if(wires, [](const Wire& wire) {
+    return !wire->is_open && !wire->is_served && wire->up.messages.empty();
+  });
+}
+
+// The network.
+
+void World::send_up(const Wire& wire, Deed deed) {
+  wire->up.messages.push_back([this, wire, deed = std::move(deed)]() mutable {
+    Process& there = wire->host->process();
+    if (there.is_alive) return time.to(there, Duration::zero(), std::move(deed));
+    // Nobody has that connection any more.
+    if (machines[0].is_up) close_at_host(wire);
+  });
+  wire->up.last =
+      std::max(wire->up.last, time.now() + random.duration(Duration(1000), scenario.max_delay));
+  time.at(wire->up.last, [this, wire] { pump(wire, true); });
+}
+
+void World::send_down(const Wire& wire, Deed deed) {
+  wire->down.messages.push_back([this, wire, deed = std::move(deed)]() mutable {
+    if (wire->is_open) time.to(wire->client->process(), Duration::zero(), std::move(deed));
+  });
+  wire->down.last =
+      std::max(wire->down.last, time.now() + random.duration(Duration(1000), scenario.max_delay));
+  time.at(wire->down.last, [this, wire] { pump(wire, false); });
+}
+
+void World::pump(const Wire& wire, bool is_up) {
+  const Machine& machine = machines[static_cast<std::size_t>(wire->machine)];
+  if (wire->machine != 0 && (is_up ? machine.is_cut_up : machine.is_cut_down)) return;
+  Pipe& pipe = is_up ? wire->up : wire->down;
+  if (pipe.messages.empty()) return;
+  Deed deed = std::move(pipe.messages.front());
+  pipe.messages.pop_front();
+  deed();
+}
+
+void World::close_at_node(const Wire& wire, bool tells) {
+  if (!wire->is_open) return;
+  wire->is_open = false;
+  if (tells) send_up(wire, [wire] { wire->host->lost(wire); });
+}
+
+void World::close_at_host(const Wire& wire, bool tells) {
+  wire->is_served = false;
+  if (tells && wire->is_open) {
+    send_down(wire, [wire] { wire->client->connection_lost(wire, "connection reset"); });
+  }
+}
+
+void World::heal(int machine) {
+  Machine& healed = machines[static_cast<std::size_t>(machine)];
+  healed.is_cut_up = healed.is_cut_down = false;
+  for (const Wire& wire : wires) {
+    if (wire->machine != machine) continue;
+    for (bool is_up : {true, false}) {
+      Pipe& pipe = is_up ? wire->up : wire->down;
+      Duration resent = time.now() + random.duration(milliseconds(1), milliseconds(900));
+      pipe.last = std::max(pipe.last, resent);
+      for (std::size_t i = 0; i < pipe.messages.size(); ++i) {
+        time.at(pipe.last, [this, wire, is_up] { pump(wire, is_up); });
+      }
+    }
+  }
+}
+
+// The faults.
+
+void World::strike(const Fault& fault) {
+  trace("fault", to_string(fault));
+  Node* node = static_cast<std::size_t>(fault.target) < nodes.size()
+                   ? nodes[nodes.size() - 1 - static_cast<std::size_t>(fault.target)].get()
+                   : nullptr;
+  bool is_there = node != nullptr && node->process().is_alive;
+  switch (fault.kind) {
+    case FaultKind::KillAgent:
+      if (is_there) kill(*node, true);
+      return;
+    case FaultKind::LoseMachine:
+      return lose_machine(fault);
+    case FaultKind::Signal:
+      if (is_there) time.to(node->process(), Duration::zero(), [node] { node->signal(SIGTERM); });
+      return;
+    case FaultKind::Reset:
+    case FaultKind::HalfOpen:
+      if (!is_there || !node->wire()) return;
+      if (fault.kind == FaultKind::Reset) {
+        Wire wire = node->wire();
+        time.to(wire->host->process(), Duration::zero(), [wire] { wire->host->lost(wire); });
+      }
+      return time.to(node->process(), Duration::zero(), [wire = node->wire(), node, this] {
+        if (node->wire() != wire) return;
+        node->connection_lost(wire, "connection reset");
+      });
+    case FaultKind::Cut:
+      return cut(fault);
+    case FaultKind::Freeze:
+      return freeze(fault);
+    case FaultKind::WallClock:
+      machines[static_cast<std::size_t>(fault.target) % machines.size()].wall_jump +=
+          random.duration(-std::chrono::hours(1), std::chrono::hours(1));
+      return;
+    case FaultKind::KillHost:
+      if (host == nullptr) return;
+      if (daemon_ != nullptr && daemon_->is_alive) {
+        exit(*daemon_, true);
+        return time.after(random.duration(milliseconds(10), seconds(3)),
+                          [this] { start_daemon(); });
+      }
+      for (auto& each : nodes) {
+        if (&each->process() == &host->process()) return kill(*each, true);
+      }
+      return;
+  }
+}
+
+void World::kill(Node& node, bool tells) {
+  trace(node.process().name, "is killed");
+  std::optional<std::size_t> round = node.round();
+  exit(node.process(), tells);
+  node.ended_by_force();
+  if (round && scenario.victims_fail) {
+    for (Node* peer : oracle.round(*round).members) peer->peer_lost(*round);
+  }
+  if (node.plan().comes_back && time.now() < scenario.faults_end) {
+    NodePlan plan = node.plan();
+    ++to_come_;
+    time.after(random.duration(milliseconds(10), seconds(5)), [this, plan] { start(plan); });
+  }
+}
+
+void World::lose_machine(const Fault& fault) {
+  auto index = static_cast<std::size_t>(fault.target) % machines.size();
+  if (!machines[index].is_up) return;
+  machines[index].is_up = false;
+  std::vector<Node*> lost;
+  for (auto& node : nodes) {
+    if (node->process().is_alive && node->plan().machine == static_cast<int>(index))
+      lost.push_back(node.get());
+  }
+  for (Node* node : lost) kill(*node, false);
+  if (index == 0 && daemon_ != nullptr && daemon_->is_alive) {
+    exit(*daemon_, false);
+    time.after(seconds(1), [this] { start_daemon(); });
+  }
+  time.after(fault.lasts, [this, index] { machines[index].is_up = true; });
+}
+
+void World::cut(const Fault& fault) {
+  int machine = fault.target % static_cast<int>(machines.size());
+  if (machine == 0) return;
+  Machine& hit = machines[static_cast<std::size_t>(machine)];
+  hit.is_cut_up |= fault.cuts_up;
+  hit.is_cut_down |= fault.cuts_down;
+  time.after(fault.lasts, [this, machine] { heal(machine); });
+}
+
+void World::freeze(const Fault& fault) {
+  Process* target = nullptr;
+  if (fault.target == 0 && daemon_ != nullptr) target = daemon_;
+  if (target == nullptr && static_cast<std::size_t>(fault.target) < nodes.size())
+    target = &nodes[static_cast<std::size_t>(fault.target)]->process();
+  if (target == nullptr || !target->is_alive) return;
+  trace(target->name, "freezes");
+  Timeline::freeze(*target);
+  time.after(fault.lasts, [this, target] {
+    trace(target->name, "thaws");
+    time.thaw(*target);
+  });
+}
+
+}  // namespace ddprun::sim

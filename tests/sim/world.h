@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Everything that a simulation consists of: machines, the network between them, the agents on them,
+// and the one endpoint on machine 0 where they meet.  README.md has what is modelled how.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "oracle.h"
+#include "random.h"
+#include "scenario.h"
+#include "timeline.h"
+
+namespace ddprun::sim {
+
+class Host;
+class Node;
+
+// A property does not hold.
+struct Violation : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Machine {
+  bool is_up = true;
+  bool is_cut_up = false;    // nothing of it reaches the host
+  bool is_cut_down = false;  // nothing of the host reaches it
+  Duration wall_jump{};
+};
+
+// One direction of a connection: what was sent arrives, in order, or not yet.
+struct Pipe {
+  std::deque<Deed> messages;
+  Duration last{};  // when the last of them is due
+};
+
+// One node's connection to the host (its two to the store, taken as one).  A resource, shared by
+// what is under way on it.
+struct Connection {
+  Node* client = nullptr;
+  Host* host = nullptr;
+  int machine = 0;
+  std::string node;
+  Pipe up;
+  Pipe down;
+  bool is_open = true;     // at the node
+  bool is_served = false;  // at the host
+  bool has_will = false;
+  bool wants_order = false;  // a pop waits at the host
+};
+using Wire = std::shared_ptr<Connection>;
+
+class World {
+ public:
+  World(Scenario scenario, bool is_traced);
+  ~World();
+
+  // Plays it all; throws Violation.
+  void run();
+
+  Now now(int machine) const {
+    Duration wall = time.now() + machines[static_cast<std::size_t>(machine)].wall_jump;
+    return {MonoTime(time.now() + std::chrono::hours(1)),
+            WallTime(std::chrono::duration_cast<WallTime::duration>(wall))};
+  }
+
+  // Hands a message to the network.
+  void send_up(const Wire& wire, Deed deed);
+  void send_down(const Wire& wire, Deed deed);
+  // One side is gone, and the other hears of it as far as the network lets it.
+  void close_at_node(const Wire& wire, bool tells = true);
+  void close_at_host(const Wire& wire, bool tells = true);
+
+  Host* listen(Process& process);  // whoever is first at the endpoint
+  void exit(Process& process, bool tells);
+
+  Process& add_process(const std::string& name, int machine);
+  Node* find(const std::string& node_id);
+  std::uint16_t next_port() { return port_ = port_ >= 60000 ? 1024 : port_ + 1; }
+
+  void trace(const std::string& who, const std::string& what) const;
+  [[noreturn]] void violate(const std::string& what) const;
+
+  Scenario scenario;
+  Random random;
+  Timeline time;
+  std::vector<Machine> machines;
+  std::vector<Wire> wires;
+  std::vector<std::unique_ptr<Host>> hosts;
+  std::vector<std::unique_ptr<Node>> nodes;
+  Host* host = nullptr;  // who listens now
+  Oracle oracle;
+  bool is_traced = false;
+
+ private:
+  void start(const NodePlan& plan);
+  void start_daemon();
+  void strike(const Fault& fault);
+  void kill(Node& node, bool tells);
+  void lose_machine(const Fault& fault);
+  void freeze(const Fault& fault);
+  void cut(const Fault& fault);
+  void heal(int machine);
+  void pump(const Wire& wire, bool is_up);
+  bool is_all_over() const;
+
+  std::deque<Process> processes_;
+  std::map<std::string, Node*> by_name_;
+  Process* daemon_ = nullptr;
+  int pids_ = 100;
+  int to_come_ = 0;
+  std::uint16_t port_ = 1024;
+};
+
+}  // namespace ddprun::sim
