@@ -328,7 +328,8 @@ void Agent::start_workers(int restart_count) {
       "(stopping them took {:.1f} ms)  {}",
       restart_count > previous_attempt ? restart_of(restart_count, round_.max_restarts)
                                        : fmt::format("round {}", round_.number),
-      who, milliseconds(now().mono - last_exit_), milliseconds(last_exit_ - stop_began_), fields);
+      who, milliseconds(now().mono - last_exit_),
+      std::max(0.0, milliseconds(last_exit_ - stop_began_)), fields);
 }
 
 void Agent::watch_for_hangs() {

@@ -276,6 +276,17 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   co_return true;
 }
 
+// Whether a coordinator's pulse moves.
+store::Async<bool> NetworkHandler::beats(store::Client& client, std::string pulse) {
+  auto before = co_await client.get(pulse, kCoordinatorWait);
+  if (!before) co_return before.error();
+  asio::steady_timer timer(executor_, std::chrono::seconds(1));
+  co_await wait(timer);
+  auto after = co_await client.get(pulse, kCoordinatorWait);
+  if (!after) co_return after.error();
+  co_return *after != *before;
+}
+
 // Who coordinates at the store.  Beside torch's own server nobody does; the first node there
 // becomes the one.
 store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
@@ -283,14 +294,12 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
   std::string mine = coordinator_record(config_.member.hello.host);
   auto record = co_await client.compare_set(meeting::kRecord, "", mine);
   if (record && *record != mine) {
-    // The one who claimed it may be gone; then its pulse stands still.
-    std::string pulse = meeting::pulse(*record);
-    auto before = co_await client.get(pulse, kCoordinatorWait);
-    asio::steady_timer timer(executor_, std::chrono::seconds(1));
-    co_await wait(timer);
-    auto after = before ? co_await client.get(pulse, kCoordinatorWait) : before;
-    if (after && *after != *before) co_return record;
-    record = co_await client.compare_set(meeting::kRecord, *record, mine);
+    auto lives = co_await beats(client, meeting::pulse(*record));
+    if (!lives) co_return lives.error();
+    if (*lives) co_return record;
+    // The one who claimed it is gone.
+    std::string theirs = *record;
+    record = co_await client.compare_set(meeting::kRecord, theirs, mine);
   }
   if (!record || *record != mine) co_return record;
   auto in = co_await connect_once();

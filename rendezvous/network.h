@@ -49,6 +49,7 @@ class NetworkHandler final : public Handler {
   store::Async<std::shared_ptr<Link>> reach(std::string node);
   store::Async<bool> host_if_possible();
   store::Async<std::unique_ptr<store::Client>> connect_once();
+  store::Async<bool> beats(store::Client& client, std::string pulse);
   store::Async<std::string> coordinator_at(store::Client& client);
   std::string own_address(const store::Client& client) const;
 

@@ -81,10 +81,10 @@ class CheckLayers(unittest.TestCase):
         )
 
     def test_an_example_uses_what_a_user_may_use(self):
-        self.write("examples/a.cc", '#include "store/server.h"', "#include <boost/asio.hpp>")
+        self.write("examples/a.cc", '#include "store/server.h"', "#include <spdlog/spdlog.h>")
         self.assert_reports(
             "examples/a.cc:1: examples may not include store/server.h",
-            "examples/a.cc:2: examples may not include Asio: boost/asio.hpp",
+            "examples/a.cc:2: examples may not include spdlog: spdlog/spdlog.h",
         )
 
     def test_a_library_stays_where_it_belongs(self):
