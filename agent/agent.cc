@@ -312,6 +312,11 @@ void Agent::start_workers(int restart_count) {
                                      round_.ranks.world_size);
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
                                    to_string(round_.master));
+  std::vector<rendezvous::StartedWorker> started;
+  for (const RunningWorker& worker : workers_.running()) {
+    started.push_back({.rank = worker.rank, .pid = worker.pid});
+  }
+  rendezvous_.workers_started(round_, std::move(started));
   story_.took_part = true;
   witness_.attempt_started(restart_count, now().mono);
   watch_for_hangs();

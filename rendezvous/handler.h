@@ -7,7 +7,9 @@
 #include <functional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "rendezvous/announce.h"
 #include "rendezvous/messages.h"
 
 namespace ddprun::rendezvous {
@@ -43,6 +45,10 @@ class Handler {
   // Asks for the next round.  No worker of this node runs.  The worker store of the round before is
   // closed, so that whoever still waits in it fails at once.
   virtual void join() = 0;
+
+  // The workers of `round` run, as these processes: for people who ask the workers' store who has
+  // not come.
+  virtual void workers_started(const Round& round, std::vector<StartedWorker> workers) = 0;
 
   // The first failure of a worker of this round on this node.  A Stop or an End follows.  With
   // `is_final` the run is to end with `exit_code` whatever may be left of its restarts.

@@ -78,6 +78,8 @@ NetworkHandler::~NetworkHandler() {
 // What the agent says.
 
 void NetworkHandler::join() {
+  announcement_number_.reset();
+  announcement_.reset();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
   std::uint16_t port = 0;
@@ -91,6 +93,18 @@ void NetworkHandler::join() {
     port = worker_store_->port();
   }
   step(member::event::RoundWanted{port});
+}
+
+void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
+  tasks_.spawn(announce_workers(round, std::move(workers)));
+}
+
+asio::awaitable<void> NetworkHandler::announce_workers(Round round,
+                                                       std::vector<StartedWorker> workers) {
+  announcement_number_ = round.number;
+  auto announcement =
+      co_await announce(executor_, round.master, round.ranks.world_size, std::move(workers));
+  if (is_open_ && announcement_number_ == round.number) announcement_ = std::move(announcement);
 }
 
 void NetworkHandler::report_failure(Failure failure, int exit_code, bool is_final) {
@@ -131,6 +145,7 @@ asio::awaitable<void> NetworkHandler::finish() {
 
 void NetworkHandler::close() {
   is_open_ = false;
+  announcement_.reset();
   *lives_ = false;
   pause_.cancel();
   disconnect();

@@ -33,6 +33,8 @@ SingleNodeHandler::~SingleNodeHandler() {
 }
 
 void SingleNodeHandler::join() {
+  announcement_number_.reset();
+  announcement_.reset();
   tasks_.spawn(open_store());
 }
 
@@ -67,6 +69,18 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
                                  .store_port = master.port});
 }
 
+void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
+  tasks_.spawn(announce_workers(round, std::move(workers)));
+}
+
+asio::awaitable<void> SingleNodeHandler::announce_workers(Round round,
+                                                          std::vector<StartedWorker> workers) {
+  announcement_number_ = round.number;
+  auto announcement =
+      co_await announce(executor_, round.master, round.ranks.world_size, std::move(workers));
+  if (*is_open_ && announcement_number_ == round.number) announcement_ = std::move(announcement);
+}
+
 void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
   tell_coordinator(request::Failed{.round = round_,
                                    .failure = std::move(failure),
@@ -89,6 +103,7 @@ asio::awaitable<void> SingleNodeHandler::finish() {
 
 void SingleNodeHandler::close() {
   *is_open_ = false;
+  announcement_.reset();
   tasks_.cancel();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 60  # seconds; far beyond what anything here takes
@@ -74,6 +76,20 @@ class LaunchCase(unittest.TestCase):
 
 class ContractTest(LaunchCase):
     """What a worker finds: torchrun's contract."""
+
+    def test_the_workers_store_says_who_has_not_come(self):
+        job = self.start("--nproc-per-node", 2, "--no-python", "sleep", 60)
+        port = None
+        while port is None:
+            port = re.search(r"master=127\.0\.0\.1:(\d+)", job.stderr.readline())
+
+        def absent():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/status", timeout=LIMIT) as page:
+                expected = json.load(page)["expected"]
+            return expected["world_size"], sorted(worker["who"] for worker in expected["absent"])
+        wait_until(lambda: absent() == (2, ["rank 0", "rank 1"]), "both ranks are announced")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=LIMIT), 128 + signal.SIGTERM)
 
     def test_the_whole_environment(self):
         script = self.script("import json, os\n"
