@@ -34,8 +34,10 @@ Duration Node::lease() const {
 
 bool Node::is_working(std::size_t round) const {
   if (done_ == round) return true;
-  return process_.is_alive && round_ == round && !is_signalled_ &&
-         core_.phase == agent::Phase::Running;
+  bool goes_on =
+      core_.phase == agent::Phase::Running ||
+      (core_.phase == agent::Phase::Stopping && core_.stop_reason == agent::StopReason::Succeeded);
+  return process_.is_alive && round_ == round && !is_signalled_ && goes_on;
 }
 
 void Node::begin() {

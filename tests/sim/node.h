@@ -42,6 +42,7 @@ class Node {
   std::optional<std::size_t> round() const { return round_; }
   int workers_up() const { return is_signalled_ ? 0 : core_.running; }
   bool is_working(std::size_t round) const;
+  bool has_succeeded() const { return done_.has_value() && done_ == round_; }
   std::optional<int> exit_code() const { return exit_code_; }
   std::optional<int> verdict() const { return verdict_; }
   std::optional<std::string> failure() const { return failed_; }

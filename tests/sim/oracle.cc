@@ -2,6 +2,7 @@
 #include "oracle.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "host.h"
 #include "node.h"
@@ -72,6 +73,7 @@ void Oracle::check_sends(RunBook& book, const coordinator::State& state,
     if (const auto* end = std::get_if<order::End>(&send->order)) {
       bool is_by_failure = end->exit_code != 0 && end->why.empty();
       require(!is_by_failure || !end->failures.empty(), "an end without its failure");
+      if (end->exit_code == 0) check_success(book, state);
       require(end->restart_count <= budget(), "an end beyond the budget");
     }
     if (!std::holds_alternative<order::Tell>(send->order)) ++book.orders;
@@ -79,6 +81,16 @@ void Oracle::check_sends(RunBook& book, const coordinator::State& state,
   if (book.known.size() == state.nodes.size() && actions.empty()) return;
   book.known.clear();
   for (const auto& [id, node] : state.nodes) book.known.insert(id);
+}
+
+// All of the round have succeeded who are still there.
+void Oracle::check_success(const RunBook& book, const coordinator::State& state) {
+  for (const auto& [id, rank] : book.ranks) {
+    if (!state.nodes.contains(id)) continue;
+    const Node* node = world_.find(id);
+    bool is_current = node->process().is_alive && node->id() == id && node->is_joined();
+    require(!is_current || node->has_succeeded(), "success, and " + id + " has not succeeded");
+  }
 }
 
 void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
@@ -250,7 +262,8 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
           "the stop of a round takes too long");
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
-  if (!has_enough) return book.enough_since.reset();
+  bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
+  if (!has_enough || has_lost_one) return book.enough_since.reset();
   if (!book.enough_since) book.enough_since = now;
   require(now - *book.enough_since <= state.policy.last_call_timeout + seconds(1),
           "there are enough nodes, and no round begins");

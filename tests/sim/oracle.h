@@ -34,6 +34,7 @@ struct RunBook {
   std::map<std::string, int> ranks;  // of the last round's members
   std::set<std::string> known;       // the nodes after the last step
   std::set<std::string> gone;        // has left or was lost, and the coordinator was told
+  std::size_t gone_before = 0;
   std::set<std::string> refused;
   std::uint64_t letters = 0;  // without beats
   std::uint64_t orders = 0;   // without texts for people
@@ -69,6 +70,7 @@ class Oracle {
   RunBook& book(const Host& host, const std::string& run) { return books_[{&host, run}]; }
   void check_sends(RunBook& book, const rendezvous::coordinator::State& state,
                    const std::vector<rendezvous::coordinator::Action>& actions);
+  void check_success(const RunBook& book, const rendezvous::coordinator::State& state);
   void check_round(Host& host, RunBook& book, const std::string& run,
                    const rendezvous::coordinator::State& state, const Published& round);
   void check_ranks(const rendezvous::coordinator::State& state, const Published& round);

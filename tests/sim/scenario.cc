@@ -107,7 +107,8 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
   int size = nodes > 0 ? nodes : pick_size(random);
   int most = std::max(1, size - (random.chance(30) ? random.number(0, 2) : 0));
   int least = std::max(1, most - (random.chance(70) ? random.number(0, 3) : 0));
-  if (scenario.is_calm) most = size, least = std::min(least, size);
+  if (scenario.is_calm) most = size;
+  if (nodes > 0) least = std::max(1, most / 2);
   rendezvous::Settings settings{.min_nodes = least, .max_nodes = most};
   rendezvous::Policy policy = make_policy(random);
   for (int i = 0; i < size; ++i) {
@@ -117,10 +118,10 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
   if (nodes > 0) {
     for (NodePlan& plan : scenario.nodes) plan.start = std::min<Duration>(plan.start, seconds(1));
     scenario.faults_end = seconds(10);
-    scenario.failing_percent = std::min(scenario.failing_percent, 1);
+    scenario.failing_percent = 0;
   }
   if (!scenario.is_calm) {
-    disturb_plans(random, scenario);
+    if (nodes == 0) disturb_plans(random, scenario);
     add_faults(random, scenario, nodes > 0 ? 3 : 8);
   }
   return scenario;
