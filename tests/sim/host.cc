@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "host.h"
+#include "tests/sim/host.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "node.h"
+#include "tests/sim/node.h"
 
 namespace ddprun::sim {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "rendezvous/coordinator.h"
-#include "world.h"
+#include "tests/sim/world.h"
 
 namespace ddprun::sim {
 

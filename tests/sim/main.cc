@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "host.h"
-#include "node.h"
-#include "world.h"
+#include "tests/sim/host.h"
+#include "tests/sim/node.h"
+#include "tests/sim/world.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "node.h"
+#include "tests/sim/node.h"
 
 #include <csignal>
 #include <utility>
 
-#include "host.h"
 #include "store/base/variant.h"
+#include "tests/sim/host.h"
 
 namespace ddprun::sim {
 

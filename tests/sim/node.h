@@ -12,7 +12,7 @@
 
 #include "agent/core.h"
 #include "rendezvous/member.h"
-#include "world.h"
+#include "tests/sim/world.h"
 
 namespace ddprun::sim {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "oracle.h"
+#include "tests/sim/oracle.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "host.h"
-#include "node.h"
-#include "world.h"
+#include "tests/sim/host.h"
+#include "tests/sim/node.h"
+#include "tests/sim/world.h"
 
 namespace ddprun::sim {
 

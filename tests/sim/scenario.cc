@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "scenario.h"
+#include "tests/sim/scenario.h"
 
 #include <algorithm>
 
-#include "random.h"
+#include "tests/sim/random.h"
 
 namespace ddprun::sim {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "world.h"
+#include "tests/sim/world.h"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 
-#include "host.h"
-#include "node.h"
+#include "tests/sim/host.h"
+#include "tests/sim/node.h"
 
 namespace ddprun::sim {
 

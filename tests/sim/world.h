@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "oracle.h"
-#include "random.h"
-#include "scenario.h"
-#include "timeline.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/random.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/timeline.h"
 
 namespace ddprun::sim {
 
