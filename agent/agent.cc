@@ -204,6 +204,8 @@ void Agent::wait_for_signal() {
                   : state_.phase == Phase::Stopping ? "already stopping"
                                                     : "ending");
     on(event::ShutdownRequested{signal});
+    // Whoever only stays for others that meet here, goes.
+    if (state_.phase == Phase::Finished) rendezvous_.close();
     wait_for_signal();
   });
 }

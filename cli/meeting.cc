@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
 constexpr std::uint16_t kElasticPort = 29400;
+constexpr std::size_t kMaxNameBytes = 256;
 constexpr int kAny = std::numeric_limits<int>::max();
 
 class Meeting {
@@ -131,6 +132,12 @@ class Meeting {
   // Several nodes.
 
   Result<void> several_nodes() {
+    for (const char* name : {"rdzv-id", "role"}) {
+      const OptionValue* value = draft_.given(name);
+      if (value != nullptr && (value->text.empty() || value->text.size() > kMaxNameBytes)) {
+        return invalid_value(*value, "a name of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+      }
+    }
     config().network.emplace();
     rendezvous::request::Join& hello = member().hello;
     hello.host = draft_.machine.hostname();
@@ -246,7 +253,7 @@ class Meeting {
     if (key == "keep_alive_interval") return read_seconds(value, policy_.keep_alive_interval);
     if (key == "read_timeout") return read_seconds(value, read_timeout_);
     if (key == "keep_alive_max_attempt") {
-      return read_whole(value, 1, policy_.keep_alive_max_attempt);
+      return read_whole(value, 2, policy_.keep_alive_max_attempt);
     }
     if (key == "rank") {
       rank_in_conf_ = 0;

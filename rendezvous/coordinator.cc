@@ -64,6 +64,9 @@ class Turn {
   }
 
   void operator()(const event::HostLeaves& event) {
+    for (auto& [id, hello] : std::exchange(state_.next_run, {})) {
+      send(id, order::Refuse{event.why});
+    }
     if (state_.phase != Phase::Ended) end({.exit_code = order::kExitRendezvous, .why = event.why});
   }
 
@@ -140,6 +143,9 @@ class Turn {
       state_.restart_count = std::max(state_.restart_count, hello.restart_count);
       state_.next_round = std::max(state_.next_round, hello.next_round);
       state_.had_round = true;
+      if (state_.phase == Phase::Gathering && hello.previous_nodes > 0) {
+        state_.survivors = std::max(state_.survivors.value_or(0), hello.previous_nodes - 1);
+      }
     }
     if (hello.node_rank) state_.holders[*hello.node_rank] = id;
     state_.nodes[id] = {.hello = hello,
@@ -377,7 +383,8 @@ class Turn {
     if (state_.phase != Phase::Gathering) return;
     if (count() < state_.settings.min_nodes) {
       state_.last_call.reset();
-    } else if (count() >= state_.settings.max_nodes) {
+    } else if (count() >= state_.settings.max_nodes ||
+               (state_.survivors && count() >= *state_.survivors)) {
       form();
     } else if (!state_.last_call) {
       state_.last_call = now_ + (state_.had_round ? std::min(kShortLastCall, last_call_timeout())
@@ -416,6 +423,7 @@ class Turn {
                            Endpoint{.host = first.address, .port = first.store_port})};
     state_.phase = Phase::Running;
     state_.had_round = true;
+    state_.survivors.reset();
     state_.last_call.reset();
     state_.failed_at.reset();
     state_.last_told.clear();

@@ -64,6 +64,7 @@ struct State {
   std::optional<MonoTime> failed_at;  // of the failure that the present stop is about
   std::string failed_on;              // the node where it happened
   bool had_round = false;             // the run has had a round, here or under another host
+  std::optional<int> survivors;       // who may come back after a host was lost, and it alone
   MonoTime gathering_since{};         // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;  // when it ends
   MonoTime last_turn{};

@@ -59,6 +59,7 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
 }
 
 void CoordinatorService::host_leaves(const std::string& why) {
+  why_leaving_ = why;
   std::vector<std::string> names;
   for (const auto& [name, run] : runs_) names.push_back(name);
   for (const std::string& name : names) step(name, coordinator::event::HostLeaves{why});
@@ -112,8 +113,12 @@ void CoordinatorService::take(const std::string& text) {
 
 // What no coordinator of one run can judge: whether there may be another run.
 bool CoordinatorService::is_refused(const Letter& letter) {
-  if (runs_.contains(letter.run)) return false;
   const auto* join = std::get_if<request::Join>(&letter.request);
+  if (join != nullptr && !why_leaving_.empty()) {
+    refuse(letter.node, why_leaving_);
+    return true;
+  }
+  if (runs_.contains(letter.run)) return false;
   if (join == nullptr) return !std::holds_alternative<request::Foreign>(letter.request);
   auto other = join->settings.master
                    ? std::ranges::find_if(runs_,
@@ -131,9 +136,13 @@ bool CoordinatorService::is_refused(const Letter& letter) {
   } else {
     return false;
   }
-  outgoing_.push_back({letter.node, encode(Order(order::Refuse{why}))});
-  has_mail_.cancel();
+  refuse(letter.node, why);
   return true;
+}
+
+void CoordinatorService::refuse(const std::string& node, const std::string& why) {
+  outgoing_.push_back({node, encode(Order(order::Refuse{why}))});
+  has_mail_.cancel();
 }
 
 void CoordinatorService::step(const std::string& run, const coordinator::Event& event) {

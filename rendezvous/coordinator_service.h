@@ -42,7 +42,8 @@ class CoordinatorService {
 
   ~CoordinatorService();
 
-  // Ends all runs, for this reason; see coordinator::event::HostLeaves.
+  // Ends all runs, for this reason, and lets nobody in any more; see
+  // coordinator::event::HostLeaves.
   void host_leaves(const std::string& why);
 
   // Completes when no run has any node, or after close().
@@ -64,6 +65,7 @@ class CoordinatorService {
   boost::asio::awaitable<void> beat();
   void take(const std::string& text);
   bool is_refused(const Letter& letter);
+  void refuse(const std::string& node, const std::string& why);
   void step(const std::string& run, const coordinator::Event& event);
   void forget_if_over(const std::string& run);
   void set_alarm();
@@ -80,6 +82,7 @@ class CoordinatorService {
   std::map<std::string, coordinator::State> runs_;
   std::deque<Parcel> outgoing_;
   bool is_open_ = true;
+  std::string why_leaving_;             // set once nobody is to come in any more
   boost::asio::steady_timer alarm_;     // of the earliest deadline
   boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send
   boost::asio::steady_timer has_emptied_;  // never expires; cancelled when the last node has gone

@@ -147,6 +147,7 @@ class Turn {
     if (state_.last) {
       hello.previous_rank = state_.last->ranks.group_rank;
       hello.next_round = state_.last->number + 1;
+      hello.previous_nodes = state_.last->ranks.group_world_size;
     }
     state_.is_joined = true;
     post(std::move(hello));

@@ -175,7 +175,8 @@ Json to_json(const request::Join& join) {
                {"beats_missed", join.policy.keep_alive_max_attempt},
                {"store_port", join.store_port},
                {"restart_count", join.restart_count},
-               {"next_round", join.next_round}};
+               {"next_round", join.next_round},
+               {"previous_nodes", join.previous_nodes}};
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
@@ -204,6 +205,7 @@ request::Join read_join(Reader& reader) {
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");
+  if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
   return join;

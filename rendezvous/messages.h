@@ -80,6 +80,7 @@ struct Join {
   std::optional<int> previous_rank;  // its group rank in the last round it knows
   int restart_count = 0;             // of that round
   std::uint64_t next_round = 0;      // one more than that round's number
+  int previous_nodes = 0;            // how many nodes that round had
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {

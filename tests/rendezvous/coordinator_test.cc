@@ -439,6 +439,18 @@ TEST_CASE("Coordinator: after the loss of a host the last call is short") {
   CHECK(run.pass(1s, {"a", "b"}).find("a: round 3 attempt 0 as 0 of 2") == 0);
 }
 
+TEST_CASE("Coordinator: after the loss of a host all who survived are enough") {
+  Run run;
+  auto hello = [&](const char* host) {
+    auto returns = run.hello(host);
+    returns.next_round = 3;
+    returns.previous_nodes = 3;
+    return returns;
+  };
+  CHECK(run.says("a", hello("a")) == "");
+  CHECK(run.says("b", hello("b")).find("a: round 3 attempt 0 as 0 of 2") == 0);
+}
+
 TEST_CASE("Coordinator: one who is waited for is named") {
   Three run;
   run.fails("a");
