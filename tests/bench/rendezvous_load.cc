@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Many light nodes in one process, over real sockets, for scripts/bench/rendezvous: each has one
+// connection, sends one join and takes one round.
+//
+//   rendezvous_load PORT NODES
+//
+// Prints how long the connections took, and from the first join to the last round, in milliseconds.
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/meeting.h"
+#include "rendezvous/messages.h"
+#include "store/client.h"
+#include "store/system_limits.h"
+
+namespace {
+
+namespace asio = boost::asio;
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+
+constexpr auto kPatience = std::chrono::minutes(2);
+
+struct Load {
+  asio::io_context loop{1};
+  std::uint16_t port = 0;
+  int count = 0;
+  std::string record;
+  std::vector<std::unique_ptr<store::Client>> clients;
+  int done = 0;
+  int failed = 0;
+  std::size_t bytes = 0;
+};
+
+void note(Load& load, const std::string& problem) {
+  if (load.failed++ == 0) std::fprintf(stderr, "rendezvous_load: %s\n", problem.c_str());
+}
+
+asio::awaitable<void> connect(Load& load, int index) {
+  store::ClientConfig config;
+  config.space = meeting::kSpace;
+  Endpoint endpoint{.host = "127.0.0.1", .port = load.port};
+  auto client = co_await store::Client::connect(load.loop.get_executor(), endpoint, config);
+  if (!client) co_return note(load, to_string(client.error()));
+  if (index == 0) {
+    auto record = co_await (*client)->get(meeting::kRecord, kPatience);
+    if (!record) co_return note(load, to_string(record.error()));
+    load.record = *record;
+  }
+  load.clients[static_cast<std::size_t>(index)] = std::move(*client);
+  ++load.done;
+}
+
+asio::awaitable<void> join(Load& load, int index) {
+  store::Client& client = *load.clients[static_cast<std::size_t>(index)];
+  std::string run = "load" + std::to_string(::getpid());
+  std::string node = run + "." + std::to_string(index);
+  request::Join join;
+  join.host = node;
+  join.address = "10.0.0.1";
+  join.participant.local_world_size = 8;
+  join.settings = {.min_nodes = load.count, .max_nodes = load.count, .master = std::nullopt};
+  join.policy.keep_alive_interval = std::chrono::minutes(1);
+  join.store_port = 29500;
+  std::string letter = encode(Letter{run, node, std::move(join)});
+  load.bytes += letter.size();
+  auto sent = co_await client.queue_push(meeting::inbox(load.record), std::move(letter));
+  if (!sent) co_return note(load, to_string(sent.error()));
+  for (;;) {
+    auto text = co_await client.queue_pop(meeting::mailbox(node), kPatience);
+    if (!text) co_return note(load, to_string(text.error()));
+    load.bytes += text->size();
+    auto order = decode_order(*text);
+    if (!order) co_return note(load, to_string(order.error()));
+    if (std::holds_alternative<order::Round>(*order)) break;
+  }
+  ++load.done;
+}
+
+double run(Load& load, asio::awaitable<void> (*step)(Load&, int)) {
+  auto begin = std::chrono::steady_clock::now();
+  load.done = 0;
+  for (int i = 0; i < load.count; ++i) {
+    asio::co_spawn(load.loop, step(load, i), [](std::exception_ptr error) {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+  load.loop.restart();
+  load.loop.run();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Load load;
+  if (argc == 3) {
+    load.port = static_cast<std::uint16_t>(std::atoi(argv[1]));
+    load.count = std::atoi(argv[2]);
+  }
+  if (load.port == 0 || load.count < 1) {
+    std::fprintf(stderr, "usage: rendezvous_load PORT NODES\n");
+    return 2;
+  }
+  store::raise_file_limit();
+  load.clients.resize(static_cast<std::size_t>(load.count));
+  double connected_ms = run(load, connect);
+  if (load.failed > 0) return 1;
+  double formed_ms = run(load, join);
+  if (load.failed > 0) return 1;
+  std::printf("%.1f %.1f %zu\n", connected_ms, formed_ms, load.bytes);
+}

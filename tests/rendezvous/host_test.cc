@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A store with its coordinator, and what strangers push into the inbox.
+#include "rendezvous/host.h"
+
+#include <doctest/doctest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <optional>
+
+#include "rendezvous/meeting.h"
+#include "tests/support/event_loop.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+namespace asio = boost::asio;
+
+// A host, and one connection to it for all the test's nodes.
+struct Meeting {
+  asio::io_context loop{1};
+  std::unique_ptr<Host> host;
+  std::unique_ptr<store::Client> client;
+  std::string record;
+  std::size_t ignored = 0;
+
+  template <class T>
+  T run(asio::awaitable<T> task) {
+    std::optional<T> result;
+    asio::co_spawn(loop, std::move(task), [&](std::exception_ptr error, T value) {
+      if (error) std::rethrow_exception(error);
+      result = std::move(value);
+    });
+    REQUIRE(test::run_until(
+        loop, [&] { return result.has_value(); }, 60s));
+    return std::move(*result);
+  }
+
+  Meeting() {
+    store::ServerConfig config;
+    config.listen = {.host = "127.0.0.1", .port = 0};
+    auto server = store::Server::listen(loop.get_executor(), config);
+    REQUIRE(server.has_value());
+    host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here",
+                                  [this](const std::string&) { ++ignored; });
+    REQUIRE(run(host->open()).has_value());
+    client = run(host->connect()).value();
+    record = run(client->get(meeting::kRecord, 5s)).value();
+  }
+  ~Meeting() {
+    client->close();
+    bool is_stopped = false;
+    asio::co_spawn(loop, host->stop(), [&](std::exception_ptr) { is_stopped = true; });
+    test::run_until(loop, [&] { return is_stopped; });
+  }
+
+  void push(const std::string& text) {
+    REQUIRE(run(client->queue_push(meeting::inbox(record), text)).has_value());
+  }
+  void say(const std::string& node, Request request) {
+    push(encode(Letter{"run", node, std::move(request)}));
+  }
+  void joins(const std::string& node) {
+    request::Join join;
+    join.host = node;
+    join.address = "127.0.0.1";
+    join.settings = {.min_nodes = 2, .max_nodes = 2, .master = std::nullopt};
+    join.policy.max_restarts = 1;
+    join.store_port = 1;
+    say(node, std::move(join));
+  }
+  Order next(const std::string& node) {
+    auto text = run(client->queue_pop(meeting::mailbox(node), 30s));
+    REQUIRE(text.has_value());
+    return decode_order(*text).value();
+  }
+  template <class Wanted>
+  Wanted told(const std::string& node) {
+    Order order = next(node);
+    REQUIRE(std::holds_alternative<Wanted>(order));
+    return std::get<Wanted>(order);
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("rendezvous/host") {
+  TEST_CASE_FIXTURE(Meeting, "two nodes meet, fail together and end together") {
+    joins("a");
+    joins("b");
+    CHECK(told<order::Round>("a").ranks.group_rank == 0);
+    CHECK(told<order::Round>("b").ranks.group_rank == 1);
+    say("b", request::Failed{.round = 0, .failure = {.rank = 1, .exit_code = 7}, .exit_code = 7});
+    for (const char* node : {"a", "b"}) {
+      CHECK(told<order::Stop>(node).failure->exit_code == 7);
+      say(node, request::Ready{.round = 0, .store_port = 2});
+    }
+    for (const char* node : {"a", "b"}) {
+      CHECK(told<order::Round>(node).restart_count == 1);
+      say(node, request::Succeeded{.round = 1});
+    }
+    for (const char* node : {"a", "b"}) {
+      CHECK(told<order::End>(node).exit_code == 0);
+      say(node, request::Leave{});
+    }
+    bool is_idle = false;
+    asio::co_spawn(loop, host->coordinator().idle(), [&](std::exception_ptr) { is_idle = true; });
+    CHECK(test::run_until(loop, [&] { return is_idle; }));
+  }
+
+  TEST_CASE_FIXTURE(Meeting, "what is no letter is ignored, and the run goes on") {
+    joins("a");
+    std::string good = encode(Letter{"run", "c", request::Join{.host = "c", .address = "c"}});
+    std::string negative = good;
+    negative.insert(1, "\"node_rank\":-1,");
+    std::string deep(60'000, '[');
+    for (const std::string& junk :
+         {std::string("not JSON"), std::string("{}"), std::string("[]"), std::string("\xff\xfe"),
+          std::string(1 << 20, 'x'), "{\"v\":1," + std::string(1 << 20, ' ') + "}", deep, negative,
+          std::string(
+              "{\"v\":1,\"run\":\"run\",\"node\":\"x\",\"type\":\"ready\",\"round\":1e999}")}) {
+      push(junk);
+    }
+    joins("b");
+    CHECK(told<order::Round>("a").ranks.world_size == 2);
+    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(ignored == 9);
+  }
+
+  TEST_CASE_FIXTURE(Meeting,
+                    "ten thousand joins from one client are bounded, and the run goes on") {
+    joins("a");
+    joins("b");
+    told<order::Round>("a");
+    told<order::Round>("b");
+    constexpr int kFlood = 10'000;
+    for (int i = 0; i < kFlood; ++i) joins("flood" + std::to_string(i));
+    std::string last = "flood" + std::to_string(kFlood - 1);
+    CHECK(told<order::Refuse>(last).why.find("nodes already") != std::string::npos);
+    told<order::Standby>("flood0");
+    say("a", request::Succeeded{.round = 0});
+    say("b", request::Succeeded{.round = 0});
+    CHECK(told<order::End>("a").exit_code == 0);
+    CHECK(told<order::End>("b").exit_code == 0);
+  }
+
+  TEST_CASE_FIXTURE(Meeting, "a host that leaves ends the run and lets nobody in") {
+    joins("a");
+    joins("b");
+    told<order::Round>("a");
+    told<order::Round>("b");
+    host->coordinator().host_leaves("here was stopped");
+    CHECK(told<order::End>("b").why == "here was stopped");
+    joins("c");
+    CHECK(told<order::Refuse>("c").why == "here was stopped");
+  }
+}
