@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +64,15 @@ Result<std::unique_ptr<Server>> listen(const asio::any_io_executor& executor,
   return Server::serve(executor, std::move(**passed), options.server);
 }
 
+// The coordinator's own keys are not the clients'.
+void make_room_for_coordinator(ddprun::store::KeyspaceLimits& limits) {
+  constexpr std::size_t kKeys = 2;
+  constexpr std::size_t kBytes = 1024;
+  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+  if (limits.max_keys != kUnlimited) limits.max_keys += kKeys;
+  if (limits.max_bytes != kUnlimited) limits.max_bytes += kBytes;
+}
+
 std::string host_name() {
   char name[256] = "localhost";
   ::gethostname(name, sizeof name - 1);
@@ -86,6 +96,7 @@ int serve(DdpdOptions options) {
   asio::io_context context(1);
   auto log = [](const std::string& sentence) { std::cerr << "ddpd: " << sentence << std::endl; };
   options.server.log = log;
+  make_room_for_coordinator(options.server.keyspace);
   ddprun::cli::Notifier notifier;
   auto server = listen(context.get_executor(), options);
   if (!server) {
@@ -93,13 +104,12 @@ int serve(DdpdOptions options) {
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));
   }
   std::string endpoint = to_string((*server)->endpoint());
-  std::uint16_t port = (*server)->port();
+  if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
+    return fail(kFailed, "cannot write the port to " + options.port_file);
+  }
   ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), log);
   ddprun::Result<void> opened = run_to_end(context, host.open());
   if (!opened) return fail(kFailed, to_string(opened.error()));
-  if (!options.port_file.empty() && !write_port(options.port_file, port)) {
-    return fail(kFailed, "cannot write the port to " + options.port_file);
-  }
 
   asio::signal_set signals(context, SIGTERM, SIGINT);
   signals.async_wait([&](const boost::system::error_code&, int) {

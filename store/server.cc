@@ -225,13 +225,14 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
     std::string host = peer_host(fd.get());
     if (!config_.allow.admits(host)) return refuse(host);
   }
-  admit(std::move(fd), now);
+  admit(std::move(fd), now, false);
 }
 
-void Server::Impl::admit(UniqueFd fd, MonoTime now) {
-  if (sessions_.size() >= config_.max_connections) {
+// The limits are for others than this process itself.
+void Server::Impl::admit(UniqueFd fd, MonoTime now, bool is_own) {
+  if (!is_own && connection_count() >= config_.max_connections) {
     ++figures_.turned_away;
-    log("refused " + peer_of(fd.get()) + ": " + std::to_string(sessions_.size()) +
+    log("refused " + peer_of(fd.get()) + ": " + std::to_string(connection_count()) +
         " connections are open");
     return;
   }
@@ -240,9 +241,15 @@ void Server::Impl::admit(UniqueFd fd, MonoTime now) {
     log("refused " + peer_of(fd.get()) + ": " + to_string(system_error(errno, "watch it")));
     return;
   }
-  ++figures_.accepted;
-  sessions_.emplace(id,
-                    std::make_unique<Session>(id, std::move(fd), config_.wire, spaces_.common()));
+  auto session = std::make_unique<Session>(id, std::move(fd), is_own ? own_limits_ : config_.wire,
+                                           spaces_.common());
+  session->is_own = is_own;
+  if (is_own) {
+    ++own_count_;
+  } else {
+    ++figures_.accepted;
+  }
+  sessions_.emplace(id, std::move(session));
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
   if (handshakes_.size() == 1) await_handshake();
 }
@@ -253,7 +260,7 @@ Result<UniqueFd> Server::Impl::connect() {
     return system_error(errno, "connect within the process");
   }
   UniqueFd theirs(ends[0]);
-  admit(UniqueFd(ends[1]), std::chrono::steady_clock::now());
+  admit(UniqueFd(ends[1]), std::chrono::steady_clock::now(), true);
   return theirs;
 }
 
@@ -316,6 +323,7 @@ void Server::Impl::forget(Session& session) {
   Space& space = *session.space;
   held_bytes_ -= session.held_bytes;
   poller_.remove(session.fd.get());
+  if (session.is_own) --own_count_;
   sessions_.erase(id);
   roll_.forget(id);
   spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);

@@ -103,7 +103,8 @@ class Server {
   // once.  Calling it again has no effect.
   void close();
 
-  // A connection from within this process (store::Client::adopt), which no allow list concerns.
+  // A connection from within this process (store::Client::adopt), which neither the allow list nor
+  // the limits of connections and of one request concern, and which is not counted.
   Result<UniqueFd> connect();
 
   // Closes every connection that is in the common space, and empties that space; wills left in it

@@ -43,6 +43,7 @@ struct Session {
   std::unique_ptr<HttpReader> http;    // if it began with a letter
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // as last accounted for
+  bool is_own = false;                 // of this process itself: Server::connect()
   bool is_dirty = false;               // is in the list of those to be flushed
   bool closes_when_flushed = false;
 };
@@ -56,7 +57,7 @@ class Server::Impl {
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
-  std::size_t connection_count() const { return sessions_.size(); }
+  std::size_t connection_count() const { return sessions_.size() - own_count_; }
   const Spaces& spaces() const { return spaces_; }
   void renew_common_space();
   Result<UniqueFd> connect();
@@ -82,7 +83,7 @@ class Server::Impl {
   void pause_accepting(int error_number);
   void resume_accepting();
   void add_session(UniqueFd fd, MonoTime now);
-  void admit(UniqueFd fd, MonoTime now);
+  void admit(UniqueFd fd, MonoTime now, bool is_own);
   void refuse(const std::string& host);
   void await_handshake();
   void close_mute_peers();
@@ -112,6 +113,7 @@ class Server::Impl {
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
+  WireLimits own_limits_;  // for connections of this process itself
   Endpoint endpoint_;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
 
@@ -132,6 +134,7 @@ class Server::Impl {
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   ClientId last_id_ = 0;
+  std::size_t own_count_ = 0;  // of the sessions that are this process's own
 
   // Of one turn.  One read also bounds the time that a client may take before others get theirs.
   std::array<char, 128 * 1024> input_;

@@ -194,7 +194,7 @@ Page Server::Impl::page_for(const HttpReader& request) {
   if (request.method() != "GET" && request.method() != "HEAD") {
     return {.status = 405, .body = "only GET and HEAD\n"};
   }
-  figures_.connections = sessions_.size();
+  figures_.connections = connection_count();
   figures_.keys = spaces_.usage().keys;
   figures_.bytes = spaces_.usage().bytes;
   figures_.spaces = spaces_.named_count();

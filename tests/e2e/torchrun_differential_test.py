@@ -177,7 +177,8 @@ INTENDED = [
     Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse"),
     Intended(r"probe.py (fail|kill)", r"exit status$", "the failed worker's own code, 128 + n for a signal; torchrun's is 1"),
     Intended(r"--version", r"exit status$", "torchrun does not know --version"),
-    Intended(r"probe.py fail", r"stderr$", "the failed worker's last lines are repeated where its stderr went to a file"),
+    Intended("", r"log HERE/logs/[^/]+/report.json$", "the report of a failed run, for programs"),
+    Intended(r"probe.py (fail|kill|raise)", r"stderr$", "the failed worker's last lines are repeated where its stderr went to a file"),
     Intended(r"trap '' HUP", r"ignored ", "nohup protects: a SIGHUP that is ignored stays so"),
     Intended(r"--run-path", r"(descriptors|leads session|words|stdin) ",
              "an interpreter of its own instead of a multiprocessing child, which leaks descriptors, shares the agent's "
@@ -239,7 +240,8 @@ class Seen:
         self.replacements = [(re.escape(str(folder)), "HERE"), (rf"\b{port}\b", "PORT")]
         self.facts = {"exit status": done.returncode}
         for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
-            self.facts[name] = self.plain(sorted(line for line in re.split("(?<=\n)", text) if "probe: " in line))
+            self.facts[name] = self.plain(sorted(line for line in re.split("(?<=\n)", text)
+                                                 if "probe: " in line and not line.startswith("ddprun ")))
         self.facts["worker"] = sorted(path.name for path in (folder / "facts").iterdir())
         for path in sorted((folder / "facts").iterdir()):
             self.add_worker(path.name, json.loads(path.read_text()), case)
