@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from local_ranks import run_ranks
 
 TOLERANCE = 1e-5
+GLOO_OUTLIVED = "terminate called without an active exception"
 PROGRAMS, TWINS = Path(sys.argv[1]), Path(sys.argv[2])
 
 
@@ -34,6 +35,19 @@ class Examples(unittest.TestCase):
             self.assertEqual(rank.returncode, 0, rank.output)
         return ranks[0].output
 
+    def run_twin_ok(self, command):
+        """As run_ok(), but a run in which torch's Gloo thread outlived Python is played again.
+
+        With torch 2.15 it may let go of an all_reduce's tensor while the interpreter ends, after all
+        is done, and is ended for it; the twins' last barrier makes that rare, and not impossible."""
+        for _ in range(3):
+            ranks = run_ranks([str(part) for part in command], 2)
+            if not any(rank.returncode == -6 and GLOO_OUTLIVED in rank.output for rank in ranks):
+                break
+        for rank in ranks:
+            self.assertEqual(rank.returncode, 0, rank.output)
+        return ranks[0].output
+
     def compare_with_twin(self, name, *arguments, steps):
         with tempfile.TemporaryDirectory() as folder:
             here = losses(self.run_ok([PROGRAMS / name, *[f"{folder}/{part}" for part in arguments]]))
@@ -42,7 +56,7 @@ class Examples(unittest.TestCase):
             self.skipTest(f"{sys.executable} has no torch; the twin was not run")
         with tempfile.TemporaryDirectory() as folder:
             twin = [sys.executable, TWINS / f"{name}.py"]
-            there = losses(self.run_ok([*twin, *[f"{folder}/{part}" for part in arguments]]))
+            there = losses(self.run_twin_ok([*twin, *[f"{folder}/{part}" for part in arguments]]))
         self.assertEqual([step for step, _ in there], steps)
         for (step, ours), (_, theirs) in zip(here, there):
             self.assertAlmostEqual(ours, theirs, delta=TOLERANCE, msg=f"step {step}")

@@ -71,10 +71,18 @@ class TrainTest(unittest.TestCase):
         options = ("--nnodes=1", "--nproc_per_node=2", "--rdzv_id=100", "--rdzv_backend=c10d",
                    "--rdzv_endpoint=localhost:29400")
         script = ROOT / "examples/python/elastic_ddp.py"
-        ours = run(BIN / "ddprun", *options, script)
+        def run_again_if_gloo_outlived_python(*command):
+            # torch 2.15: Gloo's thread may let go of a tensor while Python ends, after all is done.
+            for _ in range(3):
+                job = run(*command)
+                if "terminate called without an active exception" not in job.stderr:
+                    break
+            return job
+        ours = run_again_if_gloo_outlived_python(BIN / "ddprun", *options, script)
         self.assertEqual(ours.returncode, 0, ours.stderr)
         # On a port of its own choice, so that two runs of the tests do not meet.
-        theirs = run(sys.executable, "-m", "torch.distributed.run", *options[:-1], "--rdzv_endpoint=localhost:0", script)
+        theirs = run_again_if_gloo_outlived_python(
+            sys.executable, "-m", "torch.distributed.run", *options[:-1], "--rdzv_endpoint=localhost:0", script)
         self.assertEqual(theirs.returncode, 0, theirs.stderr)
 
         def losses(text):
