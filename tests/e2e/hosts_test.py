@@ -12,7 +12,7 @@ if hosts.why_not():
     print(f"skipped: {hosts.why_not()}")
     sys.exit(77)
 
-QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=4,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=60,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
 
 class HostsCase(NodesCase):
@@ -79,7 +79,7 @@ class HostsTest(HostsCase):
         self.assert_all_succeed(*agents)
 
     def test_without_the_host_the_others_stop_their_workers_and_end_with_the_cause(self):
-        agents = self.all_three("--nnodes=1:3", QUICK)
+        agents = self.all_three("--nnodes=1:3", QUICK.replace("read_timeout=60", "read_timeout=4"))
         self.hosts.isolate(0)
         self.addCleanup(lambda: self.hosts.heal(0))
         for agent in agents[1:]:

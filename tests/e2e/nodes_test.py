@@ -10,7 +10,7 @@ import unittest
 from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
 
-QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=3,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
 
 class RoundTest(NodesCase):
