@@ -128,7 +128,7 @@ class Client final : public Store {
   // The first steps on a connection (client_connect.cc).
   Async<void> greet(MonoTime deadline);
   Async<bool> probe(MonoTime deadline);
-  Async<void> enter(std::string_view space, MonoTime deadline);
+  Async<void> enter_space(MonoTime deadline);
   Error stranger(std::string answer) const;
 
   Async<void> confirm(std::string what, Request request);

@@ -91,11 +91,11 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
     if (!greeted) co_return greeted.error();
     if (probes_left == 0) co_return client;
     auto probed = co_await client->probe(deadline);
-    if (probed && *probed && !config.space.empty()) {
-      auto entered = co_await client->enter(config.space, deadline);
+    if (probed) {
+      auto entered = co_await client->enter_space(deadline);
       if (!entered) co_return entered.error();
+      co_return client;
     }
-    if (probed) co_return client;
     if (probed.error().code == Errc::TimedOut) co_return probed.error();
   }
 }
@@ -110,10 +110,8 @@ Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, Uni
   if (!greeted) co_return greeted.error();
   auto probed = co_await client->probe(deadline);
   if (!probed) co_return probed.error();
-  if (*probed && !config.space.empty()) {
-    auto entered = co_await client->enter(config.space, deadline);
-    if (!entered) co_return entered.error();
-  }
+  auto entered = co_await client->enter_space(deadline);
+  if (!entered) co_return entered.error();
   co_return client;
 }
 
@@ -153,9 +151,11 @@ Async<bool> Client::probe(MonoTime deadline) {
   co_return finished(Result<bool>(has_extensions_));
 }
 
-Async<void> Client::enter(std::string_view space, MonoTime deadline) {
-  what_ = "enter the space '" + std::string(space) + "'";
-  auto sent = co_await send(request::Enter{space});
+// Goes where the config wants to be, if the server has such places.
+Async<void> Client::enter_space(MonoTime deadline) {
+  if (!has_extensions_ || config_.space.empty()) co_return Result<void>{};
+  what_ = "enter the space '" + std::string(config_.space) + "'";
+  auto sent = co_await send(request::Enter{config_.space});
   if (!sent) co_return sent;
   auto answer = co_await read_byte(std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();
