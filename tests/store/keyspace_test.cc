@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "store/base/variant.h"
+#include "tests/support/reply_text.h"
 
 using namespace ddprun::store;
 using namespace std::chrono_literals;
@@ -18,17 +18,6 @@ using namespace std::string_view_literals;
 namespace {
 
 using Keys = std::vector<std::string_view>;
-
-std::string to_string(const Reply& reply) {
-  return std::visit(
-      ddprun::Overloaded{
-          [](const reply::Byte& r) { return "byte " + std::to_string(r.value); },
-          [](const reply::Nonce& r) { return "nonce " + std::to_string(r.value); },
-          [](const reply::Number& r) { return std::to_string(r.value); },
-          [](const reply::Bytes& r) { return "'" + std::string(r.value.view()) + "'"; },
-      },
-      reply);
-}
 
 // A keyspace and a few clients, known by number.
 struct Clients {
@@ -64,7 +53,7 @@ struct Clients {
     for (const Outgoing& outgoing : replies) {
       if (!text.empty()) text += ", ";
       if (outgoing.to != client) text += std::to_string(outgoing.to) + ": ";
-      text += to_string(outgoing.reply);
+      text += ddprun::test::in_words(outgoing.reply);
     }
     return text;
   }
@@ -246,7 +235,7 @@ TEST_SUITE("store/keyspace") {
     Replies replies;
     keyspace.execute(1, request::Get{"k"}, now, replies);
     ask(1, request::Append{"k", "b"});
-    CHECK(to_string(replies.at(0).reply) == "'a'");
+    CHECK(ddprun::test::in_words(replies.at(0).reply) == "'a'");
   }
 
   TEST_CASE_FIXTURE(Clients, "multi_get answers in order, empty where a key is missing") {

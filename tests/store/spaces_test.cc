@@ -8,24 +8,13 @@
 #include <string>
 #include <string_view>
 
-#include "store/base/variant.h"
+#include "tests/support/reply_text.h"
 
 using namespace ddprun::store;
 using namespace std::chrono_literals;
 using namespace std::string_view_literals;
 
 namespace {
-
-std::string to_string(const Reply& reply) {
-  return std::visit(
-      ddprun::Overloaded{
-          [](const reply::Byte& r) { return "byte " + std::to_string(r.value); },
-          [](const reply::Nonce& r) { return "nonce " + std::to_string(r.value); },
-          [](const reply::Number& r) { return std::to_string(r.value); },
-          [](const reply::Bytes& r) { return "'" + std::string(r.value.view()) + "'"; },
-      },
-      reply);
-}
 
 // The spaces of a server, and a few clients, known by number.
 struct Clients {
@@ -65,7 +54,7 @@ struct Clients {
     for (const Outgoing& outgoing : replies) {
       if (!text.empty()) text += ", ";
       if (outgoing.to != client) text += std::to_string(outgoing.to) + ": ";
-      text += to_string(outgoing.reply);
+      text += ddprun::test::in_words(outgoing.reply);
     }
     return text;
   }
