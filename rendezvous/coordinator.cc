@@ -452,10 +452,7 @@ class Turn {
       return std::pair(!entry.second->is_member, entry.second->arrival);
     });
     auto most = static_cast<std::size_t>(state_.settings.max_nodes);
-    for (auto& [id, node] : chosen) {
-      if (!node->is_member) continue;
-      node->is_member = false;
-    }
+    for (auto& [id, node] : chosen) node->is_member = false;
     if (chosen.size() > most) chosen.resize(most);
     return chosen;
   }
