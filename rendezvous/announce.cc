@@ -2,24 +2,28 @@
 #include "rendezvous/announce.h"
 
 #include <string>
-#include <utility>
 
 namespace ddprun::rendezvous {
 
-boost::asio::awaitable<std::unique_ptr<store::Client>> announce(
-    boost::asio::any_io_executor executor, Endpoint master, int world_size,
-    std::vector<StartedWorker> workers) {
+boost::asio::awaitable<void> Announcement::make(Endpoint master, int world_size,
+                                                std::vector<StartedWorker> workers) {
+  std::uint64_t version = ++version_;
   store::ClientConfig config;
   config.connect_timeout = std::chrono::seconds(5);
-  auto client = co_await store::Client::connect(executor, master, config);
-  if (!client || !(*client)->has_extensions()) co_return nullptr;
+  auto client = co_await store::Client::connect(executor_, master, config);
+  if (!client || !(*client)->has_extensions()) co_return;
   auto told = co_await (*client)->expect_world(world_size);
   for (const StartedWorker& worker : workers) {
-    if (!told) co_return nullptr;
+    if (!told) co_return;
     std::string who = "rank " + std::to_string(worker.rank);
     told = co_await (*client)->expect(who, static_cast<std::uint32_t>(worker.pid));
   }
-  co_return std::move(*client);
+  if (version == version_) client_ = std::move(*client);
+}
+
+void Announcement::withdraw() {
+  ++version_;
+  client_.reset();
 }
 
 }  // namespace ddprun::rendezvous

@@ -5,7 +5,9 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "store/base/endpoint.h"
@@ -18,11 +20,25 @@ struct StartedWorker {
   int pid = 0;
 };
 
-// Announces the world and `workers`, which this node has started, to the store at `master`; what is
-// returned keeps that up as long as it lives.  Nothing where the store cannot be reached or is not
-// ours: the run does not depend on it.
-boost::asio::awaitable<std::unique_ptr<store::Client>> announce(
-    boost::asio::any_io_executor executor, Endpoint master, int world_size,
-    std::vector<StartedWorker> workers);
+// What this node has announced.
+//
+// Threads: used from the executor's only thread.  Lifetime: must outlive make().
+class Announcement {
+ public:
+  explicit Announcement(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+
+  // Announces the world and `workers`, which this node has started, to the store at `master`, until
+  // withdraw() or the next make().  Nothing where the store cannot be reached or is not ours: the
+  // run does not depend on it.
+  boost::asio::awaitable<void> make(Endpoint master, int world_size,
+                                    std::vector<StartedWorker> workers);
+
+  void withdraw();
+
+ private:
+  boost::asio::any_io_executor executor_;
+  std::uint64_t version_ = 0;              // counts make() and withdraw()
+  std::unique_ptr<store::Client> client_;  // as long as it is connected, the store remembers
+};
 
 }  // namespace ddprun::rendezvous

@@ -68,6 +68,7 @@ struct NetworkHandler::Link {
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config)
     : executor_(executor),
       config_(std::move(config)),
+      announcement_(executor),
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
@@ -78,8 +79,7 @@ NetworkHandler::~NetworkHandler() {
 // What the agent says.
 
 void NetworkHandler::join() {
-  announcement_number_.reset();
-  announcement_.reset();
+  announcement_.withdraw();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
   std::uint16_t port = 0;
@@ -96,15 +96,7 @@ void NetworkHandler::join() {
 }
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  tasks_.spawn(announce_workers(round, std::move(workers)));
-}
-
-asio::awaitable<void> NetworkHandler::announce_workers(Round round,
-                                                       std::vector<StartedWorker> workers) {
-  announcement_number_ = round.number;
-  auto announcement =
-      co_await announce(executor_, round.master, round.ranks.world_size, std::move(workers));
-  if (is_open_ && announcement_number_ == round.number) announcement_ = std::move(announcement);
+  tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers)));
 }
 
 void NetworkHandler::report_failure(Failure failure, int exit_code, bool is_final) {
@@ -145,7 +137,7 @@ asio::awaitable<void> NetworkHandler::finish() {
 
 void NetworkHandler::close() {
   is_open_ = false;
-  announcement_.reset();
+  announcement_.withdraw();
   *lives_ = false;
   pause_.cancel();
   disconnect();
@@ -263,20 +255,14 @@ store::Async<bool> NetworkHandler::host_if_possible() {
     if (!is_here) co_return false;
   }
   store::ServerConfig server;
-  bool is_only_here = is_loopback_host(config_.endpoint.host);
-  server.listen = {.host = !config_.bind.empty() ? config_.bind
-                           : is_only_here        ? config_.endpoint.host
-                                                 : "::",
-                   .port = config_.endpoint.port};
+  std::string bind = config_.bind;
+  if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
+  server.listen = {.host = bind, .port = config_.endpoint.port};
   server.allow = config_.allow;
   auto log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
   server.log = log;
-  auto listening = store::Server::listen(executor_, server);
-  if (!listening && server.listen.host == "::" &&
-      listening.error().code != boost::system::errc::address_in_use) {
-    server.listen.host = "0.0.0.0";  // a machine without IPv6
-    listening = store::Server::listen(executor_, server);
-  }
+  auto listening = bind.empty() ? listen_everywhere(executor_, server)
+                                : store::Server::listen(executor_, server);
   if (!listening) {
     bool is_taken = listening.error().code == boost::system::errc::address_in_use;
     if (is_taken && !must_host) co_return false;  // another agent here was first

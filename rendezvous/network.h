@@ -10,7 +10,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "rendezvous/handler.h"
@@ -39,7 +38,6 @@ class NetworkHandler final : public Handler {
   void close() override;
 
  private:
-  boost::asio::awaitable<void> announce_workers(Round round, std::vector<StartedWorker> workers);
   struct Link;
 
   void step(const member::Event& event);
@@ -73,8 +71,7 @@ class NetworkHandler final : public Handler {
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   std::unique_ptr<store::Server> worker_store_;
-  std::optional<std::uint64_t> announcement_number_;  // the round that is announced, if any
-  std::unique_ptr<store::Client> announcement_;
+  Announcement announcement_;
   bool is_open_ = true;
   std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for notices under way
   boost::asio::steady_timer pause_;  // before the next attempt to connect

@@ -26,6 +26,7 @@ Now now() {
 SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeConfig config)
     : executor_(executor),
       config_(std::move(config)),
+      announcement_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
 SingleNodeHandler::~SingleNodeHandler() {
@@ -33,8 +34,7 @@ SingleNodeHandler::~SingleNodeHandler() {
 }
 
 void SingleNodeHandler::join() {
-  announcement_number_.reset();
-  announcement_.reset();
+  announcement_.withdraw();
   tasks_.spawn(open_store());
 }
 
@@ -70,15 +70,7 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
 }
 
 void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  tasks_.spawn(announce_workers(round, std::move(workers)));
-}
-
-asio::awaitable<void> SingleNodeHandler::announce_workers(Round round,
-                                                          std::vector<StartedWorker> workers) {
-  announcement_number_ = round.number;
-  auto announcement =
-      co_await announce(executor_, round.master, round.ranks.world_size, std::move(workers));
-  if (*is_open_ && announcement_number_ == round.number) announcement_ = std::move(announcement);
+  tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers)));
 }
 
 void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
@@ -103,7 +95,7 @@ asio::awaitable<void> SingleNodeHandler::finish() {
 
 void SingleNodeHandler::close() {
   *is_open_ = false;
-  announcement_.reset();
+  announcement_.withdraw();
   tasks_.cancel();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();

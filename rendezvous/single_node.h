@@ -8,7 +8,6 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <memory>
-#include <optional>
 
 #include "rendezvous/coordinator.h"
 #include "rendezvous/handler.h"
@@ -48,7 +47,6 @@ class SingleNodeHandler final : public Handler {
   void close() override;
 
  private:
-  boost::asio::awaitable<void> announce_workers(Round round, std::vector<StartedWorker> workers);
   boost::asio::awaitable<void> open_store();
   void tell_coordinator(Request request);
   void tell_agent(Notice notice);
@@ -60,8 +58,7 @@ class SingleNodeHandler final : public Handler {
   bool has_joined_ = false;
   std::uint64_t round_ = 0;
   std::unique_ptr<store::Server> worker_store_;
-  std::optional<std::uint64_t> announcement_number_;  // the round that is announced, if any
-  std::unique_ptr<store::Client> announcement_;
+  Announcement announcement_;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // for notices under way
   store::TaskGroup tasks_;
 };

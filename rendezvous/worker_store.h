@@ -12,6 +12,11 @@
 
 namespace ddprun::rendezvous {
 
+// A store on all interfaces, of IPv6 and IPv4 or, on a machine without IPv6, of IPv4; the host in
+// `config` does not count.
+Result<std::unique_ptr<store::Server>> listen_everywhere(boost::asio::any_io_executor executor,
+                                                         store::ServerConfig config);
+
 // An empty store where workers that are told `master` can reach it: on loopback only when
 // the address can only mean this machine, else on all interfaces, as torch's store does.  Port 0
 // takes a free one.  Fails where it cannot listen, with the address and the system's reason.
