@@ -31,6 +31,10 @@ HashSeed random_seed() {
 // the kernel's queue, and so few that those who are connected hardly notice.
 constexpr int kAcceptedPerTurn = 1024;
 
+// How many descriptors are closed before others have their turn.  The system takes 10 us for each,
+// so thousands of clients that leave at once would keep everybody else waiting.
+constexpr int kClosedInARow = 32;
+
 // How many turns are taken before the executor's other work has its chance.
 constexpr int kTurnsInARow = 16;
 
@@ -145,15 +149,17 @@ void Server::Impl::close() {
   handshake_timer_.cancel();
   expiry_timer_.cancel();
   sessions_.clear();
+  leavers_.clear();
 }
 
 void Server::Impl::renew_common_space() {
   std::erase_if(sessions_, [this](const auto& entry) {
-    const Session& session = *entry.second;
+    Session& session = *entry.second;
     bool is_member = session.space == &spaces_.common() && session.decoder.is_validated();
     if (is_member) {
       held_bytes_ -= session.held_bytes;
-      poller_.remove(session.fd.get());
+      if (session.is_own) --own_count_;
+      close_later(std::move(session.fd));
     }
     return is_member;
   });
@@ -202,6 +208,8 @@ void Server::Impl::accept_some() {
       add_session(std::move(fd), now);
     } else if (errno == EAGAIN) {
       return;
+    } else if (errno == EMFILE && !leavers_.empty()) {
+      close_some();
     } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
       return pause_accepting(errno);
     }
@@ -322,12 +330,29 @@ void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Space& space = *session.space;
   held_bytes_ -= session.held_bytes;
-  poller_.remove(session.fd.get());
+  close_later(std::move(session.fd));
   if (session.is_own) --own_count_;
   sessions_.erase(id);
   roll_.forget(id);
   spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
   route();
+}
+
+// Closes the connection before long; from now on it tells nothing.
+void Server::Impl::close_later(UniqueFd fd) {
+  poller_.remove(fd.get());
+  leavers_.push_back(std::move(fd));
+  if (leavers_.size() == 1) asio::post(executor_, bound(&Impl::close_leavers));
+}
+
+// Between two calls the executor looks after everybody else.
+void Server::Impl::close_leavers() {
+  close_some();
+  if (!leavers_.empty()) asio::post(executor_, bound(&Impl::close_leavers));
+}
+
+void Server::Impl::close_some() {
+  for (int i = 0; i < kClosedInARow && !leavers_.empty(); ++i) leavers_.pop_front();
 }
 
 // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds

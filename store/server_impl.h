@@ -67,12 +67,12 @@ class Server::Impl {
   // Makes a handler that calls `method` with `arguments`, unless the server is closed by then.
   template <class... Arguments>
   auto bound(void (Impl::*method)(Arguments...), Arguments... arguments) {
-    return
-        [this, is_open = is_open_, method, arguments...](const boost::system::error_code& error) {
-          if (*is_open && error != boost::asio::error::operation_aborted) {
-            (this->*method)(arguments...);
-          }
-        };
+    return [this, is_open = is_open_, method,
+            arguments...](const boost::system::error_code& error = {}) {
+      if (*is_open && error != boost::asio::error::operation_aborted) {
+        (this->*method)(arguments...);
+      }
+    };
   }
 
   // The server and its connections (server.cc).
@@ -92,6 +92,9 @@ class Server::Impl {
   Session* find(ClientId id);
   void drop(Session& session, const std::string& reason);
   void forget(Session& session);
+  void close_later(UniqueFd fd);
+  void close_leavers();
+  void close_some();
   void account_for(ClientId id);
   void give_memory_back();
   void log(const std::string& sentence);
@@ -133,6 +136,7 @@ class Server::Impl {
   std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  std::deque<UniqueFd> leavers_;  // to be closed; nobody's any more
   ClientId last_id_ = 0;
   std::size_t own_count_ = 0;  // of the sessions that are this process's own
 

@@ -4,10 +4,13 @@
 // to nothing, and another client is served as if nothing were.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -144,6 +147,35 @@ TEST_SUITE("store/server/hostile") {
     CHECK(server.has_waiters(0));
     CHECK(server.ask([](Server& s) { return s.keyspace().bytes(); }) == 0);
     CHECK(is_served(good));
+  }
+
+  TEST_CASE("when hundreds leave at once, who asks is answered before all of them are closed") {
+    boost::asio::io_context context;
+    auto server = Server::listen(context.get_executor(), {.listen = {"127.0.0.1", 0}}).value();
+    auto run_until = [&](auto claim) {
+      auto deadline = std::chrono::steady_clock::now() + ddprun::test::kLimit;
+      while (!claim() && std::chrono::steady_clock::now() < deadline) context.run_one_for(1ms);
+      return claim();
+    };
+    auto descriptor_count = [] {
+      auto entries = std::filesystem::directory_iterator("/proc/self/fd");
+      return std::distance(begin(entries), end(entries));
+    };
+    RawClient good(server->port());
+    good.shake_hands();
+    REQUIRE(run_until([&] { return server->connection_count() == 1; }));
+    auto before = descriptor_count();
+    std::vector<RawClient> crowd;
+    for (int i = 0; i < 400; ++i) crowd.emplace_back(server->port()).shake_hands();
+    REQUIRE(run_until([&] { return server->connection_count() == 401; }));
+
+    crowd.clear();
+    good.send(request::Ping{7});
+    char reply[4];
+    CHECK(run_until([&] { return ::recv(good.fd(), reply, 4, MSG_DONTWAIT | MSG_PEEK) == 4; }));
+    CHECK(server->connection_count() == 1);
+    CHECK(descriptor_count() > before);
+    CHECK(run_until([&] { return descriptor_count() == before; }));
   }
 
   TEST_CASE("half requests are bounded in all, at the cost of who holds most") {
