@@ -31,6 +31,10 @@ struct ClientConfig {
   // It is this long because torch's server answers nobody while it waits for a name server.
   Duration greeting_timeout = std::chrono::seconds(10);
 
+  // How long the server's machine may acknowledge nothing, not even that it is there, before the
+  // connection fails; see bound_silence().
+  Duration silence_limit = std::chrono::minutes(2);
+
   // Whether to ask the server for our extensions.  torch's server answers by closing, and is then
   // connected to again.
   bool probes_extensions = true;

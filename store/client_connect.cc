@@ -86,6 +86,7 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
   for (int probes_left = config.probes_extensions ? kProbes : 0;; --probes_left) {
     auto socket = co_await connect_to(executor, address, deadline);
     if (!socket) co_return socket.error();
+    bound_silence(socket->native_handle(), config.silence_limit);
     std::unique_ptr<Client> client(new Client(std::move(*socket), peer, config));
     auto greeted = co_await client->greet(deadline);
     if (!greeted) co_return greeted.error();

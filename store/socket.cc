@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -119,6 +120,17 @@ Result<UniqueFd> listen_on(const Endpoint& endpoint) {
     return system_error(errno, "listen on " + to_string(endpoint));
   }
   return fd;
+}
+
+void bound_silence(int fd, Duration limit) {
+  constexpr int kProbes = 4;
+  auto seconds = std::chrono::ceil<std::chrono::seconds>(limit).count();
+  int pause = static_cast<int>(std::clamp<std::int64_t>(seconds / (kProbes + 1), 1, 3600));
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, pause * (kProbes + 1) * 1000);
 }
 
 Result<UniqueFd> take_listener(UniqueFd fd) {

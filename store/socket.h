@@ -9,6 +9,7 @@
 
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
+#include "store/base/time.h"
 
 namespace ddprun::store {
 
@@ -35,6 +36,10 @@ class UniqueFd {
 // 127.0.0.1; "::" takes IPv4 as well.  Fails with Errc::InvalidInput for any other name, and with
 // the system's code and "bind HOST:PORT" as context where it cannot be had.
 Result<UniqueFd> listen_on(const Endpoint& endpoint);
+
+// A connection that the peer has not acknowledged for so long (whole seconds; at least five) fails,
+// also one on which nothing is said: a machine between the two may have forgotten it.
+void bound_silence(int fd, Duration limit);
 
 // Makes ready what somebody else has opened: fails with Errc::InvalidInput where it is no listening
 // TCP socket.
