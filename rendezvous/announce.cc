@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/announce.h"
 
-#include <string>
+#include <utility>
 
 namespace ddprun::rendezvous {
 
-boost::asio::awaitable<void> Announcement::make(Endpoint master, int world_size,
-                                                std::vector<StartedWorker> workers) {
+boost::asio::awaitable<void> Announcement::make(
+    Endpoint master, int world_size, std::vector<StartedWorker> workers,
+    std::function<void(const std::string&)> unreachable) {
   std::uint64_t version = ++version_;
   store::ClientConfig config;
   config.connect_timeout = std::chrono::seconds(5);
   auto client = co_await store::Client::connect(executor_, master, config);
-  if (!client || !(*client)->has_extensions()) co_return;
+  if (version != version_) co_return;
+  if (!client) {
+    co_return unreachable("this node cannot reach the workers' store at " + to_string(master) +
+                          ": " + to_string(client.error()));
+  }
+  if (!(*client)->has_extensions()) co_return;
   auto told = co_await (*client)->expect_world(world_size);
   for (const StartedWorker& worker : workers) {
     if (!told) co_return;

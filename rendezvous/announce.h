@@ -6,7 +6,9 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,10 +30,12 @@ class Announcement {
   explicit Announcement(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
 
   // Announces the world and `workers`, which this node has started, to the store at `master`, until
-  // withdraw() or the next make().  Nothing where the store cannot be reached or is not ours: the
-  // run does not depend on it.
+  // withdraw() or the next make(); nothing where that store is not ours.  Where it cannot be
+  // reached within some seconds, as the workers then cannot either, `unreachable` is told why: the
+  // only place where that shows before the workers' own limits, which are minutes.
   boost::asio::awaitable<void> make(Endpoint master, int world_size,
-                                    std::vector<StartedWorker> workers);
+                                    std::vector<StartedWorker> workers,
+                                    std::function<void(const std::string&)> unreachable);
 
   void withdraw();
 

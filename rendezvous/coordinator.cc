@@ -113,6 +113,7 @@ class Turn {
 
   void found(const std::string& id, const request::Join& hello) {
     state_.founder = id;
+    state_.incarnation = hello.incarnation.empty() ? id : hello.incarnation;
     state_.settings = hello.settings;
     state_.policy = hello.policy;
     state_.gathering_since = now_;
@@ -142,7 +143,7 @@ class Turn {
       // It was in rounds of this run, maybe of a host that is gone.
       state_.restart_count = std::max(state_.restart_count, hello.restart_count);
       state_.next_round = std::max(state_.next_round, hello.next_round);
-      state_.had_round = true;
+      if (!std::exchange(state_.had_round, true)) state_.incarnation = hello.incarnation;
       if (state_.phase == Phase::Gathering && hello.previous_nodes > 0) {
         state_.survivors = std::max(state_.survivors.value_or(0), hello.previous_nodes - 1);
       }
@@ -153,8 +154,10 @@ class Turn {
                         .seen = now_,
                         .last_rank = hello.previous_rank};
     if (hello.policy != state_.policy) {
-      send(id, order::Tell{"the run goes by the settings of its first node: " +
-                           policy_text(state_.policy)});
+      send(id, order::GoBy{.keep_alive_interval = state_.policy.keep_alive_interval,
+                           .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
+                           .text = "the run goes by the settings of its first node: " +
+                                   policy_text(state_.policy)});
     }
     switch (state_.phase) {
       case Phase::Gathering:
@@ -198,7 +201,8 @@ class Turn {
                    std::holds_alternative<request::Leave>(request);
     if (!is_gone) return;
     std::erase_if(state_.next_run, [&](const auto& comer) { return comer.first == id; });
-    if (state_.contenders.erase(id) > 0) actions_.push_back(action::Forget{id});
+    state_.contenders.erase(id);
+    actions_.push_back(action::Forget{id});
   }
   void refuse_contenders_of(const std::string& rival) {
     for (auto it = state_.contenders.begin(); it != state_.contenders.end();) {
@@ -294,17 +298,10 @@ class Turn {
       std::string why =
           node.hello.host + " was lost (silent for " + seconds_text(now_ - node.seen) + ")";
       send(id, order::Dropped{why});
-      state_.dropped[id] = now_;
       losses.push_back(take_out(id, why));
     }
     // All at once: no round is to begin with a node that is about to go as well.
     if (!losses.empty()) go_on_without(losses);
-    Duration long_ago = 12 * state_.policy.silence_limit();
-    std::erase_if(state_.dropped, [&](const auto& entry) {
-      bool is_old = now_ - entry.second > long_ago;
-      if (is_old) actions_.push_back(action::Forget{entry.first});
-      return is_old;
-    });
   }
 
   struct Loss {
@@ -313,13 +310,16 @@ class Turn {
     bool was_up = false;  // its workers ran
   };
 
-  void lose(const std::string& id, const std::string& why) { go_on_without({take_out(id, why)}); }
+  // Of a node that cannot hear any more.
+  void lose(const std::string& id, const std::string& why) {
+    actions_.push_back(action::Forget{id});
+    go_on_without({take_out(id, why)});
+  }
 
   Loss take_out(const std::string& id, const std::string& why) {
     auto node = state_.nodes.extract(id);
     const Node& lost = node.mapped();
     if (lost.hello.node_rank) state_.holders.erase(*lost.hello.node_rank);
-    if (!state_.dropped.contains(id)) actions_.push_back(action::Forget{id});
     bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
     if (was_up) --state_.up_count;
     if (was_up && state_.phase == Phase::Stopping && id != state_.failed_on) blame_the_loss(lost);
@@ -417,6 +417,7 @@ class Turn {
     const request::Join& first = chosen[seats.front()].second->hello;
     state_.round = state_.next_round++;
     order::Round round{.number = state_.round,
+                       .incarnation = state_.incarnation,
                        .restart_count = state_.restart_count,
                        .max_restarts = state_.policy.max_restarts,
                        .master = state_.settings.master.value_or(
@@ -473,6 +474,7 @@ class Turn {
     end.restart_count = state_.restart_count;
     end.max_restarts = state_.policy.max_restarts;
     for (const auto& [id, node] : state_.nodes) send(id, end);
+    if (state_.had_round) actions_.push_back(action::Over{state_.incarnation, end});
     state_.verdict = std::move(end);
     for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
       send(id, order::Refuse{"the run is over"});
@@ -499,10 +501,11 @@ class Turn {
     bool waits = state_.phase == Phase::Gathering || state_.phase == Phase::Stopping;
     if (!waits || now_ - state_.gathering_since < kPatience) return;
     std::string what = waiting_text(state_);
-    if (what == state_.last_told && now_ - state_.last_told_at < kRepeat) return;
-    state_.last_told = what;
+    std::string beside = beside_text(state_);
+    if (what + beside == state_.last_told && now_ - state_.last_told_at < kRepeat) return;
+    state_.last_told = what + beside;
     state_.last_told_at = now_;
-    order::Tell tell{what + time_left_text(state_, now_)};
+    order::Tell tell{what + time_left_text(state_, now_) + beside};
     for (const auto& [id, node] : state_.nodes) {
       if (node.is_down) send(id, tell);
     }
@@ -530,20 +533,6 @@ std::optional<MonoTime> deadline(const State& state) {
 
 bool is_over(const State& state) {
   return state.nodes.empty() && state.contenders.empty();
-}
-
-std::string to_string(Phase phase) {
-  switch (phase) {
-    case Phase::Gathering:
-      return "gathering";
-    case Phase::Running:
-      return "running";
-    case Phase::Stopping:
-      return "stopping";
-    case Phase::Ended:
-      return "ended";
-  }
-  return "?";
 }
 
 }  // namespace ddprun::rendezvous::coordinator

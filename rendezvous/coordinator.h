@@ -50,8 +50,8 @@ struct State {
   std::map<std::string, Node> nodes;
   std::map<int, std::string> holders;  // of each --node-rank
   std::map<std::string, Contender> contenders;
-  std::map<std::string, MonoTime> dropped;  // silent nodes, told so, and since when
-  std::string founder;                      // the node whose settings and policy these are
+  std::string founder;      // the node whose settings and policy these are
+  std::string incarnation;  // what tells this run from others of the same id, on all hosts it had
   Settings settings;
   Policy policy;
 
@@ -71,7 +71,8 @@ struct State {
   MonoTime next_look{};   // for silent nodes
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
-  order::End verdict;                                           // in Ended
+  std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
+  order::End verdict;  // in Ended
   std::vector<std::pair<std::string, request::Join>> next_run;  // who came after the end
 };
 
@@ -97,8 +98,13 @@ struct Send {
 struct Forget {
   std::string node;
 };
+// The run has had its last round.  Whoever comes back to it later is to hear this.
+struct Over {
+  std::string incarnation;
+  order::End verdict;
+};
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget>;
+using Action = std::variant<action::Send, action::Forget, action::Over>;
 
 struct Step {
   State state;
@@ -118,7 +124,5 @@ inline constexpr std::size_t kMaxStandbys = 4096;
 
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
-
-std::string to_string(Phase phase);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/coordinator_service.h"
 
-#include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "rendezvous/agent_line.h"
 #include "rendezvous/meeting.h"
+#include "store/base/variant.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -15,15 +14,6 @@ namespace asio = boost::asio;
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(250);
 constexpr Duration kPatience = std::chrono::minutes(10);  // of one blocking pop
-constexpr std::size_t kMaxRuns = 4096;
-
-Now now() {
-  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
-}
-
-asio::awaitable<void> wait(asio::steady_timer& timer) {
-  co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-}
 
 }  // namespace
 
@@ -59,23 +49,11 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
 }
 
 void CoordinatorService::host_leaves(const std::string& why) {
-  why_leaving_ = why;
-  std::vector<std::string> names;
-  for (const auto& [name, run] : runs_) names.push_back(name);
-  for (const std::string& name : names) step(name, coordinator::event::HostLeaves{why});
+  step(runs::event::HostLeaves{why});
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
-  while (is_open_ && !(runs_.empty() && outgoing_.empty())) co_await wait(has_emptied_);
-}
-
-std::string CoordinatorService::who_is_here() const {
-  std::string text;
-  for (const auto& [name, run] : runs_) {
-    text += (text.empty() ? "run '" : ", run '") + name + "' (" + std::to_string(run.nodes.size()) +
-            (run.nodes.size() == 1 ? " node)" : " nodes)");
-  }
-  return text;
+  while (is_open_ && !(state_.runs.empty() && outgoing_.empty())) co_await wait(has_emptied_);
 }
 
 void CoordinatorService::close() {
@@ -105,72 +83,29 @@ asio::awaitable<void> CoordinatorService::receive() {
 
 void CoordinatorService::take(const std::string& text) {
   Result<Letter> letter = decode_letter(text);
-  if (!letter)
-    return config_.log("ignored a letter to the rendezvous: " + to_string(letter.error()));
-  if (is_refused(*letter)) return;
-  step(letter->run, coordinator::event::Arrived{letter->node, std::move(letter->request)});
+  if (letter) return step(runs::event::Arrived{std::move(*letter)});
+  config_.log("ignored a letter to the rendezvous: " + to_string(letter.error()));
 }
 
-// What no coordinator of one run can judge: whether there may be another run.
-bool CoordinatorService::is_refused(const Letter& letter) {
-  const auto* join = std::get_if<request::Join>(&letter.request);
-  if (join != nullptr && !why_leaving_.empty()) {
-    refuse(letter.node, why_leaving_);
-    return true;
+void CoordinatorService::step(const runs::Event& event) {
+  runs::Step next = runs::step(std::move(state_), event, read_clocks());
+  state_ = std::move(next.state);
+  for (runs::Action& action : next.actions) {
+    std::visit(Overloaded{
+                   [this](runs::action::Send& send) {
+                     outgoing_.push_back({send.node, encode(send.order)});
+                   },
+                   [this](runs::action::Forget& forget) {
+                     outgoing_.push_back({forget.node, ""});
+                   },
+                   [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
+               },
+               action);
   }
-  if (runs_.contains(letter.run)) return false;
-  if (join == nullptr) return !std::holds_alternative<request::Foreign>(letter.request);
-  auto other = join->settings.master
-                   ? std::ranges::find_if(runs_,
-                                          [](const auto& run) {
-                                            return run.second.settings.master.has_value() &&
-                                                   !run.second.nodes.empty();
-                                          })
-                   : runs_.end();
-  std::string why;
-  if (other != runs_.end()) {
-    why = "it has --rdzv-id=" + letter.run + ", not " + other->first +
-          ", which is what the nodes have that meet here by the static backend";
-  } else if (runs_.size() >= kMaxRuns) {
-    why = "there are " + std::to_string(runs_.size()) + " runs here already";
-  } else {
-    return false;
-  }
-  refuse(letter.node, why);
-  return true;
-}
-
-void CoordinatorService::refuse(const std::string& node, const std::string& why) {
-  outgoing_.push_back({node, encode(Order(order::Refuse{why}))});
+  if (state_.runs.empty()) has_emptied_.cancel();
   has_mail_.cancel();
-}
-
-void CoordinatorService::step(const std::string& run, const coordinator::Event& event) {
-  coordinator::State& state = runs_[run];
-  coordinator::Step next = coordinator::step(std::move(state), event, now());
-  state = std::move(next.state);
-  bool is_renewed = false;
-  for (const coordinator::Action& action : next.actions) {
-    if (const auto* forget = std::get_if<coordinator::action::Forget>(&action)) {
-      outgoing_.push_back({forget->node, ""});
-      continue;
-    }
-    const auto& send = std::get<coordinator::action::Send>(action);
-    bool begins_round = std::holds_alternative<order::Round>(send.order);
-    if (begins_round && state.settings.master && !std::exchange(is_renewed, true)) {
-      config_.renew_common_space();
-    }
-    outgoing_.push_back({send.node, encode(send.order)});
-  }
-  forget_if_over(run);
-  has_mail_.cancel();
-  set_alarm();
-}
-
-void CoordinatorService::forget_if_over(const std::string& run) {
-  auto found = runs_.find(run);
-  if (coordinator::is_over(found->second)) runs_.erase(found);
-  if (runs_.empty()) has_emptied_.cancel();
+  MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
+  if (due != alarm_.expiry()) alarm_.expires_at(due);
 }
 
 asio::awaitable<void> CoordinatorService::send() {
@@ -195,23 +130,10 @@ asio::awaitable<void> CoordinatorService::send() {
   }
 }
 
-void CoordinatorService::set_alarm() {
-  MonoTime due = MonoTime::max();
-  for (const auto& [name, run] : runs_)
-    due = std::min(due, coordinator::deadline(run).value_or(due));
-  if (due != alarm_.expiry()) alarm_.expires_at(due);
-}
-
 asio::awaitable<void> CoordinatorService::keep_time() {
   while (is_open_) {
     co_await wait(alarm_);
-    std::vector<std::string> due;
-    for (const auto& [name, run] : runs_) {
-      if (coordinator::deadline(run).value_or(MonoTime::max()) <= now().mono) due.push_back(name);
-    }
-    for (const std::string& name : due) step(name, coordinator::event::Tick{});
-    if (alarm_.expiry() <= now().mono) alarm_.expires_at(MonoTime::max());
-    set_alarm();
+    if (is_open_ && alarm_.expiry() <= read_clocks().mono) step(runs::event::Tick{});
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The shell of the coordinators of all runs that meet in one store: it reads the inbox, asks
-// coordinator::step(), and puts the orders into the nodes' queues.  It is a client of the store
+// The shell of runs.h, the coordinators of all runs that meet in one store: it reads the inbox,
+// asks runs::step(), and puts the orders into the nodes' queues.  It is a client of the store
 // like any other, so the store may be in this process or be torch's own server elsewhere.
 #pragma once
 
@@ -9,11 +9,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/runs.h"
 #include "store/client.h"
 #include "store/task_group.h"
 
@@ -48,8 +47,8 @@ class CoordinatorService {
 
   // Completes when no run has any node, or after close().
   boost::asio::awaitable<void> idle();
-  // "run 'job2' (3 nodes)"; empty where there is nobody.
-  std::string who_is_here() const;
+  // See runs.h.
+  std::string who_is_here() const { return runs::who_is_here(state_); }
 
   // Ends what is going on, and lets idle() complete.
   void close();
@@ -64,11 +63,7 @@ class CoordinatorService {
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> beat();
   void take(const std::string& text);
-  bool is_refused(const Letter& letter);
-  void refuse(const std::string& node, const std::string& why);
-  void step(const std::string& run, const coordinator::Event& event);
-  void forget_if_over(const std::string& run);
-  void set_alarm();
+  void step(const runs::Event& event);
   void failed(const std::string& what, const Error& error);
 
   struct Parcel {
@@ -79,10 +74,9 @@ class CoordinatorService {
   ServiceConfig config_;
   std::unique_ptr<store::Client> in_;   // waits for letters
   std::unique_ptr<store::Client> out_;  // everything else
-  std::map<std::string, coordinator::State> runs_;
+  runs::State state_;
   std::deque<Parcel> outgoing_;
   bool is_open_ = true;
-  std::string why_leaving_;             // set once nobody is to come in any more
   boost::asio::steady_timer alarm_;     // of the earliest deadline
   boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send
   boost::asio::steady_timer has_emptied_;  // never expires; cancelled when the last node has gone

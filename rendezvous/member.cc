@@ -60,6 +60,7 @@ class Turn {
     state_.pulse_at = now_;
     state_.asked_at.reset();
     state_.last_tick = now_;
+    state_.rules.reset();
     if (!state_.told.empty()) want(action::TellPeople{"reached " + config_.endpoint});
     state_.told.clear();
     if (state_.wants_round) join();
@@ -105,7 +106,7 @@ class Turn {
   void operator()(const event::Tick&) {
     Duration since_tick = now_ - std::exchange(state_.last_tick, now_);
     if (state_.link != Link::Up) return;
-    Duration limit = config_.hello.policy.silence_limit();
+    Duration limit = silence_limit(state_, config_);
     // Who was stopped for so long has been given up by the others, or soon will be.
     if (since_tick > limit) {
       return cut_off("this node was stopped for " + coordinator::seconds_text(since_tick));
@@ -147,9 +148,11 @@ class Turn {
     if (state_.last) {
       hello.previous_rank = state_.last->ranks.group_rank;
       hello.next_round = state_.last->number + 1;
+      hello.incarnation = state_.last->incarnation;
       hello.previous_nodes = state_.last->ranks.group_world_size;
     }
     state_.is_joined = true;
+    state_.joined_at = now_;
     post(std::move(hello));
   }
 
@@ -199,6 +202,13 @@ class Turn {
     want(action::TellPeople{"standing by: " + standby.why});
   }
   void heard(const order::Tell& tell) { want(action::TellPeople{tell.text}); }
+  // From now on the coordinator's patience counts, and it began with the join.
+  void heard(const order::GoBy& rules) {
+    state_.rules = rules;
+    state_.last_tick = now_;
+    state_.pulse_at = std::max(state_.pulse_at, state_.joined_at);
+    want(action::TellPeople{rules.text});
+  }
   void heard(const order::Dropped& dropped) {
     cut_off("the others have given this node up: " + dropped.why);
   }
@@ -222,8 +232,13 @@ std::string node_id(const State& state, const Config& config) {
   return config.name + "." + std::to_string(state.life);
 }
 
-Duration tick_period(const Config& config) {
-  return config.hello.policy.keep_alive_interval;
+Duration tick_period(const State& state, const Config& config) {
+  return state.rules ? state.rules->keep_alive_interval : config.hello.policy.keep_alive_interval;
+}
+
+Duration silence_limit(const State& state, const Config& config) {
+  return state.rules ? state.rules->keep_alive_interval * state.rules->keep_alive_max_attempt
+                     : config.hello.policy.silence_limit();
 }
 
 }  // namespace ddprun::rendezvous::member

@@ -38,6 +38,8 @@ struct State {
   std::string address;               // where the others can reach this node
   std::optional<order::Round> last;  // the last round this node was in
   int restart_count = 0;             // as last heard
+  std::optional<order::GoBy> rules;  // where the run's settings are not this node's
+  MonoTime joined_at{};              // when this life said so
   MonoTime connecting_since{};
   MonoTime told_at{};  // that the host is not there
   std::string told;
@@ -131,7 +133,10 @@ struct Step {
 // What this life of the node is called: its queue, its will, the sender of its letters.
 std::string node_id(const State& state, const Config& config);
 
-// The period of Tick.
-Duration tick_period(const Config& config);
+// The period of Tick, which may change with every step.
+Duration tick_period(const State& state, const Config& config);
+
+// How long silence is borne, on either side.
+Duration silence_limit(const State& state, const Config& config);
 
 }  // namespace ddprun::rendezvous::member

@@ -70,6 +70,9 @@ class Reader {
   Duration duration(const char* name) {
     return std::chrono::milliseconds(number(name, 0, kMaxMilliseconds));
   }
+  Duration period(const char* name) {
+    return std::chrono::milliseconds(number(name, 1, kMaxMilliseconds));
+  }
   bool flag(const char* name) {
     auto found = json_.find(name);
     if (found == json_.end() || !found->is_boolean()) return wrong(name, "no boolean") != 0;
@@ -177,6 +180,7 @@ Json to_json(const request::Join& join) {
                {"restart_count", join.restart_count},
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
+  if (!join.incarnation.empty()) json["incarnation"] = join.incarnation;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
@@ -199,12 +203,12 @@ request::Join read_join(Reader& reader) {
   join.policy = {.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max()),
                  .join_timeout = reader.duration("join_timeout_ms"),
                  .last_call_timeout = reader.duration("last_call_ms"),
-                 .keep_alive_interval = reader.duration("beat_ms"),
+                 .keep_alive_interval = reader.period("beat_ms"),
                  .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods)};
-  if (join.policy.keep_alive_interval <= Duration::zero()) reader.wrong("beat_ms", "zero");
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");
+  if (reader.has("incarnation")) join.incarnation = reader.name("incarnation");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
@@ -274,6 +278,7 @@ constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 Json to_json(const order::Round& round) {
   return {{"type", "round"},
           {"round", round.number},
+          {"incarnation", round.incarnation},
           {"restart_count", round.restart_count},
           {"max_restarts", round.max_restarts},
           {"group_rank", round.ranks.group_rank},
@@ -288,6 +293,7 @@ Json to_json(const order::Round& round) {
 order::Round read_round(Reader& reader) {
   constexpr int kMaxRank = std::numeric_limits<int>::max();
   return {.number = reader.round("round"),
+          .incarnation = reader.text("incarnation", kMaxNameBytes),
           .restart_count = reader.integer("restart_count", 0, kMaxRank),
           .max_restarts = reader.integer("max_restarts", 0, kMaxRank),
           .ranks = {.group_rank = reader.integer("group_rank", 0),
@@ -366,6 +372,11 @@ Order read_order(Reader& reader) {
   if (type == "refuse") return order::Refuse{.why = reader.text("why")};
   if (type == "standby") return order::Standby{.why = reader.text("why")};
   if (type == "tell") return order::Tell{.text = reader.text("text")};
+  if (type == "go_by") {
+    return order::GoBy{.keep_alive_interval = reader.period("beat_ms"),
+                       .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods),
+                       .text = reader.text("text")};
+  }
   if (type == "dropped") return order::Dropped{.why = reader.text("why")};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return order::Tell{};
@@ -407,6 +418,12 @@ std::string encode(const Order& order) {
                              },
                              [](const order::Tell& tell) {
                                return Json{{"type", "tell"}, {"text", tell.text}};
+                             },
+                             [](const order::GoBy& settings) {
+                               return Json{{"type", "go_by"},
+                                           {"beat_ms", milliseconds(settings.keep_alive_interval)},
+                                           {"beats_missed", settings.keep_alive_max_attempt},
+                                           {"text", settings.text}};
                              },
                              [](const order::Dropped& dropped) {
                                return Json{{"type", "dropped"}, {"why", dropped.why}};

@@ -36,7 +36,8 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
-// What the first to join decides for the run; another node's opinion has no effect, and it is told.
+// What the first to join decides for the run; another node's opinion has no effect, and it is told
+// what it must go by.
 struct Policy {
   int max_restarts = 0;                                   // failures that the run survives
   Duration join_timeout = std::chrono::seconds(600);      // below min_nodes
@@ -80,6 +81,7 @@ struct Join {
   std::optional<int> previous_rank;  // its group rank in the last round it knows
   int restart_count = 0;             // of that round
   std::uint64_t next_round = 0;      // one more than that round's number
+  std::string incarnation{};         // of the run, as that round said it; empty before the first
   int previous_nodes = 0;            // how many nodes that round had
 };
 // The workers of `round` are down, and the next round may begin.
@@ -122,8 +124,9 @@ enum class StopCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
 namespace order {
 // One numbered completion of the rendezvous, as one node sees it.
 struct Round {
-  std::uint64_t number = 0;  // 0, 1, ... over the life of the run
-  int restart_count = 0;     // failures survived so far, of how many
+  std::uint64_t number = 0;   // 0, 1, ... over the life of the run
+  std::string incarnation{};  // what tells this run from an earlier or later one of the same id
+  int restart_count = 0;      // failures survived so far, of how many
   int max_restarts = 0;
   Assignment ranks{};
   Endpoint master{};  // where the workers of this round meet: an empty store
@@ -160,13 +163,19 @@ struct Standby {
 struct Tell {
   std::string text;
 };
+// The node has other settings than the first one; this is what it must keep to.
+struct GoBy {
+  Duration keep_alive_interval{};
+  int keep_alive_max_attempt = 0;
+  std::string text;  // all of them, for people
+};
 // The coordinator has given this node up; it may join anew.
 struct Dropped {
   std::string why;
 };
 }  // namespace order
 using Order = std::variant<order::Round, order::Stop, order::End, order::Refuse, order::Standby,
-                           order::Tell, order::Dropped>;
+                           order::Tell, order::GoBy, order::Dropped>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Letter& letter);

@@ -2,9 +2,6 @@
 #include "rendezvous/network.h"
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "rendezvous/meeting.h"
@@ -21,14 +18,6 @@ constexpr Duration kAttempt = std::chrono::seconds(2);          // of one connec
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
 constexpr Duration kPopPatience = std::chrono::minutes(10);
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
-
-Now now() {
-  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
-}
-
-asio::awaitable<void> wait(asio::steady_timer& timer) {
-  co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-}
 
 }  // namespace
 
@@ -68,13 +57,13 @@ struct NetworkHandler::Link {
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config)
     : executor_(executor),
       config_(std::move(config)),
+      agent_(executor),
+      tick_period_(member::tick_period(state_, config_.member)),
       announcement_(executor),
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
-NetworkHandler::~NetworkHandler() {
-  *lives_ = false;
-}
+NetworkHandler::~NetworkHandler() = default;
 
 // What the agent says.
 
@@ -87,7 +76,7 @@ void NetworkHandler::join() {
     bool is_here = is_loopback_host(config_.endpoint.host);
     auto listening = listen_for_workers(executor_, {.host = is_here ? "127.0.0.1" : "::"});
     if (!listening) {
-      return tell_agent(notice::Failed{"worker store: " + to_string(listening.error())});
+      return agent_.tell(notice::Failed{"worker store: " + to_string(listening.error())});
     }
     worker_store_ = std::move(*listening);
     port = worker_store_->port();
@@ -96,7 +85,11 @@ void NetworkHandler::join() {
 }
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers)));
+  auto unreachable = [this](const std::string& why) {
+    agent_.tell(notice::Told{why + "; the workers here cannot join the others"});
+  };
+  tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers),
+                                  std::move(unreachable)));
 }
 
 void NetworkHandler::report_failure(Failure failure, int exit_code, bool is_final) {
@@ -117,6 +110,7 @@ void NetworkHandler::leave(std::string why) {
 
 asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
+  announcement_.withdraw();
   if (worker_store_) worker_store_->close();
   co_await flush();
   if (CoordinatorService* coordinator = host_ ? &host_->coordinator() : service_.get()) {
@@ -124,8 +118,8 @@ asio::awaitable<void> NetworkHandler::finish() {
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
     patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
       if (cancelled || !is_open_) return;
-      tell_agent(notice::Told{"the run is over; staying for others that meet here: " +
-                              coordinator->who_is_here()});
+      agent_.tell(notice::Told{"the run is over; staying for others that meet here: " +
+                               coordinator->who_is_here()});
     });
     co_await coordinator->idle();
   }
@@ -138,7 +132,7 @@ asio::awaitable<void> NetworkHandler::finish() {
 void NetworkHandler::close() {
   is_open_ = false;
   announcement_.withdraw();
-  *lives_ = false;
+  agent_.hang_up();
   pause_.cancel();
   disconnect();
   if (worker_store_) worker_store_->close();
@@ -150,9 +144,13 @@ void NetworkHandler::close() {
 
 void NetworkHandler::step(const member::Event& event) {
   if (!is_open_) return;
-  member::Step next = member::step(std::move(state_), event, now(), config_.member);
+  member::Step next = member::step(std::move(state_), event, read_clocks(), config_.member);
   state_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
+  Duration period = member::tick_period(state_, config_.member);
+  if (period == tick_period_) return;
+  tick_period_ = period;
+  if (link_) link_->ticker.cancel();  // it may have been set for much later
 }
 
 void NetworkHandler::perform(const member::Action& action) {
@@ -170,20 +168,14 @@ void NetworkHandler::perform(const member::Action& action) {
               worker_store_->close();
               worker_store_.reset();
             }
-            tell_agent(told.round);
+            agent_.tell(told.round);
           },
-          [this](const member::action::TellStop& told) { tell_agent(told.stop); },
-          [this](const member::action::TellEnd& told) { tell_agent(told.end); },
-          [this](const member::action::TellFailed& told) { tell_agent(notice::Failed{told.why}); },
-          [this](const member::action::TellPeople& told) { tell_agent(notice::Told{told.text}); },
+          [this](const member::action::TellStop& told) { agent_.tell(told.stop); },
+          [this](const member::action::TellEnd& told) { agent_.tell(told.end); },
+          [this](const member::action::TellFailed& told) { agent_.tell(notice::Failed{told.why}); },
+          [this](const member::action::TellPeople& told) { agent_.tell(notice::Told{told.text}); },
       },
       action);
-}
-
-void NetworkHandler::tell_agent(Notice notice) {
-  asio::post(executor_, [this, lives = lives_, notice = std::move(notice)] {
-    if (*lives) listener_(notice);
-  });
 }
 
 // Connecting.
@@ -216,6 +208,7 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
   store::ClientConfig client;
   client.connect_timeout = kAttempt;
   client.space = meeting::kSpace;
+  client.silence_limit = config_.member.hello.policy.silence_limit();
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
@@ -259,7 +252,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
   server.listen = {.host = bind, .port = config_.endpoint.port};
   server.allow = config_.allow;
-  auto log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
+  auto log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
   server.log = log;
   auto listening = bind.empty() ? listen_everywhere(executor_, server)
                                 : store::Server::listen(executor_, server);
@@ -309,7 +302,7 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
   if (!out) co_return out.error();
   ServiceConfig config;
   config.record = mine;
-  config.log = [this](const std::string& text) { tell_agent(notice::Told{text}); };
+  config.log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();
@@ -369,7 +362,7 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
     }
     auto order = decode_order(*text);
     if (!order) {
-      tell_agent(notice::Told{"ignored an order of the rendezvous: " + to_string(order.error())});
+      agent_.tell(notice::Told{"ignored an order of the rendezvous: " + to_string(order.error())});
       continue;
     }
     step(member::event::Heard{std::move(*order)});
@@ -378,7 +371,7 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
 
 asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
   while (link->is_open) {
-    link->ticker.expires_after(member::tick_period(config_.member));
+    link->ticker.expires_after(tick_period_);
     co_await wait(link->ticker);
     if (link->is_open) step(member::event::Tick{});
   }
@@ -399,10 +392,10 @@ void NetworkHandler::disconnect() {
 
 // Lets what was said last go out.
 asio::awaitable<void> NetworkHandler::flush() {
-  MonoTime limit = now().mono + kFlushPatience;
+  MonoTime limit = read_clocks().mono + kFlushPatience;
   asio::steady_timer timer(executor_);
   while (link_ && link_->is_open && (link_->is_sending || !link_->outgoing.empty()) &&
-         now().mono < limit) {
+         read_clocks().mono < limit) {
     timer.expires_after(std::chrono::milliseconds(1));
     co_await wait(timer);
   }

@@ -11,7 +11,9 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "rendezvous/agent_line.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/host.h"
 #include "rendezvous/member.h"
@@ -28,7 +30,7 @@ class NetworkHandler final : public Handler {
   NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config);
   ~NetworkHandler() override;
 
-  void listen(Listener listener) override { listener_ = std::move(listener); }
+  void listen(Listener listener) override { agent_.listen(std::move(listener)); }
   void join() override;
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
@@ -42,7 +44,6 @@ class NetworkHandler final : public Handler {
 
   void step(const member::Event& event);
   void perform(const member::Action& action);
-  void tell_agent(Notice notice);
   bool is_static() const { return config_.member.hello.settings.master.has_value(); }
 
   // Connecting.
@@ -65,15 +66,15 @@ class NetworkHandler final : public Handler {
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
-  Listener listener_;
+  AgentLine agent_;
   member::State state_;
+  Duration tick_period_;
   std::shared_ptr<Link> link_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
   bool is_open_ = true;
-  std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for notices under way
   boost::asio::steady_timer pause_;  // before the next attempt to connect
   store::TaskGroup tasks_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/single_node.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "rendezvous/worker_store.h"
@@ -17,15 +16,12 @@ constexpr auto kProbeTimeout = std::chrono::seconds(30);
 
 constexpr const char* kNode = "self";
 
-Now now() {
-  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
-}
-
 }  // namespace
 
 SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeConfig config)
     : executor_(executor),
       config_(std::move(config)),
+      agent_(executor),
       announcement_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
@@ -43,7 +39,7 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
   worker_store_.reset();
   auto listening = listen_for_workers(executor_, config_.master);
   if (!listening) {
-    tell_agent(notice::Failed{"worker store: " + to_string(listening.error())});
+    agent_.tell(notice::Failed{"worker store: " + to_string(listening.error())});
     co_return;
   }
   worker_store_ = std::move(*listening);
@@ -52,11 +48,11 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
   Endpoint master{.host = config_.master.host, .port = worker_store_->port()};
   auto probe =
       co_await store::Client::connect(executor_, master, {.connect_timeout = kProbeTimeout});
-  if (!*is_open_) co_return;
+  if (!is_open_) co_return;
   if (!probe) {
     worker_store_->close();
-    tell_agent(notice::Failed{"workers could not reach their store at " + to_string(master) +
-                              " from this node: " + to_string(probe.error())});
+    agent_.tell(notice::Failed{"workers could not reach their store at " + to_string(master) +
+                               " from this node: " + to_string(probe.error())});
     co_return;
   }
   if (std::exchange(has_joined_, true)) {
@@ -70,7 +66,9 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
 }
 
 void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers)));
+  auto ignore = [](const std::string&) {};  // it was reached when it was opened
+  tasks_.spawn(
+      announcement_.make(round.master, round.ranks.world_size, std::move(workers), ignore));
 }
 
 void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
@@ -94,7 +92,8 @@ asio::awaitable<void> SingleNodeHandler::finish() {
 }
 
 void SingleNodeHandler::close() {
-  *is_open_ = false;
+  is_open_ = false;
+  agent_.hang_up();
   announcement_.withdraw();
   tasks_.cancel();
   if (worker_store_) worker_store_->close();
@@ -102,8 +101,9 @@ void SingleNodeHandler::close() {
 }
 
 void SingleNodeHandler::tell_coordinator(Request request) {
-  auto step = coordinator::step(std::move(coordinator_),
-                                coordinator::event::Arrived{kNode, std::move(request)}, now());
+  auto step =
+      coordinator::step(std::move(coordinator_),
+                        coordinator::event::Arrived{kNode, std::move(request)}, read_clocks());
   coordinator_ = std::move(step.state);
   for (coordinator::Action& action : step.actions) {
     auto* send = std::get_if<coordinator::action::Send>(&action);
@@ -111,19 +111,13 @@ void SingleNodeHandler::tell_coordinator(Request request) {
     Order& order = send->order;
     if (auto* round = std::get_if<order::Round>(&order)) {
       round_ = round->number;
-      tell_agent(*round);
+      agent_.tell(*round);
     } else if (auto* stop = std::get_if<order::Stop>(&order)) {
-      tell_agent(std::move(*stop));
+      agent_.tell(std::move(*stop));
     } else if (auto* end = std::get_if<order::End>(&order)) {
-      tell_agent(std::move(*end));
+      agent_.tell(std::move(*end));
     }
   }
-}
-
-void SingleNodeHandler::tell_agent(Notice notice) {
-  asio::post(executor_, [this, is_open = is_open_, notice = std::move(notice)] {
-    if (*is_open) listener_(notice);
-  });
 }
 
 }  // namespace ddprun::rendezvous

@@ -8,7 +8,9 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <memory>
+#include <utility>
 
+#include "rendezvous/agent_line.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/handler.h"
 #include "store/server.h"
@@ -37,7 +39,7 @@ class SingleNodeHandler final : public Handler {
   SingleNodeHandler(boost::asio::any_io_executor executor, SingleNodeConfig config);
   ~SingleNodeHandler() override;
 
-  void listen(Listener listener) override { listener_ = std::move(listener); }
+  void listen(Listener listener) override { agent_.listen(std::move(listener)); }
   void join() override;
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
@@ -49,17 +51,16 @@ class SingleNodeHandler final : public Handler {
  private:
   boost::asio::awaitable<void> open_store();
   void tell_coordinator(Request request);
-  void tell_agent(Notice notice);
 
   boost::asio::any_io_executor executor_;
   SingleNodeConfig config_;
-  Listener listener_;
+  AgentLine agent_;
   coordinator::State coordinator_;
   bool has_joined_ = false;
   std::uint64_t round_ = 0;
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
-  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // for notices under way
+  bool is_open_ = true;
   store::TaskGroup tasks_;
 };
 

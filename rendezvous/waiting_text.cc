@@ -51,6 +51,10 @@ std::string waiting_text(const State& state) {
          ")";
 }
 
+std::string beside_text(const State& state) {
+  return state.beside.empty() ? "" : "; also waiting here: " + state.beside;
+}
+
 std::string time_left_text(const State& state, MonoTime now) {
   if (state.phase != Phase::Gathering) return "";
   if (state.last_call) return ", " + whole_seconds(*state.last_call - now) + " of last call left";

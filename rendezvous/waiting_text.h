@@ -13,6 +13,9 @@ namespace ddprun::rendezvous::coordinator {
 // workers".
 std::string waiting_text(const State& state);
 
+// "; also waiting here: run 'job2' (1 node)", or nothing.
+std::string beside_text(const State& state);
+
 // ", 27 s of last call left"; ", 573 s left to be 4"; or nothing.
 std::string time_left_text(const State& state, MonoTime now);
 

@@ -35,6 +35,7 @@ std::string words(const Order& order) {
           [](const order::Refuse& refuse) { return "refused, " + refuse.why; },
           [](const order::Standby& standby) { return "stand by, " + standby.why; },
           [](const order::Tell& tell) { return "tell, " + tell.text; },
+          [](const order::GoBy& rules) { return "go by, " + rules.text; },
           [](const order::Dropped& dropped) { return "dropped, " + dropped.why; },
       },
       order);
@@ -52,6 +53,7 @@ struct Run {
     state = std::move(next.state);
     std::string text;
     for (const auto& action : next.actions) {
+      if (std::holds_alternative<coordinator::action::Over>(action)) continue;
       const auto* send = std::get_if<coordinator::action::Send>(&action);
       text += text.empty() ? "" : "; ";
       text += send != nullptr ? send->node + ": " + words(send->order)
@@ -324,7 +326,7 @@ TEST_CASE("Coordinator: another policy is told, and has no effect") {
   Run run;
   run.joins("a");
   run.policy.max_restarts = 8;
-  CHECK(run.joins("b").find("b: tell, the run goes by the settings of its first node: "
+  CHECK(run.joins("b").find("b: go by, the run goes by the settings of its first node: "
                             "--max-restarts=1, join_timeout 600 s") == 0);
   CHECK(run.state.policy.max_restarts == 1);
 }

@@ -76,7 +76,10 @@ struct Joined : Play {
 };
 
 struct Running : Joined {
-  Running() { CHECK(hears(order::Round{.number = 4, .restart_count = 2}) == "round 4"); }
+  Running() {
+    CHECK(hears(order::Round{.number = 4, .incarnation = "first", .restart_count = 2}) ==
+          "round 4");
+  }
 };
 
 }  // namespace
@@ -188,6 +191,39 @@ TEST_CASE("Member: one that was stopped itself takes itself for given up") {
   Running play;
   play.now.mono += 6s;
   CHECK(play.ticks().find("stop, this node was stopped for 6.0 s") != std::string::npos);
+}
+
+TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its join") {
+  Joined play;
+  CHECK(member::tick_period(play.state, play.config) == 1s);
+  play.now.mono += 500ms;
+  order::GoBy rules{.keep_alive_interval = 200ms, .keep_alive_max_attempt = 4, .text = "rules"};
+  CHECK(play.hears(rules) == "say, rules");
+  CHECK(member::tick_period(play.state, play.config) == 200ms);
+  CHECK(play.hears(order::Round{.number = 0}) == "round 0");
+  play.now.mono += 200ms;
+  CHECK(play.ticks() == "beat n.0 beat");
+  play.now.mono += 200ms;  // 900 ms after the join
+  CHECK(play.ticks().find("has been silent for 0.9 s") != std::string::npos);
+  play.on(member::event::Connected{"a"});
+  CHECK(member::tick_period(play.state, play.config) == 1s);  // maybe of another host
+}
+
+TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {
+  Joined play;
+  order::GoBy rules{.keep_alive_interval = 10s, .keep_alive_max_attempt = 3, .text = "rules"};
+  play.hears(rules);
+  play.hears(order::Round{.number = 0});
+  play.now.mono += 10s;
+  CHECK(play.ticks() == "beat n.0 beat");
+}
+
+TEST_CASE("Member: it comes back as one of the run that it was in") {
+  Running play;
+  play.on(member::event::ConnectionLost{"reset"});
+  play.on(member::event::Connected{"10.0.0.7"});
+  play.wants_round();
+  CHECK(play.join().incarnation == "first");
 }
 
 TEST_CASE("Member: leaving, it says so once") {

@@ -35,7 +35,8 @@ std::vector<Letter> letters() {
                      .node_rank = 3,
                      .previous_rank = 0,
                      .restart_count = 1,
-                     .next_round = 9};
+                     .next_round = 9,
+                     .incarnation = "node0-1.0"};
   std::vector<Letter> all;
   for (Request request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
@@ -47,14 +48,19 @@ std::vector<Letter> letters() {
 }
 
 std::vector<Order> orders() {
-  return {order::Round{
-              .number = 3, .ranks = {.group_rank = 1, .group_world_size = 2}, .master = {"m", 9}},
+  return {order::Round{.number = 3,
+                       .incarnation = "node0-1.0",
+                       .ranks = {.group_rank = 1, .group_world_size = 2},
+                       .master = {"m", 9}},
           order::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
           order::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
           order::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
           order::Refuse{"no"},
           order::Standby{"enough"},
           order::Tell{"waiting"},
+          order::GoBy{.keep_alive_interval = std::chrono::milliseconds(200),
+                      .keep_alive_max_attempt = 5,
+                      .text = "as the first node"},
           order::Dropped{"silent"}};
 }
 
@@ -123,7 +129,7 @@ TEST_CASE("Messages: a join is checked field by field") {
   CHECK(with("\"node_rank\":3", "\"node_rank\":-1").find("'node_rank'") != std::string::npos);
   CHECK(with("\"min_nodes\":2", "\"min_nodes\":5").find("more than max_nodes") !=
         std::string::npos);
-  CHECK(with("\"beat_ms\":1000", "\"beat_ms\":0").find("zero") != std::string::npos);
+  CHECK(with("\"beat_ms\":1000", "\"beat_ms\":0").find("'beat_ms'") != std::string::npos);
   CHECK(with("\"store_port\":65535", "\"store_port\":65536").find("'store_port'") !=
         std::string::npos);
   CHECK(with("\"host\":\"node1\"", "\"host\":\"\"").find("'host'") != std::string::npos);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/host.h"
 
-#include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "tests/sim/node.h"
 
@@ -38,40 +37,30 @@ void Host::lost(const Wire& wire) {
 }
 
 void Host::leave(const std::string& why) {
-  std::vector<std::string> names;
-  for (const auto& [name, run] : runs_) names.push_back(name);
-  for (const std::string& name : names) step(name, coordinator::event::HostLeaves{why});
+  step(runs::event::HostLeaves{why});
 }
 
 void Host::take(const std::string& text) {
   auto letter = decode_letter(text);
   if (!letter) world_.violate("a letter that cannot be read: " + to_string(letter.error()));
   if (encode(*letter) != text) world_.violate("a letter that changes when it is read: " + text);
-  bool is_new_run = !runs_.contains(letter->run);
-  if (is_new_run && !std::holds_alternative<request::Join>(letter->request)) return;
   world_.oracle.heard(*this, *letter);
   if (world_.is_traced && !std::holds_alternative<request::Beat>(letter->request)) {
     world_.trace(process_.name, "takes " + text);
   }
-  step(letter->run, coordinator::event::Arrived{letter->node, letter->request});
+  step(runs::event::Arrived{std::move(*letter)});
 }
 
-void Host::step(const std::string& run, const coordinator::Event& event) {
-  coordinator::State& state = runs_[run];
-  auto next = coordinator::step(std::move(state), event, world_.now(process_.machine));
-  state = std::move(next.state);
-  world_.oracle.stepped(*this, run, state, next.actions);
-  for (const coordinator::Action& action : next.actions) {
-    if (const auto* forget = std::get_if<coordinator::action::Forget>(&action)) {
+void Host::step(const runs::Event& event) {
+  auto next = runs::step(std::move(state_), event, world_.now(process_.machine));
+  state_ = std::move(next.state);
+  world_.oracle.stepped(*this, state_, next.actions);
+  for (const runs::Action& action : next.actions) {
+    if (const auto* forget = std::get_if<runs::action::Forget>(&action)) {
       mailboxes_.erase(forget->node);
-      continue;
+    } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
+      deliver(send->node, send->order);
     }
-    const auto& send = std::get<coordinator::action::Send>(action);
-    deliver(send.node, send.order);
-  }
-  if (coordinator::is_over(state)) {
-    runs_.erase(run);
-    world_.oracle.forget(*this, run);
   }
   set_alarm();
 }
@@ -89,9 +78,7 @@ void Host::deliver(const std::string& node, const Order& order) {
 }
 
 void Host::set_alarm() {
-  MonoTime due = MonoTime::max();
-  for (const auto& [name, run] : runs_)
-    due = std::min(due, coordinator::deadline(run).value_or(due));
+  MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
   if (due == alarm_) return;
   alarm_ = due;
   std::uint64_t number = ++alarms_;
@@ -102,14 +89,8 @@ void Host::set_alarm() {
 }
 
 void Host::ring() {
-  MonoTime now = world_.now(0).mono;
-  std::vector<std::string> due;
-  for (const auto& [name, run] : runs_) {
-    if (coordinator::deadline(run).value_or(MonoTime::max()) <= now) due.push_back(name);
-  }
   alarm_ = MonoTime::max();
-  for (const std::string& name : due) step(name, coordinator::event::Tick{});
-  set_alarm();
+  step(runs::event::Tick{});
 }
 
 }  // namespace ddprun::sim

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The store as far as the rendezvous uses it, and a model of rendezvous::CoordinatorService, whose
-// text it follows: the coordinators of several runs behind one inbox.
+// The store as far as the rendezvous uses it, and rendezvous::CoordinatorService: the real
+// runs::step() behind one inbox.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <string>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/runs.h"
 #include "tests/sim/world.h"
 
 namespace ddprun::sim {
@@ -25,20 +25,21 @@ class Host {
   void lost(const Wire& wire);
 
   void leave(const std::string& why);  // CoordinatorService::host_leaves()
-  bool is_idle() const { return runs_.empty(); }
+  bool is_idle() const { return state_.runs.empty(); }
   Process& process() { return process_; }
-  const std::map<std::string, rendezvous::coordinator::State>& runs() const { return runs_; }
+  // The queues of orders that hold something.
+  std::size_t mailbox_count() const { return mailboxes_.size(); }
 
  private:
   void take(const std::string& text);
-  void step(const std::string& run, const rendezvous::coordinator::Event& event);
+  void step(const rendezvous::runs::Event& event);
   void deliver(const std::string& node, const rendezvous::Order& order);
   void set_alarm();
   void ring();
 
   World& world_;
   Process& process_;
-  std::map<std::string, rendezvous::coordinator::State> runs_;
+  rendezvous::runs::State state_;
   std::map<std::string, std::deque<std::string>> mailboxes_;
   std::map<std::string, Wire> waiting_;
   MonoTime alarm_ = MonoTime::max();

@@ -26,10 +26,12 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
                        .policy = plan_.policy,
                        .node_rank = plan_.node_rank},
              .read_timeout = world_.scenario.read_timeout};
+  tick_period_ = member::tick_period(member_, config_);
 }
 
 Duration Node::lease() const {
-  return plan_.policy.silence_limit() + plan_.policy.keep_alive_interval + milliseconds(50);
+  return member::silence_limit(member_, config_) + member::tick_period(member_, config_) +
+         milliseconds(50);
 }
 
 bool Node::is_working(std::size_t round) const {
@@ -223,6 +225,9 @@ void Node::step(const member::Event& event) {
   auto next = member::step(std::move(member_), event, world_.now(plan_.machine), config_);
   member_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
+  Duration period = member::tick_period(member_, config_);
+  if (period == std::exchange(tick_period_, period)) return;
+  if (wire_) tick(wire_, Duration::zero());
 }
 
 void Node::notice(Deed deed) {
@@ -313,8 +318,8 @@ void Node::connected(const Wire& wire, std::uint64_t attempt) {
   trying_.reset();
   is_sending_ = false;
   outgoing_.clear();
-  tick(wire);
   step(member::event::Connected{address()});
+  tick(wire, tick_period_);
 }
 
 void Node::connect_failed(const std::string& why, std::uint64_t attempt) {
@@ -363,11 +368,12 @@ void Node::pump() {
   });
 }
 
-void Node::tick(const Wire& wire) {
-  later(member::tick_period(config_), [this, wire] {
-    if (wire != wire_ || !wire->is_open) return;
+void Node::tick(const Wire& wire, Duration after) {
+  std::uint64_t number = ++ticks_;
+  later(after, [this, wire, number] {
+    if (wire != wire_ || !wire->is_open || number != ticks_) return;
     step(member::event::Tick{});
-    if (wire == wire_) tick(wire);
+    if (wire == wire_ && number == ticks_) tick(wire, tick_period_);
   });
 }
 

@@ -37,6 +37,8 @@ class Node {
   std::uint16_t store_port() const { return store_port_; }
   std::string address() const { return "10.0.0." + std::to_string(plan_.machine); }
   Duration lease() const;
+  // Of the run, as the last round said it.
+  std::string incarnation() const { return member_.last ? member_.last->incarnation : ""; }
 
   // What of a round is going on here.
   std::optional<std::size_t> round() const { return round_; }
@@ -78,7 +80,7 @@ class Node {
   void disconnect();
   void post(const rendezvous::Letter& letter, bool is_beat);
   void pump();
-  void tick(const Wire& wire);
+  void tick(const Wire& wire, Duration after);
   void notice(Deed deed);
 
   World& world_;
@@ -93,6 +95,8 @@ class Node {
   Wire trying_;  // of an attempt to connect
   std::deque<std::pair<std::string, bool>> outgoing_;
   bool is_sending_ = false;
+  Duration tick_period_{};
+  std::uint64_t ticks_ = 0;
   std::uint64_t attempt_ = 0;
   Host* hosting_ = nullptr;
 

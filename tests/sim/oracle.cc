@@ -35,30 +35,50 @@ void Oracle::heard(Host& host, const Letter& letter) {
   if (is_gone) book.gone.insert(letter.node);
 }
 
+// Sorts what was said by runs, and looks at each.
+void Oracle::stepped(Host& host, const runs::State& state,
+                     const std::vector<runs::Action>& actions) {
+  static const coordinator::State kNone{.phase = Phase::Ended};
+  std::map<std::string, Sends> sends;
+  for (const auto& [name, run] : state.runs) sends[name];
+  for (const auto& [key, book] : books_) {
+    if (key.first == &host) sends[key.second];
+  }
+  for (const auto& action : actions) {
+    const auto* send = std::get_if<runs::action::Send>(&action);
+    if (send == nullptr) continue;
+    const Node* node = world_.find(send->node);
+    require(node != nullptr, "an order to nobody: " + send->node);
+    sends[node->plan().run].push_back(send);
+  }
+  for (const auto& [name, said] : sends) {
+    auto run = state.runs.find(name);
+    stepped(host, name, run != state.runs.end() ? run->second : kNone, said);
+    if (run == state.runs.end()) books_.erase({&host, name});
+  }
+}
+
 void Oracle::stepped(Host& host, const std::string& run, const coordinator::State& state,
-                     const std::vector<coordinator::Action>& actions) {
+                     const Sends& sends) {
   RunBook& book = this->book(host, run);
   if (book.is_ended && state.phase != Phase::Ended) book = {};
   book.is_ended = state.phase == Phase::Ended;
   Published round;
-  for (const auto& action : actions) {
-    const auto* send = std::get_if<coordinator::action::Send>(&action);
-    const auto* part = send != nullptr ? std::get_if<order::Round>(&send->order) : nullptr;
+  for (const auto* send : sends) {
+    const auto* part = std::get_if<order::Round>(&send->order);
     if (part != nullptr) round.emplace_back(send->node, *part);
   }
-  check_sends(book, state, actions);
+  check_sends(host, book, state, sends);
   if (!round.empty()) check_round(host, book, run, state, round);
   bool is_big = state.nodes.size() > 64;
-  if (!is_big || !actions.empty()) check_state(state);
+  if (!is_big || !sends.empty()) check_state(state);
   check_waits(host, book, state);
 }
 
 // Who is written to, and how often.
-void Oracle::check_sends(RunBook& book, const coordinator::State& state,
-                         const std::vector<coordinator::Action>& actions) {
-  for (const auto& action : actions) {
-    const auto* send = std::get_if<coordinator::action::Send>(&action);
-    if (send == nullptr) continue;
+void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& state,
+                         const Sends& sends) {
+  for (const auto* send : sends) {
     bool is_farewell = std::holds_alternative<order::Refuse>(send->order) ||
                        std::holds_alternative<order::Dropped>(send->order) ||
                        std::holds_alternative<order::End>(send->order);
@@ -71,16 +91,29 @@ void Oracle::check_sends(RunBook& book, const coordinator::State& state,
       require(book.refused.insert(send->node).second, send->node + " was refused twice");
     }
     if (const auto* end = std::get_if<order::End>(&send->order)) {
-      bool is_by_failure = end->exit_code != 0 && end->why.empty();
-      require(!is_by_failure || !end->failures.empty(), "an end without its failure");
-      if (end->exit_code == 0) check_success(book, state);
-      require(end->restart_count <= budget(), "an end beyond the budget");
+      check_end(host, book, state, send->node, *end);
     }
     if (!std::holds_alternative<order::Tell>(send->order)) ++book.orders;
   }
-  if (book.known.size() == state.nodes.size() && actions.empty()) return;
+  if (book.known.size() == state.nodes.size() && sends.empty()) return;
   book.known.clear();
   for (const auto& [id, node] : state.nodes) book.known.insert(id);
+}
+
+void Oracle::check_end(Host& host, const RunBook& book, const coordinator::State& state,
+                       const std::string& node, const order::End& end) {
+  require(end.restart_count <= budget(), "an end beyond the budget");
+  bool is_by_failure = end.exit_code != 0 && end.why.empty();
+  require(!is_by_failure || !end.failures.empty(), "an end without its failure");
+  if (state.nodes.contains(node) || book.known.contains(node)) {
+    if (end.exit_code == 0) check_success(book, state);
+    ended_[{&host, state.incarnation}] = end.exit_code;
+    return;
+  }
+  // It was away when the run ended.
+  auto ended = ended_.find({&host, world_.find(node)->incarnation()});
+  require(ended != ended_.end(), node + " is told of the end of a run that it was not in");
+  require(ended->second == end.exit_code, node + " is told another verdict than the others");
 }
 
 // All of the round have succeeded who are still there.
@@ -117,6 +150,8 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
     Node* node = world_.find(id);
+    require(!ended_.contains({&host, node->incarnation()}),
+            id + " begins its run anew, which has ended here");
     rounds_.back().members.push_back(node);
     told_[{node->process().name, part.number}] = rounds_.size() - 1;
   }
@@ -132,7 +167,6 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
               book.allowed_letters + 3 * (known + book.refused.size()) + 2 * book.gone.size(),
           "too many letters: " + std::to_string(book.letters));
   check_fence_later(run, rounds_.size() - 1);
-  (void)host;
 }
 
 void Oracle::check_ranks(const coordinator::State& state, const Published& round) {
@@ -224,7 +258,6 @@ void Oracle::check_state(const coordinator::State& state) {
   std::size_t up = 0;
   for (const auto& [id, node] : state.nodes) {
     if (node.is_member && !node.is_down && !node.has_succeeded) ++up;
-    require(!state.dropped.contains(id), id + " was dropped and is a node");
     if (node.hello.node_rank) {
       auto holder = state.holders.find(*node.hello.node_rank);
       require(holder != state.holders.end() && holder->second == id,
@@ -295,6 +328,11 @@ void Oracle::at_the_end() {
                                            node->failure().value_or("no reason"));
     }
   }
+  if (world_.host == nullptr) return;
+  require(world_.host->is_idle(), "nobody is there, and the host still has a run");
+  require(world_.host->mailbox_count() == 0, "nobody is there, and " +
+                                                 std::to_string(world_.host->mailbox_count()) +
+                                                 " mailboxes are not empty");
 }
 
 }  // namespace ddprun::sim

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/runs.h"
 
 namespace ddprun::sim {
 
@@ -49,9 +49,8 @@ class Oracle {
   explicit Oracle(World& world) : world_(world) {}
 
   void heard(Host& host, const rendezvous::Letter& letter);
-  void stepped(Host& host, const std::string& run, const rendezvous::coordinator::State& state,
-               const std::vector<rendezvous::coordinator::Action>& actions);
-  void forget(const Host& host, const std::string& run) { books_.erase({&host, run}); }
+  void stepped(Host& host, const rendezvous::runs::State& state,
+               const std::vector<rendezvous::runs::Action>& actions);
   void failure_reported(const std::string& run) { ++failures_[run]; }
   void at_the_end();
 
@@ -66,10 +65,15 @@ class Oracle {
 
  private:
   using Published = std::vector<std::pair<std::string, rendezvous::order::Round>>;
+  using Sends = std::vector<const rendezvous::runs::action::Send*>;
 
+  void stepped(Host& host, const std::string& run, const rendezvous::coordinator::State& state,
+               const Sends& sends);
   RunBook& book(const Host& host, const std::string& run) { return books_[{&host, run}]; }
-  void check_sends(RunBook& book, const rendezvous::coordinator::State& state,
-                   const std::vector<rendezvous::coordinator::Action>& actions);
+  void check_sends(Host& host, RunBook& book, const rendezvous::coordinator::State& state,
+                   const Sends& sends);
+  void check_end(Host& host, const RunBook& book, const rendezvous::coordinator::State& state,
+                 const std::string& node, const rendezvous::order::End& end);
   void check_success(const RunBook& book, const rendezvous::coordinator::State& state);
   void check_round(Host& host, RunBook& book, const std::string& run,
                    const rendezvous::coordinator::State& state, const Published& round);
@@ -88,6 +92,7 @@ class Oracle {
   std::map<std::pair<const Host*, std::string>, RunBook> books_;
   std::map<std::string, int> failures_;  // reported by agents, of each run
   std::vector<PublishedRound> rounds_;
+  std::map<std::pair<const Host*, std::string>, int> ended_;  // by incarnation: with what exit code
   std::map<std::pair<std::string, std::uint64_t>, std::size_t> told_;  // node and number -> index
 };
 

@@ -58,6 +58,20 @@ void disturb_plans(Random& random, Scenario& scenario) {
   }
 }
 
+// Nodes with a keep-alive of their own, and somebody who starts the same thing twice.  From a
+// chance of its own, so that the rest of a seed does not depend on it.
+void disturb_more(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 2);
+  for (NodePlan& plan : scenario.nodes) {
+    if (!random.chance(6)) continue;
+    plan.policy.keep_alive_interval = random.chance(50) ? milliseconds(200) : seconds(4);
+  }
+  if (!random.chance(10)) return;
+  NodePlan twice = scenario.nodes[random.next() % scenario.nodes.size()];
+  twice.start += random.duration(seconds(0), seconds(3));
+  scenario.nodes.push_back(std::move(twice));
+}
+
 Fault make_fault(Random& random, FaultKind kind, const Scenario& scenario) {
   Fault fault{.kind = kind,
               .at = random.duration(milliseconds(50), scenario.faults_end),
@@ -123,6 +137,7 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
   if (!scenario.is_calm) {
     if (nodes == 0) disturb_plans(random, scenario);
     add_faults(random, scenario, nodes > 0 ? 3 : 8);
+    if (nodes == 0) disturb_more(seed, scenario);
   }
   return scenario;
 }

@@ -60,10 +60,20 @@ void World::run() {
     time.at(fault.at, [this, fault] { strike(fault); });
   }
   const rendezvous::Policy& policy = scenario.nodes.front().policy;
-  Duration round_trip = scenario.grace + policy.silence_limit() + policy.last_call_timeout;
+  Duration silence{};
+  for (const NodePlan& plan : scenario.nodes)
+    silence = std::max(silence, plan.policy.silence_limit());
+  Duration round_trip = scenario.grace + silence + policy.last_call_timeout;
   Duration limit = std::max(scenario.faults_end, last_start) + 2 * policy.join_timeout +
                    3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
   while (!is_all_over() && time.run_one(limit)) {
+  }
+  // The last orders to who is gone.
+  Duration over = std::max(time.now(), scenario.faults_end) + 2 * silence + seconds(10);
+  if (host != nullptr && is_all_over()) {
+    over += rendezvous::runs::kLastOrdersAge;
+    while (time.run_one(over)) {
+    }
   }
   oracle.at_the_end();
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the shells of a rendezvous share: their clock, and the line to the agent.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <utility>
+
+#include "rendezvous/handler.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+// The time, once a turn.
+Now read_clocks();
+
+// Until the timer expires or is cancelled.
+boost::asio::awaitable<void> wait(boost::asio::steady_timer& timer);
+
+// Notices to the agent: each arrives in a later turn of the loop, and none after hang_up().
+//
+// Threads: used from the executor's only thread.
+class AgentLine {
+ public:
+  explicit AgentLine(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+  ~AgentLine() { hang_up(); }
+  AgentLine(const AgentLine&) = delete;
+  AgentLine& operator=(const AgentLine&) = delete;
+
+  void listen(Handler::Listener listener) { listener_ = std::move(listener); }
+  void tell(Notice notice);
+  void hang_up() { *is_open_ = false; }
+
+ private:
+  boost::asio::any_io_executor executor_;
+  Handler::Listener listener_;
+  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // for notices under way
+};
+
+}  // namespace ddprun::rendezvous

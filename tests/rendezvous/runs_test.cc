@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is decided about several runs in one place: scenarios in words.
+#include "rendezvous/runs.h"
+
+#include <doctest/doctest.h>
+
+#include "store/base/variant.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string words(const Order& order) {
+  if (const auto* end = std::get_if<order::End>(&order)) {
+    return "end " + std::to_string(end->exit_code);
+  }
+  if (const auto* refuse = std::get_if<order::Refuse>(&order)) return "refused, " + refuse->why;
+  if (const auto* tell = std::get_if<order::Tell>(&order)) return "tell, " + tell->text;
+  if (std::holds_alternative<order::Round>(order)) return "round";
+  if (std::holds_alternative<order::Stop>(order)) return "stop";
+  if (std::holds_alternative<order::Dropped>(order)) return "dropped";
+  return "?";
+}
+
+// Plays letters, and tells what is done about them.
+struct Place {
+  runs::State state;
+  Now now{.mono = MonoTime(1h)};
+  std::string incarnation;  // of the last round that was begun
+
+  std::string on(const runs::Event& event) {
+    auto next = runs::step(std::move(state), event, now);
+    state = std::move(next.state);
+    std::string text;
+    for (const auto& action : next.actions) {
+      text += text.empty() ? "" : "; ";
+      text +=
+          std::visit(Overloaded{
+                         [&](const runs::action::Send& send) {
+                           if (const auto* round = std::get_if<order::Round>(&send.order))
+                             incarnation = round->incarnation;
+                           return send.node + ": " + words(send.order);
+                         },
+                         [](const runs::action::Forget& forget) { return "forget " + forget.node; },
+                         [](const runs::action::EmptyCommonSpace&) { return std::string("empty"); },
+                     },
+                     action);
+    }
+    return text;
+  }
+  std::string says(const std::string& run, const std::string& node, Request request) {
+    return on(runs::event::Arrived{{.run = run, .node = node, .request = std::move(request)}});
+  }
+  static request::Join hello(const std::string& node, int nodes = 1) {
+    return {.host = node,
+            .address = node,
+            .settings = {.min_nodes = nodes, .max_nodes = nodes},
+            .store_port = 1000};
+  }
+  std::string joins(const std::string& run, const std::string& node, int nodes = 1) {
+    return says(run, node, hello(node, nodes));
+  }
+  std::string ticks_after(Duration duration) {
+    now.mono += duration;
+    return on(runs::event::Tick{});
+  }
+};
+
+// A run of a and b; b was lost, and a has ended it.
+struct Over : Place {
+  std::string first;
+  Over() {
+    request::Join join = hello("a");
+    join.settings.max_nodes = 2;
+    join.policy.last_call_timeout = 0s;
+    REQUIRE(says("job", "a", join) == "a: round");
+    join.host = "b";
+    REQUIRE(says("job", "b", join) == "a: stop");
+    REQUIRE(says("job", "a", request::Ready{.round = 0, .store_port = 1}) == "a: round; b: round");
+    first = incarnation;
+    REQUIRE(says("job", "b", request::Lost{}) == "forget b; a: stop");
+    REQUIRE(says("job", "a", request::Ready{.round = 1, .store_port = 1}) == "a: round");
+    REQUIRE(says("job", "a", request::Succeeded{2}) == "a: end 0");
+    REQUIRE(says("job", "a", request::Leave{}) == "forget a");
+    REQUIRE(state.runs.empty());
+  }
+  request::Join returning() const {
+    request::Join join = hello("b");
+    join.settings.max_nodes = 2;
+    join.next_round = 2;
+    join.incarnation = first;
+    return join;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Runs: each id is a run of its own") {
+  Place place;
+  CHECK(place.joins("x", "a", 2) == "");
+  CHECK(place.joins("y", "b", 2) == "");
+  CHECK(runs::who_is_here(place.state) == "run 'x' (1 node), run 'y' (1 node)");
+  CHECK(place.joins("x", "c", 2) == "a: round; c: round");
+}
+
+TEST_CASE("Runs: who was away when its run ended is told so, and does not begin it anew") {
+  Over place;
+  CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");
+  CHECK(place.state.runs.empty());
+  CHECK(place.says("job", "b.1", request::Leave{}) == "forget b.1");
+}
+
+TEST_CASE("Runs: nor does it get into a later run of the same id") {
+  Over place;
+  CHECK(place.joins("job", "c") == "c: round");
+  CHECK(place.incarnation != place.first);
+  CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");
+  CHECK(place.state.runs.at("job").nodes.size() == 1);
+}
+
+TEST_CASE("Runs: a verdict is forgotten after its time, and then nothing is left to wait for") {
+  Over place;
+  CHECK(runs::deadline(place.state) == place.now.mono + runs::kVerdictAge);
+  CHECK(place.ticks_after(runs::kVerdictAge) == "");
+  CHECK(place.state.verdicts.empty());
+  CHECK(!runs::deadline(place.state));
+}
+
+TEST_CASE("Runs: no more than so many verdicts are kept") {
+  Place place;
+  for (std::size_t i = 0; i < runs::kMaxVerdicts + 5; ++i) {
+    std::string run = "job" + std::to_string(i);
+    place.joins(run, "a");
+    place.says(run, "a", request::Succeeded{0});
+    place.says(run, "a", request::Leave{});
+  }
+  CHECK(place.state.verdicts.size() == runs::kMaxVerdicts);
+  CHECK(place.state.verdicts.front().run == "job5");
+}
+
+TEST_CASE("Runs: what a node was told last is thrown away after a minute, or when it is gone") {
+  Place place;
+  place.joins("job", "a", 2);
+  CHECK(place.joins("job", "b", 3).find("b: refused") == 0);
+  CHECK(place.joins("job", "c", 3).find("c: refused") == 0);
+  CHECK(place.says("job", "c", request::Lost{}) == "forget c");
+  CHECK(place.ticks_after(runs::kLastOrdersAge).find("forget b") == 0);
+}
+
+TEST_CASE("Runs: an outsider's last word clears its mailbox, whatever run it names") {
+  Place place;
+  CHECK(place.says("nothing", "x", request::Lost{}) == "forget x");
+  CHECK(place.says("nothing", "x", request::Beat{}) == "");
+  CHECK(place.state.runs.empty());
+}
+
+TEST_CASE("Runs: a silent node reads that it was dropped, and its mailbox is cleared later") {
+  Place place;
+  place.joins("job", "a", 2);
+  CHECK(place.ticks_after(1s) == "");
+  std::string said;
+  for (int i = 0; i < 8 && said.find("dropped") == std::string::npos; ++i) {
+    said = place.ticks_after(1s);
+  }
+  CHECK(said == "a: dropped");
+  CHECK(place.state.runs.empty());
+  CHECK(place.ticks_after(runs::kLastOrdersAge) == "forget a");
+  CHECK(!runs::deadline(place.state));
+}
+
+TEST_CASE("Runs: one that waits hears of others that wait beside it") {
+  Place place;
+  place.joins("jbo", "a", 2);
+  place.joins("job", "b", 2);
+  place.joins("other", "c", 3);  // another --nnodes: it is not meant
+  place.ticks_after(1s);
+  std::string said = place.ticks_after(1500ms);
+  CHECK(said.find("a: tell, waiting for nodes: 1 of 2 joined (a), 598 s left for 2 to come; also "
+                  "waiting here: run 'job' (1 node)") != std::string::npos);
+  CHECK(said.find("b: tell, waiting for nodes: 1 of 2 joined (b), 598 s left for 2 to come; also "
+                  "waiting here: run 'jbo' (1 node)") != std::string::npos);
+  CHECK(said.find("3 to come;") == std::string::npos);
+}
+
+TEST_CASE("Runs: two run ids cannot share a static port, and each round begins in an empty store") {
+  Place place;
+  request::Join join = Place::hello("a");
+  join.settings.master = Endpoint{.host = "m", .port = 29500};
+  CHECK(place.says("x", "a", join) == "empty; a: round");
+  CHECK(place.says("y", "b", join) ==
+        "b: refused, it has --rdzv-id=y, not x, which is what the nodes have that meet here by the "
+        "static backend");
+}
+
+TEST_CASE("Runs: a host that leaves ends them all, and lets nobody in") {
+  Place place;
+  place.joins("x", "a", 2);
+  place.joins("y", "b", 2);
+  CHECK(place.on(runs::event::HostLeaves{"h was stopped"}) == "a: end 1; b: end 1");
+  CHECK(place.joins("z", "c") == "c: refused, h was stopped");
+}
+
+TEST_CASE("Runs: there are no more than so many") {
+  Place place;
+  for (std::size_t i = 0; i < runs::kMaxRuns; ++i) place.joins("job" + std::to_string(i), "a", 2);
+  CHECK(place.joins("one more", "b", 2) == "b: refused, there are 4096 runs here already");
+}
