@@ -9,6 +9,8 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
+#include "worker/ddp/gradient_watch.h"
+#include "worker/ddp/incidents.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/reducer_compat.h"
 #include "worker/ddp/verification.h"
@@ -140,12 +142,29 @@ struct DataParallelEngine::Impl {
   DataParallelOptions options;
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;  // after the Reducer, which it looks at when it ends
+  std::unique_ptr<GradientWatch> watch;  // none where parameters may be left out
   bool sync = true;
   bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
 
   // Of a static graph: whether the one reduction after the first backward has been asked for.
   std::shared_ptr<bool> is_graph_known = std::make_shared<bool>(false);
 };
+
+std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
+                                                            const ReducerConfig& config) {
+  auto at_end = [group = impl.group, names = config.names,
+                 owner = &impl](const std::vector<std::size_t>& missing) {
+    if (missing.empty()) {
+      group.incidents().clear_left_out(owner);
+      return;
+    }
+    std::vector<std::string> left_out;
+    for (std::size_t index : missing) left_out.push_back(names[index]);
+    group.incidents().set_left_out(owner, left_out);
+  };
+  return std::make_unique<GradientWatch>(config.parameters, impl.options.static_graph,
+                                         std::move(at_end));
+}
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
                                        ProcessGroup group, const DataParallelOptions& options)
@@ -155,6 +174,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   }
   std::vector<NamedTensor> parameters = named_parameters(*impl_->module, false);
   std::vector<NamedTensor> buffers = named_buffers(*impl_->module, false);
+  impl_->group.barrier();  // names a rank that does not come, which a collective cannot
   verify_same(impl_->group, "modules", describe(parameters, buffers, options));
   ReducerConfig config = reducer_config(*impl_->module, parameters, options);
   if (options.init_sync) {
@@ -174,6 +194,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     impl_->reducer->set_static_graph();
     impl_->logger->set_static_graph();
   }
+  if (!options.find_unused_parameters) impl_->watch = watch_of(*impl_, config);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -187,6 +208,7 @@ void DataParallelEngine::set_sync(bool on) {
 
 void DataParallelEngine::before_forward() {
   if (!at::GradMode::is_enabled()) return;
+  impl_->group.incidents().check();
   if (impl_->sync) {
     impl_->logger->set_runtime_stats_and_log();
     impl_->reducer->prepare_for_forward();
@@ -201,6 +223,7 @@ void DataParallelEngine::before_forward() {
 void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   if (!at::GradMode::is_enabled()) return;
   impl_->are_buffers_due = impl_->sync;
+  if (impl_->watch) impl_->sync ? impl_->watch->expect() : impl_->watch->ignore();
   if (!impl_->sync) return;
   const bool searches = impl_->options.find_unused_parameters && !impl_->options.static_graph;
   std::vector<at::Tensor*> differentiable;

@@ -32,6 +32,9 @@
 
 namespace ddprun::ddp {
 
+class GradientWatch;
+struct ReducerConfig;
+
 struct DataParallelOptions {
   // Gives every rank rank 0's parameters and buffers at construction.  Without it the ranks must
   // have made equal ones themselves.
@@ -97,6 +100,7 @@ class DataParallelEngine {
 
  private:
   struct Impl;
+  static std::unique_ptr<GradientWatch> watch_of(Impl& impl, const ReducerConfig& config);
   void reduce_after_backward(const std::vector<at::Tensor>& outputs);
 
   std::unique_ptr<Impl> impl_;

@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "worker/ddp/explained_group.h"
+#include "worker/ddp/incidents.h"
 #include "worker/ddp/meeting.h"
 #include "worker/ddp/route.h"
 
@@ -97,11 +99,25 @@ template <class Action>
 auto guarded(const char* what, Action action) {
   try {
     return action();
-  } catch (const c10::Error& error) {
-    throw DdpError(std::string(what) + ": " + error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    throw DdpError(std::string(what) + ": " + error.what());
+  } catch (const std::exception&) {
+    throw DdpError(std::string(what) + ": " + words_of(std::current_exception()));
   }
+}
+
+// The same for a collective: not begun where this rank owes the others another one, and with what
+// the ranks know about its failure.
+template <class Action>
+auto explained(const char* what, Incidents& incidents, Action action) {
+  return guarded(what, [&] {
+    incidents.check();
+    try {
+      return action();
+    } catch (const DdpError&) {
+      throw;
+    } catch (const std::exception&) {
+      throw DdpError(incidents.explain(words_of(std::current_exception())));
+    }
+  });
 }
 
 }  // namespace
@@ -110,6 +126,7 @@ struct ProcessGroup::Impl {
   worker::WorkerEnv env;
   std::chrono::milliseconds timeout;
   c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
+  std::shared_ptr<Incidents> incidents;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::uint64_t barrier_count = 0;
 };
@@ -124,9 +141,14 @@ const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
   return impl_->store;
 }
 
+Incidents& ProcessGroup::incidents() const {
+  return *impl_->incidents;
+}
+
 void ProcessGroup::barrier() {
   std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
   guarded("barrier", [&] {
+    impl_->incidents->check();
     meet(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
     // Whoever is here has left the barrier before this one, so that one's keys can go.
     if (impl_->barrier_count > 0) {
@@ -137,14 +159,14 @@ void ProcessGroup::barrier() {
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor) {
-  guarded("all_reduce", [&] {
+  explained("all_reduce", *impl_->incidents, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     impl_->group->allreduce(tensors)->wait();
   });
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
-  guarded("broadcast", [&] {
+  explained("broadcast", *impl_->incidents, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
@@ -154,12 +176,12 @@ void ProcessGroup::broadcast(at::Tensor tensor, int root) {
 
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
-  guarded("broadcast",
-          [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
+  explained("broadcast", *impl_->incidents,
+            [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
 }
 
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return guarded("all_gather", [&] {
+  return explained("all_gather", *impl_->incidents, [&] {
     std::vector<at::Tensor> input{tensor.contiguous()};
     std::vector<std::vector<at::Tensor>> output(1);
     for (int i = 0; i < world_size(); ++i) output[0].push_back(at::empty_like(input[0]));
@@ -199,6 +221,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     impl->store = c10::make_intrusive<c10d::PrefixStore>(
         "ddprun/attempt_" + std::to_string(env.restart_count) + "/" + options.name,
         connect_store(env, impl->timeout));
+    impl->incidents =
+        std::make_shared<Incidents>(impl->store, env.rank, env.world_size, impl->timeout);
     meet(*impl->store, "join", env.rank, env.world_size, impl->timeout);
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
@@ -206,7 +230,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
         gloo_options);
-    impl->group = c10::make_intrusive<c10d::ProcessGroup>(impl->store, env.rank, env.world_size);
+    impl->group = make_explained_group(impl->store, impl->incidents, env.rank, env.world_size);
     impl->group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     impl->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
     impl->group->setGroupName(options.name);

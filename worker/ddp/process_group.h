@@ -28,6 +28,8 @@ class Store;
 
 namespace ddprun::ddp {
 
+class Incidents;
+
 struct ProcessGroupOptions {
   // Who carries the tensors.  Only "gloo" (CPU tensors) is built so far; "nccl" is refused.
   std::string backend = "gloo";
@@ -47,8 +49,13 @@ struct ProcessGroupOptions {
 // Lifetime: the connections close when the last copy, and the last DistributedDataParallel made
 // from it, are gone.
 //
-// Every collective throws DdpError when a peer is lost or the timeout passes.  Gloo is unusable
-// after that: end the process, and let the launcher restart the group.
+// Every collective throws DdpError when a peer is lost or the timeout passes; the error names the
+// ranks that did not come, or that left parameters out, as far as they can be known.  Gloo is
+// unusable after that: end the process, and let the launcher restart the group.
+//
+// A backward pass that leaves parameters out without find_unused_parameters leaves its reduction
+// half done: until a further pass has brought the rest, every collective of the group throws, since
+// the other ranks would take its message for a part of that reduction.
 class ProcessGroup {
  public:
   const worker::WorkerEnv& env() const;
@@ -79,6 +86,9 @@ class ProcessGroup {
   // What this is made of, for what is not offered here.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
   const c10::intrusive_ptr<c10d::Store>& store() const;
+
+  // For the runtime's own parts: what the ranks tell each other about failures.
+  Incidents& incidents() const;
 
  private:
   struct Impl;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "worker/ddp/incidents.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace ddprun::ddp {
+
+// A c10d group like any other, except that the errors of its all-reduces on CPU tensors are
+// explained by `incidents`.  Those are what a backward pass waits for inside c10d::Reducer, where
+// nobody else can step in.  It has no backend yet.
+c10::intrusive_ptr<c10d::ProcessGroup> make_explained_group(
+    const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<Incidents> incidents, int rank,
+    int world_size);
+
+// What the exception says, without LibTorch's stack trace.
+std::string words_of(const std::exception_ptr& exception);
+
+}  // namespace ddprun::ddp
