@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -94,9 +95,10 @@ class Hosts:
         """All names; with `k` as that host sees them where its own name is 127.0.1.1."""
         return pathlib.Path(self.folder.name) / ("hosts" if k is None else f"hosts{k}")
 
-    def on(self, k, *command, own_name_is_loopback=False):
-        """The command line that becomes `command` on a host: no process stays in between."""
-        hosts = self.hosts_file(k if own_name_is_loopback else None)
+    def on(self, k, *command, own_name_is_loopback=False, hosts=None):
+        """The command line that becomes `command` on a host: no process stays in between.  `hosts` is
+        what it reads as /etc/hosts."""
+        hosts = hosts or self.hosts_file(k if own_name_is_loopback else None)
         return ["nsenter", f"--net=/run/netns/{self.namespace(k)}", "unshare", "--uts", "--mount",
                 "sh", "-c", ENTER, "sh", f"node{k}", str(hosts), *map(str, command)]
 
@@ -113,6 +115,38 @@ class Hosts:
                  "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
                  f"add rule bridge cut forward iifname p{source} oifname p{target} drop\n")
         run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+
+    def cut_flow(self, source, port):
+        """Packets of one TCP connection of a host are dropped, in both directions."""
+        rules = ("add table bridge cut\n"
+                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
+                 f"add rule bridge cut forward ip saddr {self.address(source)} tcp sport {port} drop\n"
+                 f"add rule bridge cut forward ip daddr {self.address(source)} tcp dport {port} drop\n")
+        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+
+    def open_only(self, target, port):
+        """New connections to a host pass to this port only."""
+        rules = ("add table bridge cut\n"
+                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
+                 f"add rule bridge cut forward ip daddr {self.address(target)} tcp flags syn / syn,ack "
+                 f"tcp dport != {port} drop\n")
+        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+
+    def slow_down(self, k, milliseconds):
+        """Each frame from and to a host takes so much longer, until the function that is returned is
+        called."""
+        program = pathlib.Path(__file__).with_name("link_delay.py")
+        run("ip", "netns", "exec", self.namespace(k), sys.executable, str(program), "whole-frames", "eth0")
+        relay = subprocess.Popen(["ip", "netns", "exec", self.switch, sys.executable, program, f"p{k}", "br0",
+                                  str(milliseconds)], stdout=subprocess.PIPE, text=True)
+        if relay.stdout.readline() != "ready\n":
+            raise RuntimeError(f"node{k} cannot be slowed down")
+
+        def end():
+            relay.terminate()
+            relay.wait()
+            relay.stdout.close()
+        return end
 
     def mend(self):
         subprocess.run(["ip", "netns", "exec", self.switch, "nft", "delete", "table", "bridge", "cut"],

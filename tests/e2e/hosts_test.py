@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs over hosts with addresses of their own: names, silence, one-way cuts, IPv6."""
 
+import os
+import pathlib
 import re
 import sys
 import unittest
 
 import hosts
-from nodes import NodesCase, wait_until
+from nodes import NodesCase, kill, wait_until
 
 if hosts.why_not():
     print(f"skipped: {hosts.why_not()}")
@@ -21,15 +23,14 @@ class HostsCase(NodesCase):
         cls.hosts = hosts.Hosts(3)
         cls.addClassCleanup(cls.hosts.close)
 
-    def agent(self, k, *options, endpoint="node0:29400", own_name_is_loopback=False):
+    def agent(self, k, *options, endpoint="node0:29400", own_name_is_loopback=False, hosts=None, **more):
         """Starts an agent on host k."""
-        inside = self.hosts.on(k, own_name_is_loopback=own_name_is_loopback)
-        return self.node(*options, endpoint=endpoint, within=inside)
+        inside = self.hosts.on(k, own_name_is_loopback=own_name_is_loopback, hosts=hosts)
+        return self.node(*options, endpoint=endpoint, within=inside, **more)
 
     def all_three(self, *options, **more):
         agents = [self.agent(k, *options, **more) for k in range(3)]
-        for agent in agents:
-            agent.says("of 3")
+        self.until_round("0 0/3", "1 1/3", "2 2/3")
         return agents
 
 
@@ -54,14 +55,13 @@ class HostsTest(HostsCase):
         before = len(self.started)
         self.addCleanup(lambda: self.hosts.heal(2))
         self.hosts.isolate(2)
-        lines = self.until_started(before + 2)
-        self.assertEqual(sorted(line.split()[1] for line in lines[-2:]), ["0/2", "1/2"])
+        self.until_round("0 0/2", "1 1/2", since=before)
         self.assertIn("node2 was lost (silent for", agents[0].log)
         agents[2].says("has been silent for")  # and its own workers have been told to stop
+        before = len(self.started)
         self.hosts.heal(2)
-        lines = self.until_started(before + 5)
-        self.assertEqual(sorted(line[:5] for line in lines[-3:]), ["0 0/3", "1 1/3", "2 2/3"])
-        self.assertTrue(all("restart 0 " in line for line in lines), lines)
+        self.until_round("0 0/3", "1 1/3", "2 2/3", since=before)
+        self.assertTrue(all("restart 0 " in line for line in self.started), self.started)
         self.assert_all_succeed(*agents)
 
     def test_a_host_that_hears_but_is_not_heard_is_given_up(self):
@@ -69,13 +69,12 @@ class HostsTest(HostsCase):
         before = len(self.started)
         self.addCleanup(self.hosts.mend)
         self.hosts.cut_one_way(1, 0)
-        lines = self.until_started(before + 2)
-        self.assertEqual(sorted(line[:5] for line in lines[-2:]), ["0 0/2", "2 1/2"])
+        self.until_round("0 0/2", "2 1/2", since=before)
         # It hears that it was given up, unless its own lease ends first.
         wait_until(lambda: re.search("has been silent for|have given this node up", agents[1].log), "node1 stops")
+        before = len(self.started)
         self.hosts.mend()
-        lines = self.until_started(before + 5)
-        self.assertEqual(sorted(line.split()[1] for line in lines[-3:]), ["0/3", "1/3", "2/3"])
+        self.until_round("0 0/3", "1 2/3", "2 1/3", since=before)
         self.assert_all_succeed(*agents)
 
     def test_without_the_host_the_others_stop_their_workers_and_end_with_the_cause(self):
@@ -89,6 +88,77 @@ class HostsTest(HostsCase):
         # The host goes on alone, as --nnodes allows.
         wait_until(lambda: any(line.startswith("0 0/1") for line in self.started), "the host goes on")
         self.assert_all_succeed(agents[0])
+
+    def test_over_slow_links_rounds_form_and_re_form_and_nobody_is_given_up(self):
+        for k in (0, 2):
+            self.addCleanup(self.hosts.slow_down(k, 20))
+        agents = self.all_three("--nnodes=1:3", "--max-restarts=1", "--rdzv-conf=last_call_timeout=0.3")
+        before = len(self.started)
+        self.make_fail(rank=1, restart=0, code=3)
+        lines = self.until_round("0 0/3", "1 1/3", "2 2/3", since=before)
+        self.assertTrue(all("restart 1 " in line for line in lines), lines)
+        kill(agents[1])
+        self.until_round("0 0/2", "2 1/2", since=before)
+        for agent in (agents[0], agents[2]):
+            self.assertNotRegex(agent.log, "silent|given this node up")
+        self.assert_all_succeed(agents[0], agents[2])
+
+    def test_a_connection_that_dies_alone_is_noticed(self):
+        for index, which in enumerate(("letters", "orders")):
+            before = len(self.started)
+            agents = [self.agent(k, "--nnodes=1:2", f"--rdzv-id={which}", QUICK) for k in (0, 1)]
+            who = f"{2 * index} 0/2", f"{2 * index + 1} 1/2"
+            self.until_round(*who, since=before)
+            ports = self.ports_to(agents[1], 29400)
+            self.assertEqual(len(ports), 2, "one for letters, one for orders")
+            before = len(self.started)
+            self.addCleanup(self.hosts.mend)
+            self.hosts.cut_flow(1, ports[index])
+            agents[1].says("where the nodes meet, ")  # is silent, or was lost
+            self.until_round(*who, since=before)
+            self.assert_all_succeed(*agents)
+            (self.path / "go").unlink()
+            self.hosts.mend()
+
+    @staticmethod
+    def ports_to(agent, port):
+        """The local ports of an agent's connections to this one, in the order in which it opened them."""
+        pid = agent.process.pid
+        numbers = {}
+        for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines():
+            fields = line.split()
+            if fields[2].endswith(f":{port:04X}"):
+                numbers[f"socket:[{fields[9]}]"] = int(fields[1].rpartition(":")[2], 16)
+        links = []
+        for descriptor in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))):
+            try:
+                links.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+            except FileNotFoundError:
+                pass
+        return [numbers[link] for link in links if link in numbers]
+
+    def test_a_name_that_resolves_late_is_tried_until_it_does(self):
+        names = self.path / "hosts"
+        names.write_text("127.0.0.1 localhost\n")
+        late = self.agent(1, "--nnodes=2", QUICK, hosts=names, RES_OPTIONS="timeout:1 attempts:1")
+        late.says("cannot meet the other nodes at node0:29400: resolve node0: ")
+        self.assertRegex(late.log, r"resolve node0: .*; trying for \d+\.\d s more")
+        host = self.agent(0, "--nnodes=2", QUICK)
+        with open(names, "a", encoding="ascii") as more:
+            more.write(f"{self.hosts.address(0)} node0\n")
+        late.says("reached node0:29400")
+        self.until_started(2)
+        self.assert_all_succeed(host, late)
+
+    def test_who_cannot_reach_the_workers_store_says_so(self):
+        # Only the port of the rendezvous is open, as a firewall would have it.
+        host = self.agent(0, "--nnodes=2", QUICK)
+        other = self.agent(1, "--nnodes=2", QUICK)
+        self.hosts.open_only(0, 29400)
+        self.addCleanup(self.hosts.mend)
+        other.says("this node cannot reach the workers' store at node0:")
+        self.assertIn("the workers here cannot join the others", other.log)
+        self.assert_all_succeed(host, other)
 
     def test_ipv6(self):
         endpoint = f"[{self.hosts.address6(0)}]:29400"

@@ -15,10 +15,10 @@ DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 90  # seconds of every wait; far beyond what anything here takes
 
 # Says where it is and waits until the test lets it go, by a file `go` or `go.<run id>`, or makes it
-# fail, by a file `fail.<rank>.<restart count>` that holds its exit code.
+# fail, by a file `fail.<rank>.<restart count>` that holds its exit code.  ($$ is $ in an argument.)
 WORKER = r"""
 trap 'exit 0' TERM
-echo "$NODE $RANK/$WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT at $MASTER_ADDR:$MASTER_PORT" >> started
+echo "$NODE $RANK/$WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT pid $$$$ at $MASTER_ADDR:$MASTER_PORT" >> started
 while :; do
   if [ -e "fail.$RANK.$TORCHELASTIC_RESTART_COUNT" ]; then exit $(cat "fail.$RANK.$TORCHELASTIC_RESTART_COUNT"); fi
   if [ -e go ] || [ -e "go.$TORCHELASTIC_RUN_ID" ]; then exit 0; fi
@@ -122,6 +122,30 @@ class NodesCase(unittest.TestCase):
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.started}\n{agents()}") from None
         return self.started
+
+    def until_round(self, *who, since=0):
+        """The lines of the first round after `since` lines whose workers are just these, as "0/2" for
+        rank 0 of 2, or "1 0/2" for that on node 1, once they have all started.  Rounds that came to nothing in between do
+        not count: on a busy machine a node may be late, and is given up and back."""
+        found = []
+
+        def is_there():
+            rounds = {}
+            for line in self.started[since:]:
+                rounds.setdefault(line.rpartition(" at ")[2], []).append(line)
+            for lines in rounds.values():
+                workers = [" ".join(line.split()[:2]) for line in lines]
+                ranks = [line.split()[1] for line in lines]
+                if sorted(who) in (sorted(workers), sorted(ranks)):
+                    found[:] = lines
+                    return True
+            return False
+        try:
+            wait_until(is_there, f"a round of {who}")
+        except AssertionError as error:
+            logs = "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
+            raise AssertionError(f"{error}\n{self.started[since:]}\n{logs}") from None
+        return found
 
     def go(self):
         (self.path / "go").touch()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs of several nodes, all on this machine: rounds, failures, losses, late comers, refusals."""
 
+import os
+import pathlib
 import re
 import signal
 import socket
@@ -11,6 +13,17 @@ from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
 
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+
+
+def pid_of(line):
+    return int(re.search(r" pid (\d+) ", line)[1])
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class RoundTest(NodesCase):
@@ -91,22 +104,39 @@ class MembershipTest(NodesCase):
 
     def test_survivors_of_a_killed_agent_go_on_and_nothing_of_it_lives_on(self):
         nodes = [self.node("--nnodes=1:3", QUICK) for _ in range(3)]
-        for node in nodes:
-            node.says("of 3")
+        lines = self.until_round("0/3", "1/3", "2/3")
         before = len(self.started)
         kill(nodes[2])
-        lines = self.until_started(before + 2)
-        self.assertEqual(sorted(line.split()[1] for line in lines[before:]), ["0/2", "1/2"])
+        self.until_round("0 0/2", "1 1/2", since=before)
+        worker = next(pid_of(line) for line in lines if line.startswith("2 "))
+        wait_until(lambda: not is_running(worker), "the worker of the killed agent is gone")
         self.assert_all_succeed(*nodes[:2])
+
+    def test_survivors_go_on_when_an_agent_is_killed_together_with_its_workers(self):
+        nodes = [self.node("--nnodes=1:3", QUICK) for _ in range(3)]
+        lines = self.until_round("0/3", "1/3", "2/3")
+        before = len(self.started)
+        os.kill(next(pid_of(line) for line in lines if line.startswith("1 ")), signal.SIGKILL)
+        kill(nodes[1])
+        self.until_round("0 0/2", "2 1/2", since=before)
+        self.assert_all_succeed(nodes[0], nodes[2])
+
+    def test_a_run_of_one_to_four_begins_with_one_and_grows(self):
+        nodes = []
+        for size in range(1, 5):
+            nodes.append(self.node("--nnodes=1:4", QUICK))
+            lines = self.until_round(*(f"{rank}/{size}" for rank in range(size)))
+            self.assertIn("0 0/", "\n".join(line[:4] for line in lines), "the first keeps its rank")
+        self.assertTrue(all("restart 0 " in line for line in self.started), self.started)
+        self.assert_all_succeed(*nodes)
 
     def test_an_agent_that_is_told_to_stop_leaves_and_the_others_go_on(self):
         nodes = [self.node("--nnodes=1:2", QUICK) for _ in range(2)]
-        for node in nodes:
-            node.says("of 2")
+        self.until_round("0/2", "1/2")
         before = len(self.started)
         nodes[1].signal(signal.SIGTERM)
         self.assertEqual(nodes[1].ends(), 128 + signal.SIGTERM)
-        self.assertRegex(self.until_started(before + 1)[-1], r"^0 0/1 ")
+        self.until_round("0 0/1", since=before)
         self.assertRegex(nodes[0].log, r"was stopped by SIGTERM; stopping 1 worker")
         self.assert_all_succeed(nodes[0])
 
@@ -121,33 +151,43 @@ class MembershipTest(NodesCase):
 
     def test_another_agent_of_the_machine_takes_over_when_the_host_is_killed(self):
         nodes = [self.node("--nnodes=1:3", "--max-restarts=2", QUICK) for _ in range(3)]
-        for node in nodes:
-            node.says("of 3")
+        self.until_round("0/3", "1/3", "2/3")
         before = len(self.started)
         self.make_fail(rank=2, restart=0, code=1)
-        self.until_started(before + 3)
+        self.until_round("0/3", "1/3", "2/3", since=before)
         kill(nodes[0])
-        lines = self.until_started(before + 5)
-        self.assertEqual(sorted(line.split()[1] for line in lines[-2:]), ["0/2", "1/2"])
-        self.assertTrue(all("restart 1 " in line for line in lines[-2:]), "the budget is remembered")
+        lines = self.until_round("0/2", "1/2", since=before)
+        self.assertTrue(all("restart 1 " in line for line in lines), "the budget is remembered")
         self.assert_all_succeed(*nodes[1:])
 
     def test_a_frozen_agent_is_given_up_and_comes_back_as_somebody_new(self):
         nodes = [self.node("--nnodes=1:2", QUICK) for _ in range(2)]
-        for node in nodes:
-            node.says("of 2")
+        self.until_round("0/2", "1/2")
         before = len(self.started)
         nodes[1].signal(signal.SIGSTOP)
-        lines = self.until_started(before + 1)
-        self.assertRegex(lines[-1], r"^0 0/1 ")
+        self.until_round("0 0/1", since=before)
         self.assertIn("was lost (silent for", nodes[0].log)
         nodes[1].signal(signal.SIGCONT)
-        lines = self.until_started(before + 3)
-        self.assertEqual(sorted(line[:5] for line in lines[-2:]), ["0 0/2", "1 1/2"])
+        self.until_round("0 0/2", "1 1/2", since=before)
         self.assert_all_succeed(*nodes)
+
+    def test_all_go_by_the_keep_alive_of_the_first(self):
+        first = self.node("--nnodes=1:2", QUICK)
+        second = self.node("--nnodes=1:2", QUICK.replace("keep_alive_interval=0.2", "keep_alive_interval=60"))
+        second.says("the run goes by the settings of its first node: ")
+        self.until_round("0 0/2", "1 1/2")
+        first.signal(signal.SIGSTOP)
+        second.says("has been silent for")
+        first.signal(signal.SIGCONT)
+        self.assert_all_succeed(first, second)
 
 
 class WaitingTest(NodesCase):
+    def test_a_slip_in_the_run_id_shows(self):
+        nodes = [self.node("--nnodes=2", f"--rdzv-id={run}") for run in ("job", "jbo")]
+        nodes[0].says("also waiting here: run 'jbo' (1 node)")
+        nodes[1].says("also waiting here: run 'job' (1 node)")
+
     def test_waiting_is_never_silent_and_ends_with_the_reason(self):
         node = self.node("--nnodes=2", "--rdzv-conf=join_timeout=4")
         node.says("waiting for nodes: 1 of 2 joined (")
@@ -249,6 +289,24 @@ class ManyRunsTest(NodesCase):
                 self.assertEqual(sorted(line.split()[1] for line in lines), ["0/2", "0/2", "1/2", "1/2"])
                 self.assert_all_succeed(*runs)
                 (self.path / "go").unlink()
+
+    def test_a_node_that_was_away_when_its_run_ended_hears_how(self):
+        with Ddpd() as ddpd:
+            where = f"127.0.0.1:{ddpd.port}"
+            nodes = [self.node("--nnodes=1:2", QUICK, endpoint=where) for _ in range(2)]
+            self.until_round("0/2", "1/2")
+            before = len(self.started)
+            nodes[1].signal(signal.SIGSTOP)
+            self.until_round("0 0/1", since=before)
+            self.assert_all_succeed(nodes[0])
+            (self.path / "go").unlink()
+            later = self.node("--nnodes=1:2", QUICK, endpoint=where)  # another run with this id
+            self.until_round("2 0/1", since=before)
+            before = len(self.started)
+            nodes[1].signal(signal.SIGCONT)
+            self.assertEqual(nodes[1].ends(), 0, nodes[1].log)
+            self.assertEqual(len(self.started), before, "nothing has begun anew, nor joined the later run")
+            self.assert_all_succeed(later)
 
     def test_a_run_survives_a_restart_of_ddpd(self):
         with Ddpd() as ddpd:

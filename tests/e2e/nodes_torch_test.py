@@ -30,6 +30,25 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+# Sums over its world again and again, until rank 0 sees a file `go`; says each world once.
+SUMS = r"""
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+for step in range(100000):
+    total = torch.tensor([1, int(rank == 0 and os.path.exists("go"))])
+    dist.all_reduce(total)
+    if step == 0:
+        sums = os.open("sums", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(sums, f"{rank} of {world}: {int(total[0])}\n".encode())
+        os.close(sums)
+    if total[1]:
+        break
+    time.sleep(0.02)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 # A store of torch's own, as somebody else's program may have it.
 STOCK = r"""
 import sys, time, torch.distributed as dist
@@ -40,16 +59,45 @@ sys.stdin.read()
 
 
 class GlooTest(NodesCase):
-    def crash_and_come_back(self, backend, *options):
+    def crash_and_come_back(self, backend, *options, nodes=2):
         (self.path / "crashes.py").write_text(CRASHES)
         restarts = 20 if os.environ.get("DDPRUN_TEST_LONG") else 3
-        nodes = [self.node("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1", f"--max-restarts={restarts}",
-                           *options, backend=backend, command=("crashes.py",)) for rank in (0, 1)]
+        nodes = [self.node(f"--nnodes={nodes}", f"--node-rank={rank}", f"--nproc-per-node={2 // nodes}",
+                           f"--max-restarts={restarts}", *options, backend=backend, command=("crashes.py",))
+                 for rank in range(nodes)]
         for node in nodes:
             self.assertEqual(node.ends(), 0, node.log)
             stops = re.findall("was killed by SIGKILL; (?:stopping|restart)", node.log)
             self.assertEqual(len(stops), restarts, node.log)
         self.assertEqual((self.path / "sums").read_text(), f"attempt {restarts} sum 2\n" * 2)
+
+    def sums(self):
+        path = self.path / "sums"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until_sums(self, world):
+        """Until a world of this size, after the present ones, has summed."""
+        wanted = {f"{rank} of {world}: {world}" for rank in range(world)}
+        wait_until(lambda: wanted <= set(self.sums()[self.seen:]), f"{world} ranks have summed")
+        self.seen = len(self.sums())
+
+    def test_the_world_of_a_gloo_group_grows_and_shrinks(self):
+        (self.path / "sums.py").write_text(SUMS)
+        self.seen = 0
+        nodes = []
+        for world in (1, 2):
+            nodes.append(self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.3", command=("sums.py",)))
+            self.until_sums(world)
+        spare = self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.3", command=("sums.py",))
+        spare.says("standing by")
+        kill(nodes.pop())
+        self.until_sums(2)  # with the spare one
+        kill(spare)
+        self.until_sums(1)
+        self.assert_all_succeed(*nodes)
+
+    def test_gloo_groups_of_one_node_survive_every_restart(self):
+        self.crash_and_come_back("c10d", nodes=1)
 
     def test_gloo_groups_of_two_nodes_survive_every_restart(self):
         self.crash_and_come_back("c10d")
@@ -79,26 +127,21 @@ class StockStoreTest(NodesCase):
 
     def test_nodes_meet_in_torchs_own_store_and_notice_a_loss_by_silence(self):
         nodes = self.start(3, "--max-restarts=1")
-        for node in nodes:
-            node.says("of 3")
+        self.until_round("0/3", "1/3", "2/3")
         before = len(self.started)
         self.make_fail(rank=1, restart=0, code=3)
-        lines = self.until_started(before + 3)
-        self.assertEqual(sorted(line.split()[1] for line in lines[-3:]), ["0/3", "1/3", "2/3"])
+        self.until_round("0/3", "1/3", "2/3", since=before)
         kill(nodes[2])
-        lines = self.until_started(before + 5)
-        self.assertEqual(sorted(line.split()[1] for line in lines[-2:]), ["0/2", "1/2"])
+        self.until_round("0 0/2", "1 1/2", since=before)
         self.assertIn("was lost (silent for", nodes[0].log)
         self.assert_all_succeed(*nodes[:2])
 
     def test_another_node_coordinates_when_the_coordinators_agent_is_killed(self):
         nodes = self.start(2)
-        for node in nodes:
-            node.says("of 2")
+        self.until_round("0/2", "1/2")
         before = len(self.started)
         kill(nodes[0])
-        lines = self.until_started(before + 1)
-        self.assertRegex(lines[-1], "^1 0/1 ")
+        self.until_round("1 0/1", since=before)
         wait_until(lambda: "has been silent for" in nodes[1].log, "the silence is named")
         self.assert_all_succeed(nodes[1])
 
