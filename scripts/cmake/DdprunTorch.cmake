@@ -105,3 +105,21 @@ target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(ddprun_torch INTERFACE ddprun_c10)
 add_library(ddprun::torch ALIAS ddprun_torch)
 message(STATUS "torch ${DDPRUN_TORCH_VERSION} in ${DDPRUN_TORCH_DIR}")
+
+# CUDA's and NCCL's headers out of the wheels beside torch, as DDPRUN_NCCL_INCLUDES; empty when this
+# torch has no CUDA or they are not there.  A toolkit's nccl.h is never taken: with another version
+# than the wheel's library it links, and memory is overwritten.
+set(DDPRUN_NCCL_INCLUDES)
+if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
+  get_filename_component(ddprun_nvidia "${DDPRUN_TORCH_DIR}/../nvidia" ABSOLUTE)
+  file(GLOB ddprun_cuda_headers
+    "${ddprun_nvidia}/cu1[0-9]/include/cuda_runtime.h"
+    "${ddprun_nvidia}/cuda_runtime/include/cuda_runtime.h")
+  if(ddprun_cuda_headers AND EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
+    list(GET ddprun_cuda_headers 0 ddprun_cuda_header)
+    get_filename_component(ddprun_cuda_include "${ddprun_cuda_header}" DIRECTORY)
+    set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" "${ddprun_cuda_include}")
+  else()
+    message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h")
+  endif()
+endif()

@@ -14,6 +14,7 @@
 #include "worker/ddp/explained_group.h"
 #include "worker/ddp/incidents.h"
 #include "worker/ddp/meeting.h"
+#include "worker/ddp/nccl_backend.h"
 #include "worker/ddp/route.h"
 
 namespace ddprun::ddp {
@@ -50,11 +51,8 @@ std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
 }
 
 void check_backend(const std::string& backend) {
-  if (backend == "gloo") return;
-  if (backend == "nccl") {
-    throw DdpError("the backend 'nccl' is not built yet: use 'gloo', which carries CPU tensors");
-  }
-  throw DdpError("the backend '" + backend + "' is not known: 'gloo' is accepted");
+  if (backend == "gloo" || backend == "nccl") return;
+  throw DdpError("the backend '" + backend + "' is not known: 'gloo' and 'nccl' are accepted");
 }
 
 // The worker store: the agent's where it hosts one, else rank 0's own.
@@ -128,6 +126,7 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
   std::shared_ptr<Incidents> incidents;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
 };
 
@@ -141,6 +140,9 @@ const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
   return impl_->store;
 }
 
+at::Device ProcessGroup::device() const {
+  return impl_->device;
+}
 Incidents& ProcessGroup::incidents() const {
   return *impl_->incidents;
 }
@@ -233,6 +235,12 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     impl->group = make_explained_group(impl->store, impl->incidents, env.rank, env.world_size);
     impl->group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     impl->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+    if (options.backend == "nccl") {
+      auto nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
+                                    env, variable("CUDA_VISIBLE_DEVICES"), impl->timeout);
+      impl->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank));
+      impl->group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl);
+    }
     impl->group->setGroupName(options.name);
   });
   return ProcessGroup(std::move(impl));

@@ -31,7 +31,9 @@ namespace ddprun::ddp {
 class Incidents;
 
 struct ProcessGroupOptions {
-  // Who carries the tensors.  Only "gloo" (CPU tensors) is built so far; "nccl" is refused.
+  // Who carries the tensors: "gloo" those on the CPU; "nccl" those on a GPU, with Gloo beside it
+  // for the CPU's.  NCCL comes out of a plug-in, libddprun_nccl.so, which is loaded only when it is
+  // asked for and NVIDIA's driver sees a GPU; without one it is refused.
   std::string backend = "gloo";
 
   // How long a collective or a meeting in the store waits for the other ranks.  Unset: the variable
@@ -62,6 +64,10 @@ class ProcessGroup {
   int rank() const { return env().rank; }
   int world_size() const { return env().world_size; }
   int local_rank() const { return env().local_rank; }
+
+  // Where this rank's module and data belong: the CPU, or with NCCL the GPU of its local rank among
+  // those that CUDA_VISIBLE_DEVICES leaves it.
+  at::Device device() const;
 
   // Waits until every rank has come here.  It goes through the store, so that a time-out names the
   // ranks that did not come, and leaves the group usable.
