@@ -14,6 +14,11 @@ inline constexpr std::string_view kSpace = "ddprun";
 // The key that says who coordinates here: "<generation> <host> <pid>".
 inline constexpr const char* kRecord = "ddprun/coordinator";
 
+// A key that the host of a run sets where other hosts' stores may be met by mistake.
+inline std::string home(const std::string& run) {
+  return "ddprun/home/" + run;
+}
+
 // The first word of a record: a name that no other coordinator of this store has.
 inline std::string generation_of(const std::string& record) {
   return record.substr(0, record.find(' '));

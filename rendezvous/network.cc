@@ -215,6 +215,10 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
 store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::string node) {
   auto hosting = co_await host_if_possible();
   if (!hosting) co_return hosting.error();
+  if (!host_ && !config_.other_ports.empty()) {
+    auto found = co_await find_port();
+    if (!found) co_return found.error();
+  }
   auto sender = co_await connect_once();
   if (!sender) co_return sender.error();
   auto receiver = co_await connect_once();
@@ -250,24 +254,79 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   store::ServerConfig server;
   std::string bind = config_.bind;
   if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
-  server.listen = {.host = bind, .port = config_.endpoint.port};
+  server.listen.host = bind;
   server.allow = config_.allow;
   auto log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
   server.log = log;
-  auto listening = bind.empty() ? listen_everywhere(executor_, server)
-                                : store::Server::listen(executor_, server);
+  auto listening = listen_at_endpoint(std::move(server));
   if (!listening) {
     bool is_taken = listening.error().code == boost::system::errc::address_in_use;
     if (is_taken && !must_host) co_return false;  // another agent here was first
     if (must_host) {
-      co_return Error{Errc::InvalidInput, "is_host was given, and " + to_string(listening.error())};
+      co_return Error{Errc::InvalidInput,
+                      "this node is to be the host, and " + to_string(listening.error())};
     }
     co_return listening.error();
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.hello.host, log);
   auto opened = co_await host_->open();
   if (!opened) co_return opened.error();
+  if (config_.other_ports.empty()) co_return true;
+  auto client = co_await host_->connect();
+  if (!client) co_return client.error();
+  auto told = co_await (*client)->set(meeting::home(config_.member.run), "");
+  if (!told) co_return told.error();
   co_return true;
+}
+
+// Binds, and never looks first whether a port is free.
+Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
+    store::ServerConfig server) {
+  std::vector<std::uint16_t> ports = {config_.endpoint.port};
+  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
+  Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
+  for (std::uint16_t port : ports) {
+    server.listen.port = port;
+    listening = server.listen.host.empty() ? listen_everywhere(executor_, server)
+                                           : store::Server::listen(executor_, server);
+    if (listening) config_.endpoint.port = port;
+    if (listening || listening.error().code != boost::system::errc::address_in_use) break;
+  }
+  return listening;
+}
+
+// Which of the ports the run's host has taken; the endpoint's is set to it.  The order stays, so
+// that the next search begins where this one ended.
+store::Async<void> NetworkHandler::find_port() {
+  std::string tried;
+  std::vector<std::uint16_t> ports = {config_.endpoint.port};
+  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
+  for (std::uint16_t port : ports) {
+    auto found = co_await look_for_home(port);
+    if (found) {
+      std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
+      config_.endpoint.port = port;
+      co_return Result<void>{};
+    }
+    if (tried.empty()) tried = to_string(found.error());
+  }
+  co_return Error{Errc::Closed, tried + " (and no host of this run at " +
+                                    std::to_string(config_.other_ports.size()) + " further ports)"};
+}
+
+store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
+  store::ClientConfig config;
+  config.connect_timeout = kAttempt;
+  config.tries_once = true;
+  config.space = meeting::kSpace;
+  Endpoint endpoint{.host = config_.endpoint.host, .port = port};
+  auto client = co_await store::Client::connect(executor_, endpoint, config);
+  if (!client) co_return client.error();
+  std::vector<std::string> keys = {meeting::home(config_.member.run)};
+  auto is_home = co_await (*client)->check(std::move(keys));
+  if (!is_home) co_return is_home.error();
+  if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
+  co_return Result<void>{};
 }
 
 // Whether a coordinator's pulse moves.

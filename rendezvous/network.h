@@ -50,6 +50,9 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> connect(std::string node, Duration after);
   store::Async<std::shared_ptr<Link>> reach(std::string node);
   store::Async<bool> host_if_possible();
+  Result<std::unique_ptr<store::Server>> listen_at_endpoint(store::ServerConfig server);
+  store::Async<void> find_port();
+  store::Async<void> look_for_home(std::uint16_t port);
   store::Async<std::unique_ptr<store::Client>> connect_once();
   store::Async<bool> beats(store::Client& client, std::string pulse);
   store::Async<std::string> coordinator_at(store::Client& client);

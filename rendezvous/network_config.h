@@ -3,8 +3,10 @@
 // What a node of a run of several nodes is told before it starts: values, validated by cli.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/member.h"
 #include "store/allow_list.h"
@@ -13,7 +15,10 @@
 namespace ddprun::rendezvous {
 
 struct NetworkConfig {
-  Endpoint endpoint;              // where the nodes meet
+  Endpoint endpoint;  // where the nodes meet
+  // Further ports of the same host, in the order to try them: the host takes the first that is
+  // free, and the others go on where something else answers.  Empty: only the endpoint's.
+  std::vector<std::uint16_t> other_ports{};
   std::optional<bool> is_host{};  // the user's word; else whoever can bind the endpoint hosts
   std::string bind{};             // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};       // who may come in, if this node hosts

@@ -23,6 +23,9 @@ struct ClientConfig {
   // How long connect() goes on trying while the server is not there yet.
   Duration connect_timeout = std::chrono::seconds(60);
 
+  // Whether connect() fails at the first answer that is none, and then with that answer.
+  bool tries_once = false;
+
   // A call that the server does not answer for so long, beyond what it was asked to wait, fails
   // and closes the connection: an answer that came later would be taken for the next call's.
   Duration reply_timeout = std::chrono::seconds(60);

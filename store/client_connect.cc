@@ -67,6 +67,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
       if (is_final(client.error()) && !refusal) refusal = client.error();
     }
     if (refusal) co_return *refusal;
+    if (config.tries_once) co_return Error{Errc::Closed, answers};
     Duration next = pause.next();
     MonoTime now = std::chrono::steady_clock::now();
     if (now + next >= deadline) {
