@@ -124,13 +124,8 @@ struct Keyspace::Execution {
 
   // All or nothing: the decoder has the whole of it, and there is room for the whole of it.
   Fault operator()(const request::MultiSet& r) {
-    std::size_t new_bytes = 0;
-    for (const KeyValue& pair : r.pairs) {
-      new_bytes += pair.key.size() + pair.value.size() + kNameOverheadBytes + kValueOverheadBytes;
-    }
-    if (space.room_bytes() < new_bytes || space.room_keys() < r.pairs.size()) {
-      return "no room for a MULTI_SET of " + std::to_string(r.pairs.size()) + " keys";
-    }
+    Usage needed;
+    if (Fault fault = space.room_for(r.pairs, needed)) return fault;
     for (const KeyValue& pair : r.pairs) set(pair.key, pair.value);
     return std::nullopt;
   }
@@ -324,15 +319,13 @@ struct Keyspace::Execution {
   }
 };
 
-Keyspace::~Keyspace() {
-  clear();
-}
-
 void Keyspace::clear() {
+  end_large();
   for (auto& [name, entry] : entries_) entry.waiters.clear();
   discount(usage_.bytes, usage_.keys);
   deadlines_.clear();
   reservations_.clear();
+  ended_.clear();
   clients_ = decltype(clients_)();
   entries_ = Entries(0, entries_.hash_function());
   wait_count_ = 0;
@@ -341,11 +334,14 @@ void Keyspace::clear() {
 std::optional<std::string> Keyspace::execute(ClientId client, const Request& request, MonoTime now,
                                              Replies& replies) {
   Turn turn{client, now, &replies};
+  std::size_t before = replies.size();
   if (!reservations_.empty()) {
     const auto* pop = std::get_if<request::QueuePop>(&request);
     release_all(turn, client, pop != nullptr ? find(pop->queue) : nullptr);
   }
-  return std::visit(Execution{*this, turn}, request);
+  auto fault = std::visit(Execution{*this, turn}, request);
+  if (large_) hold_back(replies, before);
+  return fault;
 }
 
 Value Keyspace::peek(std::string_view key) const {
@@ -376,6 +372,7 @@ void Keyspace::drop_if_unused(Node& node) {
 }
 
 void Keyspace::store(Node& node, std::string_view bytes) {
+  remember(node);
   Value& held = node.second.value;
   if (held) discount(held.size() + kValueOverheadBytes, 1);
   account(bytes.size() + kValueOverheadBytes, 1);
@@ -383,6 +380,7 @@ void Keyspace::store(Node& node, std::string_view bytes) {
 }
 
 void Keyspace::clear(Node& node) {
+  remember(node);
   Value& held = node.second.value;
   if (held) discount(held.size() + kValueOverheadBytes, 1);
   held = Value();
@@ -391,6 +389,7 @@ void Keyspace::clear(Node& node) {
 void Keyspace::append(Node& node, std::string_view piece) {
   Value& held = node.second.value;
   if (!held) return store(node, piece);
+  remember(node);
   held.append(piece);
   account(piece.size());
 }
@@ -412,11 +411,22 @@ void Keyspace::discount(std::size_t bytes, std::size_t keys) {
 }
 
 std::size_t Keyspace::room_bytes() const {
-  return limits_.max_bytes - std::min(limits_.max_bytes, total().bytes);
+  return limits_.max_bytes - std::min(limits_.max_bytes, total().bytes + total().promised_bytes);
 }
 
 std::size_t Keyspace::room_keys() const {
-  return limits_.max_keys - std::min(limits_.max_keys, total().keys);
+  return limits_.max_keys - std::min(limits_.max_keys, total().keys + total().promised_keys);
+}
+
+// Why there is no room for all of `pairs`, or what they need at most.
+std::optional<std::string> Keyspace::room_for(std::span<const KeyValue> pairs,
+                                              Usage& needed) const {
+  needed.promised_keys = pairs.size();
+  for (const KeyValue& pair : pairs) needed.promised_bytes += bytes_of(pair);
+  if (needed.promised_bytes <= room_bytes() && needed.promised_keys <= room_keys()) {
+    return std::nullopt;
+  }
+  return "no room for a MULTI_SET of " + std::to_string(pairs.size()) + " keys";
 }
 
 // Whether `key` may hold a value of so many bytes, in place of the one it may hold now.

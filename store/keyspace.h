@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,10 +40,12 @@ struct Outgoing {
 };
 using Replies = std::vector<Outgoing>;
 
-// What keys, values, queues and wills take up.
+// What keys, values, queues and wills take up, and what a MULTI_SET under way will at most.
 struct Usage {
   std::size_t keys = 0;
   std::size_t bytes = 0;
+  std::size_t promised_keys = 0;
+  std::size_t promised_bytes = 0;
 };
 
 // Limits of the whole store.  torch has none of them; whoever passes one is disconnected.
@@ -52,6 +55,8 @@ struct KeyspaceLimits {
   std::size_t max_bytes = std::numeric_limits<std::size_t>::max();        // keys, values, items
   // Of one connection at one time; one WAIT of torch's largest size must fit.
   std::size_t max_awaited_keys = 2 * 131072;
+  // A request about more names than this is large: see Keyspace::begin().
+  std::size_t names_at_once = 4096;
 };
 
 // The map, the queues and the waiters.
@@ -73,8 +78,7 @@ class Keyspace {
 
   // The limits on keys and bytes hold for all keyspaces with the same `shared` together, which must
   // outlive them.  The seed is random where clients are not trusted.
-  explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr, HashSeed seed = {})
-      : limits_(limits), entries_(0, Hash{seed}), shared_(shared) {}
+  explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr, HashSeed seed = {});
   ~Keyspace();
 
   Keyspace(const Keyspace&) = delete;
@@ -84,6 +88,31 @@ class Keyspace {
   // disconnected, if it must be; the request then had no effect.
   std::optional<std::string> execute(ClientId client, const Request& request, MonoTime now,
                                      Replies& replies);
+
+  // Whether others should be served while `request` is carried out, because it is about many names
+  // or bytes: then begin() and proceed() take the place of execute().
+  bool is_large(const Request& request) const;
+
+  // Begins a large request, one at a time; answers as execute() does.  Its client must not ask
+  // anything else nor be disconnected until proceed() is done with it, and what `request` refers to
+  // must stay.
+  //
+  // CHECK, MULTI_GET and LIST_KEYS answer what was true in this moment, whatever others do
+  // meanwhile.  WAIT and MULTI_SET take their names one after the other, each in one piece.
+  std::optional<std::string> begin(ClientId client, const Request& request, MonoTime now,
+                                   Replies& replies);
+
+  struct Progress {
+    bool is_done;
+    std::optional<std::string> fault;  // why the client must be disconnected; the request is done
+  };
+  // Goes on with the request begun, for as much as `effort` names cost.
+  Progress proceed(std::size_t effort, MonoTime now, Replies& replies);
+
+  // A wait for many names that has ended leaves some work behind: whether there is any, and doing
+  // as much of it as `effort` names cost.  Nobody can tell the difference, but by bytes().
+  bool has_leftovers() const { return !ended_.empty(); }
+  void tidy(std::size_t effort);
 
   // Forgets a client: what it waits for, and what was set aside for it, which may wake others.  Its
   // will, if it left one, goes to the queue that it was meant for.
@@ -156,6 +185,7 @@ class Keyspace {
     std::size_t link_count;
     WaitKind kind;
     Deadlines::iterator deadline;  // of a take
+    bool is_over = false;          // has ended; tidy() will take it out of the lists
   };
 
   struct Queue {
@@ -200,6 +230,8 @@ class Keyspace {
     void reply(Reply piece) const { replies->push_back({client, std::move(piece)}); }
   };
   struct Execution;  // what each operation does
+  struct Large;      // a large request under way
+  struct Steps;      // what each does in one go
 
   // Names and what they hold (keyspace.cc).
   static bool exists(const Node* node);
@@ -215,6 +247,10 @@ class Keyspace {
   std::size_t room_bytes() const;
   std::size_t room_keys() const;
   bool has_room_for(std::string_view key, std::size_t value_bytes);
+  std::optional<std::string> room_for(std::span<const KeyValue> pairs, Usage& needed) const;
+  static std::size_t bytes_of(const KeyValue& pair) {
+    return pair.key.size() + pair.value.size() + kNameOverheadBytes + kValueOverheadBytes;
+  }
 
   static std::size_t will_bytes(std::string_view queue, std::size_t item_bytes) {
     return queue.size() + item_bytes + kNameOverheadBytes + kValueOverheadBytes;
@@ -223,8 +259,11 @@ class Keyspace {
   // Waits, queues and what is set aside (keyspace_waits.cc).
   std::optional<std::string> start_wait(const Turn& turn, const std::vector<Node*>& missing,
                                         WaitKind kind);
+  Wait& add_wait(const Turn& turn, WaitKind kind, std::size_t most_links);
+  void add_link(Wait& wait, Node& node);
   void tick(const Turn& turn, Wait& wait);
   void end_wait(Wait& wait);
+  void unlink(Wait& wait, std::size_t count);
   void cancel_waits(ClientId client);
   void wake_all(const Turn& turn, Node& node);
   void offer(const Turn& turn, Node& node);
@@ -237,12 +276,23 @@ class Keyspace {
   void release_all(const Turn& turn, ClientId client, const Node* except);
   void forget_if_idle(ClientId client);
 
+  // What names held when the large request under way began (keyspace_large.cc).
+  void remember(const Node& node) {
+    if (large_) remember_for_large(node);
+  }
+  void remember_for_large(const Node& node);
+  void promise(std::ptrdiff_t keys, std::ptrdiff_t bytes);
+  void hold_back(Replies& replies, std::size_t first);
+  void end_large();
+
   KeyspaceLimits limits_;
   Entries entries_;
   std::unordered_map<ClientId, Client>
       clients_;  // those that wait, left a will, or have something set aside
   Reservations reservations_;
-  Deadlines deadlines_;  // of the takes
+  Deadlines deadlines_;    // of the takes
+  std::list<Wait> ended_;  // whose names are still to be let go
+  std::unique_ptr<Large> large_;
   Usage usage_;
   Usage* shared_;
   std::size_t wait_count_ = 0;

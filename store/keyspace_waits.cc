@@ -2,6 +2,7 @@
 //
 // The half of the keyspace that knows who waits: waits, wake-ups, and items set aside.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "store/base/check.h"
@@ -11,13 +12,16 @@ namespace ddprun::store {
 
 void Keyspace::disconnect(ClientId client, MonoTime now, Replies& replies) {
   Turn turn{client, now, &replies};
+  std::size_t before = replies.size();
   cancel_waits(client);
   if (!reservations_.empty()) release_all(turn, client, nullptr);
   auto found = clients_.find(client);
-  if (found == clients_.end() || !found->second.will) return;
-  Testament will = *found->second.will;
-  set_will(client, std::nullopt);
-  push(turn, will.queue, will.item);
+  if (found != clients_.end() && found->second.will) {
+    Testament will = *found->second.will;
+    set_will(client, std::nullopt);
+    push(turn, will.queue, will.item);
+  }
+  if (large_) hold_back(replies, before);
 }
 
 std::optional<MonoTime> Keyspace::deadline() const {
@@ -30,6 +34,7 @@ std::optional<MonoTime> Keyspace::deadline() const {
 }
 
 void Keyspace::expire(MonoTime now, Replies& replies) {
+  std::size_t before = replies.size();
   while (!reservations_.empty() && reservations_.front().since + kHold <= now) {
     Reservation old = reservations_.front();
     drop(reservations_.begin());
@@ -42,6 +47,7 @@ void Keyspace::expire(MonoTime now, Replies& replies) {
     replies.push_back({wait.client, reply::Number{0}});
     end_wait(wait);
   }
+  if (large_) hold_back(replies, before);
 }
 
 std::vector<Keyspace::Pending> Keyspace::pending(std::size_t max_count,
@@ -69,23 +75,34 @@ std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vec
     forget_if_idle(turn.client);
     return "waits for " + std::to_string(wanted) + " keys at once";
   }
-  auto wait = client.waits.insert(client.waits.end(), Wait{});
-  wait->client = turn.client;
-  wait->self = wait;
-  wait->since = turn.now;
-  wait->keys_left = wait->link_count = missing.size();
-  wait->links = std::make_unique<Link[]>(missing.size());
-  wait->kind = kind;
-  wait->deadline = deadlines_.end();
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    Link& link = wait->links[i];
-    link.wait = &*wait;
-    link.node = missing[i];
-    missing[i]->second.waiters.push_back(link);
-  }
-  client.awaited_keys += missing.size();
-  ++wait_count_;
+  Wait& wait = add_wait(turn, kind, missing.size());
+  for (Node* node : missing) add_link(wait, *node);
   return std::nullopt;
+}
+
+// Makes turn.client wait, for nothing yet.
+Keyspace::Wait& Keyspace::add_wait(const Turn& turn, WaitKind kind, std::size_t most_links) {
+  Client& client = clients_[turn.client];
+  Wait& wait = client.waits.emplace_back();
+  wait.client = turn.client;
+  wait.self = std::prev(client.waits.end());
+  wait.since = turn.now;
+  wait.keys_left = wait.link_count = 0;
+  wait.links = std::make_unique<Link[]>(most_links);
+  wait.kind = kind;
+  wait.deadline = deadlines_.end();
+  ++wait_count_;
+  return wait;
+}
+
+// One more key for `wait` to wait for.
+void Keyspace::add_link(Wait& wait, Node& node) {
+  Link& link = wait.links[wait.link_count++];
+  link.wait = &wait;
+  link.node = &node;
+  node.second.waiters.push_back(link);
+  ++wait.keys_left;
+  ++clients_.find(wait.client)->second.awaited_keys;
 }
 
 // One of the keys of `wait` has come; its link is out of the key's list already.
@@ -95,20 +112,41 @@ void Keyspace::tick(const Turn& turn, Wait& wait) {
   end_wait(wait);
 }
 
+// A wait that still has many keys, or whose client has, is let go of by and by.
 void Keyspace::end_wait(Wait& wait) {
-  for (std::size_t i = 0; i < wait.link_count; ++i) {
-    Link& link = wait.links[i];
+  if (wait.deadline != deadlines_.end()) deadlines_.erase(wait.deadline);
+  wait.is_over = true;
+  ClientId id = wait.client;
+  Client& client = clients_.find(id)->second;
+  bool is_large = wait.keys_left > 0 && client.awaited_keys > limits_.names_at_once;
+  client.awaited_keys -= wait.link_count;
+  ended_.splice(ended_.end(), client.waits, wait.self);
+  if (!is_large) {
+    unlink(wait, wait.link_count);
+    ended_.erase(wait.self);
+  }
+  --wait_count_;
+  forget_if_idle(id);
+}
+
+// Takes the last `count` links of `wait` out of their keys' lists.
+void Keyspace::unlink(Wait& wait, std::size_t count) {
+  for (; count > 0; --count) {
+    Link& link = wait.links[--wait.link_count];
     if (!link.is_linked()) continue;
     link.node->second.waiters.erase(Links::s_iterator_to(link));
     drop_if_unused(*link.node);
   }
-  if (wait.deadline != deadlines_.end()) deadlines_.erase(wait.deadline);
-  ClientId id = wait.client;
-  Client& client = clients_.find(id)->second;
-  client.awaited_keys -= wait.link_count;
-  client.waits.erase(wait.self);
-  --wait_count_;
-  forget_if_idle(id);
+}
+
+void Keyspace::tidy(std::size_t effort) {
+  while (effort > 0 && !ended_.empty()) {
+    Wait& wait = ended_.front();
+    std::size_t count = std::min(effort, wait.link_count);
+    unlink(wait, count);
+    effort -= count;
+    if (wait.link_count == 0) ended_.pop_front();
+  }
 }
 
 void Keyspace::cancel_waits(ClientId client) {
@@ -123,12 +161,12 @@ void Keyspace::wake_all(const Turn& turn, Node& node) {
   Links& waiters = node.second.waiters;
   for (auto place = waiters.begin(); place != waiters.end();) {
     Wait& wait = *place->wait;
-    if (wait.kind == WaitKind::Take) {
+    if (wait.kind == WaitKind::Take && !wait.is_over) {
       ++place;
       continue;
     }
     place = waiters.erase(place);
-    tick(turn, wait);
+    if (!wait.is_over) tick(turn, wait);
   }
 }
 
@@ -140,6 +178,7 @@ void Keyspace::offer(const Turn& turn, Node& node) {
          !entry.waiters.empty()) {
     Wait& wait = *entry.waiters.front().wait;
     entry.waiters.pop_front();
+    if (wait.is_over) continue;
     if (wait.kind == WaitKind::Take) {
       pop(Turn{wait.client, turn.now, turn.replies}, node);
       end_wait(wait);
@@ -153,7 +192,10 @@ void Keyspace::offer(const Turn& turn, Node& node) {
 void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
   Node& node = find_or_create(queue);
   Entry& entry = node.second;
-  if (!entry.queue) entry.queue = std::make_unique<Queue>();
+  if (!entry.queue) {
+    remember(node);
+    entry.queue = std::make_unique<Queue>();
+  }
   account(item.size() + kValueOverheadBytes);
   entry.queue->items.push_back(std::move(item));
   offer(turn, node);
@@ -167,7 +209,9 @@ void Keyspace::pop(const Turn& turn, Node& node) {
   discount(queue->items.front().size() + kValueOverheadBytes);
   turn.reply(reply::Bytes{std::move(queue->items.front())});
   queue->items.pop_front();
-  if (queue->items.empty()) queue.reset();
+  if (!queue->items.empty()) return;
+  remember(node);
+  queue.reset();
 }
 
 void Keyspace::set_will(ClientId id, std::optional<Testament> will) {

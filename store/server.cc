@@ -159,7 +159,7 @@ void Server::Impl::renew_common_space() {
     if (is_member) {
       held_bytes_ -= session.held_bytes;
       if (session.is_own) --own_count_;
-      close_later(std::move(session.fd));
+      if (session.fd) close_later(std::move(session.fd));
     }
     return is_member;
   });
@@ -321,6 +321,7 @@ Session* Server::Impl::find(ClientId id) {
 
 // Closes a client that did something which cannot be answered.
 void Server::Impl::drop(Session& session, const std::string& reason) {
+  if (!session.fd) return forget(session);
   ++figures_.disconnected;
   log("disconnected " + peer_of(session.fd.get()) + ": " + reason);
   forget(session);
@@ -329,8 +330,9 @@ void Server::Impl::drop(Session& session, const std::string& reason) {
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Space& space = *session.space;
-  held_bytes_ -= session.held_bytes;
-  close_later(std::move(session.fd));
+  held_bytes_ -= std::exchange(session.held_bytes, 0);
+  if (session.fd) close_later(std::move(session.fd));
+  if (session.is_busy) return;  // finish() goes on from here
   if (session.is_own) --own_count_;
   sessions_.erase(id);
   roll_.forget(id);
@@ -358,7 +360,7 @@ void Server::Impl::close_some() {
 // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
 // most is closed: clients that are served do not hold much for long.
 void Server::Impl::account_for(ClientId id) {
-  if (Session* session = find(id)) {
+  if (Session* session = find(id); session != nullptr && session->fd) {
     std::size_t held = session->decoder.held_bytes();
     held_bytes_ += held - std::exchange(session->held_bytes, held);
   }

@@ -46,6 +46,9 @@ struct Session {
   bool is_own = false;                 // of this process itself: Server::connect()
   bool is_dirty = false;               // is in the list of those to be flushed
   bool closes_when_flushed = false;
+  // Its large request is not done; then it is not read from, and stays, without a descriptor if
+  // need be.
+  bool is_busy = false;
 };
 
 // Events name an id and not a session, because a session may be gone by the time they are looked
@@ -105,6 +108,10 @@ class Server::Impl {
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
   void note(Session& session, const Request& request);
+  void enqueue(Session& session, const Request& request);
+  void keep_working();
+  void work_on();
+  void finish(const Spaces::Done& done);
   void route();
   void flush_all();
   bool flush(Session& session);
@@ -136,6 +143,7 @@ class Server::Impl {
   std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  bool is_working_ = false;       // work_on() has been asked for
   std::deque<UniqueFd> leavers_;  // to be closed; nobody's any more
   ClientId last_id_ = 0;
   std::size_t own_count_ = 0;  // of the sessions that are this process's own

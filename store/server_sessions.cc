@@ -5,12 +5,15 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <utility>
 
 #include "store/server_impl.h"
 
 namespace ddprun::store {
+namespace asio = boost::asio;
+
 namespace {
 
 // Replies of so many bytes do not wait for the end of the turn.
@@ -18,6 +21,10 @@ constexpr std::size_t kSentAtOnceBytes = 16 * 1024;
 
 // A client that reads as fast as it is sent to is sent so much before others have their turn.
 constexpr std::size_t kSentInARow = 2 << 20;
+
+// A large request is carried out for as much as so many names cost, about half a millisecond,
+// before others have their turn.
+constexpr std::size_t kEffortInARow = 2048;
 
 // One write gathers up to this many pieces.
 constexpr std::size_t kGatheredPieces = 128;
@@ -102,10 +109,45 @@ void Server::Impl::serve(Session& session) {
     const Request& request = std::get<Request>(next);
     ++figures_.requests[static_cast<std::size_t>(op_of(request))];
     note(session, request);
+    if (Spaces::is_large(*session.space, request)) return enqueue(session, request);
     auto fault = spaces_.execute(id, session.space, request, now, replies_);
     route();
     if (fault) return drop(session, *fault);
   }
+}
+
+void Server::Impl::enqueue(Session& session, const Request& request) {
+  session.decoder.hold();
+  session.is_busy = true;
+  watch_for(session, {.bytes = false, .room = session.interest.room});
+  spaces_.enqueue(session.id, *session.space, request);
+  keep_working();
+}
+
+void Server::Impl::keep_working() {
+  if (!spaces_.has_work() || std::exchange(is_working_, true)) return;
+  asio::post(executor_, bound(&Impl::work_on));
+}
+
+// Between two calls the executor looks after everybody else.
+void Server::Impl::work_on() {
+  is_working_ = false;
+  auto done = spaces_.proceed(kEffortInARow, std::chrono::steady_clock::now(), replies_);
+  route();
+  if (done) finish(*done);
+  flush_all();
+}
+
+// The large request of a client is done, so it may ask something else, or be gone.
+void Server::Impl::finish(const Spaces::Done& done) {
+  Session* session = find(done.client);
+  if (session == nullptr) return;
+  session->is_busy = false;
+  if (done.fault) return drop(*session, *done.fault);
+  if (!session->fd) return forget(*session);
+  watch_for(*session, {.bytes = true, .room = session->interest.room});
+  serve(*session);
+  account_for(done.client);
 }
 
 // What a request says about who is there.
@@ -133,6 +175,7 @@ void Server::Impl::route() {
   replies_.clear();
   std::optional<MonoTime> deadline = spaces_.deadline();
   if (deadline && (!expiry_ || *deadline < *expiry_)) await_expiry(*deadline);
+  keep_working();
 }
 
 void Server::Impl::flush_all() {
@@ -150,6 +193,7 @@ void Server::Impl::flush_all() {
 // Sends what the client takes now.  Answers whether that was all; if not, write_to() will go on,
 // or the session is gone.
 bool Server::Impl::flush(Session& session) {
+  if (!session.fd) return false;
   for (std::size_t sent = 0; !session.outbox.empty();) {
     ssize_t count = sent < kSentInARow ? send_from(session.outbox, session.fd.get()) : 0;
     if (count < 0 && errno == EINTR) continue;
@@ -172,6 +216,7 @@ bool Server::Impl::flush(Session& session) {
 void Server::Impl::write_to(Session& session) {
   ClientId id = session.id;
   if (!flush(session)) return;
+  if (session.is_busy) return watch_for(session, {.bytes = false, .room = false});
   bool was_stalled = !session.interest.bytes;
   watch_for(session, {});
   if (was_stalled) serve(session);

@@ -47,11 +47,50 @@ void Spaces::disconnect(ClientId client, Space& space, MonoTime now, Replies& re
   drop_if_unused(space);
 }
 
+void Spaces::enqueue(ClientId client, Space& space, const Request& request) {
+  large_.push_back({client, &space, request});
+}
+
+std::optional<Spaces::Done> Spaces::proceed(std::size_t effort, MonoTime now, Replies& replies) {
+  if (is_untidy_ && tidy(effort)) return std::nullopt;
+  if (large_.empty()) return std::nullopt;
+  Queued& first = large_.front();
+  Keyspace& keyspace = first.space->keyspace;
+  Done done{.client = first.client, .fault = {}};
+  if (!std::exchange(first.has_begun, true)) {
+    done.fault = keyspace.begin(first.client, first.request, now, replies);
+  }
+  if (!done.fault) {
+    Keyspace::Progress progress = keyspace.proceed(effort, now, replies);
+    heed(keyspace);
+    if (!progress.is_done) return std::nullopt;
+    done.fault = std::move(progress.fault);
+  }
+  large_.pop_front();
+  return done;
+}
+
+// Answers whether there was anything to tidy up.
+bool Spaces::tidy(std::size_t effort) {
+  if (common_->keyspace.has_leftovers()) {
+    common_->keyspace.tidy(effort);
+    return true;
+  }
+  for (auto& [name, space] : named_) {
+    if (!space->keyspace.has_leftovers()) continue;
+    space->keyspace.tidy(effort);
+    drop_if_unused(*space);
+    return true;
+  }
+  return is_untidy_ = false;
+}
+
 void Spaces::drop_if_unused(Space& space) {
   if (space.members == 0 && space.keyspace.bytes() == 0) named_.erase(named_.find(space.name));
 }
 
 void Spaces::renew_common() {
+  std::erase_if(large_, [this](const Queued& one) { return one.space == common_.get(); });
   common_->keyspace.clear();
 }
 
@@ -66,6 +105,7 @@ void Spaces::expire(MonoTime now, Replies& replies) {
 }
 
 void Spaces::heed(const Keyspace& touched) {
+  if (touched.has_leftovers()) is_untidy_ = true;
   std::optional<MonoTime> deadline = touched.deadline();
   if (deadline && (!deadline_ || *deadline < *deadline_)) deadline_ = deadline;
 }

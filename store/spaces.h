@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,12 +41,33 @@ class Spaces {
   std::optional<std::string> execute(ClientId client, Space*& space, const Request& request,
                                      MonoTime now, Replies& replies);
 
+  // Whether `request` is a large one (Keyspace::begin()), which enqueue() takes.
+  static bool is_large(const Space& space, const Request& request) {
+    return space.keyspace.is_large(request);
+  }
+
+  // Has a large request carried out, after those that came before it: by proceed(), a step at each
+  // call.  Until it is done, its client must not ask anything else nor be disconnected, and what
+  // `request` refers to must stay.
+  void enqueue(ClientId client, Space& space, const Request& request);
+
+  // Whether proceed() has something to do.
+  bool has_work() const { return !large_.empty() || is_untidy_; }
+
+  // A large request that is done.
+  struct Done {
+    ClientId client;
+    std::optional<std::string> fault;  // why the client must be disconnected, if it must be
+  };
+  // Does a piece of work that costs as much as `effort` names.
+  std::optional<Done> proceed(std::size_t effort, MonoTime now, Replies& replies);
+
   // Forgets a client, as Keyspace::disconnect() does.  A named space without a connection and
   // without anything in it is gone then.
   void disconnect(ClientId client, Space& space, MonoTime now, Replies& replies);
 
-  // Makes the common space an empty one.  What its clients waited for and left as wills is
-  // forgotten, so they are to be closed.
+  // Makes the common space an empty one.  What its clients waited for, left as wills, and large
+  // requests that are not done, is forgotten, so they are to be closed.
   void renew_common();
 
   // When expire() has something to do next, or earlier.
@@ -72,6 +94,14 @@ class Spaces {
                                    MonoTime now, Replies& replies);
   void drop_if_unused(Space& space);
   void heed(const Keyspace& touched);
+  bool tidy(std::size_t effort);
+
+  struct Queued {
+    ClientId client;
+    Space* space;
+    Request request;
+    bool has_begun = false;
+  };
 
   KeyspaceLimits limits_;
   std::size_t max_named_;
@@ -80,6 +110,8 @@ class Spaces {
   std::unique_ptr<Space> common_;
   std::map<std::string, std::unique_ptr<Space>, std::less<>> named_;
   std::optional<MonoTime> deadline_;
+  std::deque<Queued> large_;
+  bool is_untidy_ = false;  // some space has leftovers
 };
 
 }  // namespace ddprun::store

@@ -220,6 +220,19 @@ void Decoder::keep() {
   window_ = held_;
 }
 
+void Decoder::hold() {
+  if (window_.data() == held_.data()) return;
+  const char* old = window_.data() + last_;
+  held_.assign(window_.substr(last_));
+  auto move = [&](std::string_view& view) {
+    view = {held_.data() + (view.data() - old), view.size()};
+  };
+  for (std::string_view& key : keys_) move(key);
+  for (KeyValue& pair : pairs_) move(pair.key), move(pair.value);
+  window_ = held_;
+  begin_ = cursor_ -= last_;
+}
+
 // The operation and, where it has one, its count.
 Decoder::Step Decoder::read_head() {
   std::string_view rest = window_.substr(cursor_);
@@ -369,6 +382,7 @@ Request Decoder::finish_request() {
     check(false, "an operation without a request");
     return request::ListKeys{};
   }();
+  last_ = begin_;
   begin_ = cursor_;
   has_head_ = false;
   release_if_large(strings_);

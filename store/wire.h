@@ -212,6 +212,10 @@ class Decoder {
   // Copies what is not decoded yet, so that the bytes last fed may go.
   void keep();
 
+  // Makes the request last answered last: what it refers to stays until the next call of next(),
+  // wherever the bytes fed were.  Takes the place of keep().
+  void hold();
+
   // Whether the handshake has been seen.
   bool is_validated() const { return is_validated_; }
 
@@ -238,6 +242,7 @@ class Decoder {
   std::string_view window_;  // what is being decoded: the bytes fed, or `held_`
   std::string held_;         // the beginning of an incomplete request, and what came with it
   std::size_t begin_ = 0;    // where in `window_` the current request starts
+  std::size_t last_ = 0;     // where the one before it did
   std::size_t cursor_ = 0;   // what is before it has been decoded
 
   bool has_head_ = false;  // the operation, and its count where it has one, are known

@@ -50,6 +50,13 @@ void sort_names(ClientId client, Replies& replies) {
             [&](const Outgoing& a, const Outgoing& b) { return text(a) < text(b); });
 }
 
+// The same where more than the names was answered: behind the number of them.
+void sort_listed(Replies::iterator number) {
+  Replies names(number, number + 1 + std::get<reply::Number>(number->reply).value);
+  sort_names(number->to, names);
+  std::move(names.begin(), names.end(), number);
+}
+
 }  // namespace
 
 std::size_t KeyspaceModel::free_items(const std::string& queue) {
@@ -66,8 +73,8 @@ void KeyspaceModel::set(const std::string& key, const std::string& value) {
 void KeyspaceModel::key_came(const std::string& key) {
   for (std::size_t i = 0; i < waits.size();) {
     Wait& wait = waits[i];
-    bool concerns = wait.kind != Kind::Take && std::erase(wait.names, key) > 0;
-    if (!concerns || !wait.names.empty()) {
+    bool concerns = wait.kind != Kind::Take && drop_name(wait, key);
+    if (!concerns || !wait.names.empty() || wait.is_open) {
       ++i;
       continue;
     }
@@ -103,17 +110,14 @@ void KeyspaceModel::push(const std::string& queue, const std::string& item, Mono
 }
 
 void KeyspaceModel::offer(const std::string& queue, MonoTime now) {
-  for (std::size_t i = 0; i < waits.size() && free_items(queue) > 0;) {
-    Wait& wait = waits[i];
-    auto name = std::find(wait.names.begin(), wait.names.end(), queue);
-    if (name == wait.names.end()) {
-      ++i;
-      continue;
-    }
-    Wait ended = wait;
-    wait.names.erase(name);
-    if (!wait.names.empty()) continue;  // the same name may be there twice
-    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
+  while (free_items(queue) > 0) {
+    auto [first, index] = first_for(queue);
+    if (first == waits.end()) return;
+    Wait ended = *first;
+    first->names.erase(first->names.begin() + index);
+    first->places.erase(first->places.begin() + index);
+    if (!first->names.empty() || first->is_open) continue;
+    waits.erase(first);
     if (ended.kind == Kind::Take) {
       pop(ended.client, queue);
       continue;
@@ -166,12 +170,68 @@ void KeyspaceModel::wait(ClientId client, std::vector<std::string> names, MonoTi
     bool has_item = free_items(names[0]) > 0;
     if (has_item) holds.push_back({client, names[0], now});
     if (has_item || keys.contains(names[0])) return say(client, "0");
-    waits.push_back({client, Kind::One, names, {}});
-    return;
+    return await(client, Kind::One, names);
   }
   std::erase_if(names, [&](const std::string& name) { return exists(name); });
   if (names.empty()) return say(client, "0");
-  waits.push_back({client, Kind::Names, names, {}});
+  await(client, Kind::Names, names);
+}
+
+void KeyspaceModel::await(ClientId client, Kind kind, std::vector<std::string> names,
+                          MonoTime deadline) {
+  Wait& wait = waits.emplace_back(Wait{client, kind, std::move(names), deadline});
+  for (std::size_t i = 0; i < wait.names.size(); ++i) wait.places.push_back(++last_place);
+}
+
+// Who came first to wait for `name`, and with which of its names.
+std::pair<std::vector<KeyspaceModel::Wait>::iterator, std::ptrdiff_t> KeyspaceModel::first_for(
+    const std::string& name) {
+  auto first = waits.end();
+  std::size_t index = 0;
+  for (auto wait = waits.begin(); wait != waits.end(); ++wait) {
+    for (std::size_t i = 0; i < wait->names.size(); ++i) {
+      if (wait->names[i] != name) continue;
+      if (first != waits.end() && first->places[index] < wait->places[i]) continue;
+      first = wait;
+      index = i;
+    }
+  }
+  return {first, static_cast<std::ptrdiff_t>(index)};
+}
+
+bool KeyspaceModel::drop_name(Wait& wait, const std::string& name) {
+  std::size_t before = wait.names.size();
+  for (std::size_t i = wait.names.size(); i-- > 0;) {
+    if (wait.names[i] != name) continue;
+    wait.names.erase(wait.names.begin() + static_cast<std::ptrdiff_t>(i));
+    wait.places.erase(wait.places.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return wait.names.size() < before;
+}
+
+std::vector<KeyspaceModel::Wait>::iterator KeyspaceModel::open_wait_of(ClientId client) {
+  return std::find_if(waits.begin(), waits.end(),
+                      [&](const Wait& wait) { return wait.client == client && wait.is_open; });
+}
+
+void KeyspaceModel::open_wait(ClientId client) {
+  await(client, Kind::Names, {});
+  waits.back().is_open = true;
+}
+
+void KeyspaceModel::extend_wait(ClientId client, const std::string& name) {
+  if (exists(name)) return;
+  auto wait = open_wait_of(client);
+  wait->names.push_back(name);
+  wait->places.push_back(++last_place);
+}
+
+void KeyspaceModel::close_wait(ClientId client) {
+  auto wait = open_wait_of(client);
+  wait->is_open = false;
+  if (!wait->names.empty()) return;
+  waits.erase(wait);
+  say(client, "0");
 }
 
 struct KeyspaceModel::Execution {
@@ -266,7 +326,7 @@ struct KeyspaceModel::Execution {
     if (!count) return false;
     model.keys[key] = std::to_string(*count);
     if (*count < r.world_size) {
-      model.waits.push_back({client, Kind::Names, {key}, {}});
+      model.await(client, Kind::Names, {key});
       return true;
     }
     model.say(client, "0");
@@ -278,7 +338,7 @@ struct KeyspaceModel::Execution {
     if (model.free_items(queue) > 0) return model.pop(client, queue), true;
     if (r.timeout_ms <= 0) return model.say(client, "0"), true;
     auto deadline = now + std::chrono::milliseconds(r.timeout_ms);
-    model.waits.push_back({client, Kind::Take, {queue}, deadline});
+    model.await(client, Kind::Take, {queue}, deadline);
     return true;
   }
   bool operator()(const request::Will& r) {
@@ -380,22 +440,102 @@ std::string KeyspaceProgram::step() {
   model_.answers.clear();
   std::size_t what = pick_(40);
   bool leaves = what == 0;
-  if (what == 1) {
+  bool proceeds = large_ && (large_->client == client || what == 2);
+  fault_.clear();
+  if (proceeds) {
+    proceed(1 + pick_(2), replies);
+    leaves = false;
+  } else if (what == 1) {
     now_ += std::chrono::milliseconds(pick_(3000));
     keyspace_.expire(now_, replies);
     model_.expire(now_);
+  } else if (what == 3) {
+    keyspace_.tidy(1);
   } else if (!leaves) {
-    Request asked = request();
-    auto fault = keyspace_.execute(client, asked, now_, replies);
-    if (std::holds_alternative<request::ListKeys>(asked)) sort_names(client, replies);
-    leaves = !model_.execute(client, asked, now_);
-    if (fault.has_value() != leaves) return "refused by one only: " + fault.value_or("nothing");
+    leaves = !play(client, replies);
   }
   if (leaves) {
     keyspace_.disconnect(client, now_, replies);
     model_.leave(client, now_);
   }
-  return difference(replies);
+  if (large_ && fault_.empty()) fault_ = take_from_large(replies, proceeds);
+  return fault_.empty() ? difference(replies) : fault_;
+}
+
+// A request of `client` on both.  Answers whether it may stay.
+bool KeyspaceProgram::play(ClientId client, Replies& replies) {
+  Request asked = request();
+  if (!large_ && keyspace_.is_large(asked)) {
+    begin_large(client, asked, replies);
+    return true;
+  }
+  auto fault = keyspace_.execute(client, asked, now_, replies);
+  if (std::holds_alternative<request::ListKeys>(asked)) sort_names(client, replies);
+  bool stays = model_.execute(client, asked, now_);
+  if (fault.has_value() == stays) fault_ = "refused by one only: " + fault.value_or("nothing");
+  return stays;
+}
+
+// What only reads is answered by the model now; the others come about as the keyspace proceeds.
+void KeyspaceProgram::begin_large(ClientId client, const Request& asked, Replies& replies) {
+  large_.emplace(Large{client, asked, std::move(names_), std::move(pairs_)});
+  if (keyspace_.begin(client, asked, now_, replies)) fault_ = "refused by the keyspace";
+  auto is_own = [&](const Outgoing& one) { return one.to == client; };
+  auto own_count = std::count_if(replies.begin(), replies.end(), is_own);
+  if (std::holds_alternative<request::ListKeys>(asked)) {
+    large_->listed = static_cast<std::size_t>(own_count) - 1;
+  }
+  if (std::holds_alternative<request::Wait>(asked)) {
+    model_.release(client, std::nullopt, now_);
+    model_.open_wait(client);
+  } else if (std::holds_alternative<request::MultiSet>(asked)) {
+    model_.release(client, std::nullopt, now_);
+  } else {
+    // The answer may come behind what the release of its items tells the client.
+    model_.execute(client, asked, now_);
+  }
+  large_->expected = std::exchange(model_.answers[client], "");
+  model_.answers.erase(client);
+  proceed(0, replies);
+}
+
+void KeyspaceProgram::proceed(std::size_t effort, Replies& replies) {
+  large_->is_done = keyspace_.proceed(effort, now_, replies).is_done;
+  proceed_in_model(effort);
+}
+
+void KeyspaceProgram::proceed_in_model(std::size_t effort) {
+  const auto* set = std::get_if<request::MultiSet>(&large_->request);
+  const auto* wait = std::get_if<request::Wait>(&large_->request);
+  for (; effort > 0; --effort, ++large_->next) {
+    if (set != nullptr && large_->next < set->pairs.size()) {
+      const KeyValue& pair = set->pairs[large_->next];
+      model_.set(std::string(pair.key), std::string(pair.value));
+    } else if (wait != nullptr && large_->next < wait->keys.size()) {
+      model_.extend_wait(large_->client, std::string(wait->keys[large_->next]));
+    }
+  }
+  if (wait != nullptr && large_->is_done) model_.close_wait(large_->client);
+}
+
+// Puts what concerns the client of the large request aside, and compares it in the end.
+std::string KeyspaceProgram::take_from_large(Replies& replies, bool proceeded) {
+  ClientId client = large_->client;
+  auto is_other = [&](const Outgoing& one) { return one.to != client; };
+  auto own = std::stable_partition(replies.begin(), replies.end(), is_other);
+  std::move(own, replies.end(), std::back_inserter(large_->got));
+  replies.erase(own, replies.end());
+  (proceeded ? large_->expected : large_->late) += model_.answers[client];
+  model_.answers.erase(client);
+  if (!large_->is_done) return "";
+  Replies got = std::move(large_->got);
+  if (std::holds_alternative<request::ListKeys>(large_->request)) {
+    sort_listed(got.begin() + static_cast<std::ptrdiff_t>(large_->listed));
+  }
+  std::string expected = large_->expected + large_->late;
+  std::string answer = in_words(got)[client];
+  large_.reset();
+  return answer == expected ? "" : "a large answer " + answer + " instead of " + expected;
 }
 
 std::string KeyspaceProgram::difference(const Replies& replies) const {
@@ -410,6 +550,7 @@ std::string KeyspaceProgram::difference(const Replies& replies) const {
 
 std::string KeyspaceProgram::finish() {
   Replies ignored;
+  while (large_ && !keyspace_.proceed(1, now_, ignored).is_done) continue;
   for (ClientId client = 1; client <= kClients; ++client) {
     keyspace_.disconnect(client, now_, ignored);
   }
@@ -420,6 +561,7 @@ std::string KeyspaceProgram::finish() {
       keyspace_.execute(9, request::QueuePop{each}, now_, ignored);
     }
   }
+  while (keyspace_.has_leftovers()) keyspace_.tidy(1);
   if (keyspace_.bytes() != 0) return std::to_string(keyspace_.bytes()) + " bytes";
   return keyspace_.deadline() ? "a deadline" : "";
 }

@@ -32,6 +32,8 @@ struct KeyspaceModel {
     Kind kind;
     std::vector<std::string> names;
     MonoTime deadline;
+    std::vector<int> places{};  // of the names, in the order in which anybody came to wait for one
+    bool is_open = false;       // more names are to come
   };
   struct Hold {
     store::ClientId client;
@@ -42,6 +44,7 @@ struct KeyspaceModel {
   std::map<std::string, std::string> keys;
   std::map<std::string, std::deque<std::string>> queues;
   std::vector<Wait> waits;
+  int last_place = 0;
   std::vector<Hold> holds;
   std::map<store::ClientId, std::pair<std::string, std::string>> wills;
   Answers answers;
@@ -51,6 +54,15 @@ struct KeyspaceModel {
   void leave(store::ClientId client, MonoTime now);
   void expire(MonoTime now);
 
+  // A WAIT of many names, name by name.
+  void open_wait(store::ClientId client);
+  void extend_wait(store::ClientId client, const std::string& name);
+  void close_wait(store::ClientId client);
+  // A pair of a MULTI_SET of many.
+  void set(const std::string& key, const std::string& value);
+  // As before each request of a client.
+  void release(store::ClientId client, const std::optional<std::string>& except, MonoTime now);
+
  private:
   struct Execution;
 
@@ -58,13 +70,16 @@ struct KeyspaceModel {
   bool exists(const std::string& name) { return keys.contains(name) || !queues[name].empty(); }
   std::string get(const std::string& key) { return keys.contains(key) ? keys[key] : ""; }
   std::size_t free_items(const std::string& queue);
-  void set(const std::string& key, const std::string& value);
   void key_came(const std::string& key);
   std::optional<std::int64_t> add(const std::string& key, std::int64_t delta);
   void pop(store::ClientId client, const std::string& queue);
   void push(const std::string& queue, const std::string& item, MonoTime now);
   void offer(const std::string& queue, MonoTime now);
-  void release(store::ClientId client, const std::optional<std::string>& except, MonoTime now);
+  void await(store::ClientId client, Kind kind, std::vector<std::string> names,
+             MonoTime deadline = {});
+  std::vector<Wait>::iterator open_wait_of(store::ClientId client);
+  std::pair<std::vector<Wait>::iterator, std::ptrdiff_t> first_for(const std::string& name);
+  static bool drop_name(Wait& wait, const std::string& name);
   void wait(store::ClientId client, std::vector<std::string> names, MonoTime now);
 };
 
@@ -74,7 +89,9 @@ class KeyspaceProgram {
   // A number below `count`, which is at most 65536.
   using Pick = std::function<std::size_t(std::size_t count)>;
 
-  explicit KeyspaceProgram(Pick pick) : pick_(std::move(pick)) {}
+  // In every second program nearly all requests about several names are large ones.
+  explicit KeyspaceProgram(Pick pick)
+      : pick_(std::move(pick)), keyspace_({.names_at_once = pick_(2) == 0 ? 1U : 4096U}) {}
 
   // Plays one step.  Answers in which way the two differ after it; nothing where they do not.
   std::string step();
@@ -83,8 +100,27 @@ class KeyspaceProgram {
   std::string finish();
 
  private:
+  // A large request under way.
+  struct Large {
+    store::ClientId client;
+    store::Request request;
+    std::vector<std::string_view> names;
+    std::vector<store::KeyValue> pairs;
+    std::size_t next = 0;
+    bool is_done = false;
+    std::size_t listed = 0;  // where in `got` the answer of a LIST_KEYS begins
+    store::Replies got;      // by its client
+    std::string expected;    // by its client
+    std::string late;        // by its client, of other requests, and so after the rest
+  };
+
   store::Request request();
   std::string difference(const store::Replies& replies) const;
+  bool play(store::ClientId client, store::Replies& replies);
+  void begin_large(store::ClientId client, const store::Request& request, store::Replies& replies);
+  void proceed(std::size_t effort, store::Replies& replies);
+  void proceed_in_model(std::size_t effort);
+  std::string take_from_large(store::Replies& replies, bool proceeded);
 
   Pick pick_;
   store::Keyspace keyspace_;
@@ -93,6 +129,8 @@ class KeyspaceProgram {
   std::string name_;
   std::vector<std::string_view> names_;
   std::vector<store::KeyValue> pairs_;
+  std::optional<Large> large_;
+  std::string fault_;
 };
 
 }  // namespace ddprun::test
