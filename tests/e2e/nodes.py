@@ -64,10 +64,10 @@ class Node:
         if text not in self.log:
             raise AssertionError(f"an agent ended without saying {text!r}:\n{self.log}")
 
-    def ends(self):
+    def ends(self, limit=LIMIT):
         """Its exit code, once it has ended."""
         try:
-            return self.process.wait(timeout=LIMIT)
+            return self.process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"an agent did not end:\n{self.log}") from None
 

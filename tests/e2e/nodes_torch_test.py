@@ -12,7 +12,7 @@ if importlib.util.find_spec("torch") is None:
     print(f"skipped: {sys.executable} has no torch")
     sys.exit(77)
 
-from nodes import NodesCase, kill, wait_until
+from nodes import LIMIT, NodesCase, kill, wait_until
 
 # Joins a Gloo group; one rank dies in each attempt but the last.
 CRASHES = r"""
@@ -66,7 +66,7 @@ class GlooTest(NodesCase):
                            f"--max-restarts={restarts}", *options, backend=backend, command=("crashes.py",))
                  for rank in range(nodes)]
         for node in nodes:
-            self.assertEqual(node.ends(), 0, node.log)
+            self.assertEqual(node.ends(LIMIT + 30 * restarts), 0, node.log)
             stops = re.findall("was killed by SIGKILL; (?:stopping|restart)", node.log)
             self.assertEqual(len(stops), restarts, node.log)
         self.assertEqual((self.path / "sums").read_text(), f"attempt {restarts} sum 2\n" * 2)
