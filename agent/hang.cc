@@ -12,6 +12,16 @@ namespace {
 
 using Groups = std::map<std::string, std::vector<int>>;  // by what they do
 
+// With no majority: those that wait in the kernel, where nothing reaches them; else everybody.
+std::vector<int> stuck_ones(const std::vector<int>& silent,
+                            const std::map<int, std::string>& doing) {
+  std::vector<int> stuck;
+  for (int local_rank : silent) {
+    if (doing.at(local_rank).starts_with("in D state")) stuck.push_back(local_rank);
+  }
+  return stuck.empty() ? silent : stuck;
+}
+
 // The ranks that differ from the rest, which must be more than half of all; else everybody.
 std::vector<int> odd_ones(const std::vector<int>& silent, const std::map<int, std::string>& doing) {
   Groups groups;
@@ -20,7 +30,7 @@ std::vector<int> odd_ones(const std::vector<int>& silent, const std::map<int, st
     return a.second.size() < b.second.size();
   });
   if (rest->second.size() * 2 <= silent.size() || rest->second.size() == silent.size())
-    return silent;
+    return stuck_ones(silent, doing);
   std::vector<int> odd;
   for (int local_rank : silent) {
     if (doing.at(local_rank) != rest->first) odd.push_back(local_rank);
@@ -28,31 +38,45 @@ std::vector<int> odd_ones(const std::vector<int>& silent, const std::map<int, st
   return odd;
 }
 
-bool used_cpu(const LifeSample& before, const LifeSample& after, Duration between) {
-  Duration used = after.cpu_time - before.cpu_time;
+bool is_working(Duration used, Duration between) {
   return used >= kIdleTime &&
          static_cast<double>(used.count()) >= kIdleShare * static_cast<double>(between.count());
 }
 
 }  // namespace
 
+Duration look_period(Duration timeout) {
+  return std::clamp<Duration>(timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(5));
+}
+
 void HangDetector::note(const LifeSample& sample, MonoTime now) {
-  auto [found, is_new] = lives_.try_emplace(sample.local_rank, Life{sample, now, now});
+  auto [found, is_new] = lives_.try_emplace(sample.local_rank, Life{sample, now, sample.cpu_time});
   if (is_new) return;
   Life& life = found->second;
   bool is_beating = sample.heartbeat_ns != 0;
   bool is_alive = sample.heartbeat_ns != life.last.heartbeat_ns;
   if (!is_beating) {
     is_alive = sample.output_bytes != life.last.output_bytes ||
-               used_cpu(life.last, sample, now - life.sampled_at);
+               is_working(sample.cpu_time - life.cpu_time, now - life.alive_at);
   }
-  if (is_alive) life.alive_at = now;
   life.last = sample;
-  life.sampled_at = now;
+  if (!is_alive) return;
+  life.alive_at = now;
+  life.cpu_time = sample.cpu_time;
+}
+
+// While this process was stopped, by Ctrl-Z or with its machine, so were the workers; and one look
+// that is late says nothing about what was in between.
+void HangDetector::forgive_own_silence(MonoTime now) {
+  Duration away = last_look_ ? now - *last_look_ - kLateLooks * look_period(timeout_) : Duration();
+  last_look_ = now;
+  if (away <= Duration::zero()) return;
+  for (auto& [local_rank, life] : lives_) life.alive_at += away;
 }
 
 std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& samples,
                                               MonoTime now) {
+  forgive_own_silence(now);
   for (const LifeSample& sample : samples) note(sample, now);
   HangVerdict verdict;
   bool is_over = false;

@@ -37,19 +37,28 @@ struct HangVerdict {
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
 };
 
-// Less CPU time than this share of the time between two samples is no sign of life: threads that
+// Less CPU time than this share of the time since the last sign of life is none: threads that
 // only look at a clock now and then (a watchdog, a heart-beat of NCCL's) use about that.
 inline constexpr double kIdleShare = 0.02;
 // Nor is less than this: the kernel counts in ticks of 10 ms, and one of them in a short time would
 // look like a lot.
 inline constexpr Duration kIdleTime = std::chrono::milliseconds(30);
 
+// How often to look.
+Duration look_period(Duration timeout);
+
+// So many periods after the last one a look is late: the time beyond counts for no worker.
+inline constexpr int kLateLooks = 5;
+
 class HangDetector {
  public:
   explicit HangDetector(Duration timeout) : timeout_(timeout) {}
 
   // Forgets all workers: a new attempt has begun.
-  void start() { lives_.clear(); }
+  void start() {
+    lives_.clear();
+    last_look_.reset();
+  }
 
   // Takes one sample of each worker that runs, all of the same moment.  A verdict comes when one of
   // them has been silent for the timeout.  Workers that wait for a hung one are silent as well:
@@ -61,13 +70,15 @@ class HangDetector {
  private:
   struct Life {
     LifeSample last;
-    MonoTime sampled_at{};
     MonoTime alive_at{};  // the last sign of life
+    Duration cpu_time{};  // then
   };
   void note(const LifeSample& sample, MonoTime now);
+  void forgive_own_silence(MonoTime now);
 
   Duration timeout_;
   std::map<int, Life> lives_;
+  std::optional<MonoTime> last_look_;
 };
 
 // The verdict once it is known who waits inside a collective: where some do and some do not, only

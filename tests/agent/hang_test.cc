@@ -57,6 +57,37 @@ TEST_SUITE("agent/hang") {
     CHECK(verdict);
   }
 
+  TEST_CASE("who gets little of a busy machine's CPU works all the same") {
+    HangDetector detector(1s);
+    LifeSample sample;
+    MonoTime now{};
+    for (int i = 0; i < 1000; ++i) {
+      sample.cpu_time += 5ms;
+      REQUIRE_FALSE(detector.look({sample}, now += 50ms));
+    }
+  }
+
+  TEST_CASE("the time in which nobody looked, as after Ctrl-Z, does not count") {
+    HangDetector detector(60s);
+    MonoTime now{};
+    for (int second = 0; second <= 30; second += 3)
+      CHECK_FALSE(detector.look({LifeSample{}}, now = MonoTime(std::chrono::seconds(second))));
+    CHECK_FALSE(detector.look({LifeSample{}}, now += 1h));
+    CHECK_FALSE(detector.look({LifeSample{}}, now += 14s));
+    CHECK(detector.look({LifeSample{}}, now += 2s));
+  }
+
+  TEST_CASE("of two that are silent the one in D state keeps the other waiting") {
+    HangDetector detector(2s);
+    std::vector<LifeSample> samples = {{.local_rank = 0, .doing = "sleeping in futex_wait"},
+                                       {.local_rank = 1, .doing = "in D state in nfs_wait"}};
+    MonoTime now{};
+    std::optional<HangVerdict> verdict;
+    for (int i = 0; i < 100 && !verdict; ++i) verdict = detector.look(samples, now += 100ms);
+    REQUIRE(verdict);
+    CHECK(verdict->hung == std::vector{1});
+  }
+
   TEST_CASE("who is silent while the others work is hung, after the timeout and not before") {
     Node node;
     auto verdict = node.pass(1000, [&] {
