@@ -25,6 +25,9 @@ struct Advice {
 
 // From the certain to the vague: an exception's name says more than a signal.
 constexpr std::array kByWords = {
+    Advice{"not even by SIGKILL",
+           "the kernel holds that process: see what it waits for (a dead file server?), and take "
+           "the node out of service"},
     Advice{"OOM killer",
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
     Advice{"hung: ",
@@ -45,6 +48,28 @@ constexpr std::array kByWords = {
     Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
     Advice{"Permission denied", "give this user access to the file that is named above"},
 };
+
+// For a job that no worker has ended.
+constexpr std::array kByError = {
+    Advice{"Address already in use",
+           "choose another port, or end the process that has this one: ss -ltnp shows it"},
+    Advice{"another run", "give each run an --rdzv-id or an endpoint of its own"},
+    Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
+    Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
+    Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
+    Advice{"Connection refused",
+           "start the node that the endpoint names, and see that the port is the same everywhere"},
+    Advice{"cannot meet the other nodes",
+           "see that the endpoint names the first node, with the same port everywhere, and that "
+           "no firewall is between and no other program answers there"},
+    Advice{"nodes came",
+           "see why the other nodes did not start, and that all have the same "
+           "endpoint, --rdzv-id and --nnodes"},
+    Advice{"hosts the rendezvous",
+           "look at that node: its log says why it went.  Where none is stable, let a ddpd host"},
+    Advice{"was lost", "look at that node: its log and dmesg say why it went"},
+};
+constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
 
 std::string by_signal(int signal) {
   switch (signal) {
@@ -83,7 +108,11 @@ std::string by_failure(const FailureFacts& failure) {
 }  // namespace
 
 std::string next_step(const JobReport& report) {
-  return report.failures.empty() ? "" : by_failure(report.failures.back());
+  if (is_by_worker(report)) return by_failure(report.failures.back());
+  auto found = std::ranges::find_if(kByError, [&](const Advice& advice) {
+    return report.error.find(advice.words) != std::string::npos;
+  });
+  return std::string(found == kByError.end() ? kOtherError : found->text);
 }
 
 }  // namespace ddprun::agent

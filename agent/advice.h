@@ -9,7 +9,7 @@ namespace ddprun::agent {
 
 struct JobReport;
 
-// Never empty for a job in which a worker failed.  Pure.
+// Never empty.  Pure.
 std::string next_step(const JobReport& report);
 
 }  // namespace ddprun::agent

@@ -9,11 +9,13 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <tuple>
 #include <utility>
 
 #include "agent/log_dir.h"
 #include "store/base/check.h"
 #include "store/base/variant.h"
+#include "worker/process/life.h"
 #include "worker/process/sweep.h"
 
 namespace ddprun::agent {
@@ -61,7 +63,9 @@ Failure from_message(const rendezvous::Failure& failure) {
           .message = failure.message,
           .attempt = failure.attempt,
           .host = failure.host,
-          .logs = failure.logs};
+          .logs = failure.logs,
+          .words = failure.words,
+          .is_traceback = failure.is_traceback};
 }
 
 EventContext event_context(const AgentConfig& config) {
@@ -96,13 +100,16 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       witness_(config_.no_restart_codes),
-      hang_watch_(executor, reaper_, hang_config(config_), logger_),
+      hang_watch_(executor, reaper_, hang_config(config_), logger_,
+                  [this](int local_rank) { abandon_hung(local_rank); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       forwards_(executor),
       deadline_timer_(executor),
-      finished_(executor, MonoTime::max()) {}
+      finished_(executor, MonoTime::max()) {
+  not_to_sweep_.insert(config_.guardian_pid);
+}
 
 Agent::~Agent() = default;
 
@@ -176,6 +183,9 @@ void Agent::perform(const std::vector<Action>& actions) {
               workers_.signal_all(SIGKILL);
               sweep_deadline_ = now().mono;
             },
+            [this](const action::AbandonWorkers&) {
+              for (const RunningWorker& worker : workers_.running()) abandon(worker);
+            },
             [this](const action::Finish& end) { finish(end.exit_code); },
         },
         action);
@@ -188,7 +198,7 @@ void Agent::arm_deadline() {
   deadline_timer_.expires_at(*state_.deadline);
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error || !state_.deadline || now().mono < *state_.deadline) return;  // disarmed meanwhile
-    if (state_.running > 0) {
+    if (state_.running > 0 && !state_.is_killed) {
       logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
                     state_.running);
     }
@@ -301,13 +311,15 @@ void Agent::report_failure(const action::ReportFailure& report) {
                .attempt = state_.restart_count};
   }
   failure.logs = workers_.log_path();
+  if (state_.failure) std::tie(failure.words, failure.is_traceback) = witness_.last_words();
   rendezvous_.report_failure(std::move(failure), report.exit_code, report.is_final);
 }
 
 void Agent::start_workers(int restart_count) {
   auto failure = workers_.start(round_, restart_count);
   if (failure) {
-    on(event::StartFailed{.started = failure->started, .why = failure->why});
+    on(event::StartFailed{
+        .started = failure->started, .why = failure->why, .exit_code = failure->exit_code});
     return;
   }
   std::string who = describe_workers(round_.ranks.base_rank, config_.core.local_world_size,
@@ -371,9 +383,31 @@ void Agent::worker_exited(const WorkerExit& exit) {
   on(event);
 }
 
+// What the kernel does not let go, such as a process in D state, must not keep the job.
+void Agent::abandon(const RunningWorker& worker) {
+  std::string what =
+      fmt::format("rank {} (local rank {}, pid {}) does not end, not even by SIGKILL; it is {}",
+                  worker.rank, worker.local_rank, worker.pid, process::doing_of(worker.pid));
+  logger_->error("{}; going on without it", what);
+  witness_.saw_stuck(std::move(what));
+  workers_.abandon(worker.local_rank);
+  not_to_sweep_.insert(worker.pid);
+}
+
+void Agent::abandon_hung(int local_rank) {
+  for (const RunningWorker& worker : workers_.running()) {
+    if (worker.local_rank != local_rank) continue;
+    abandon(worker);
+    worker_exited({.local_rank = local_rank,
+                   .rank = worker.rank,
+                   .pid = worker.pid,
+                   .status = {.signal = SIGKILL},
+                   .folder = worker.folder});
+  }
+}
+
 asio::awaitable<void> Agent::sweep() {
-  process::SweepResult result =
-      co_await process::sweep(reaper_, sweep_deadline_, config_.guardian_pid);
+  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, not_to_sweep_);
   workers_.finish_output();
   if (!result.found.empty()) {
     logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
@@ -381,48 +415,55 @@ asio::awaitable<void> Agent::sweep() {
   if (!result.stuck.empty()) {
     logger_->error("these processes do not end, not even by SIGKILL; going on without them: {}",
                    process::to_string(result.stuck));
+    witness_.saw_stuck("these do not end, not even by SIGKILL: " +
+                       process::to_string(result.stuck));
+    for (const process::Leftover& stuck : result.stuck) not_to_sweep_.insert(stuck.pid);
   }
   on(event::Swept{});
 }
 
 void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
-  exit_code_ = exit_code;
+  bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
+  exit_code_ = exit_code_in(config_.exit_codes, exit_code, story_);
   std::string line = closing_line(state_, config_.core, story_, exit_code);
   events_.finished(exit_code, line, now());
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
     logger_->info("{}", line);
-  } else if (workers_.log_path().empty()) {
-    logger_->error("{}", line);
   } else {
-    logger_->error("{}  logs={}", line, workers_.log_path());
+    if (is_stopped) {
+      std::string logs = workers_.log_path();
+      logger_->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
+    }
+    report_end(is_stopped);
   }
-  if (exit_code != 0) report_end(exit_code);
   finished_.cancel();
 }
 
 // The cause, in full, as the last thing that is said.
-void Agent::report_end(int exit_code) {
-  bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
+void Agent::report_end(bool is_stopped) {
+  // A failure that nobody is left to judge stands before the end all the same.
+  if (state_.failure && story_.failures.empty()) story_.failures.push_back(*state_.failure);
   JobReport report = witness_.report(story_, ends_by_own_failure_, config_.workers.hostname);
   report.run_id = config_.workers.run_id;
-  report.exit_code = exit_code;
+  report.exit_code = exit_code_;
   report.max_restarts = round_.max_restarts;
   report.log_path = workers_.log_path();
-  if (report.error.empty()) report.error = state_.error;
+  if (report.failures.empty() || report.failures.back().pid != 0) {
+    if (report.error.empty()) report.error = state_.error;
+  }
   if (is_stopped) report.error = "stopped by " + process::signal_name(state_.shutdown_signal);
-  if (!is_stopped && !report.failures.empty() && report.failures.back().pid != 0)
-    logger_->error("{}", fmt::join(to_lines(report), "\n"));
+  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
   if (!report.log_path.empty()) {
     Result<void> written = write_file(report.log_path + "/report.json", to_json(report));
     if (!written) logger_->warn("no report: {}", to_string(written.error()));
   }
-  if (ends_by_own_failure_ && !is_stopped) pass_up_cause(exit_code);
+  if (ends_by_own_failure_ && !is_stopped) pass_up_cause();
 }
 
 // For a launcher above this one.
-void Agent::pass_up_cause(int exit_code) {
+void Agent::pass_up_cause() {
   worker::ErrorReport words = witness_.error_report();
   if (config_.error_file.empty()) return;
   if (words.message.empty()) words.message = describe(*state_.failure);
@@ -430,7 +471,7 @@ void Agent::pass_up_cause(int exit_code) {
     auto since_epoch = now().wall.time_since_epoch();
     words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
   }
-  Result<void> written = write_file(config_.error_file, worker::to_error_file(words, exit_code));
+  Result<void> written = write_file(config_.error_file, worker::to_error_file(words, exit_code_));
   if (!written)
     logger_->warn("the cause could not be told to the launcher above: {}",
                   to_string(written.error()));

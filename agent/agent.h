@@ -12,6 +12,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
+#include <set>
 
 #include "agent/config.h"
 #include "agent/core.h"
@@ -57,9 +58,11 @@ class Agent {
   void start_workers(int restart_count);
   void watch_for_hangs();
   void worker_exited(const WorkerExit& exit);
+  void abandon(const RunningWorker& worker);
+  void abandon_hung(int local_rank);
   void finish(int exit_code);
-  void report_end(int exit_code);
-  void pass_up_cause(int exit_code);
+  void report_end(bool is_stopped);
+  void pass_up_cause();
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;
@@ -81,6 +84,7 @@ class Agent {
   int attempt_ = -1;                    // that of the workers started last
   Story story_;                         // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
+  std::set<pid_t> not_to_sweep_;        // the guardian, and what nothing ends
   MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
   MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};                // when the last worker to end did

@@ -17,6 +17,13 @@
 
 namespace ddprun::agent {
 
+// What the agent's exit code tells of a failure.
+enum class ExitCodes : std::uint8_t {
+  Distinct,  // the code of the worker that failed first, and codes of our own (agent/STATES.md)
+  Worker,    // likewise, and the worker's code also where the restarts are spent
+  Torchrun,  // 1 for every failure
+};
+
 // Where one stream of one worker goes.
 enum class StreamRoute : std::uint8_t {
   Inherit,         // the agent's own stream, untouched
@@ -87,6 +94,7 @@ struct AgentConfig {
   std::set<int> no_restart_codes;  // a worker that ends so is not started again; 128 + n: signal n
   std::function<void(std::string_view)> event_sink;  // of each event, a line; nullptr: none
   std::string rdzv_backend = "static";               // named in events
+  ExitCodes exit_codes = ExitCodes::Distinct;
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
   int guardian_pid = -1;    // a child that is no worker and is not swept away
 

@@ -32,7 +32,7 @@ class Turn {
 
   void operator()(const event::RendezvousFailed& event) {
     state_.error = event.why;
-    decide(Verdict::End, kExitInfrastructure);
+    decide(Verdict::End, kExitRendezvousFailed);
   }
 
   void operator()(const event::StopOrdered&) { decide(Verdict::NextRound, 0); }
@@ -43,7 +43,7 @@ class Turn {
     check(state_.phase == Phase::Running, "a start failed that nobody asked for");
     state_.running = event.started;
     state_.error = event.why;
-    want(action::ReportFailure{.exit_code = kExitCannotStart, .is_final = true});
+    want(action::ReportFailure{.exit_code = event.exit_code, .is_final = true});
     stop(StopReason::StartFailed, SIGTERM);
   }
 
@@ -74,6 +74,7 @@ class Turn {
   void operator()(const event::Swept&) {
     check(state_.phase == Phase::Stopping && state_.running == 0, "a sweep ended too early");
     state_.deadline.reset();
+    state_.is_killed = false;
     state_.phase = Phase::Waiting;
     if (state_.stop_reason == StopReason::Succeeded && state_.verdict == Verdict::None) {
       want(action::ReportSuccess{});
@@ -82,7 +83,14 @@ class Turn {
   }
 
   void operator()(const event::DeadlineReached&) {
-    if (state_.phase == Phase::Stopping) kill_now();
+    if (state_.phase != Phase::Stopping) return;
+    if (!state_.is_killed) return kill_now();
+    // SIGKILL has not ended them within its limit: nothing will that we could do.
+    if (state_.running == 0) return;
+    state_.running = 0;
+    state_.deadline.reset();
+    want(action::AbandonWorkers{});
+    want_sweep();
   }
 
   void operator()(const event::ShutdownRequested& event) {
@@ -159,6 +167,7 @@ class Turn {
   void stop(StopReason reason, int signal) {
     state_.phase = Phase::Stopping;
     state_.stop_reason = reason;
+    state_.is_killed = false;
     state_.deadline = now_.mono + config_.stop_grace;
     if (state_.running > 0) {
       want(action::SignalWorkers{signal});
@@ -168,10 +177,18 @@ class Turn {
   }
 
   // Once the grace is over (kill_now), what was left behind gets none either.
-  void want_sweep() { want(action::Sweep{state_.deadline.value_or(now_.mono)}); }
+  void want_sweep() {
+    if (state_.is_killed) state_.deadline.reset();
+    want(action::Sweep{state_.deadline.value_or(now_.mono)});
+  }
 
   void kill_now() {
-    state_.deadline.reset();
+    // A third signal, or more, does not lengthen the wait.
+    if (!state_.is_killed) {
+      state_.deadline.reset();
+      if (state_.running > 0) state_.deadline = now_.mono + config_.kill_limit;
+    }
+    state_.is_killed = true;
     want(action::KillNow{});
   }
 
@@ -258,6 +275,7 @@ std::string to_string(const std::vector<Action>& actions) {
             },
             [](const action::Sweep&) { return std::string("sweep"); },
             [](const action::KillNow&) { return std::string("kill now"); },
+            [](const action::AbandonWorkers&) { return std::string("abandon"); },
             [](const action::Finish& finish) {
               return "finish " + std::to_string(finish.exit_code);
             },

@@ -21,6 +21,7 @@ namespace ddprun::agent {
 struct Config {
   int local_world_size = 1;
   Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
+  Duration kill_limit = std::chrono::seconds(10);  // that a worker may take to end by SIGKILL
 };
 
 enum class Phase : std::uint8_t {
@@ -53,6 +54,8 @@ struct Failure {
   std::string logs;     // the folder of its logs, where it is another node's
   MonoTime at{};        // on this node's clock; not set for another node's
   WallTime seen_at{};   // when this node knew of it; for people
+  std::string words{};  // of another node's: the end of its traceback, or of its stderr
+  bool is_traceback = false;
 };
 
 // What the rendezvous wants once the workers of the round are down.
@@ -65,6 +68,7 @@ struct State {
   int exit_code = 0;                               // with Verdict::End
   int shutdown_signal = 0;                         // with StopReason::ShutdownRequested
   int running = 0;                                 // local workers not yet known to have ended
+  bool is_killed = false;                          // in Stopping: they have had SIGKILL
   int restart_count = 0;                           // failures that the run has survived
   std::optional<Failure> failure;                  // of the current round, on this node
   std::string error;                 // why the run cannot go on, where no worker failed
@@ -90,6 +94,7 @@ struct RunEnded {
 struct StartFailed {
   int started = 0;
   std::string why;
+  int exit_code = 127;  // of the run: kExitNotExecutable, kExitCannotStart or kExitInfrastructure
 };
 struct WorkerExited {
   int local_rank = 0;
@@ -136,13 +141,16 @@ struct Sweep {
 };
 // The grace is over: SIGKILL to the workers, and to what a running Sweep still finds.
 struct KillNow {};
+// Workers that SIGKILL does not end (in D state): name them, and forget them.  What they may still
+// do, such as end after all, is no event any more.
+struct AbandonWorkers {};
 struct Finish {
   int exit_code = 0;
 };
 }  // namespace action
 using Action = std::variant<action::JoinRound, action::ReportFailure, action::ReportSuccess,
                             action::LeaveRun, action::StartWorkers, action::SignalWorkers,
-                            action::Sweep, action::KillNow, action::Finish>;
+                            action::Sweep, action::KillNow, action::AbandonWorkers, action::Finish>;
 
 struct Step {
   State state;
@@ -155,8 +163,11 @@ struct Step {
 [[nodiscard]] Step step(State state, const Event& event, Now now, const Config& config);
 
 // Exit codes of the agent beside a worker's own (agent/STATES.md).
-inline constexpr int kExitInfrastructure = 1;  // the rendezvous failed
-inline constexpr int kExitCannotStart = 127;  // a worker's program cannot be started, as in a shell
+inline constexpr int kExitRendezvousFailed = 80;
+inline constexpr int kExitInfrastructure = 81;  // this machine refuses what a worker needs to start
+inline constexpr int kExitBudgetSpent = 82;     // all of --max-restarts, of which there were some
+inline constexpr int kExitNotExecutable = 126;  // a worker's program, as in a shell
+inline constexpr int kExitCannotStart = 127;    // there is none, as in a shell
 
 std::string to_string(Phase phase);
 std::string to_string(const Event& event);

@@ -24,10 +24,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kAbortGrace = 5s;  // from SIGABRT to SIGKILL
 
-Duration period_for(Duration timeout) {
-  return std::clamp<Duration>(timeout / 20, 50ms, 5s);
-}
-
 std::int64_t touched_at(const std::string& path) {
   struct stat info = {};
   if (path.empty() || ::stat(path.c_str(), &info) != 0) return 0;
@@ -50,10 +46,11 @@ std::string heartbeat_path(const std::string& folder) {
 }
 
 HangWatch::HangWatch(asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-                     std::shared_ptr<spdlog::logger> logger)
+                     std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck)
     : reaper_(reaper),
       config_(std::move(config)),
       logger_(std::move(logger)),
+      on_stuck_(std::move(on_stuck)),
       detector_(config_.timeout),
       tasks_(std::move(executor), [](std::exception_ptr error) { std::rethrow_exception(error); }) {
 }
@@ -82,7 +79,7 @@ asio::awaitable<void> HangWatch::stop() {
 
 asio::awaitable<void> HangWatch::watch() {
   for (;;) {
-    co_await wait(period_for(config_.timeout));
+    co_await wait(look_period(config_.timeout));
     auto verdict = detector_.look(sample(), std::chrono::steady_clock::now());
     if (verdict) co_await end_hung(std::move(*verdict));
   }
@@ -127,8 +124,14 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
   ::kill(pid, SIGABRT);
   ::kill(pid, SIGCONT);  // a stopped process sees no other signal
   co_await wait(kAbortGrace);
-  hung = workers_.find(local_rank);
-  if (hung != workers_.end() && hung->second.pid == pid) ::kill(pid, SIGKILL);
+  auto is_still_there = [this, local_rank, pid] {
+    auto worker = workers_.find(local_rank);
+    return worker != workers_.end() && worker->second.pid == pid;
+  };
+  if (!is_still_there()) co_return;
+  ::kill(pid, SIGKILL);
+  co_await wait(config_.kill_limit);
+  if (is_still_there()) on_stuck_(local_rank);
 }
 
 // Where some wait for their peers and some do not, the latter keep them waiting.

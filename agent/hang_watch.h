@@ -30,8 +30,9 @@ namespace ddprun::agent {
 struct HangConfig {
   Duration timeout{};  // zero: no watch
   Duration stack_limit = std::chrono::seconds(30);
-  std::vector<std::string> environment;  // of the stack tools
-  std::string search_path;               // where they are looked for
+  Duration kill_limit = std::chrono::seconds(10);  // that SIGKILL may take to end it
+  std::vector<std::string> environment;            // of the stack tools
+  std::string search_path;                         // where they are looked for
 };
 
 struct WatchedWorker {
@@ -49,8 +50,9 @@ std::string heartbeat_path(const std::string& folder);
 // Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
 class HangWatch {
  public:
+  // `on_stuck` is told of a hung worker that has not ended within kill_limit of SIGKILL.
   HangWatch(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-            std::shared_ptr<spdlog::logger> logger);
+            std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck);
 
   // The workers of an attempt run.  Forgets those before.
   void start(std::vector<WatchedWorker> workers);
@@ -73,6 +75,7 @@ class HangWatch {
   process::Reaper& reaper_;
   HangConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
+  std::function<void(int)> on_stuck_;
   HangDetector detector_;
   std::map<int, WatchedWorker> workers_;  // by local rank
   std::map<int, std::string> causes_;     // by local rank, of the current attempt

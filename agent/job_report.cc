@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "agent/advice.h"
+#include "agent/core.h"
 
 namespace ddprun::agent {
 namespace {
@@ -17,19 +18,6 @@ std::string cut(std::string line, std::size_t bytes) {
   if (line.size() <= bytes) return line;
   while (bytes > 0 && (line[bytes] & 0xC0) == 0x80) --bytes;  // not inside a UTF-8 character
   return line.substr(0, bytes) + "...";
-}
-
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    auto end = text.find('\n');
-    lines.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
-  while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
-    lines.pop_back();
-  return lines;
 }
 
 // The tail: the exception's own line is the last one.
@@ -72,24 +60,68 @@ void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& l
   }
 }
 
+// The failures that came before the end.
 void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
-  std::size_t count = report.failures.size();
-  if (count < 2) return;
-  lines.push_back("  failures before, each followed by a restart (" + std::to_string(count - 1) +
-                  " of --max-restarts=" + std::to_string(report.max_restarts) + "):");
-  for (std::size_t i = 0; i + 1 < count; ++i) {
-    if (count - 1 > kAttemptsShown && i == kAttemptsShown - 1) {
-      lines.push_back("    ... " + std::to_string(count - 1 - kAttemptsShown) + " more ...");
-      i = count - 2;
+  std::size_t count = report.failures.size() - (is_by_worker(report) ? 1 : 0);
+  if (count == 0) return;
+  lines.push_back(is_by_worker(report)
+                      ? "  failures before, each followed by a restart (" + std::to_string(count) +
+                            " of --max-restarts=" + std::to_string(report.max_restarts) + "):"
+                      : "  failures of workers before that:");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (count > kAttemptsShown && i == kAttemptsShown - 1) {
+      lines.push_back("    ... " + std::to_string(count - kAttemptsShown) + " more ...");
+      i = count - 1;
     }
     lines.push_back("    attempt " + std::to_string(report.failures[i].attempt) + ": " +
                     describe(report.failures[i]));
   }
 }
 
+// What the exit code of this agent says, where it is not simply the worker's own.
+std::string words_on(const JobReport& report) {
+  std::string code = std::to_string(report.exit_code);
+  if (is_by_worker(report) && report.exit_code == report.failures.back().status.shell_code())
+    return code + ", the worker's own";
+  switch (report.exit_code) {
+    case kExitRendezvousFailed:
+      return code + ", the rendezvous failed";
+    case kExitInfrastructure:
+      return code + ", this machine lacks what a worker needs to start";
+    case kExitBudgetSpent:
+      return code + (report.max_restarts == 1
+                         ? ", the one restart is spent"
+                         : ", all " + std::to_string(report.max_restarts) + " restarts are spent");
+    default:
+      return code;
+  }
+}
+
 }  // namespace
 
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    auto end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
+    lines.pop_back();
+  return lines;
+}
+
+bool is_by_worker(const JobReport& report) {
+  return report.error.empty() && !report.failures.empty();
+}
+
 std::string describe(const FailureFacts& failure) {
+  if (failure.pid == 0) {
+    return "rank " + std::to_string(failure.rank) +
+           (failure.node.empty() ? "" : " on " + failure.node) +
+           " could not be started: " + failure.message;
+  }
   std::string text = "rank " + std::to_string(failure.rank) + " (local rank " +
                      std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) +
                      ")";
@@ -103,18 +135,24 @@ std::string describe(const FailureFacts& failure) {
 
 std::vector<std::string> to_lines(const JobReport& report) {
   std::vector<std::string> lines;
-  if (report.failures.empty()) {
-    lines.push_back("FAILED: " + report.error);
-  } else {
+  std::string logs = report.log_path;
+  if (is_by_worker(report)) {
     const FailureFacts& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
     add_last_words(last, lines);
     add_victims(report.victims, lines);
-    add_attempts(report, lines);
-    std::string logs = last.log_path.empty() ? report.log_path : last.log_path;
-    if (!logs.empty()) lines.push_back("  logs: " + logs);
-    if (!report.error.empty()) lines.push_back("  " + report.error);
+    if (!last.log_path.empty()) logs = last.log_path;
+  } else {
+    lines.push_back("FAILED: " + report.error);
   }
+  add_attempts(report, lines);
+  if (!report.stuck.empty()) {
+    std::size_t more = report.stuck.size() - 1;
+    lines.push_back("  left behind: " + report.stuck.front() +
+                    (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
+  }
+  if (!logs.empty()) lines.push_back("  logs: " + logs);
+  lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);
   for (std::string& line : lines) line = cut(std::move(line), kReportColumns);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "store/base/time.h"
@@ -43,7 +44,8 @@ struct JobReport {
   int max_restarts = 0;
   std::vector<FailureFacts> failures;  // one an attempt, in the order they were decided
   std::vector<Victim> victims;         // of the last attempt, on this node
-  std::string error;                   // why the job cannot go on, where no worker failed
+  std::vector<std::string> stuck;      // what not even SIGKILL has ended, a sentence each
+  std::string error;                   // why the job cannot go on, where no worker is the reason
   std::string log_path;                // the run's log folder on this node; empty: none
 };
 
@@ -53,6 +55,12 @@ inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
 
 // The report, one entry a line, without line ends.  The first line says what failed.
 std::vector<std::string> to_lines(const JobReport& report);
+
+// The lines of `text`, without empty ones at its end.
+std::vector<std::string> lines_of(std::string_view text);
+
+// Whether the last of `failures` is why the job has failed.
+bool is_by_worker(const JobReport& report);
 
 // "rank 3 (local rank 3, pid 4211) on node7 exited with code 1: ValueError: boom".
 std::string describe(const FailureFacts& failure);

@@ -51,9 +51,10 @@ std::string to_json(const JobReport& report) {
                {"exit_code", report.exit_code},
                {"max_restarts", report.max_restarts},
                {"error", text_or_null(report.error)},
-               {"root_cause", report.failures.empty() ? Json() : to_json(report.failures.back())},
+               {"root_cause", is_by_worker(report) ? to_json(report.failures.back()) : Json()},
                {"failures", Json::array()},
                {"victims", Json::array()},
+               {"left_behind", report.stuck},
                {"log_path", text_or_null(report.log_path)},
                {"next_step", text_or_null(next_step(report))}};
   for (const FailureFacts& failure : report.failures) json["failures"].push_back(to_json(failure));

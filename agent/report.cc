@@ -71,6 +71,14 @@ std::string why_no_restart(int max_restarts) {
   return "the end, since all " + count_of(max_restarts, "restart") + " are spent";
 }
 
+int exit_code_in(ExitCodes codes, int exit_code, const Story& story) {
+  if (exit_code == 0) return 0;
+  if (codes == ExitCodes::Torchrun) return 1;
+  bool is_spent = exit_code == kExitBudgetSpent && story.why.empty() && !story.failures.empty();
+  return codes == ExitCodes::Worker && is_spent ? story.failures.back().status.shell_code()
+                                                : exit_code;
+}
+
 std::string closing_line(const State& state, const Config& config, const Story& story,
                          int exit_code) {
   std::string code = ", exit code " + std::to_string(exit_code);

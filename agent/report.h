@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/config.h"
 #include "agent/core.h"
 
 namespace ddprun::agent {
@@ -33,6 +34,9 @@ struct Story {
   std::string why;        // it ended, where that was no worker's failure
   bool took_part = true;  // this node had workers at some time
 };
+
+// The exit code of an agent whose core has ended with `exit_code`.
+int exit_code_in(ExitCodes codes, int exit_code, const Story& story);
 
 // The closing line of a run: what became of it, what happened on the way, and the exit code.
 // Requires state.phase == Phase::Finished.

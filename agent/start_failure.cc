@@ -5,12 +5,12 @@
 #include <array>
 #include <string_view>
 
+#include "agent/core.h"
+
 namespace ddprun::agent {
 namespace {
 
 constexpr int kExitUsage = 2;  // argparse's, and Python's own
-constexpr int kExitNotExecutable = 126;
-constexpr int kExitNotFound = 127;
 constexpr int kFreeDeaths = 10;
 constexpr Duration kFirstDelay = std::chrono::milliseconds(100);
 constexpr Duration kLastDelay = std::chrono::seconds(10);
@@ -51,7 +51,7 @@ std::optional<std::string> start_failure(const EndEvidence& end) {
   const int code = end.status.exit_code;
   std::string last = last_line(end.stderr_lines);
   if (code == kExitNotExecutable) return "a command cannot be executed (exit code 126)";
-  if (code == kExitNotFound) return "a command was not found (exit code 127)";
+  if (code == kExitCannotStart) return "a command was not found (exit code 127)";
   if (code == kExitUsage) {
     if (contains(last, "can't open file")) return "the script was not found: " + last;
     if (has_usage_text(end.stderr_lines) && contains(last, ": error: "))
@@ -70,6 +70,18 @@ std::optional<std::string> excluded_from_restart(const process::ExitStatus& stat
                                                  const std::set<int>& codes) {
   if (!codes.contains(status.shell_code())) return std::nullopt;
   return "exit code " + std::to_string(status.shell_code()) + " is one of --no-restart-exit-codes";
+}
+
+int exit_code_of_start(const Error& error) {
+  using boost::system::errc::errc_t;
+  for (errc_t refusal :
+       {errc_t::not_enough_memory, errc_t::resource_unavailable_try_again,
+        errc_t::too_many_files_open, errc_t::too_many_files_open_in_system, errc_t::io_error}) {
+    if (error.code == refusal) return kExitInfrastructure;
+  }
+  bool is_missing =
+      error.code == errc_t::no_such_file_or_directory || error.code == errc_t::not_a_directory;
+  return is_missing ? kExitCannotStart : kExitNotExecutable;
 }
 
 Duration restart_delay(int young_deaths) {

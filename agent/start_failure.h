@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "store/base/error.h"
 #include "store/base/time.h"
 #include "worker/process/exit_status.h"
 
@@ -36,6 +37,11 @@ std::optional<std::string> start_failure(const EndEvidence& end);
 // `codes` are as a shell shows them: 128 + n for signal n.
 std::optional<std::string> excluded_from_restart(const process::ExitStatus& status,
                                                  const std::set<int>& codes);
+
+// The run's exit code when a worker's program cannot be started, as a shell gives it: there is none
+// (127), it may not be executed (126).  kExitInfrastructure where it is not the program's fault: no
+// memory, no more processes.
+int exit_code_of_start(const Error& error);
 
 // A worker that lives shorter than this has died young.
 inline constexpr Duration kYoung = std::chrono::seconds(5);

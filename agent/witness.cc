@@ -9,6 +9,8 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr std::size_t kWordsBytes = 4 * 1024;  // of a traceback, on its way to the other nodes
+
 // By the signal that we sent, or by an exit code that stands for it.
 bool is_our_doing(const process::ExitStatus& status) {
   int code = status.shell_code();
@@ -45,6 +47,11 @@ FailureFacts facts_of(const Failure& failure, const std::string& node) {
                      .attempt = failure.attempt,
                      .at = failure.seen_at,
                      .log_path = failure.logs};
+  if (failure.is_traceback) {
+    facts.traceback = failure.words;
+  } else {
+    facts.stderr_lines = lines_of(failure.words);
+  }
   (failure.status.signal != 0 ? facts.cause : facts.message) = failure.message;
   return facts;
 }
@@ -89,12 +96,26 @@ void Witness::ended_after(const WorkerExit& exit) {
       {.rank = exit.rank, .status = exit.status, .is_stopped_by_us = is_our_doing(exit.status)});
 }
 
+std::pair<std::string, bool> Witness::last_words() const {
+  const worker::ErrorReport& report = last_.words.report;
+  bool is_traceback = !report.traceback.empty();
+  std::string words = report.traceback;
+  if (!is_traceback) {
+    for (const std::string& line : last_.words.stderr_lines) words += line + "\n";
+  }
+  if (words.size() <= kWordsBytes) return {words, is_traceback};
+  words.erase(0, words.size() - kWordsBytes);
+  std::size_t line_end = words.find('\n');
+  if (line_end + 1 < words.size()) words.erase(0, line_end + 1);  // else it is one long line
+  return {words, is_traceback};
+}
+
 Duration Witness::delay_of_restart() const {
   return restart_delay(young_deaths_);
 }
 
 JobReport Witness::report(const Story& story, bool is_own, const std::string& node) const {
-  JobReport report{.node = node, .victims = victims_, .error = story.why};
+  JobReport report{.node = node, .victims = victims_, .stuck = stuck_, .error = story.why};
   for (const Failure& failure : story.failures) report.failures.push_back(facts_of(failure, node));
   if (!is_own || report.failures.empty()) return report;
   FailureFacts& last = report.failures.back();

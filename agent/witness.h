@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/job_report.h"
@@ -37,12 +38,18 @@ class Witness {
   // A worker that ended while the others were being stopped.
   void ended_after(const WorkerExit& exit);
 
+  // A process that SIGKILL does not end, as a sentence.
+  void saw_stuck(std::string what) { stuck_.push_back(std::move(what)); }
+
   // How long the next restart has to wait, for the attempts before have died young.
   Duration delay_of_restart() const;
 
   // The report on the run's failures, in all nodes' order; `is_own`: whether the last of them is
   // the one that first_failure() was told of last.
   JobReport report(const Story& story, bool is_own, const std::string& node) const;
+
+  // The end of what it said, at most kWordsBytes, and whether that is a traceback.
+  std::pair<std::string, bool> last_words() const;
 
   // The error file of the last first_failure().
   const worker::ErrorReport& error_report() const { return last_.words.report; }
@@ -55,6 +62,7 @@ class Witness {
   int young_deaths_ = 0;  // in a row
   WorkerExit last_;       // that of first_failure()
   std::vector<Victim> victims_;
+  std::vector<std::string> stuck_;
 };
 
 }  // namespace ddprun::agent

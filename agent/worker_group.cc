@@ -12,6 +12,7 @@
 
 #include "agent/hang_watch.h"
 #include "agent/macros.h"
+#include "agent/start_failure.h"
 #include "worker/env.h"
 #include "worker/process/spawn.h"
 
@@ -125,9 +126,13 @@ std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Ro
   workers_.clear();
   auto output = AttemptOutput::open(executor_, consoles_, config_, restart_count,
                                     [this](const Error& error) { output_lost(error); });
-  if (!output) return StartFailure{.started = 0, .why = to_string(output.error())};
+  if (!output) {
+    return StartFailure{
+        .started = 0, .why = to_string(output.error()), .exit_code = kExitInfrastructure};
+  }
   std::vector<Starting> starting;
   std::string why;  // of the first that cannot be started
+  int exit_code = kExitInfrastructure;
   for (int local_rank = 0; local_rank < config_.local_world_size && why.empty(); ++local_rank) {
     auto begun = begin_one(*output, worker_env(config_, round, restart_count, local_rank));
     if (begun) {
@@ -139,10 +144,14 @@ std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Ro
   for (Starting& one : starting) {
     int local_rank = one.env.local_rank;
     Result<void> started = finish_one(std::move(one));
-    if (!started && why.empty()) why = of_local_rank(local_rank, started.error());
+    if (!started && why.empty()) {
+      why = of_local_rank(local_rank, started.error());
+      exit_code = exit_code_of_start(started.error());
+    }
   }
   if (why.empty()) return std::nullopt;
-  return StartFailure{.started = static_cast<int>(workers_.size()), .why = why};
+  return StartFailure{
+      .started = static_cast<int>(workers_.size()), .why = why, .exit_code = exit_code};
 }
 
 Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output,
@@ -173,12 +182,14 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
   Result<process::Process> process = process::finish_spawn(std::move(starting.process));
   if (!process) return process.error();
   starting.streams.worker_has_them();
-  workers_.push_back(std::make_unique<Worker>(Worker{.local_rank = starting.env.local_rank,
+  workers_.push_back(std::make_shared<Worker>(Worker{.local_rank = starting.env.local_rank,
                                                      .rank = starting.env.rank,
                                                      .pid = process->pid,
                                                      .streams = std::move(starting.streams)}));
   reaper_.watch(std::move(*process),
-                [this, ended = workers_.back().get()](process::ExitStatus status) {
+                [this, worker = std::weak_ptr(workers_.back())](process::ExitStatus status) {
+                  auto ended = worker.lock();
+                  if (!ended || ended->has_ended) return;  // abandoned
                   ended->has_ended = true;
                   on_exit_({.local_rank = ended->local_rank,
                             .rank = ended->rank,
@@ -206,6 +217,12 @@ void WorkerGroup::signal_all(int signal) {
 void WorkerGroup::signal_each(int signal) {
   for (const auto& worker : workers_) {
     if (!worker->has_ended) ::kill(worker->pid, signal);
+  }
+}
+
+void WorkerGroup::abandon(int local_rank) {
+  for (const auto& worker : workers_) {
+    if (worker->local_rank == local_rank) worker->has_ended = true;
   }
 }
 

@@ -61,6 +61,7 @@ class WorkerGroup {
   struct StartFailure {
     int started = 0;
     std::string why;
+    int exit_code = kExitCannotStart;  // of the run
   };
 
   // Starts all workers of `round`, in the order of their local ranks.  `on_exit` is called, from
@@ -73,6 +74,9 @@ class WorkerGroup {
 
   // Sends `signal` once to each worker that has not ended, and not to what it has started.
   void signal_each(int signal);
+
+  // Forgets a worker that nothing ends.  `on_exit` is not called for it.
+  void abandon(int local_rank);
 
   // Those that have not ended, by local rank.  Their functions are valid until the next start().
   std::vector<RunningWorker> running() const;
@@ -102,7 +106,7 @@ class WorkerGroup {
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const std::string&)> on_warning_;
   bool has_told_of_loss_ = false;
-  std::vector<std::unique_ptr<Worker>> workers_;  // of the current round, by local rank
+  std::vector<std::shared_ptr<Worker>> workers_;  // of the current round, by local rank
 };
 
 }  // namespace ddprun::agent

@@ -66,9 +66,11 @@ Result<void> add_hang_timeout(Draft& draft) {
 
 Result<void> add_exit_code(Draft& draft) {
   const OptionValue* style = draft.given("exit-code");
-  if (style == nullptr || style->text == "worker") return {};
-  if (style->text != "torchrun") return invalid_value(*style, "worker or torchrun");
-  draft.config.is_exit_code_torchruns = true;
+  if (style == nullptr || style->text == "distinct") return {};
+  if (style->text != "worker" && style->text != "torchrun")
+    return invalid_value(*style, "distinct, worker or torchrun");
+  draft.config.agent.exit_codes =
+      style->text == "worker" ? agent::ExitCodes::Worker : agent::ExitCodes::Torchrun;
   return {};
 }
 

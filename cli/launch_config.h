@@ -44,10 +44,9 @@ struct LaunchConfig {
   std::optional<rendezvous::NetworkConfig> network{};
   // With one node: where the workers are told to meet; port 0: a free one each round.
   Endpoint master{};
-  std::string log_level = "info";       // spdlog's names
-  bool is_exit_code_torchruns = false;  // 1 for every failure
-  std::string event_log;                // "console", "jsonl:PATH", or empty for none
-  std::vector<std::string> notes;       // what the user should know, one line each
+  std::string log_level = "info";  // spdlog's names
+  std::string event_log;           // "console", "jsonl:PATH", or empty for none
+  std::vector<std::string> notes;  // what the user should know, one line each
 };
 
 // Fails with Errc::InvalidInput or Errc::NotSupported and one line.

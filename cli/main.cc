@@ -105,8 +105,7 @@ int run(cli::LaunchConfig config) {
   loop.run();
   out.finish();
   err.finish();
-  bool is_one_for_all = config.is_exit_code_torchruns && exit_code != 0;
-  return is_one_for_all ? 1 : exit_code;
+  return exit_code;
 }
 
 }  // namespace

@@ -90,10 +90,10 @@ constexpr std::array kSpecs = {
         "hang-timeout", 0, "SECONDS", true, kFailures,
         "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
         "with stacks of all workers in the log folder (default: never)"},
-    OptionSpec{"exit-code", 0, "worker|torchrun", true, kFailures,
-               "worker: the code of the worker that failed first, as below (default); torchrun: 1 "
-               "for every failure",
-               "worker|torchrun"},
+    OptionSpec{"exit-code", 0, "distinct|worker|torchrun", true, kFailures,
+               "distinct: as below (default); worker: the code of the worker that failed first, "
+               "also where the restarts are spent; torchrun: 1 for every failure",
+               "distinct|worker|torchrun"},
     OptionSpec{"event-log-handler", 0, "NAME", true, kFailures,
                "Where events go, one JSON object a line: null, console (stderr) or jsonl:PATH "
                "(default null)",

@@ -251,12 +251,15 @@ class Turn {
     failure.host = node.hello.host;
     failure.attempt = state_.restart_count;
     record(failure);
-    if (failed.is_final || state_.restart_count >= state_.policy.max_restarts) {
-      return end({.exit_code = failed.exit_code});
+    if (failed.is_final) return end({.exit_code = failed.exit_code});
+    if (state_.restart_count >= state_.policy.max_restarts) {
+      bool had_any = state_.policy.max_restarts > 0;
+      return end({.exit_code = had_any ? order::kExitBudgetSpent : failed.exit_code});
     }
     ++state_.restart_count;
     state_.failed_at = now_;
     state_.failed_on = id;
+    failure.words.clear();  // every node reads them once, at the end
     stop({.cause = StopCause::WorkerFailed, .failure = std::move(failure)});
   }
 
@@ -484,6 +487,7 @@ class Turn {
   void record(const Failure& failure) {
     for (Failure& earlier : state_.failures) {
       if (earlier.message.size() > kMaxOldMessage) earlier.message.resize(kMaxOldMessage);
+      earlier.words.clear();
     }
     if (state_.failures.size() >= kMaxFailures) {
       state_.failures.erase(state_.failures.begin() + kMaxFailures / 2);

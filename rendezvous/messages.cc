@@ -14,6 +14,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxWordsCost = 12 * 1024;  // of one worker's last words, as JSON
 constexpr std::size_t kMaxPathCost = 8 * 1024;
+constexpr std::size_t kMaxTailCost = 8 * 1024;                     // of a traceback, likewise
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::int64_t kMaxPeriods = 1'000'000;
@@ -134,16 +135,20 @@ Endpoint read_endpoint(Reader& parent, const char* name) {
 }
 
 Json to_json(const Failure& failure) {
-  return {{"rank", failure.rank},
-          {"local_rank", failure.local_rank},
-          {"pid", failure.pid},
-          {"host", failure.host},
-          {"exit_code", failure.exit_code},
-          {"signal", failure.signal},
-          {"core", failure.core_dumped},
-          {"message", shortened(failure.message, kMaxWordsCost)},
-          {"logs", shortened(failure.logs, kMaxPathCost)},
-          {"attempt", failure.attempt}};
+  Json json = {{"rank", failure.rank},
+               {"local_rank", failure.local_rank},
+               {"pid", failure.pid},
+               {"host", failure.host},
+               {"exit_code", failure.exit_code},
+               {"signal", failure.signal},
+               {"core", failure.core_dumped},
+               {"message", shortened(failure.message, kMaxWordsCost)},
+               {"logs", shortened(failure.logs, kMaxPathCost)},
+               {"attempt", failure.attempt}};
+  if (failure.words.empty()) return json;
+  json["words"] = shortened(failure.words, kMaxTailCost);
+  json["traceback"] = failure.is_traceback;
+  return json;
 }
 
 Failure read_failure(Reader& parent, const Json& json) {
@@ -158,6 +163,10 @@ Failure read_failure(Reader& parent, const Json& json) {
                   .message = reader.text("message"),
                   .logs = reader.text("logs"),
                   .attempt = reader.integer("attempt", 0)};
+  if (reader.has("words")) {
+    failure.words = reader.text("words");
+    failure.is_traceback = reader.flag("traceback");
+  }
   parent.include(reader);
   return failure;
 }

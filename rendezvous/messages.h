@@ -62,6 +62,10 @@ struct Failure {
   std::string message;  // the worker's own last words, where it left any
   std::string logs;     // the folder of its logs on its node; may be empty
   int attempt = 0;      // the restart count it happened under
+  // The end of its traceback, or of its stderr: what a person on another node wants to read.  Only
+  // in a Failed, and of the last failure in an End.
+  std::string words{};
+  bool is_traceback = false;
 
   friend bool operator==(const Failure&, const Failure&) = default;
 };
@@ -140,8 +144,10 @@ struct Stop {
   int restart_count = 0;             // of the attempt that follows
   int max_restarts = 0;
 };
-// The exit code of a run that ends for another reason than its workers.
-inline constexpr int kExitRendezvous = 1;
+// The exit codes of a run that do not come from its workers: the nodes could not meet, or one that
+// hosts them all has gone; and the restarts are spent, of however many there were.
+inline constexpr int kExitRendezvous = 80;
+inline constexpr int kExitBudgetSpent = 82;
 
 // The run is over.
 struct End {

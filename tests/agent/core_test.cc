@@ -77,7 +77,7 @@ TEST_SUITE("agent/core: joining") {
   }
 
   TEST_CASE_FIXTURE(Joining, "a failed rendezvous ends the run with its reason") {
-    CHECK(rendezvous_fails() == "finish 1");
+    CHECK(rendezvous_fails() == "finish 80");
     CHECK(state.error == "host gone");
   }
 
@@ -167,7 +167,7 @@ TEST_SUITE("agent/core: running") {
     CHECK(rendezvous_fails() == "signal SIGTERM");
     exits(0, 0);
     CHECK(exits(1, 0) == "sweep");
-    CHECK(swept() == "finish 1");
+    CHECK(swept() == "finish 80");
     CHECK(state.error == "host gone");
   }
 
@@ -181,7 +181,8 @@ TEST_SUITE("agent/core: running") {
   }
 
   TEST_CASE_FIXTURE(Running, "when not even the first worker starts, there is nobody to signal") {
-    CHECK(on(event::StartFailed{.started = 0, .why = "no"}) == "report final failure 127, sweep");
+    CHECK(on(event::StartFailed{.started = 0, .why = "no", .exit_code = 81}) ==
+          "report final failure 81, sweep");
   }
 
   TEST_CASE_FIXTURE(Running,
@@ -212,9 +213,37 @@ TEST_SUITE("agent/core: stopping") {
     CHECK(*state.deadline - now.mono == 30s);
     now.mono += config.stop_grace;
     CHECK(on(event::DeadlineReached{}) == "kill now");
-    CHECK_FALSE(state.deadline.has_value());
     CHECK(killed(0, SIGKILL) == "sweep");
+    CHECK_FALSE(state.deadline.has_value());
     CHECK(swept() == "join");
+  }
+
+  TEST_CASE_FIXTURE(StoppingAfterFailure, "a worker that SIGKILL does not end is left behind") {
+    ordered_to_stop();
+    now.mono += config.stop_grace;
+    CHECK(on(event::DeadlineReached{}) == "kill now");
+    REQUIRE(state.deadline.has_value());
+    CHECK(*state.deadline - now.mono == config.kill_limit);
+    now.mono += config.kill_limit;
+    CHECK(on(event::DeadlineReached{}) == "abandon, sweep");
+    CHECK(state.running == 0);
+    CHECK(on(event::DeadlineReached{}) == "nothing");
+    CHECK(swept() == "join");
+    CHECK(on(event::RoundJoined{.restart_count = 1}) == "start attempt 1");
+    exits(0, 3);
+    CHECK(*state.deadline - now.mono == config.stop_grace);
+  }
+
+  TEST_CASE_FIXTURE(Running, "more signals do not lengthen the wait for SIGKILL's effect") {
+    asked_to_stop(SIGINT);
+    asked_to_stop(SIGINT);
+    MonoTime limit = state.deadline.value();
+    now.mono += 1s;
+    CHECK(asked_to_stop(SIGINT) == "kill now");
+    CHECK(state.deadline == limit);
+    now.mono = limit;
+    CHECK(on(event::DeadlineReached{}) == "abandon, sweep");
+    CHECK(swept() == "finish 130");
   }
 
   TEST_CASE_FIXTURE(StoppingAfterFailure, "a stop signal during a stop prevents the next round") {
@@ -268,7 +297,7 @@ TEST_SUITE("agent/core: waiting") {
   }
 
   TEST_CASE_FIXTURE(WaitingAfterSuccess, "nobody is there any more to say what follows") {
-    CHECK(rendezvous_fails() == "finish 1");
+    CHECK(rendezvous_fails() == "finish 80");
   }
 
   TEST_CASE_FIXTURE(WaitingAfterSuccess, "a signal ends the wait") {

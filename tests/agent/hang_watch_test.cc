@@ -25,7 +25,8 @@ struct Job {
   test::TempDir folder;
   HangWatch watch{
       loop.get_executor(), reaper, HangConfig{.timeout = 1s},
-      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_st>())};
+      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_st>()),
+      [](int) { FAIL("every worker here ends by SIGKILL"); }};
   std::map<int, process::ExitStatus> ended;
 
   WatchedWorker start(int local_rank, const std::string& script) {

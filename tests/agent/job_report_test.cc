@@ -47,6 +47,7 @@ TEST_SUITE("agent/job_report") {
             "  traceback:", "    Traceback (most recent call last):", "      File \"t.py\", line 3",
             "    ValueError: boom", "  after that, as its victims: rank 6 exited with code 1",
             "  then stopped by ddprun: ranks 4, 7", "  logs: /logs/attempt_0/1",
+            "  exit code: 1, the worker's own",
             "  next: correct what its last words above say, on node7"});
   }
 
@@ -67,7 +68,7 @@ TEST_SUITE("agent/job_report") {
     CHECK(has(lines, "  traceback (the last 14 lines):"));
     CHECK(has(lines, "    KeyError: 'last'"));
     CHECK(has(lines, "    ... 4 more ..."));
-    CHECK(lines[lines.size() - 3].starts_with("    attempt 8: rank 5"));
+    CHECK(lines[lines.size() - 4].starts_with("    attempt 8: rank 5"));
     CHECK(has(lines, "  then stopped by ddprun: rank 3"));
   }
 
@@ -76,13 +77,14 @@ TEST_SUITE("agent/job_report") {
     for (int attempt = 0; attempt < 3; ++attempt) {
       report.failures.push_back({.node = "n" + std::to_string(attempt),
                                  .rank = attempt,
+                                 .pid = 7,
                                  .status = {.exit_code = 10 + attempt},
                                  .attempt = attempt});
     }
     std::vector<std::string> lines = to_lines(report);
-    CHECK(lines[0] == "FAILED: rank 2 (local rank 0, pid 0) on n2 exited with code 12");
-    CHECK(has(lines, "    attempt 0: rank 0 (local rank 0, pid 0) on n0 exited with code 10"));
-    CHECK(has(lines, "    attempt 1: rank 1 (local rank 0, pid 0) on n1 exited with code 11"));
+    CHECK(lines[0] == "FAILED: rank 2 (local rank 0, pid 7) on n2 exited with code 12");
+    CHECK(has(lines, "    attempt 0: rank 0 (local rank 0, pid 7) on n0 exited with code 10"));
+    CHECK(has(lines, "    attempt 1: rank 1 (local rank 0, pid 7) on n1 exited with code 11"));
   }
 
   TEST_CASE("long lines are cut, but not inside a character") {
@@ -116,8 +118,29 @@ TEST_SUITE("agent/job_report") {
   }
 
   TEST_CASE("a job without a failed worker says why") {
-    CHECK(to_lines({.error = "worker store: bind: Address already in use"}) ==
-          std::vector<std::string>{"FAILED: worker store: bind: Address already in use"});
+    JobReport report{.exit_code = 80, .error = "worker store: bind: Address already in use"};
+    CHECK(to_lines(report) ==
+          std::vector<std::string>{"FAILED: worker store: bind: Address already in use",
+                                   "  exit code: 80, the rendezvous failed",
+                                   "  next: choose another port, or end the process that has this "
+                                   "one: ss -ltnp shows it"});
+    report.failures = {boom()};
+    CHECK(has(to_lines(report), "  failures of workers before that:"));
+    CHECK(nlohmann::json::parse(to_json(report))["root_cause"].is_null());
+  }
+
+  TEST_CASE("the exit code is explained, and what could not be ended is named") {
+    JobReport report{.exit_code = 82,
+                     .max_restarts = 1,
+                     .failures = {boom(), boom()},
+                     .stuck = {"rank 3 (local rank 3, pid 7) does not end"}};
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(has(lines, "  exit code: 82, the one restart is spent"));
+    CHECK(has(lines, "  left behind: rank 3 (local rank 3, pid 7) does not end"));
+    report.failures.back().pid = 0;
+    report.failures.back().message = "start x: Exec format error";
+    CHECK(to_lines(report)[0] ==
+          "FAILED: rank 5 on node7 could not be started: start x: Exec format error");
   }
 
   TEST_CASE("ranks are folded") {

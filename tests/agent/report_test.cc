@@ -38,6 +38,16 @@ TEST_SUITE("agent/report") {
     CHECK(why_no_restart(0) == "the end, since --max-restarts is 0");
   }
 
+  TEST_CASE("the exit code tells as much as is wanted") {
+    Story spent{.failures = {killed}, .restart_count = 1};
+    CHECK(exit_code_in(ExitCodes::Distinct, 82, spent) == 82);
+    CHECK(exit_code_in(ExitCodes::Worker, 82, spent) == 137);
+    CHECK(exit_code_in(ExitCodes::Worker, 80, {.why = "only 1 of 2 nodes came"}) == 80);
+    CHECK(exit_code_in(ExitCodes::Torchrun, 82, spent) == 1);
+    CHECK(exit_code_in(ExitCodes::Torchrun, 143, spent) == 1);
+    CHECK(exit_code_in(ExitCodes::Torchrun, 0, spent) == 0);
+  }
+
   TEST_CASE("the closing line tells what became of the run, and what happened on the way") {
     State state{.phase = Phase::Finished};
     Story story;

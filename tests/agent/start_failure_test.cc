@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cerrno>
+
 #include <csignal>
 
 using namespace ddprun;
@@ -74,5 +76,15 @@ TEST_SUITE("agent/start_failure") {
     CHECK(restart_delay(17) == 6400ms);
     CHECK(restart_delay(18) == 10s);
     CHECK(restart_delay(1'000'000) == 10s);
+  }
+
+  TEST_CASE("what cannot be started ends the run as a shell would, or for the machine's want") {
+    auto code = [](int error) { return exit_code_of_start(system_error(error, "start x")); };
+    CHECK(code(ENOENT) == 127);
+    CHECK(code(ENOTDIR) == 127);
+    CHECK(code(EACCES) == 126);
+    CHECK(code(ENOEXEC) == 126);
+    CHECK(code(EAGAIN) == 81);
+    CHECK(code(ENOMEM) == 81);
   }
 }

@@ -139,11 +139,11 @@ class DeathTest(FaultCase):
             "    if attempt == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
             "    sys.exit(7)\n"
             "time.sleep(1000)\n")
-        self.fails("--nproc-per-node=3", "--max-restarts=2", script, code=7)
+        self.fails("--nproc-per-node=3", "--max-restarts=2", script, code=82)
         document = self.check_report(2, "exited with code 7", f"attempt 0: rank 0 (local rank 0, pid ",
                                      f"on {NODE} exited with code 1: OSError: disk gone",
                                      "attempt 1: rank 1 (local rank 1, pid ", "was killed by SIGKILL",
-                                     "(2 of --max-restarts=2)")
+                                     "(2 of --max-restarts=2)", "exit code: 82, all 2 restarts are spent")
         self.assertEqual([f["rank"] for f in document["failures"]], [0, 1, 2])
 
     def test_a_run_that_survives_its_failures_says_so(self):
@@ -187,7 +187,7 @@ class StartTest(FaultCase):
         self.check_no_restart("a command was not found")
 
     def test_a_crash_is_restarted(self):
-        self.fails("--max-restarts=1", self.script("raise ValueError('x')\n"), code=1)
+        self.fails("--max-restarts=1", self.script("raise ValueError('x')\n"), code=82)
         self.assertIn("restart 1 of 1: started", self.output)
 
     def test_the_users_own_list(self):
@@ -224,6 +224,78 @@ class StartTest(FaultCase):
         self.assertIn("FAILED: rank 0", self.last)
         self.assertIn("ValueError: the cause", self.last)
         self.assertIn("\n  next: ", self.last)
+
+
+class StuckTest(FaultCase):
+    """A worker that not even SIGKILL ends.  A frozen cgroup of version 1 makes one: its processes are
+    in D state, and a signal waits until it is thawed."""
+
+    def setUp(self):
+        super().setUp()
+        self.group = pathlib.Path(f"/sys/fs/cgroup/freezer/ddprun-test-{os.getpid()}")
+        try:
+            self.group.mkdir()
+        except OSError as error:
+            self.skipTest(f"no freezer cgroup can be made here: {error}")
+        self.addCleanup(wait_until, lambda: DeathTest.is_removed(self.group), "the cgroup is empty")
+        self.addCleanup(self.freeze, "THAWED")
+
+    def freeze(self, state="FROZEN"):
+        (self.group / "freezer.state").write_text(state)
+
+    def start_frozen(self, *options):
+        """A run of two workers; rank 1 of the first attempt is in D state when this returns."""
+        # Into a file: a pipe would not end before the worker does.
+        self.said = self.path / "said"
+        with open(self.said, "wb") as said:
+            run = subprocess.Popen(
+                [DDPRUN, "--log-dir", str(self.logs), "--nproc-per-node=2", "--shutdown-timeout=1", *options,
+                 self.frozen_script(), *(["fail"] if "--max-restarts=1" in options else [])],
+                env=environment(PATH="/nowhere"), cwd=self.path, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        wait_until(lambda: (self.path / "ready").exists(), "the worker is in the cgroup")
+        wait_until(lambda: (self.freeze(), (self.group / "freezer.state").read_text() == "FROZEN\n")[1], "it is frozen")
+        (self.path / "frozen").touch()
+        return run
+
+    def ends_with(self, run, code):
+        run.wait(timeout=LIMIT)
+        self.assertEqual(run.returncode, code, self.said.read_text())
+        return self.said.read_text()
+
+    def frozen_script(self):
+        return self.script(
+            "import os, sys, time\n"
+            "first = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
+            "if os.environ['RANK'] == '1' and first:\n"
+            f"    open('{self.group}/cgroup.procs', 'w').write('0')\n"
+            "    open('ready', 'w')\n"
+            "elif first:\n"
+            "    while not os.path.exists('frozen'): time.sleep(0.01)\n"
+            "    if 'fail' in sys.argv: sys.exit(3)\n"
+            "else: sys.exit(0)\n"
+            "time.sleep(1000)\n")
+
+    STUCK = r"rank 1 \(local rank 1, pid \d+\) does not end, not even by SIGKILL; it is in D state in \w+"
+
+    def test_a_restart_goes_on_without_it(self):
+        run = self.start_frozen("--max-restarts=1")
+        stderr = self.ends_with(run, 0)
+        self.assertRegex(stderr, self.STUCK)
+        self.assertIn("restart 1 of 1: started", stderr)
+
+    def test_a_stop_ends_and_names_it(self):
+        run = self.start_frozen()
+        run.terminate()
+        stderr = self.ends_with(run, 128 + signal.SIGTERM)
+        self.assertRegex(stderr, self.STUCK)
+        self.assertRegex(self.report()["left_behind"][0], self.STUCK)
+
+    def test_a_hung_one_that_cannot_be_ended_is_a_failure(self):
+        run = self.start_frozen("--hang-timeout=2")
+        stderr = self.ends_with(run, 137)
+        self.assertRegex(stderr, r"FAILED: rank 1 .* was killed by SIGKILL; hung: .*it was in D state in \w+")
+        self.assertRegex(stderr, "\n  left behind: " + self.STUCK)
 
 
 class HangTest(FaultCase):
@@ -295,6 +367,11 @@ class TorchTest(FaultCase):
 class OptionTest(FaultCase):
     def test_torchruns_exit_code_is_one_for_every_failure(self):
         self.fails("--exit-code=torchrun", "--no-python", "sh", "-c", "exit 9", code=1)
+
+    def test_spent_restarts_have_a_code_of_their_own_unless_the_workers_is_wanted(self):
+        for style, code in (("distinct", 82), ("worker", 9), ("torchrun", 1)):
+            self.fails(f"--exit-code={style}", "--max-restarts=1", "--no-python", "sh", "-c", "exit 9", code=code)
+            self.assertIn(f"\n  exit code: {code}", self.last)
 
     def test_a_forwarded_signal_reaches_each_worker_once_and_not_its_children(self):
         script = self.script(

@@ -191,8 +191,8 @@ class FailureTest(LaunchCase):
         run = self.ddprun("--nproc-per-node=2", "--no-python", "sh", "-c",
                           "[ $RANK = 1 ] && exit 9; exec sleep 1000")
         self.assertEqual(run.returncode, 9, run.stderr)
-        self.assertRegex(run.stderr, r"failed: rank 1 \(local rank 1, pid \d+\) exited with code 9, "
-                                     r"exit code 9  logs=")
+        self.assertRegex(run.stderr, r"FAILED: rank 1 \(local rank 1, pid \d+\) on \S+ exited with code 9\n")
+        self.assertIn("\n  exit code: 9, the worker's own\n", run.stderr)
         self.assertEqual(run.stderr.count("rank 0"), 1, "the stopped worker is no failure of its own")
         self.assertIn("\n  then stopped by ddprun: rank 0\n", run.stderr)
         # As under torchrun, "$$" in an argument is a "$".
@@ -204,7 +204,7 @@ class FailureTest(LaunchCase):
                           "[ $RANK = 0 ] && exec sleep 1000; echo noise; echo 'the disk is full' >&2; exit 3")
         self.assertEqual(run.returncode, 3)
         self.assertRegex(run.stderr, r"FAILED: rank 1 .*\n  last lines of its stderr:\n    the disk is full\n")
-        self.assertRegex(run.stderr, r"\n  logs: /.*/attempt_0/1\n  next: .*\n\Z")
+        self.assertRegex(run.stderr, r"\n  logs: /.*/attempt_0/1\n  exit code: 3, .*\n  next: .*\n\Z")
 
     def test_an_error_file_in_torchs_form_gives_the_cause_and_is_passed_up(self):
         script = self.script(
@@ -225,8 +225,8 @@ class FailureTest(LaunchCase):
     def test_what_cannot_be_started_is_not_tried_again(self):
         (self.path / "data").write_text("no program")
         run = self.ddprun("--max-restarts=3", "--no-python", "./data")
-        self.assertEqual(run.returncode, 127)
-        self.assertIn("start ./data: Permission denied, exit code 127", run.stderr)
+        self.assertEqual(run.returncode, 126)
+        self.assertRegex(run.stderr, r"FAILED: rank 0 on \S+ could not be started: .*start ./data: Permission denied\n")
 
     def test_a_port_that_is_taken_is_named(self):
         with socket.socket() as taken:
@@ -234,8 +234,8 @@ class FailureTest(LaunchCase):
             taken.listen()
             port = taken.getsockname()[1]
             run = self.ddprun(f"--master-port={port}", "--no-python", "true")
-        self.assertEqual(run.returncode, 1)
-        self.assertIn(f"failed: worker store: bind 127.0.0.1:{port}: Address already in use",
+        self.assertEqual(run.returncode, 80)
+        self.assertIn(f"FAILED: worker store: bind 127.0.0.1:{port}: Address already in use",
                       run.stderr)
 
 
@@ -281,7 +281,7 @@ class EndTest(LaunchCase):
         marker = f"4000.{os.getpid()}"
         run = self.ddprun("--max-restarts=1", "--no-python", "sh", "-c",
                           f"pgrep -fc '^sleep {marker}' >> found; (setsid sleep {marker} &); exit 1")
-        self.assertEqual(run.returncode, 1)
+        self.assertEqual(run.returncode, 82)
         self.assertIn("ended what the workers had left behind: ", run.stderr)
         self.assertEqual((self.path / "found").read_text(), "0\n0\n")
         self.assertEqual(processes_with(f"sleep\0{marker}"), [])

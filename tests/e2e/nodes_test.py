@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import threading
 import unittest
 
@@ -47,26 +48,44 @@ class RoundTest(NodesCase):
         self.assert_all_succeed(*nodes)
         self.assertNotEqual(lines[0].rpartition(":")[2], lines[2].rpartition(":")[2], "a store of its own")
 
-    def test_the_restarts_are_the_jobs_and_the_last_failure_is_everybodys_exit_code(self):
+    def test_the_restarts_are_the_jobs_and_their_end_is_everybodys_exit_code(self):
         nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]
         self.until_started(2)
         self.make_fail(rank=0, restart=0, code=5)
         self.until_started(4)
         self.make_fail(rank=1, restart=1, code=6)
         for node in nodes:
-            self.assertEqual(node.ends(), 6, node.log)
+            self.assertEqual(node.ends(), 82, node.log)
             self.assertIn("the end, since the one restart is spent", node.log)
-            self.assertRegex(node.log, r"failed: rank 1 on \S+ \(local rank 0, pid \d+\) exited with code 6 "
-                                       r"after 1 restart \(rank 0 on \S+ exited with code 5\), exit code 6")
+            self.assertRegex(node.log, r"FAILED: rank 1 \(local rank 0, pid \d+\) on \S+ exited with code 6\n")
+            self.assertRegex(node.log, r"\n    attempt 0: rank 0 \(.*\) on \S+ exited with code 5\n")
 
     def test_a_program_that_cannot_be_started_ends_the_run_everywhere(self):
         (self.path / "program").write_text("no program")
         (self.path / "program").chmod(0o755)
         good = self.node("--nnodes=2", "--max-restarts=3")
         bad = self.node("--nnodes=2", "--max-restarts=3", command=("--no-python", "./program"))
-        self.assertEqual(bad.ends(), 127, bad.log)
-        self.assertEqual(good.ends(), 127, good.log)
-        self.assertRegex(good.log, r"failed: rank \d on \S+ could not be started: .*Exec format error")
+        self.assertEqual(bad.ends(), 126, bad.log)
+        self.assertEqual(good.ends(), 126, good.log)
+        self.assertRegex(good.log, r"FAILED: rank \d on \S+ could not be started: .*Exec format error")
+
+    def test_every_node_reads_the_traceback_wherever_it_happened(self):
+        bad = ("--no-python", sys.executable, "-c",
+               "import os, time\n"
+               "while not os.path.exists('go'): time.sleep(0.01)\n"
+               "def inner(): raise ValueError('boom ' + 9000 * 'x')\n"
+               "inner()\n")
+        nodes = [self.node("--nnodes=2"), self.node("--nnodes=2", command=bad)]
+        self.until_started(1)
+        nodes[1].says("started 1 worker")
+        self.go()
+        for node in nodes:
+            self.assertEqual(node.ends(), 1, node.log)
+            report = node.log[node.log.index("FAILED: "):]
+            self.assertRegex(report, r"FAILED: rank \d \(local rank 0, pid \d+\) on \S+ exited with code 1: ValueError: boom x")
+            self.assertIn("  last lines of its stderr:\n", report)
+            self.assertRegex(report, r"\n    (ValueError: boom )?xxxxxxxxxxx")
+            self.assertLess(len(report), 3000)
 
 
 class MembershipTest(NodesCase):
@@ -146,8 +165,8 @@ class MembershipTest(NodesCase):
         self.until_started(2)
         host.signal(signal.SIGTERM)
         self.assertEqual(host.ends(), 128 + signal.SIGTERM, host.log)
-        self.assertEqual(other.ends(), 1, other.log)
-        self.assertRegex(other.log, r"failed: \S+, which hosts the rendezvous, was stopped by SIGTERM, exit code 1")
+        self.assertEqual(other.ends(), 80, other.log)
+        self.assertRegex(other.log, r"FAILED: \S+, which hosts the rendezvous, was stopped by SIGTERM\n")
 
     def test_another_agent_of_the_machine_takes_over_when_the_host_is_killed(self):
         nodes = [self.node("--nnodes=1:3", "--max-restarts=2", QUICK) for _ in range(3)]
@@ -191,21 +210,21 @@ class WaitingTest(NodesCase):
     def test_waiting_is_never_silent_and_ends_with_the_reason(self):
         node = self.node("--nnodes=2", "--rdzv-conf=join_timeout=4")
         node.says("waiting for nodes: 1 of 2 joined (")
-        self.assertEqual(node.ends(), 1)
-        self.assertRegex(node.log, r"failed: only 1 of 2 nodes came within 4 s \(\S+\); .*exit code 1")
+        self.assertEqual(node.ends(), 80)
+        self.assertRegex(node.log, r"FAILED: only 1 of 2 nodes came within 4 s \(\S+\); ")
 
     def test_a_host_that_is_not_there_is_named_while_it_is_tried(self):
         node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=4,is_host=0")
         node.says("Connection refused")
-        self.assertEqual(node.ends(), 1)
-        self.assertRegex(node.log, rf"failed: cannot meet the other nodes at localhost:{self.port}: .*Connection "
+        self.assertEqual(node.ends(), 80)
+        self.assertRegex(node.log, rf"FAILED: cannot meet the other nodes at localhost:{self.port}: .*Connection "
                                    r"refused.*; tried for \d")
 
     def test_a_name_that_does_not_resolve_is_named(self):
         node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=1", endpoint="no-such-host.invalid:29400",
                          RES_OPTIONS="timeout:1 attempts:1")
-        self.assertEqual(node.ends(), 1)
-        self.assertRegex(node.log, r"failed: cannot meet the other nodes at no-such-host.invalid:29400: ")
+        self.assertEqual(node.ends(), 80)
+        self.assertRegex(node.log, r"FAILED: cannot meet the other nodes at no-such-host.invalid:29400: ")
 
     def test_a_stranger_at_the_endpoint_is_recognised(self):
         with socket.create_server(("127.0.0.1", self.port)) as server:
@@ -219,7 +238,7 @@ class WaitingTest(NodesCase):
                     pass
             threading.Thread(target=answer, daemon=True).start()
             node = self.node("--nnodes=2")
-            self.assertEqual(node.ends(), 1)
+            self.assertEqual(node.ends(), 80)
             self.assertIn("is taken by something that is not a TCPStore: it answered 'SSH-2.0-OpenSSH_9.2", node.log)
             server.shutdown(socket.SHUT_RDWR)
 
@@ -228,7 +247,7 @@ class RefusalTest(NodesCase):
     def test_a_node_that_disagrees_is_refused_with_the_difference_on_both_sides(self):
         first = self.node("--nnodes=2:4")
         second = self.node("--nnodes=2:8")
-        self.assertEqual(second.ends(), 1, second.log)
+        self.assertEqual(second.ends(), 80, second.log)
         self.assertRegex(second.log, r"was refused at localhost:\d+: it has --nnodes=2:8, not 2:4")
         first.says("it has --nnodes=2:8, not 2:4 here")
 
@@ -238,7 +257,7 @@ class RefusalTest(NodesCase):
         wait_until(lambda: None not in (first.process.poll(), second.process.poll()) or
                    first.process.poll() != second.process.poll(), "one of them has ended")
         refused, holder = (first, second) if first.process.poll() is not None else (second, first)
-        self.assertEqual(refused.ends(), 1, refused.log)
+        self.assertEqual(refused.ends(), 80, refused.log)
         self.assertRegex(refused.log, r"refused at localhost:\d+: --node-rank=0 is that of \S+ \(pid \d+\) already")
         holder.says("--node-rank=0 is taken by this node")
 
@@ -275,7 +294,7 @@ class StaticTest(NodesCase):
         first = self.node(*options, "--rdzv-id=a", "--node-rank=0", backend="static")
         first.says("waiting for nodes")
         second = self.node(*options, "--rdzv-id=b", "--node-rank=1", backend="static")
-        self.assertEqual(second.ends(), 1)
+        self.assertEqual(second.ends(), 80)
         self.assertIn("it has --rdzv-id=b, not a", second.log)
 
 

@@ -148,7 +148,7 @@ TEST_CASE("Coordinator: too few end with the reason") {
   Run run;
   run.joins("a");
   std::string said = run.pass(601s, {"a"});
-  CHECK(said.find("a: end 1, only 1 of 2..3 nodes came within 600 s (a); start the others sooner, "
+  CHECK(said.find("a: end 80, only 1 of 2..3 nodes came within 600 s (a); start the others sooner, "
                   "or raise join_timeout in --rdzv-conf") != std::string::npos);
   CHECK(run.leaves("a") == "forget a");
   CHECK(coordinator::is_over(run.state));
@@ -201,8 +201,24 @@ TEST_CASE("Coordinator: the budget is the run's, and its end is everybody's") {
   run.joins("d");
   run.fails("a");
   for (const char* id : {"a", "b", "c"}) run.ready(id);
-  CHECK(run.fails("b") == "a: end 9; b: end 9; c: end 9; d: end 9");
+  CHECK(run.fails("b") == "a: end 82; b: end 82; c: end 82; d: end 82");
   CHECK(run.state.failures.size() == 2);
+}
+
+TEST_CASE("Coordinator: only the last failure's own words go on, and a final one keeps its code") {
+  Three run;
+  auto fails = [&](const char* id, std::uint64_t round, bool is_final) {
+    request::Failed failed{.round = round, .exit_code = 9, .is_final = is_final};
+    failed.failure.words = "Traceback";
+    run.says(id, failed);
+  };
+  fails("a", 0, false);
+  for (const char* id : {"a", "b", "c"}) run.ready(id);
+  fails("b", 1, true);
+  CHECK(run.state.verdict.exit_code == 9);
+  REQUIRE(run.state.verdict.failures.size() == 2);
+  CHECK(run.state.verdict.failures[0].words.empty());
+  CHECK(run.state.verdict.failures[1].words == "Traceback");
 }
 
 TEST_CASE("Coordinator: a final failure ends the run whatever is left") {
@@ -379,9 +395,10 @@ TEST_CASE("Coordinator: --node-rank decides the order, and survivors keep theirs
 
 TEST_CASE("Coordinator: when the host leaves, everybody hears why") {
   Three run;
-  CHECK(run.on(coordinator::event::HostLeaves{"a was stopped by SIGTERM"}) ==
-        "a: end 1, a was stopped by SIGTERM; b: end 1, a was stopped by SIGTERM; c: end 1, a was "
-        "stopped by SIGTERM");
+  CHECK(
+      run.on(coordinator::event::HostLeaves{"a was stopped by SIGTERM"}) ==
+      "a: end 80, a was stopped by SIGTERM; b: end 80, a was stopped by SIGTERM; c: end 80, a was "
+      "stopped by SIGTERM");
   CHECK(run.on(coordinator::event::HostLeaves{"again"}) == "");
 }
 
@@ -428,7 +445,7 @@ TEST_CASE("Coordinator: nodes of a host that is gone bring their rounds and fail
   old.previous_rank = 0;
   CHECK(run.says("old", old) == "new: stop 0, old has joined");
   CHECK(run.ready("new").find("new: round 6 attempt 1") == 0);
-  CHECK(run.fails("new").find("new: end 9") == 0);
+  CHECK(run.fails("new").find("new: end 82") == 0);
 }
 
 TEST_CASE("Coordinator: after the loss of a host the last call is short") {

@@ -22,7 +22,9 @@ Failure sample_failure() {
           .core_dumped = true,
           .message = "ValueError: \"boom\"\n",
           .logs = "/tmp/logs/0",
-          .attempt = 2};
+          .attempt = 2,
+          .words = "Traceback\nValueError\n",
+          .is_traceback = true};
 }
 
 std::vector<Letter> letters() {
@@ -150,12 +152,14 @@ TEST_CASE("Messages: a worker's last words always fit, whatever they are made of
     Failure failure = sample_failure();
     failure.message = words;
     failure.logs = std::string(4096, '\x02');
+    failure.words = words;
     CHECK(
         decode_letter(encode(Letter{"r", "n", request::Failed{1, failure, 1, false}})).has_value());
     CHECK(decode_order(encode(Order(order::Stop{.round = 1, .failure = failure}))).has_value());
     order::End end{.exit_code = 1, .failures = {failure}};
     Failure old = failure;
     old.message.resize(200);
+    old.words.clear();
     for (int i = 0; i < 31; ++i) end.failures.insert(end.failures.begin(), old);
     CHECK(decode_order(encode(Order(end))).has_value());
   }

@@ -91,7 +91,7 @@ TEST_SUITE("rendezvous/single_node") {
     bad.round();
     bad.fail(6);
     order::End end = std::get<order::End>(bad.next());
-    CHECK(end.exit_code == 6);
+    CHECK(end.exit_code == order::kExitBudgetSpent);
     CHECK(end.failures.size() == 2);
   }
 

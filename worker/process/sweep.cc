@@ -60,26 +60,27 @@ std::string to_string(const std::vector<Leftover>& leftovers) {
   return text.str();
 }
 
-std::vector<Leftover> descendants(pid_t spared) {
+std::vector<Leftover> descendants(const std::set<pid_t>& spared) {
   return descendants_of(::getpid(), spared);
 }
 
-std::vector<Leftover> descendants_of(pid_t pid, pid_t spared) {
+std::vector<Leftover> descendants_of(pid_t pid, const std::set<pid_t>& spared) {
   std::vector<Leftover> found;
   std::vector<pid_t> to_visit = {pid};
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
     to_visit.pop_back();
     for (pid_t child : children_of(parent)) {
-      if (child == spared) continue;
       to_visit.push_back(child);  // a zombie has no children: they are ours by now
+      if (spared.contains(child)) continue;
       if (std::string name = living_name(child); !name.empty()) found.push_back({child, name});
     }
   }
   return found;
 }
 
-asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, pid_t spared) {
+asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
+                                   std::set<pid_t> spared) {
   SweepResult result;
   std::set<pid_t> asked;
   for (;;) {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,12 @@ struct Leftover {
 // "python3 (4211), sleep (4212)", and how many more beyond the first few.
 std::string to_string(const std::vector<Leftover>& leftovers);
 
-// Every living descendant of this process but `spared` and its own.  Ended ones that nobody has
+// Every living descendant of this process but those in `spared`.  Ended ones that nobody has
 // collected do not count.
-std::vector<Leftover> descendants(pid_t spared = -1);
+std::vector<Leftover> descendants(const std::set<pid_t>& spared = {});
 
 // Every living descendant of `pid`.
-std::vector<Leftover> descendants_of(pid_t pid, pid_t spared = -1);
+std::vector<Leftover> descendants_of(pid_t pid, const std::set<pid_t>& spared = {});
 
 struct SweepResult {
   std::vector<Leftover> found;  // what had been left behind
@@ -40,9 +41,9 @@ struct SweepResult {
 // Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
 // once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
 // worker runs: it makes no difference between workers and what they left.  `deadline` is read anew
-// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.  The
-// child `spared` is left alone.
+// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.  Those in
+// `spared` are left alone, but not what they have started.
 boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
-                                          pid_t spared = -1);
+                                          std::set<pid_t> spared = {});
 
 }  // namespace ddprun::process
