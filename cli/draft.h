@@ -9,6 +9,7 @@
 
 #include "cli/launch_config.h"
 #include "cli/options.h"
+#include "cli/slurm_adoption.h"
 #include "store/base/error.h"
 
 namespace ddprun::cli {
@@ -17,6 +18,8 @@ struct Draft {
   const Options& options;
   const Machine& machine;
   LaunchConfig config{.master = {.host = "127.0.0.1", .port = 0}};
+  SlurmAdoption slurm{};     // what came from there; options has it already
+  std::string threads_from;  // what decided OMP_NUM_THREADS
 
   agent::WorkerGroupConfig& workers() { return config.agent.workers; }
 

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/draft.h"
+#include "cli/dry_run.h"
 #include "cli/failures.h"
 #include "cli/meeting.h"
 #include "cli/output.h"
@@ -21,10 +22,11 @@ constexpr const char* kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 // Fills a LaunchConfig part by part.  Each part returns its first failure.
 class Builder {
  public:
-  Builder(const Options& options, std::map<std::string, std::string, std::less<>> environment,
+  Builder(const SlurmAdoption& slurm, std::map<std::string, std::string, std::less<>> environment,
           const Machine& machine)
-      : draft_{.options = options, .machine = machine} {
+      : draft_{.options = slurm.options, .machine = machine, .slurm = slurm} {
     workers().environment = std::move(environment);
+    config_.notes = slurm.notes;
   }
 
   Result<LaunchConfig> build() {
@@ -36,6 +38,7 @@ class Builder {
       Result<void> done = (this->*part)();
       if (!done) return done.error();
     }
+    if (given("dry-run") != nullptr) config_.dry_run = dry_run_text(draft_);
     return std::move(config_);
   }
 
@@ -149,11 +152,7 @@ class Builder {
   Result<void> environment() {
     // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
     config_.agent.error_file = inherited("TORCHELASTIC_ERROR_FILE");
-    if (workers().local_world_size > 1 && !workers().environment.contains("OMP_NUM_THREADS")) {
-      note(
-          "OMP_NUM_THREADS is set to 1 for each worker; set it yourself where more threads pay "
-          "off");
-    }
+    threads();
     std::string level = inherited("LOGLEVEL");
     const std::map<std::string, std::string, std::less<>> levels = {
         {"", "info"},        {"DEBUG", "debug"}, {"INFO", "info"},         {"WARNING", "warning"},
@@ -167,6 +166,27 @@ class Builder {
     return {};
   }
 
+  // torchrun's 1, where there are several workers; the CPUs that Slurm gives them, if it does.
+  void threads() {
+    auto& variables = workers().environment;
+    int count = workers().local_world_size;
+    if (draft_.slurm.share) {
+      std::string warning = cpu_warning(*draft_.slurm.share, machine_.cpu_count(), count);
+      if (!warning.empty()) config_.warnings.push_back(std::move(warning));
+    }
+    if (variables.contains("OMP_NUM_THREADS")) {
+      draft_.threads_from = "inherited";
+    } else if (draft_.slurm.share) {
+      variables["OMP_NUM_THREADS"] =
+          std::to_string(threads_of_worker(*draft_.slurm.share, machine_.cpu_count(), count));
+      draft_.threads_from = "sched_getaffinity, SLURM_CPUS_ON_NODE";
+    } else if (count > 1) {
+      note(
+          "OMP_NUM_THREADS is set to 1 for each worker; set it yourself where more threads pay "
+          "off");
+    }
+  }
+
   Draft draft_;
   std::pair<int, int> nnodes_{1, 1};
   const Machine& machine_ = draft_.machine;
@@ -178,7 +198,9 @@ class Builder {
 Result<LaunchConfig> launch_config(const Options& options,
                                    std::map<std::string, std::string, std::less<>> environment,
                                    const Machine& machine) {
-  return Builder(options, std::move(environment), machine).build();
+  Result<SlurmAdoption> slurm = adopt_slurm(options, environment);
+  if (!slurm) return slurm.error();
+  return Builder(*slurm, std::move(environment), machine).build();
 }
 
 }  // namespace ddprun::cli

@@ -30,6 +30,9 @@ struct Machine {
   // CPUs, caches and NUMA nodes.  Fails with the file that could not be read.
   std::function<Result<Topology>()> topology;
   std::function<std::string()> hostname;
+  // How others reach this machine, where `name`, which they use, is not known here: the address of
+  // an interface.  Empty where the name is known, or no interface has an address.
+  std::function<std::string(const std::string& name)> address_instead_of;
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;
   // Resolves a program's name through PATH.
@@ -47,6 +50,9 @@ struct LaunchConfig {
   std::string log_level = "info";  // spdlog's names
   std::string event_log;           // "console", "jsonl:PATH", or empty for none
   std::vector<std::string> notes;  // what the user should know, one line each
+  std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
+  // With --dry-run: what to print instead of running.
+  std::optional<std::string> dry_run{};
 };
 
 // Fails with Errc::InvalidInput or Errc::NotSupported and one line.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/machine.h"
 
+#include <netdb.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "cli/topology.h"
+#include "rendezvous/host.h"
+#include "store/base/endpoint.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::cli {
@@ -51,6 +54,19 @@ std::string hostname() {
   if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   std::string full(name.data());
   return full.substr(0, full.find('.'));
+}
+
+std::string address_instead_of(const std::string& name) {
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, nullptr, &found) == 0) {
+    ::freeaddrinfo(found);
+    return "";
+  }
+  for (const std::string& address : rendezvous::own_addresses()) {
+    bool is_local = is_loopback_host(address) || address.starts_with("fe80:");
+    if (!is_local) return address;
+  }
+  return "";
 }
 
 // A random UUID (version 4), as torchrun gives to a standalone run.
@@ -100,6 +116,7 @@ Machine this_machine(const Environment& environment) {
                 return read_topology("", allowed_cpus(), visible_devices(environment));
               },
           .hostname = hostname,
+          .address_instead_of = address_instead_of,
           .random_id = random_id,
           .file_kind = file_kind,
           .find_program =

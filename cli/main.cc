@@ -84,6 +84,7 @@ int run(cli::LaunchConfig config) {
   auto logger =
       cli::make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   for (const std::string& note : config.notes) logger->info("{}", note);
+  for (const std::string& warning : config.warnings) logger->warn("{}", warning);
 
   std::string& mark = config.agent.workers.environment[process::kGuardianVariable];
   Result<process::Guardian> guardian = process::Guardian::start(mark);
@@ -131,6 +132,10 @@ int main(int argc, char** argv) {
   auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
                                    cli::this_machine(environment));
   if (!config) return refuse(config.error());
+  if (config->dry_run) {
+    std::fputs(config->dry_run->c_str(), stdout);
+    return 0;
+  }
   agent::WorkerGroupConfig& workers = config->agent.workers;
   workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   if (workers.has_log_dir) {

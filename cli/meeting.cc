@@ -140,7 +140,8 @@ class Meeting {
     }
     config().network.emplace();
     rendezvous::request::Join& hello = member().hello;
-    hello.host = draft_.machine.hostname();
+    hello.host = draft_.slurm.node_name;
+    if (hello.host.empty()) hello.host = draft_.machine.hostname();
     hello.participant = config().self;
     hello.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
     hello.policy = policy_;
@@ -154,6 +155,7 @@ class Meeting {
       Result<void> done = (this->*part)();
       if (!done) return done;
     }
+    add_slurm_meeting();
     member().endpoint = to_string(network().endpoint);
     if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
         draft_.given("master-addr") == nullptr) {
@@ -162,6 +164,23 @@ class Meeting {
                   " names another place");
     }
     return {};
+  }
+
+  // The first node of the step hosts, whatever names it goes by, and the others only look for it.
+  void add_slurm_meeting() {
+    if (!draft_.slurm.meeting) return;
+    const SlurmMeeting& meeting = *draft_.slurm.meeting;
+    network().other_ports.assign(meeting.ports.begin() + 1, meeting.ports.end());
+    if (!is_host_) network().is_host = meeting.is_host;
+    std::string& address = member().hello.address;
+    bool is_ours = meeting.is_host && draft_.given("local-addr") == nullptr;
+    if (!is_ours) return;
+    std::string instead = draft_.machine.address_instead_of(network().endpoint.host);
+    if (instead.empty()) return;
+    draft_.note("this machine does not know its own name " + network().endpoint.host +
+                ", so the others are given its address " + instead +
+                "; --local-addr names another");
+    address = std::move(instead);
   }
 
   Result<void> node_rank() {

@@ -131,6 +131,9 @@ constexpr std::array kSpecs = {
     OptionSpec{"logs-specs", 0, "NAME", false, kRefused,
                "A log routing class in a Python package; ddprun runs no Python of its own"},
 
+    OptionSpec{"dry-run", 0, nullptr, false, kHelp,
+               "Print what would be run, where the nodes would meet, and which option or variable "
+               "decided it; run nothing"},
     OptionSpec{"print-completion", 0, "SHELL", false, kHelp,
                "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
                "source <(ddprun --print-completion bash)",

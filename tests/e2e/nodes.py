@@ -28,7 +28,7 @@ done
 
 
 def environment(**extra):
-    foreign = ("PET_", "DDPRUN_AGENT", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
+    foreign = ("PET_", "SLURM", "DDPRUN_AGENT", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     env["PYTHON_EXEC"] = sys.executable
     env.update(extra)
