@@ -108,17 +108,16 @@ message(STATUS "torch ${DDPRUN_TORCH_VERSION} in ${DDPRUN_TORCH_DIR}")
 
 # CUDA's and NCCL's headers out of the wheels beside torch, as DDPRUN_NCCL_INCLUDES; empty when this
 # torch has no CUDA or they are not there.  A toolkit's nccl.h is never taken: with another version
-# than the wheel's library it links, and memory is overwritten.
+# than the wheel's library it links, and memory is overwritten.  CUDA 13's headers lie in one folder,
+# CUDA 12's in one for each library.
 set(DDPRUN_NCCL_INCLUDES)
 if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
   get_filename_component(ddprun_nvidia "${DDPRUN_TORCH_DIR}/../nvidia" ABSOLUTE)
-  file(GLOB ddprun_cuda_headers
-    "${ddprun_nvidia}/cu1[0-9]/include/cuda_runtime.h"
-    "${ddprun_nvidia}/cuda_runtime/include/cuda_runtime.h")
-  if(ddprun_cuda_headers AND EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
-    list(GET ddprun_cuda_headers 0 ddprun_cuda_header)
-    get_filename_component(ddprun_cuda_include "${ddprun_cuda_header}" DIRECTORY)
-    set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" "${ddprun_cuda_include}")
+  file(GLOB ddprun_cuda_includes "${ddprun_nvidia}/cu[0-9]*/include" "${ddprun_nvidia}/cu[a-z]*/include")
+  find_file(ddprun_cuda_header cuda_runtime.h PATHS ${ddprun_cuda_includes}
+    NO_DEFAULT_PATH NO_CACHE)
+  if(ddprun_cuda_header AND EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
+    set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" ${ddprun_cuda_includes})
   else()
     message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h")
   endif()

@@ -5,11 +5,9 @@
 #include <torch/nn/modules/embedding.h>
 
 #include <limits>
-#include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
-#include "worker/ddp/gradient_watch.h"
+#include "worker/ddp/data_parallel_impl.h"
 #include "worker/ddp/incidents.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/reducer_compat.h"
@@ -136,19 +134,11 @@ void register_hooks(c10d::Reducer& reducer, c10d::Logger& logger, const ProcessG
   }
 }
 
-struct DataParallelEngine::Impl {
-  std::shared_ptr<torch::nn::Module> module;
-  ProcessGroup group;
-  DataParallelOptions options;
-  std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;  // after the Reducer, which it looks at when it ends
-  std::unique_ptr<GradientWatch> watch;  // none where parameters may be left out
-  bool sync = true;
-  bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
-
-  // Of a static graph: whether the one reduction after the first backward has been asked for.
-  std::shared_ptr<bool> is_graph_known = std::make_shared<bool>(false);
-};
+void DataParallelEngine::Impl::send_buffers(int root) {
+  if (!options.broadcast_buffers || !are_buffers_due) return;
+  // Read again each time: a module may have put new tensors in the place of its buffers.
+  group.broadcast(tensors_of(named_buffers(*module, false)), root);
+}
 
 std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
                                                             const ReducerConfig& config) {
@@ -213,11 +203,9 @@ void DataParallelEngine::before_forward() {
     impl_->logger->set_runtime_stats_and_log();
     impl_->reducer->prepare_for_forward();
   }
+  const int root = impl_->joining ? impl_->announce_step() : 0;
   impl_->reducer->rebuild_buckets();
-  if (impl_->options.broadcast_buffers && impl_->are_buffers_due) {
-    // Read again each time: a module may have put new tensors in the place of its buffers.
-    impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
-  }
+  impl_->send_buffers(root);
 }
 
 void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
@@ -252,20 +240,6 @@ void DataParallelEngine::reduce_after_backward(const std::vector<at::Tensor>& ou
         if (auto reducer = weak.lock()) reducer->delay_all_reduce();
       });
     });
-  }
-}
-
-void DataParallelEngine::zero_grad(bool set_to_none) {
-  at::NoGradGuard no_grad;
-  for (at::Tensor& parameter : impl_->module->parameters()) {
-    at::Tensor& gradient = parameter.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (set_to_none) {
-      gradient.reset();
-    } else {
-      gradient = gradient.detach();  // detach_() refuses a view into a bucket
-      gradient.zero_();
-    }
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -77,6 +78,15 @@ struct DataParallelOptions {
   bool lazy_bucket_allocation = false;  // torch 2.15 or newer
 };
 
+struct JoinOptions {
+  // Gradients are divided by the number of all ranks, so that each input weighs the same in every
+  // step; false: by the number of those that still have inputs.
+  bool divide_by_initial_world_size = true;
+
+  // Ends on every rank with a DdpError that names the ranks, once one has no inputs and others do.
+  bool throw_on_early_end = false;
+};
+
 // What DistributedDataParallel does that does not depend on the module's type.
 class DataParallelEngine {
  public:
@@ -95,11 +105,17 @@ class DataParallelEngine {
   // `outputs` are the tensors of the result; they may be replaced by equal ones.
   void after_forward(const std::vector<at::Tensor*>& outputs);
 
+  // join() in its parts; leave_join() belongs after either end of the body.
+  void enter_join(const JoinOptions& options);
+  void finish_join();
+  void leave_join();
+
+  double clip_grad_norm(double max_norm, double norm_type);
   void zero_grad(bool set_to_none);
   std::vector<std::int64_t> bucket_sizes() const;
 
  private:
-  struct Impl;
+  struct Impl;  // data_parallel_impl.h
   static std::unique_ptr<GradientWatch> watch_of(Impl& impl, const ReducerConfig& config);
   void reduce_after_backward(const std::vector<at::Tensor>& outputs);
 
@@ -166,6 +182,51 @@ class DistributedDataParallel {
 
   // For gradient accumulation: { auto guard = model.no_sync(); loss(...).backward(); }
   NoSync no_sync() { return NoSync(*engine_); }
+
+  // One optimizer step's gradients from several forwards and backwards: calls loss_of(0) to
+  // loss_of(passes - 1), runs the backward of each, and reduces once, in the last.  The gradients
+  // are those of the mean of the losses, which is returned, without its graph.  The same `passes`,
+  // 1 or more, on all ranks.
+  template <class LossOf>
+  at::Tensor accumulate(int passes, LossOf&& loss_of) {
+    if (passes < 1) throw DdpError("accumulate() needs 1 pass or more");
+    at::Tensor sum;
+    for (int pass = 0; pass < passes; ++pass) {
+      std::optional<NoSync> guard;
+      if (pass + 1 < passes) guard.emplace(*engine_);
+      at::Tensor loss = loss_of(pass) / passes;
+      loss.backward();
+      sum = pass == 0 ? loss.detach() : sum + loss.detach();
+    }
+    return sum;
+  }
+
+  // For ranks with different numbers of inputs: runs `body`, a training loop over this module, and
+  // when it returns takes part in the others' steps with gradients of zero until all have come
+  // here.  In the end every rank has the parameters and buffers of the rank that went on longest
+  // (the highest of several); optimizers' state stays as it is.  As Python's join().
+  //
+  // All ranks call it.  Each step of the body is one forward with gradients and its backward; what
+  // else the body asks of the group (an all_reduce of the loss) nobody would answer.  An exception
+  // out of the body passes through, and the others are left waiting for this rank.
+  template <class Body>
+  void join(Body&& body, const JoinOptions& options = {}) {
+    engine_->enter_join(options);
+    struct Leaving {
+      DataParallelEngine& engine;
+      ~Leaving() { engine.leave_join(); }
+    } leaving{*engine_};
+    body();
+    engine_->finish_join();
+  }
+
+  // Scales the gradients down where their norm, over all of them as one vector, is above
+  // `max_norm`; returns the norm before.  They are the mean over the ranks by then, so that every
+  // rank does the same without a word.  `norm_type` is p of the p-norm, infinity for the maximum.
+  // Throws inside no_sync.
+  double clip_grad_norm(double max_norm, double norm_type = 2) {
+    return engine_->clip_grad_norm(max_norm, norm_type);
+  }
 
   // Forgets the gradients, or sets them to zero in place when `set_to_none` is false.  With
   // gradient_as_bucket_view, false saves a copy per parameter and step; a parameter that a later
