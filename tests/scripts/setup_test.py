@@ -92,6 +92,14 @@ class Setup(ScratchCheckout):
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
         self.assertFalse(self.venv.exists())
 
+    def test_what_only_tests_need_is_installed_where_that_is_possible(self):
+        result = self.run_script("--tests", MISSING="slurmd cmake", PIP="is not to be called")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("install -y --no-install-recommends slurmd ", self.calls.read_text())
+        result = self.run_script("--tests", MISSING="slurmd", USER_ID="1000")
+        self.assert_ends(result, 0, "apt-get install -y --no-install-recommends slurmd")
+        self.assertEqual(result.stdout, "setup: the tests that need them will be skipped\n")
+
     def test_root_installs_what_is_missing_and_no_more(self):
         result = self.run_script(MISSING="cmake libgloo-dev")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -33,6 +33,7 @@ class Test(ScratchCheckout):
     def setUp(self):
         super().setUp()
         (self.root / "build" / "release").mkdir(parents=True)
+        self.stub("scripts/setup", '[ "$*" = --tests ]')
         self.stub("scripts/build", BUILD)
         self.stub("ctest", CTEST)
 
