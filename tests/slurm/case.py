@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Jobs on a cluster of tests/slurm/cluster.py, as a test sees them.  Import it first: it finds tests/e2e, and ends
+the program with 77 where no cluster can be made."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+import cluster  # noqa: E402
+from nodes import environment  # noqa: E402
+
+if cluster.why_not():
+    print(f"skipped: {cluster.why_not()}")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ["DDPRUN_BIN"]).resolve()
+DDPRUN = BIN / "ddprun"
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+IS_LONG = os.environ.get("DDPRUN_TEST_LONG") == "1"
+LIMIT = cluster.LIMIT
+
+# Losses are noticed in a second, and no last call is long.
+QUICK = "--rdzv-conf=last_call_timeout=0.5,read_timeout=30,keep_alive_interval=0.3,keep_alive_max_attempt=4"
+
+# Says where it is, then what signals come and from whom, until the test lets it go by a file `go`.  Signals are taken
+# one by one, so that none hides behind another of its kind.  After SIGTERM it listens a little longer, and ends; with
+# SAVES set SIGUSR1 makes it save and end, too; with EXITS set it ends with that code in the first life of its job.
+WORKER = r"""
+import os, signal, socket, sys, time
+e = os.environ
+watched = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT]
+signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+def say(name, text):
+    with open(name, "ab", buffering=0) as file:
+        file.write((text + "\n").encode())
+say("started", f"{socket.gethostname()} {e['RANK']}/{e['WORLD_SIZE']} group {e['GROUP_RANK']}/{e['GROUP_WORLD_SIZE']} "
+    f"restart {e['TORCHELASTIC_RESTART_COUNT']} run {e['TORCHELASTIC_RUN_ID']} "
+    f"at {e['MASTER_ADDR']}:{e['MASTER_PORT']} pid {os.getpid()} {time.time():.4f}")
+if "EXITS" in e and "SLURM_RESTART_COUNT" not in e:
+    sys.exit(int(e["EXITS"]))
+end = float("inf")
+while not os.path.exists("go") and time.monotonic() < end:
+    got = signal.sigtimedwait(watched, 0.05)
+    if got is None:
+        continue
+    sender = "ddprun" if got.si_pid == os.getppid() else "another"
+    say("signals", f"{signal.Signals(got.si_signo).name} rank {e['RANK']} run {e['TORCHELASTIC_RUN_ID']} from {sender} {time.time():.4f}")
+    if got.si_signo == signal.SIGTERM:
+        end = time.monotonic() + 0.4
+    if got.si_signo == signal.SIGUSR1 and "SAVES" in e:
+        say("saved", f"rank {e['RANK']} run {e['TORCHELASTIC_RUN_ID']} {time.time():.4f}")
+        sys.exit(0)
+"""
+
+# A real collective, over the group that the environment tells of.
+ALL_REDUCE = r"""
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.barrier()
+os.write(1, f"rank {dist.get_rank()} sum {int(total.item())}\n".encode())
+dist.destroy_process_group()
+"""
+
+
+class Step:
+    """A srun on the login host, with what it has written."""
+
+    def __init__(self, process, path):
+        self.process, self.path = process, path
+
+    @property
+    def log(self):
+        return self.path.read_text(errors="replace")
+
+    def says(self, pattern):
+        cluster.until(lambda: re.search(pattern, self.log) or self.process.poll() is not None, f"it says {pattern!r}")
+        if not re.search(pattern, self.log):
+            raise AssertionError(f"it ended without saying {pattern!r}:\n{self.log}")
+
+    def ends(self):
+        try:
+            return self.process.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end:\n{self.log}") from None
+
+
+class SlurmCase(unittest.TestCase):
+    """Set `cluster` in setUpClass.  Each test has a folder, which is where its jobs run."""
+
+    options = {}  # of the cluster
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cluster.Cluster(**cls.options)
+        cls.addClassCleanup(cls.cluster.stop)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-slurm-job-", ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        self.addCleanup(self.end_jobs)
+        (self.path / "worker.py").write_text(WORKER)
+        (self.path / "all_reduce.py").write_text(ALL_REDUCE)
+        self.count = 0
+
+    def end_jobs(self):
+        self.cluster.ask("scancel", "-u", "root")
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "no job is left")
+
+    def environment(self, **extra):
+        return environment(**{"PATH": f"{BIN}:{ROOT}/scripts/slurm:{os.environ['PATH']}", **extra})
+
+    def srun(self, *command, **extra):
+        """Starts it; `ddprun` in it is the one under test."""
+        self.count += 1
+        log = self.path / f"srun{self.count}.log"
+        with open(log, "wb") as out:
+            process = subprocess.Popen(self.cluster.command("srun", *command), env=self.environment(**extra),
+                                       cwd=self.path, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait()))
+        return Step(process, log)
+
+    def agents(self, *slurm, ddprun=(), worker=("worker.py",), **extra):
+        """srun with one agent a node, which need not all live."""
+        return self.srun("--ntasks-per-node=1", "--no-kill", "--kill-on-bad-exit=0", *slurm,
+                         DDPRUN, "--log-dir", self.path / "logs", *ddprun, *worker, **extra)
+
+    def sbatch(self, script, *options, **extra):
+        path = self.path / f"batch{self.count}.sh"
+        self.count += 1
+        path.write_text("#!/bin/bash\n" + script)
+        done = subprocess.run(
+            self.cluster.command("sbatch", "--parsable", "-o", "out.%j", "--open-mode=append", *options, path),
+            env=self.environment(**extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip().partition(";")[0]
+
+    def output(self, job):
+        path = self.path / f"out.{job}"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def lines(self, name):
+        path = self.path / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def started(self):
+        return self.lines("started")
+
+    def until_started(self, count, logs=None):
+        """All lines, once there are `count`."""
+        try:
+            cluster.until(lambda: len(self.started) >= count, f"{count} workers have started")
+        except AssertionError as error:
+            texts = "\n".join(p.read_text(errors="replace") for p in [*self.path.glob("*.log"), *self.path.glob("out.*")])
+            raise AssertionError(f"{error}\n{self.started}\n{texts}") from None
+        return self.started
+
+    def go(self):
+        (self.path / "go").touch()
+
+    def note(self, text):
+        """A figure, for whoever reads the test's output."""
+        print(f"  figure: {self.id().rpartition('.')[2]}: {text}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def worlds(lines):
+    """["0/2", "1/2"] of lines of `started`, in order."""
+    return sorted(line.split()[1] for line in lines)
+
+
+def time_of(line):
+    return float(line.rpartition(" ")[2])
+
+
+def now():
+    return time.time()

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scripts/slurm on a real Slurm: what is submitted, requeued, preempted and joined."""
+
+import re
+import shutil
+import subprocess
+import unittest
+
+from case import LIMIT, QUICK, ROOT, SlurmCase, cluster, now, time_of, worlds
+
+import ddpd_process
+
+SCRIPTS = ROOT / "scripts" / "slurm"
+PLAIN = ["--nodes=4", "--gpus-per-node=8", "--cpus-per-task=64", "--time=24:00:00", "--", "train.py"]
+ELASTIC = ["--nodes=4:8", "--spares=1", "--gpus-per-node=8", "--cpus-per-task=64", "--time=24:00:00", "--requeue",
+           "--", "--max-restarts=3", "train.py"]
+
+
+class TextTest(unittest.TestCase):
+    def run_script(self, name, *arguments):
+        return subprocess.run([SCRIPTS / name, *arguments], capture_output=True, text=True, timeout=LIMIT)
+
+    def test_the_templates_are_what_ddprun_sbatch_prints(self):
+        for name, arguments in (("plain", PLAIN), ("elastic", ELASTIC)):
+            text = (SCRIPTS / f"{name}.sbatch").read_text().splitlines()
+            del text[1]  # the licence
+            self.assertEqual(self.run_script("ddprun-sbatch", "--print", *arguments).stdout.splitlines(), text)
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "there is no shellcheck here")
+    def test_shellcheck_has_no_objections(self):
+        files = sorted(path for path in SCRIPTS.iterdir() if path.suffix != ".md")
+        done = subprocess.run(["shellcheck", *files], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.stdout, "")
+
+    def test_bad_usage_is_one_line_and_exit_code_2(self):
+        for name, arguments, why in (
+                ("ddprun-sbatch", ["--nodes=4", "train.py"], "'train.py' is no option in one word"),
+                ("ddprun-sbatch", ["--nodes=4"], "no '--' with a script after it"),
+                ("ddprun-sbatch", ["--nodes=4:2", "--", "train.py"], "--nodes=4:2 is no range"),
+                ("ddprun-sbatch", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
+                ("ddprun-sbatch", ["--nodes=1", "--ntasks=4", "--", "train.py"], "one task on each node"),
+                ("ddprun-srun", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
+                ("ddprun-srun", ["-n4", "--", "train.py"], "one task on each node"),
+                ("ddprun-srun", ["--", "train.py"], "outside a job --nodes must say")):
+            done = self.run_script(name, *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertRegex(done.stderr, rf"\A{name}: .*{re.escape(why)}.*; see --help\n\Z")
+
+
+class ScriptsTest(SlurmCase):
+    def submit(self, *arguments, **extra):
+        """ddprun-sbatch; answers the job."""
+        done = subprocess.run(
+            self.cluster.command(SCRIPTS / "ddprun-sbatch", "--output=out.%j", *arguments),
+            env=self.environment(**extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return re.search(r"Submitted batch job (\d+)", done.stdout)[1]
+
+    def until_done(self, job):
+        self.cluster.until_state(job, "COMPLETED")
+
+    def test_a_plain_job(self):
+        job = self.submit("--nodes=3", "--gpus-per-node=2", "--cpus-per-task=2", "--time=5", "--", "worker.py")
+        lines = self.until_started(6)
+        self.assertEqual(worlds(lines), [f"{rank}/6" for rank in range(6)])
+        self.go()
+        self.until_done(job)
+
+    def test_an_elastic_job_with_a_spare_outlives_a_node(self):
+        job = self.submit("--nodes=2:3", "--spares=1", "--time=5", "--", QUICK, "worker.py")
+        lost = max(line.split()[0] for line in self.until_started(3))
+        self.addCleanup(self.revive, lost)
+        self.cluster.kill(lost)
+        lines = self.until_started(6)[3:]
+        self.assertEqual(worlds(lines), ["0/3", "1/3", "2/3"])
+        self.go()
+        self.until_done(job)
+
+    def revive(self, name):
+        self.cluster.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        self.end_jobs()
+        self.cluster.start_node(name)
+        self.cluster.run("scontrol", "update", f"nodename={name}", "state=resume")
+        self.cluster.wait_for_nodes("idle")
+
+    def second_life(self, job, count):
+        """The workers' lines of the job's next life, once they are there."""
+        cluster.until(lambda: sum(f" run slurm-{job}.0-r1 " in line for line in self.started) >= count,
+                      f"job {job} has begun again; it says {self.output(job)}")
+        return [line for line in self.started if f"slurm-{job}.0-r1" in line]
+
+    def test_requeued_by_an_exit_code(self):
+        job = self.submit("--nodes=2", "--time=5", "--requeue", "--requeue-exit-codes=74,75", "--", "worker.py",
+                          EXITS="75")
+        self.assertEqual(worlds(self.second_life(job, 2)), ["0/2", "1/2"])
+        self.assertIn(f"requeueing job {job}: exit code 75", self.output(job))
+        self.go()
+        self.until_done(job)
+
+    def test_another_exit_code_ends_the_job(self):
+        job = self.submit("--nodes=2", "--time=5", "--requeue", "--", "worker.py", EXITS="3")
+        self.cluster.until_state(job, "FAILED")
+        self.assertEqual(self.cluster.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%r").strip(), "NonZeroExitCode")
+
+    def test_enough_requeues_are_enough(self):
+        job = self.submit("--nodes=1", "--time=5", "--requeue", "--max-requeues=0", "--", "worker.py", EXITS="75")
+        self.cluster.until_state(job, "FAILED")
+        self.assertIn("it was requeued 0 times already, which is enough", self.output(job))
+
+    def test_saved_and_requeued_before_the_time_limit(self):
+        # Slurm may send the signal up to a minute early: here at once.
+        job = self.submit("--nodes=2", "--time=1", "--requeue", "--warning=60", "--", "worker.py", SAVES="1")
+        lines = self.second_life(job, 2)
+        saved = [line for line in self.lines("saved") if f"slurm-{job}.0-r0" in line]
+        self.assertEqual(len(saved), 2, self.output(job))
+        self.assertEqual(worlds(lines), ["0/2", "1/2"])
+        self.go()
+
+    def test_preempted_saved_and_resumed(self):
+        job = self.submit("--nodes=4", "--cpus-per-task=8", "--time=60", "--requeue", "--", "worker.py", SAVES="1")
+        self.until_started(4)
+        begin = now()
+        other = self.srun("-p", "prio", "-N4", "-c8", "true")
+        cluster.until(lambda: len(self.lines("saved")) == 4, f"all have saved; {self.output(job)}")
+        self.note(f"preempting job submitted to the last checkpoint written: {time_of(self.lines('saved')[-1]) - begin:.2f} s")
+        self.assertEqual(other.ends(), 0, other.log)
+        self.assertEqual(worlds(self.second_life(job, 4)), [f"{rank}/4" for rank in range(4)])
+        self.go()
+        self.until_done(job)
+
+    def test_ddprun_srun_in_a_batch_script(self):
+        job = self.sbatch(f"{SCRIPTS}/ddprun-srun -- worker.py; {SCRIPTS}/ddprun-srun -N2 -- worker.py",
+                          "-N3", "--ntasks-per-node=1", "-c", "2")
+        self.assertEqual(worlds(self.until_started(3)), ["0/3", "1/3", "2/3"])
+        self.go()
+        self.assertEqual(worlds(self.until_started(5)[3:]), ["0/2", "1/2"])
+        self.until_done(job)
+
+    def test_ddprun_srun_where_the_job_has_lost_a_node(self):
+        job = self.sbatch(f"while [ ! -e lost ]; do sleep 0.1; done; {SCRIPTS}/ddprun-srun -- worker.py",
+                          "-N3", "--ntasks-per-node=1", "--no-kill")
+        self.cluster.until_state(job, "RUNNING")
+        nodes = self.cluster.ask("squeue", "-h", "-j", job, "-o", "%B").strip()
+        lost = next(name for name in reversed(self.cluster.names[:3]) if name != nodes)
+        self.addCleanup(self.revive, lost)
+        self.cluster.kill(lost)
+        self.cluster.run("scontrol", "update", f"nodename={lost}", "state=down", "reason=test")
+        (self.path / "lost").touch()
+        self.assertEqual(worlds(self.until_started(2)), ["0/2", "1/2"])
+        self.go()
+        self.until_done(job)
+
+    def join_by_array(self, **extra):
+        done = subprocess.run(
+            self.cluster.command("sbatch", "--parsable", "--array=0-2", "-o", "out.%A_%a", SCRIPTS / "array.sbatch",
+                                 QUICK, "worker.py"),
+            env=self.environment(MIN_NODES="2", **extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job = done.stdout.strip()
+        cluster.until(lambda: any(" 2/3 " in line for line in self.started), "all elements are in one round")
+        lines = [line for line in self.started if "/3 " in line]
+        self.assertEqual(worlds(lines), ["0/3", "1/3", "2/3"])
+        self.assertIn(f" run slurm-{job} ", lines[0])
+        return job
+
+    def test_the_jobs_of_an_array_join_one_run(self):
+        self.join_by_array()
+        self.go()
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+
+    def test_the_jobs_of_an_array_meet_at_a_ddpd_and_a_lost_one_is_replaced(self):
+        with ddpd_process.Ddpd() as ddpd:
+            job = self.join_by_array(MEET=f"127.0.0.1:{ddpd.port}")
+            before = len(self.started)
+            self.cluster.run("scancel", "-s", "KILL", f"{job}_1")
+            self.assertEqual(worlds(self.until_started(before + 2)[before:]), ["0/2", "1/2"])
+            before = len(self.started)
+            self.cluster.run("scontrol", "requeue", f"{job}_1")
+            cluster.until(lambda: worlds(self.started[before:]) == ["0/3", "1/3", "2/3"], "the element is back")
+            self.go()
+            cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
