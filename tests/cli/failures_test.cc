@@ -34,7 +34,7 @@ TEST_SUITE("cli/failures") {
     CHECK(given.draft.config.agent.forward_signals == std::vector{SIGUSR1, SIGUSR2});
     CHECK(given.draft.config.agent.hang_timeout == Duration::zero());
     CHECK(given.draft.config.agent.no_restart_codes.empty());
-    CHECK_FALSE(given.draft.config.is_exit_code_torchruns);
+    CHECK(given.draft.config.agent.exit_codes == agent::ExitCodes::Distinct);
     CHECK(given.draft.config.event_log == "");
   }
 
@@ -52,7 +52,7 @@ TEST_SUITE("cli/failures") {
     CHECK(config.agent.hang_timeout == std::chrono::milliseconds(1500));
     CHECK(config.agent.workers.has_heartbeat);
     CHECK(config.agent.workers.environment.at("PYTHONFAULTHANDLER") == "1");
-    CHECK(config.is_exit_code_torchruns);
+    CHECK(config.agent.exit_codes == agent::ExitCodes::Torchrun);
     CHECK(config.event_log == "jsonl:/x");
   }
 
