@@ -26,16 +26,39 @@ void set_all(const std::vector<std::string>& names, const std::string& value, st
   for (const std::string& name : names) encode(request::Set{name, value}, out);
 }
 
+// As many keys as one request of torch's may have.
+Big most_keys(const Options& options) {
+  Big big;
+  std::vector<std::string> names = names_of(options, 131072);
+  std::vector<std::string_view> keys(names.begin(), names.end());
+  if (options.scenario == "big_wait") {  // for what does not exist, and is given up again
+    big.request = bytes_of({request::Wait{keys}, request::CancelWait{}});
+    big.awaited = 1;
+    return big;
+  }
+  if (options.scenario == "big_multi_set_keys") {
+    std::vector<KeyValue> pairs;
+    for (std::string_view key : keys) pairs.push_back({key, "v"});
+    big.request = bytes_of({request::MultiSet{pairs}, request::Ping{1}});
+    big.awaited = 4;
+    return big;
+  }
+  set_all(names, "v", big.prelude);
+  if (options.scenario == "big_check") {  // all of them must be looked at
+    big.request = bytes_of({request::Check{keys}});
+    big.awaited = 1;
+  } else {
+    big.request = bytes_of({request::ListKeys{}});
+    big.awaited = 8 + 8 + std::string_view("init/").size();
+    for (const std::string& name : names) big.awaited += 8 + name.size();
+  }
+  return big;
+}
+
 Big big_of(const Options& options) {
   Big big;
   std::string large(kLargeBytes, 'v');
-  if (options.scenario == "big_check") {
-    std::vector<std::string> names = names_of(options, 131072);
-    std::vector<std::string_view> keys(names.begin(), names.end());
-    set_all(names, "v", big.prelude);  // so that all of them must be looked at
-    big.request = bytes_of({request::Check{keys}});
-    big.awaited = 1;
-  } else if (options.scenario == "big_compare_set") {
+  if (options.scenario == "big_compare_set") {
     std::string name = "/big" + options.tag;
     set_all({name}, large, big.prelude);
     big.request = bytes_of({request::CompareSet{name, large, large}});
@@ -44,6 +67,8 @@ Big big_of(const Options& options) {
     std::vector<KeyValue> pairs{{"/big0", large}, {"/big1", large}};
     big.request = bytes_of({request::MultiSet{pairs}, request::Ping{1}});
     big.awaited = 4;
+  } else if (options.scenario != "big_multi_get") {
+    return most_keys(options);
   } else {
     constexpr std::size_t kPageBytes = 4096;
     std::vector<std::string> names = names_of(options, 8192);

@@ -29,7 +29,10 @@ constexpr std::size_t kClients = 3;
 struct Game {
   WireLimits limits{
       .max_value_bytes = 4096, .max_keys_per_request = 64, .max_request_bytes = 65536};
-  Spaces spaces{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000}, 2};
+  // Half of the requests about names in the seeds are large ones.
+  Spaces spaces{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000, .names_at_once = 2},
+                2};
+  std::vector<bool> is_busy = std::vector<bool>(kClients);
   std::vector<Space*> places = std::vector<Space*>(kClients, &spaces.common());
   std::vector<std::unique_ptr<Decoder>> decoders{kClients};
   ddprun::MonoTime now{};
@@ -44,24 +47,58 @@ struct Game {
     decoders[client]->next();
   }
 
+  // One step of the large requests and what they left behind.
+  void work(std::size_t effort) {
+    auto done = spaces.proceed(effort, now, replies);
+    if (!done) return;
+    is_busy[done->client] = false;
+    done->fault ? leave(done->client) : serve(done->client);
+  }
+
+  // A client that has asked something large asks nothing else until it is done.
+  void await(std::size_t client) {
+    while (is_busy[client]) work(1);
+  }
+
   void leave(std::size_t client) {
+    await(client);
     spaces.disconnect(client, *places[client], now, replies);
     places[client] = &spaces.common();
     greet(client);
   }
 
-  void ask(const Request& request) { spaces.execute(0, places[0], request, now, replies); }
+  void ask(const Request& request) {
+    if (!Spaces::is_large(*places[0], request)) {
+      spaces.execute(0, places[0], request, now, replies);
+      return;
+    }
+    spaces.enqueue(0, *places[0], request);
+    is_busy[0] = true;
+    await(0);
+  }
 
   void send(std::size_t client, std::string_view bytes) {
+    await(client);
     // The bytes die before the next are fed, so that a view kept too long is found.
     auto storage = std::make_unique<std::string>(bytes);
+    decoders[client]->feed(*storage);
+    serve(client);
+  }
+
+  // Carries out what has arrived, up to a large request.
+  void serve(std::size_t client) {
     Decoder& decoder = *decoders[client];
-    decoder.feed(*storage);
     for (;;) {
       Decoder::Next next = decoder.next();
       if (std::holds_alternative<Decoder::NeedMore>(next)) return;
       if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
       const Request& request = std::get<Request>(next);
+      if (Spaces::is_large(*places[client], request)) {
+        decoder.hold();
+        spaces.enqueue(client, *places[client], request);
+        is_busy[client] = true;
+        return;
+      }
       if (spaces.execute(client, places[client], request, now, replies)) return leave(client);
     }
   }
@@ -82,6 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     game.replies.clear();
     game.now += std::chrono::milliseconds(count);
     game.spaces.expire(game.now, game.replies);
+    if (game.spaces.has_work()) game.work(count % 3);
   }
   for (std::size_t client = 0; client < kClients; ++client) game.leave(client);
   ddprun::check(game.spaces.wait_count() == 0, "somebody who left still waits");
@@ -101,6 +139,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (text != nullptr) game.ask(request::DeleteKey{text->value.view()});
     }
   }
+  while (game.spaces.has_work()) game.work(1);
   ddprun::check(game.spaces.usage().keys == 0, "a listed key could not be deleted");
+  ddprun::check(game.spaces.usage().promised_bytes == 0, "room is set aside for nobody");
   return 0;
 }

@@ -235,6 +235,57 @@ TEST_SUITE("store/server") {
     CHECK(server.ask([](Server& s) { return s.keyspace().bytes(); }) == 0);
   }
 
+  // So many names that the server takes several steps; see Keyspace::begin().
+  TEST_CASE("large requests are answered in order with those around them, and others in between") {
+    RunningServer server;
+    RawClient large = client_of(server);
+    RawClient other = client_of(server);
+    std::vector<std::string> names;
+    for (int i = 0; i < 20'000; ++i) names.push_back("/" + std::to_string(i));
+    std::vector<std::string_view> keys(names.begin(), names.end());
+    std::vector<KeyValue> pairs;
+    for (std::string_view key : keys) pairs.push_back({key, key});
+
+    large.send(request::Wait{keys}).send(request::Ping{1}).send(request::CancelWait{});
+    CHECK(large.receive(4) == "\1\0\0\0"sv);
+    CHECK(large.receive_byte() == kWaitCancelled);
+    large.send(request::MultiSet{pairs}).send(request::GetNumKeys{});
+    other.send(request::Wait{keys});
+    CHECK(large.receive_number() == 20'000);
+    CHECK(other.receive_byte() == kStopWaiting);
+    CHECK(other.send(request::Check{keys}).receive_byte() == kReady);
+    large.send(request::MultiGet{keys}).send(request::ListKeys{}).send(request::Ping{2});
+    bool are_right = true;
+    for (const std::string& name : names) are_right &= large.receive_bytes() == name;
+    CHECK(are_right);
+    REQUIRE(large.receive_number() == 20'000);
+    for (std::size_t i = 0; i < names.size(); ++i) are_right &= large.receive_bytes() != "";
+    CHECK(are_right);
+    CHECK(large.receive(4) == "\2\0\0\0"sv);
+  }
+
+  TEST_CASE("a large multi_set is applied though its sender leaves, and a renewal forgets it") {
+    RunningServer server;
+    std::vector<std::string> names;
+    for (int i = 0; i < 50'000; ++i) names.push_back("/" + std::to_string(i));
+    std::vector<KeyValue> pairs;
+    for (const std::string& name : names) pairs.push_back({name, "v"});
+    client_of(server).send(request::MultiSet{pairs});
+    CHECK(server.becomes_true([](Server& s) { return s.keyspace().key_count() == 50'000; }));
+    CHECK(server.has_connections(0));
+
+    RawClient large = client_of(server);
+    REQUIRE(large.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
+    large.send(request::MultiSet{pairs}).send(request::GetNumKeys{});
+    server.ask([](Server& s) {
+      s.renew_common_space();
+      return 0;
+    });
+    CHECK(server.has_connections(0));
+    RawClient next = client_of(server);
+    CHECK(next.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
+  }
+
   TEST_CASE("closing the server frees those who wait at once") {
     RunningServer server;
     RawClient waiter = client_of(server);

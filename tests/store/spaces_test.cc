@@ -178,6 +178,51 @@ TEST_SUITE("store/spaces") {
     CHECK(ask(1, request::Get{"k"}) == "'own'");
   }
 
+  TEST_CASE("large requests of all spaces are carried out one after the other, in steps") {
+    Spaces spaces({.names_at_once = 1}, 2);
+    Replies replies;
+    std::array names{"a"sv, "b"sv};
+    request::Check check{names};
+    Space* place = &spaces.common();
+    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
+    replies.clear();
+    REQUIRE(Spaces::is_large(*place, check));
+    spaces.enqueue(1, spaces.common(), check);
+    spaces.enqueue(2, *place, request::Wait{names});
+    std::string ended;
+    while (spaces.has_work()) {
+      auto done = spaces.proceed(1, {}, replies);
+      if (done) ended += std::to_string(done->client);
+    }
+    CHECK(ended == "12");
+    CHECK(replies.size() == 1);
+    CHECK(spaces.wait_count() == 1);
+
+    spaces.disconnect(2, *place, {}, replies);
+    while (spaces.has_work()) spaces.proceed(1, {}, replies);
+    CHECK(spaces.find("s") == nullptr);
+    CHECK(spaces.usage().bytes == 0);
+  }
+
+  TEST_CASE("renewing the common space forgets large requests in it, and no others") {
+    Spaces spaces({.names_at_once = 1}, 2);
+    Replies replies;
+    std::array names{"a"sv, "b"sv};
+    Space* place = &spaces.common();
+    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
+    spaces.enqueue(1, spaces.common(), request::Wait{names});
+    spaces.enqueue(2, *place, request::Check{names});
+    spaces.proceed(1, {}, replies);
+    spaces.renew_common();
+    replies.clear();
+    auto done = spaces.proceed(9, {}, replies);
+    REQUIRE(done.has_value());
+    CHECK(done->client == 2);
+    CHECK(replies.size() == 1);
+    CHECK_FALSE(spaces.has_work());
+    CHECK(spaces.usage().bytes == 0);
+  }
+
   TEST_CASE_FIXTURE(Clients, "times are kept in every space") {
     for (ClientId client = 1; client <= 3; ++client) {
       enter(client, std::to_string(client));

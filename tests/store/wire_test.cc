@@ -340,6 +340,27 @@ TEST_SUITE("store/wire") {
     CHECK(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
   }
 
+  TEST_CASE("a request can be held, to be looked at when the bytes fed are gone") {
+    WireLimits limits;
+    constexpr std::array kKeys{"a"sv, "bc"sv};
+    constexpr std::array kPairs{KeyValue{"k", "v"}};
+    std::array<Request, 2> requests{request::Wait{kKeys}, request::MultiSet{kPairs}};
+    for (const Request& asked : requests) {
+      Decoder decoder(limits);
+      auto input = std::make_unique<std::string>(kHandshake + encoded(asked) +
+                                                 encoded(request::Get{"b"}) + "\3");
+      decoder.feed(*input);
+      REQUIRE(std::holds_alternative<Request>(decoder.next()));
+      Request held = std::get<Request>(decoder.next());
+      decoder.hold();
+      input.reset();
+      CHECK(to_string(held) == to_string(asked));
+      CHECK(to_string(std::get<Request>(decoder.next())) == "get b");
+      CHECK(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
+      CHECK(decoder.held_bytes() == 1);
+    }
+  }
+
   TEST_CASE("replies have torch's bytes") {
     auto bytes = [](const Reply& reply) {
       std::string out;
