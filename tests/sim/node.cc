@@ -104,7 +104,9 @@ void Node::perform(const agent::Action& action) {
           [this](const agent::action::Sweep&) { sweep(); },
           [this](const agent::action::KillNow&) { kill_now(); },
           // Here every worker ends by SIGKILL.
-          [this](const agent::action::AbandonWorkers&) { check(false, "a worker was abandoned"); },
+          [this](const agent::action::AbandonWorkers&) {
+            world_.violate("a worker was abandoned");
+          },
           [this](const agent::action::Finish& end) {
             exit_code_ = end.exit_code;
             leave_when_possible(world_.time.now() + seconds(2));
