@@ -155,6 +155,12 @@ class Meeting {
       Result<void> done = (this->*part)();
       if (!done) return done;
     }
+    const std::string& host = network().endpoint.host;
+    if (host == "0.0.0.0" || host == "::") {
+      return invalid(to_string(network().endpoint) +
+                     " is no place to meet at: it stands for all "
+                     "addresses of a machine; name one of them, or its host name");
+    }
     add_slurm_meeting();
     member().endpoint = to_string(network().endpoint);
     if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
@@ -187,6 +193,9 @@ class Meeting {
     const OptionValue* value = draft_.given("node-rank");
     if (value == nullptr && backend_ != "static") return {};
     int rank = rank_in_conf_.value_or(0);
+    if (value == nullptr && !rank_in_conf_) {
+      draft_.note("no --node-rank is given, so this is node 0 of " + std::to_string(max_nodes_));
+    }
     if (value != nullptr) {
       Result<int> parsed = parse_whole(*value, 0, kAny);
       if (!parsed) return parsed.error();

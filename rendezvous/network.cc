@@ -207,6 +207,7 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
   if (host_) co_return co_await host_->connect();
   store::ClientConfig client;
   client.connect_timeout = kAttempt;
+  client.tries_once = true;
   client.space = meeting::kSpace;
   client.silence_limit = config_.member.hello.policy.silence_limit();
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
@@ -343,7 +344,20 @@ store::Async<bool> NetworkHandler::beats(store::Client& client, std::string puls
 // Who coordinates at the store.  Beside torch's own server nobody does; the first node there
 // becomes the one.
 store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
-  if (client.has_extensions()) co_return co_await client.get(meeting::kRecord, kCoordinatorWait);
+  if (client.has_extensions()) {
+    auto record = co_await client.get(meeting::kRecord, kCoordinatorWait);
+    bool is_missing = !record && record.error().code == Errc::TimedOut;
+    if (!is_missing) co_return record;
+    co_return Error{Errc::TimedOut, client.peer() +
+                                        " is a store at which no rendezvous is held, such as that "
+                                        "of another run's workers"};
+  }
+  if (is_static()) {
+    co_return Error{Errc::InvalidInput,
+                    client.peer() +
+                        " is taken by another program's TCPStore; the workers of the static "
+                        "backend need one that is empty in every round"};
+  }
   std::string mine = coordinator_record(config_.member.hello.host);
   auto record = co_await client.compare_set(meeting::kRecord, "", mine);
   if (record && *record != mine) {

@@ -48,6 +48,9 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
   if (host.find_first_of(" \t\n") != std::string_view::npos) {
     return invalid(text, "the host contains a blank");
   }
+  if (host.find('/') != std::string_view::npos) {
+    return invalid(text, "a host contains no '/'");
+  }
   Endpoint endpoint{.host = std::string(host), .port = default_port};
   if (has_port) {
     Result<std::uint16_t> parsed = parse_port(port);

@@ -219,6 +219,16 @@ class WaitingTest(NodesCase):
         self.assertEqual(node.ends(), 80)
         self.assertRegex(node.log, rf"FAILED: cannot meet the other nodes at localhost:{self.port}: .*Connection "
                                    r"refused.*; tried for \d")
+        self.assertEqual(node.log.count("trying for"), 1, "once, until there is something new")
+
+    def test_places_where_nobody_can_be_met_are_refused_at_once(self):
+        for endpoint, what in (("0.0.0.0:29400", "0.0.0.0:29400 is no place to meet at"),
+                               ("[::]:29400", "is no place to meet at"),
+                               ("http://node0:29400", "a host contains no '/'"),
+                               ("node0:99999", "'99999' is not a port")):
+            node = self.node("--nnodes=2", endpoint=endpoint)
+            self.assertEqual(node.ends(), 2, node.log)
+            self.assertIn(what, node.log)
 
     def test_a_name_that_does_not_resolve_is_named(self):
         node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=1", endpoint="no-such-host.invalid:29400",

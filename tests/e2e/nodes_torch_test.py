@@ -136,6 +136,12 @@ class StockStoreTest(NodesCase):
         self.assertIn("was lost (silent for", nodes[0].log)
         self.assert_all_succeed(*nodes[:2])
 
+    def test_the_static_backend_does_not_share_a_port_with_another_program(self):
+        node = self.node("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={self.port}",
+                         backend="static")
+        self.assertEqual(node.ends(), 80)
+        self.assertIn("is taken by another program's TCPStore", node.log)
+
     def test_another_node_coordinates_when_the_coordinators_agent_is_killed(self):
         nodes = self.start(2)
         self.until_round("0/2", "1/2")
