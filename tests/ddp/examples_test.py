@@ -77,6 +77,16 @@ class Examples(unittest.TestCase):
     def test_model_parallel_ddp(self):
         self.compare_with_twin("model_parallel_ddp", steps=list(range(1, 11)))
 
+    def test_char_lm(self):
+        said = self.run_ok([PROGRAMS / "char_lm", "40"])
+        found = losses(said)
+        self.assertEqual([step for step, _ in found], [1, 20, 40])
+        self.assertLess(found[-1][1], 3.3)
+        self.assertIn("\nThis License ", said)
+        # Three ranks, with unequal shares of each batch, learn the same.
+        for (step, two), (_, three) in zip(found, losses(self.run_ok([PROGRAMS / "char_lm", "20"], 3))):
+            self.assertAlmostEqual(two, three, delta=1e-3, msg=f"step {step}")
+
     def test_skewed_ranks(self):
         self.assertIn("all 2 ranks came in time", self.run_ok([PROGRAMS / "skewed_ranks", "0.1"]))
         first, _ = run_ranks([str(PROGRAMS / "skewed_ranks"), "4"], 2)
