@@ -9,7 +9,8 @@
 //
 // Rank 0 prints a line for each epoch, and at the end whether all ranks hold the same parameters
 // and what has happened.  Exit code: 0; 1 when something failed, the accuracy stayed below 95 % or
-// the parameters differ; 2 for bad options.
+// the parameters differ; 2 for bad options; 143 after SIGTERM, with a checkpoint of the last step.
+// SIGUSR1 has one written and goes on.
 //
 // A run that is started anew trains from the beginning, with its checkpoints in a new folder
 // <checkpoint-dir>/<run id>-<number>; a restart in the same run goes on from its newest checkpoint.
@@ -21,6 +22,7 @@
 #include <csignal>
 #include <fstream>
 #include <iostream>
+#include <thread>
 
 #include "worker/ddp/checkpoint/checkpointer.h"
 #include "worker/ddp/checkpoint/crc32c.h"
@@ -42,6 +44,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string checkpoint_dir = "build/checkpoints/train_digits";
   std::string resume;
+  double step_seconds = 0;
   int kill_rank = -1;
   int kill_epoch = 0;
 };
@@ -60,6 +63,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "A folder for each run is made in it")
       ->capture_default_str();
   app.add_option("--resume", options.resume, "Go on in this folder of an older run");
+  app.add_option("--step-seconds", options.step_seconds,
+                 "Makes each step last that long at least, so that one can watch")
+      ->check(CLI::Range(0.0, 60.0));
   auto* kill_rank = app.add_option("--kill-rank", options.kill_rank,
                                    "This rank kills itself, in the first attempt only")
                         ->check(CLI::Range(0, 1000000));
@@ -147,6 +153,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 int train(const Options& options) {
   auto start = std::chrono::steady_clock::now();
   ddp::ProcessGroup group = ddp::init_process_group();
+  ddp::StopRequests stops(group);
   const bool is_talker = group.rank() == 0;
 
   Digits digits = read_digits(options.data);
@@ -164,8 +171,12 @@ int train(const Options& options) {
                               torch::optim::SGDOptions(options.lr).momentum(0.9));
 
   ddp::Progress progress;
-  ddp::TrainingState state{
-      .model = *net, .optimizer = &optimizer, .sampler = &sampler, .progress = &progress};
+  ddp::BucketLayout buckets;
+  ddp::TrainingState state{.model = *net,
+                           .optimizer = &optimizer,
+                           .sampler = &sampler,
+                           .progress = &progress,
+                           .buckets = &buckets};
   std::filesystem::path folder = options.resume;
   if (folder.empty()) folder = ddp::choose_run_directory(group, options.checkpoint_dir);
   // So little is saved that there is nothing to gain from doing it in the background.
@@ -173,18 +184,22 @@ int train(const Options& options) {
   std::optional<ddp::Resumed> resumed = checkpointer.resume(state);
   std::string origin =
       resumed ? "resumed from epoch " + std::to_string(progress.epoch) : "trained from the start";
+  if (sampler.state().consumed > 0) {  // saved in the middle of an epoch
+    origin += " and " + std::to_string(sampler.state().consumed) + " samples";
+  }
   if (is_talker) {
     std::cout << "training on " << training.labels.size(0) << " digits with " << group.world_size()
               << " ranks, " << (resumed ? origin : "from the start") << "; checkpoints in "
               << folder.string() << std::endl;
   }
 
-  ddp::DistributedDataParallel<Net> model(net, group);
+  ddp::DistributedDataParallel<Net> model(net, group, {.bucket_layout = buckets});
   while (progress.epoch < options.epochs) {
     auto epoch_start = std::chrono::steady_clock::now();
     const std::int64_t step_count = sampler.steps_left();
     const bool dies_here = group.env().restart_count == 0 && group.rank() == options.kill_rank &&
                            progress.epoch + 1 == options.kill_epoch;
+    const std::int64_t samples_left = training.labels.size(0) - sampler.state().consumed;
     double loss_sum = 0;
     while (!sampler.is_epoch_done()) {
       ddp::Share share = sampler.next(group.rank(), group.world_size());
@@ -198,19 +213,26 @@ int train(const Options& options) {
       ++progress.step;
       loss_sum += loss.item<double>();
       if (dies_here && sampler.steps_left() <= step_count / 2) std::raise(SIGKILL);
+      std::this_thread::sleep_for(std::chrono::duration<double>(options.step_seconds));
+      buckets = model.bucket_layout();
+      if (checkpointer.save_if_asked(state, stops)) {
+        if (is_talker) {
+          std::cout << "stopped at step " << progress.step << ", saved" << std::endl;
+        }
+        return ddp::StopRequests::kExitCode;
+      }
     }
     double seconds = seconds_since(epoch_start);
     sampler.next_epoch();
     ++progress.epoch;
-    torch::Tensor mean_loss =
-        torch::tensor(loss_sum / static_cast<double>(step_count) / group.world_size());
+    torch::Tensor mean_loss = torch::tensor(
+        loss_sum / static_cast<double>(std::max<std::int64_t>(step_count, 1)) / group.world_size());
     group.all_reduce(mean_loss);
     checkpointer.save(state);
     if (is_talker) {
       std::printf("epoch %lld: loss %.4f, test accuracy %.1f %%, %.0f samples/s\n",
                   static_cast<long long>(progress.epoch), mean_loss.item<double>(),
-                  100 * accuracy(net, test),
-                  static_cast<double>(training.labels.size(0)) / seconds);
+                  100 * accuracy(net, test), static_cast<double>(samples_left) / seconds);
       std::fflush(stdout);
     }
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/checkpoint/checkpointer.h"
 
+#include <torch/optim/schedulers/step_lr.h>
+
+#include <csignal>
 #include <fstream>
 
 #include "tests/ddp/models.h"
@@ -356,6 +359,108 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
       checkpointer.resume(successor.state());
       expect(successor.optimizer->param_groups()[0].options().get_lr() == 0.0125, "it is restored");
     });
+  }
+
+  TEST_CASE("a scheduler, texts, tensors of the program's own and a bucket layout come back") {
+    for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {
+      TempDir directory;
+      torch::nn::Linear net(2, 2);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      torch::optim::StepLR scheduler(optimizer, /*step_size=*/3, /*gamma=*/0.5);
+      std::map<std::string, torch::Tensor> own{{"mean", torch::arange(3.0)}};
+      Progress progress{.step = 4, .texts = {{"name", "r\xc3\xa9sum\xc3\xa9"}}};
+      BucketLayout buckets{{1}, {0}};
+      for (int i = 0; i < 4; ++i) scheduler.step();
+      {
+        Checkpointer checkpointer({.directory = directory.path(), .format = format});
+        checkpointer.save({.model = *net,
+                           .optimizer = &optimizer,
+                           .scheduler = &scheduler,
+                           .progress = &progress,
+                           .tensors = &own,
+                           .buckets = &buckets});
+      }
+      torch::nn::Linear new_net(2, 2);
+      torch::optim::SGD new_optimizer(new_net->parameters(), 0.1);
+      torch::optim::StepLR new_scheduler(new_optimizer, 3, 0.5);
+      std::map<std::string, torch::Tensor> new_own{{"gone", torch::ones({1})}};
+      Progress new_progress;
+      BucketLayout new_buckets;
+      Checkpointer checkpointer({.directory = directory.path()});
+      CHECK(checkpointer.resume({.model = *new_net,
+                                 .optimizer = &new_optimizer,
+                                 .scheduler = &new_scheduler,
+                                 .progress = &new_progress,
+                                 .tensors = &new_own,
+                                 .buckets = &new_buckets}));
+      CHECK(torch::equal(new_net->weight, net->weight));
+      CHECK(new_progress.texts == progress.texts);
+      CHECK(new_buckets == buckets);
+      REQUIRE(new_own.size() == 1);
+      CHECK(torch::equal(new_own["mean"], own["mean"]));
+      for (int i = 0; i < 5; ++i) {
+        scheduler.step();
+        new_scheduler.step();
+        CHECK(new_optimizer.param_groups()[0].options().get_lr() ==
+              optimizer.param_groups()[0].options().get_lr());
+      }
+    }
+  }
+
+  TEST_CASE("random numbers go on where they were, or in a stream of each rank's own") {
+    TempDir directory;
+    torch::nn::Linear net(2, 2);
+    torch::manual_seed(11);
+    torch::rand({5});
+    Checkpointer checkpointer({.directory = directory.path()});
+    checkpointer.save({.model = *net});
+    torch::Tensor next = torch::rand({7});
+    checkpointer.resume({.model = *net, .random_numbers = false});
+    CHECK(!torch::equal(torch::rand({7}), next));
+    checkpointer.resume({.model = *net});
+    CHECK(torch::equal(torch::rand({7}), next));
+
+    // The generator is the threads' common one, so each is looked at by itself.
+    std::vector<torch::nn::Linear> nets{torch::nn::Linear(2, 2), torch::nn::Linear(2, 2)};
+    std::vector<std::uint64_t> seeds(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      Checkpointer of_two(group, {.directory = directory.path()});
+      const auto rank = static_cast<std::size_t>(group.rank());
+      of_two.resume({.model = *nets[rank]});
+      seeds[rank] = stream_seed(11, group.rank(), 0);
+    });
+    CHECK(seeds[0] != seeds[1]);
+    torch::Tensor drawn = torch::rand({7});
+    torch::manual_seed(seeds[0]);
+    torch::Tensor of_first = torch::rand({7});
+    torch::manual_seed(seeds[1]);
+    CHECK((torch::equal(drawn, of_first) || torch::equal(drawn, torch::rand({7}))));
+  }
+
+  TEST_CASE("ranks stop and save at the same step, whoever was asked") {
+    TempDir directory;
+    std::vector<Normalised> nets = make_nets(2);
+    std::vector<std::int64_t> stopped_at(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      StopRequests stops(group);
+      Program program(group, net_of(nets, group));
+      Checkpointer checkpointer(group, {.directory = directory.path(), .keep_last = 10});
+      group.barrier();
+      for (;;) {
+        program.train(1);
+        if (group.rank() == 1 && program.progress.step == 3) std::raise(SIGUSR1);
+        if (group.rank() == 0 && program.progress.step == 6) std::raise(SIGTERM);
+        if (checkpointer.save_if_asked(program.state(), stops)) break;
+      }
+      stopped_at[static_cast<std::size_t>(group.rank())] = program.progress.step;
+      expect(stops.should_stop(), "a stop is answered from then on");
+    });
+    CHECK(stopped_at[0] == stopped_at[1]);
+    std::vector<FoundCheckpoint> found = list_checkpoints(directory.path());
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].step == stopped_at[0]);
+    CHECK(stopped_at[0] <= 8);
+    CHECK(found[1].step <= 5);
   }
 
   TEST_CASE("all ranks are given the same run folder") {

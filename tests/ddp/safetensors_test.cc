@@ -36,7 +36,7 @@ TEST_SUITE("ddp/checkpoint/safetensors") {
     CHECK(header.tensors.size() == tensors.size());
     for (const TensorInfo& tensor : header.tensors) {
       CHECK(std::find(tensors.begin(), tensors.end(), tensor) != tensors.end());
-      CHECK(tensor.begin % element_bytes(tensor.dtype) == 0);
+      CHECK(tensor.begin % ddprun::ddp::element_bytes(tensor.dtype) == 0);
     }
     CHECK(header.tensors.back().end == 37);
   }

@@ -4,15 +4,24 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include "tests/support/temp_dir.h"
+#include "worker/ddp/error.h"
+
 namespace {
 
 using namespace ddprun::ddp;
 
-std::string bytes_of(const std::vector<NamedTensor>& tensors) {
-  EncodedTensors encoded = encode_tensors(tensors, {{"format", "pt"}}).value();
-  std::string bytes;
-  for (std::string_view piece : encoded.pieces()) bytes += piece;
-  return bytes;
+std::string bytes_of(const std::vector<NamedTensor>& tensors,
+                     TensorFormat format = TensorFormat::Safetensors) {
+  TensorImage image;
+  REQUIRE(image.take(format, tensors, {{"format", "pt"}}).has_value());
+  image.complete();
+  return std::string(image.bytes());
+}
+
+ddprun::Result<TensorMap> decode_tensors(std::string bytes) {
+  auto owner = std::make_shared<std::string>(std::move(bytes));
+  return tensors_in(owner, owner->data(), owner->size());
 }
 
 }  // namespace
@@ -33,15 +42,17 @@ TEST_SUITE("ddp/checkpoint/tensor_file") {
     tensors.push_back({"part of a large storage", torch::ones({1000}).slice(0, 5, 6)});
     tensors.push_back({"with a gradient", torch::ones({2}).requires_grad_()});
 
-    std::string bytes = bytes_of(tensors);
-    CHECK(bytes.size() < 3000);
-    std::map<std::string, at::Tensor> read = decode_tensors(bytes).value();
-    CHECK(read.size() == tensors.size());
-    for (const NamedTensor& item : tensors) {
-      CAPTURE(item.name);
-      CHECK(kind_of(read[item.name]) == kind_of(item.tensor));
-      CHECK(torch::equal(read[item.name].to(at::kDouble).view({-1}),
-                         item.tensor.detach().to(at::kDouble).reshape({-1})));
+    for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {
+      std::string bytes = bytes_of(tensors, format);
+      CHECK(bytes.size() < 16'000);
+      TensorMap read = decode_tensors(bytes).value();
+      CHECK(read.size() == tensors.size());
+      for (const NamedTensor& item : tensors) {
+        CAPTURE(item.name);
+        CHECK(kind_of(read[item.name]) == kind_of(item.tensor));
+        CHECK(torch::equal(read[item.name].to(at::kDouble).view({-1}),
+                           item.tensor.detach().to(at::kDouble).reshape({-1})));
+      }
     }
   }
 
@@ -57,17 +68,52 @@ TEST_SUITE("ddp/checkpoint/tensor_file") {
   }
 
   TEST_CASE("a dtype that the format lacks is refused") {
-    ddprun::Result<EncodedTensors> refused =
-        encode_tensors({{"z", torch::ones({1}, at::kComplexDouble)}}, {});
-    CHECK(refused.error().context ==
+    const std::vector<NamedTensor> tensors{{"z", torch::ones({1}, at::kComplexDouble)}};
+    CHECK(TensorImage().take(TensorFormat::Safetensors, tensors, {}).error().context ==
           "tensor 'z' of dtype ComplexDouble cannot be written as safetensors");
+    CHECK(TensorImage().take(TensorFormat::Pt, tensors, {}).error().context ==
+          "tensor 'z' of dtype ComplexDouble cannot be written as .pt");
   }
 
   TEST_CASE("a file cut anywhere is refused") {
-    std::string bytes = bytes_of({{"a", torch::ones({3})}, {"b", torch::ones({2, 2})}});
-    for (std::size_t size = 0; size < bytes.size(); ++size) {
-      CHECK(!decode_tensors(bytes.substr(0, size)));
+    for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {
+      std::string bytes = bytes_of({{"a", torch::ones({3})}, {"b", torch::ones({2, 2})}}, format);
+      for (std::size_t size = 0; size < bytes.size(); ++size) {
+        CHECK(!decode_tensors(bytes.substr(0, size)));
+      }
     }
-    CHECK(!decode_tensors(bytes + "x"));
+  }
+
+  TEST_CASE("a file is replaced whole, and a model takes what it holds") {
+    ddprun::test::TempDir folder;
+    for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {
+      const std::string path = folder.path() + "/weights";
+      torch::nn::Linear first(3, 2), second(3, 2), other(2, 2);
+      save_tensors(path, {{"old", torch::ones({2})}}, format);
+      save_tensors(path, model_tensors(*first), format);
+      load_model(*second, path);
+      CHECK(torch::equal(first->weight, second->weight));
+      CHECK(torch::equal(first->bias, second->bias));
+
+      const torch::Tensor before = other->weight.detach().clone();
+      CHECK_THROWS_WITH_AS(
+          load_model(*other, path),
+          (path + ": 'weight' is Float [2, 3] in it and Float [2, 2] in the model").c_str(),
+          DdpError);
+      CHECK(torch::equal(other->weight, before));
+      LoadOptions renamed{.name_in_file = [](const std::string& name) { return "net." + name; }};
+      CHECK_THROWS_WITH_AS(load_model(*second, path, renamed),
+                           (path + ": it has no 'net.weight', which the model has").c_str(),
+                           DdpError);
+      renamed.allow_partial = true;
+      load_model(*second, path, renamed);
+
+      // The tensors live in the file, and do not change it.
+      TensorMap tensors = load_tensors(path);
+      tensors["bias"].fill_(7);
+      CHECK(torch::equal(load_tensors(path)["bias"], first->bias));
+    }
+    CHECK_THROWS_WITH_AS(load_tensors(folder.path()),
+                         (folder.path() + " is no regular file").c_str(), DdpError);
   }
 }

@@ -4,7 +4,10 @@
 #include <torch/autograd.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "worker/ddp/data_parallel_impl.h"
@@ -21,6 +24,16 @@ std::string described(const char* kind, const NamedTensor& item) {
          (item.tensor.requires_grad() ? "" : " without gradient");
 }
 
+std::string described(const BucketLayout& layout) {
+  std::string text;
+  for (const std::vector<std::size_t>& bucket : layout) {
+    text += '[';
+    for (std::size_t index : bucket) text += std::to_string(index) + ' ';
+    text += ']';
+  }
+  return text;
+}
+
 std::string described(const DataParallelOptions& options) {
   return "options broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
          " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
@@ -28,7 +41,8 @@ std::string described(const DataParallelOptions& options) {
          " compression=" + std::to_string(static_cast<int>(options.compression)) +
          " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
          " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
-         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes);
+         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
+         " bucket_layout=" + described(options.bucket_layout);
 }
 
 Description describe(const std::vector<NamedTensor>& parameters,
@@ -38,6 +52,23 @@ Description describe(const std::vector<NamedTensor>& parameters,
   for (const NamedTensor& item : buffers) lines.push_back(described("buffer", item));
   lines.push_back(described(options));
   return lines;
+}
+
+// A layout that was given must have each of `count` parameters once.
+void check_layout(const BucketLayout& layout, std::size_t count) {
+  std::vector<std::size_t> given;
+  bool has_empty = false;
+  for (const std::vector<std::size_t>& bucket : layout) {
+    given.insert(given.end(), bucket.begin(), bucket.end());
+    has_empty = has_empty || bucket.empty();
+  }
+  std::sort(given.begin(), given.end());
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (has_empty || given != all) {
+    throw DdpError("bucket_layout is not one of this module, which has " + std::to_string(count) +
+                   " parameters that need a gradient");
+  }
 }
 
 // The weights whose gradients are sparse tensors.
@@ -76,6 +107,11 @@ ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedT
   config.batched_grad_copy = options.batched_grad_copy;
   config.lazy_bucket_allocation = options.lazy_bucket_allocation;
 
+  if (!options.bucket_layout.empty()) {
+    check_layout(options.bucket_layout, config.parameters.size());
+    config.buckets = options.bucket_layout;
+    return config;
+  }
   // As Python does: one bucket until the first backward has shown the order in which gradients
   // become ready, unless unused parameters are looked for, when buckets are never rebuilt.
   std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
@@ -245,6 +281,24 @@ void DataParallelEngine::reduce_after_backward(const std::vector<at::Tensor>& ou
 
 std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
   return impl_->logger->get_bucket_sizes();
+}
+
+BucketLayout DataParallelEngine::bucket_layout() {
+  impl_->reducer->rebuild_buckets();
+  std::unordered_map<c10::TensorImpl*, std::size_t> indices;
+  for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
+    if (!item.tensor.requires_grad()) continue;
+    indices.emplace(item.tensor.unsafeGetTensorImpl(), indices.size());
+  }
+  BucketLayout layout;
+  for (const c10d::GradBucket& bucket :
+       impl_->reducer->get_grad_buckets(/*return_zero_tensors=*/false)) {
+    layout.emplace_back();
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      layout.back().push_back(indices.at(parameter.unsafeGetTensorImpl()));
+    }
+  }
+  return layout;
 }
 
 }  // namespace ddprun::ddp

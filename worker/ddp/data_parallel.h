@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/ddp/bucket_layout.h"
 #include "worker/ddp/comm_hooks.h"
 #include "worker/ddp/outputs.h"
 #include "worker/ddp/process_group.h"
@@ -64,6 +65,11 @@ struct DataParallelOptions {
   // Bytes of gradients reduced together.  Larger buckets use the network better and overlap less.
   // 0: a first bucket of 1 MiB, so that the reduction starts early, then 25 MiB each.
   std::int64_t bucket_cap_bytes = 0;
+
+  // The buckets to begin with, as bucket_layout() gave them; empty: one bucket until the first
+  // backward has shown the order of the gradients.  A run that goes on with the layout of the one
+  // before it comes to the same bits.
+  BucketLayout bucket_layout;
 
   // Halves what is sent, at the price of precision.  Not together with comm_hook.
   Compression compression = Compression::None;
@@ -113,6 +119,7 @@ class DataParallelEngine {
   double clip_grad_norm(double max_norm, double norm_type);
   void zero_grad(bool set_to_none);
   std::vector<std::int64_t> bucket_sizes() const;
+  BucketLayout bucket_layout();
 
  private:
   struct Impl;  // data_parallel_impl.h
@@ -236,6 +243,10 @@ class DistributedDataParallel {
 
   // The sizes of the buckets now in use, in the order in which they are reduced.  Bytes.
   std::vector<std::int64_t> bucket_sizes() const { return engine_->bucket_sizes(); }
+
+  // The buckets of the next step, for a checkpoint.  All ranks call it together, between two steps:
+  // after the first, it is what settles them.
+  BucketLayout bucket_layout() { return engine_->bucket_layout(); }
 
  private:
   template <class T>

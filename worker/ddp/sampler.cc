@@ -53,6 +53,12 @@ std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, st
   return order;
 }
 
+std::uint64_t stream_seed(std::uint64_t seed, int rank, std::int64_t step) {
+  std::uint64_t mixed = SplitMix64(seed).next();
+  mixed = SplitMix64(mixed + static_cast<std::uint64_t>(rank)).next();
+  return SplitMix64(mixed + static_cast<std::uint64_t>(step)).next();
+}
+
 Result<ElasticSampler> ElasticSampler::make(const SamplerOptions& options) {
   if (options.sample_count < 1) {
     return invalid("sample_count is " + std::to_string(options.sample_count) +

@@ -48,6 +48,10 @@ struct Share {
 // its arguments, on any machine and with any compiler.
 std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
 
+// A seed for the random numbers of `rank` from `step` on: streams of different ranks and steps have
+// nothing in common.  Depends on nothing but its arguments.
+std::uint64_t stream_seed(std::uint64_t seed, int rank, std::int64_t step);
+
 // Walks through epochs step by step.  All ranks hold one in the same state.
 //
 // A step's samples count as consumed when commit() says so, which belongs after optimizer.step():

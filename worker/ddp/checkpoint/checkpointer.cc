@@ -5,155 +5,50 @@
 
 #include <future>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "worker/ddp/checkpoint/directory.h"
 #include "worker/ddp/checkpoint/optimizer_state.h"
+#include "worker/ddp/checkpoint/random_streams.h"
+#include "worker/ddp/checkpoint/saved_checkpoint.h"
 #include "worker/ddp/checkpoint/snapshot.h"
-#include "worker/ddp/checkpoint/tensor_file.h"
-#include "worker/ddp/verification.h"
+#include "worker/ddp/checkpoint/state_json.h"
+#include "worker/ddp/error.h"
 
 namespace ddprun::ddp {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-using TensorMap = std::map<std::string, at::Tensor>;
-
-// A checkpoint as read: every file whole and in its format.  That it fits is not known yet.
-struct Loaded {
-  fs::path path;
-  TensorMap model;
-  std::optional<TensorMap> optimizer;
-  Json state;
-};
-
-Result<Loaded> load(const fs::path& path) {
-  Result<Manifest> manifest = inspect_checkpoint(path);
-  if (!manifest) return manifest.error();
-  Loaded loaded{.path = path, .model = {}, .optimizer = {}, .state = {}};
-  for (const FileEntry& entry : manifest->files) {
-    Result<std::string> content = read_checkpoint_file(path, entry);
-    if (!content) return content.error();
-    if (entry.name == kStateFile) {
-      loaded.state = Json::parse(*content, nullptr, /*allow_exceptions=*/false);
-      continue;
-    }
-    if (entry.name != kModelFile && entry.name != kOptimizerFile) continue;
-    Result<TensorMap> tensors = decode_tensors(std::move(*content));
-    if (!tensors) {
-      return Error{tensors.error().code,
-                   path.string() + ": " + entry.name + ": " + tensors.error().context};
-    }
-    if (entry.name == kModelFile) {
-      loaded.model = std::move(*tensors);
-    } else {
-      loaded.optimizer = std::move(*tensors);
-    }
-  }
-  if (!loaded.state.is_object()) {
-    return Error{Errc::Protocol, path.string() + ": it has no readable " + kStateFile};
-  }
-  return loaded;
-}
-
-// The newest checkpoint that can be read; tells `notify` of those that cannot.
-std::optional<Loaded> load_newest(const fs::path& directory,
-                                  const std::function<void(const std::string&)>& notify) {
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(directory)) {
-    Result<Loaded> loaded = load(checkpoint.path);
-    if (loaded) return std::move(*loaded);
-    notify("passing over a damaged checkpoint: " + to_string(loaded.error()));
-  }
-  return std::nullopt;
-}
-
-Result<void> restore_model(torch::nn::Module& model, const TensorMap& saved) {
-  at::NoGradGuard no_grad;
-  std::vector<NamedTensor> wanted = model_tensors(model);
-  for (const NamedTensor& item : wanted) {
-    auto found = saved.find(item.name);
-    if (found == saved.end()) {
-      return Error{Errc::InvalidInput, "it has no '" + item.name + "', which the model has"};
-    }
-    if (kind_of(found->second) != kind_of(item.tensor)) {
-      return Error{Errc::InvalidInput, "'" + item.name + "' is " + kind_of(found->second) +
-                                           " in it and " + kind_of(item.tensor) + " in the model"};
-    }
-    at::Tensor(item.tensor).copy_(found->second);
-  }
-  if (saved.size() != wanted.size()) {
-    for (const auto& [name, tensor] : saved) {
-      bool is_known = std::any_of(wanted.begin(), wanted.end(),
-                                  [&](const NamedTensor& item) { return item.name == name; });
-      if (!is_known)
-        return Error{Errc::InvalidInput, "it has '" + name + "', which the model has not"};
-    }
-  }
-  return {};
-}
-
-Result<void> restore_scalars(const TrainingState& state, const Json& json) {
-  try {
-    if (state.progress && json.contains("progress")) {
-      const Json& saved = json.at("progress");
-      *state.progress = Progress{.step = saved.at("step").get<std::int64_t>(),
-                                 .epoch = saved.at("epoch").get<std::int64_t>(),
-                                 .values = saved.at("values").get<std::map<std::string, double>>()};
-    }
-    if (state.sampler && json.contains("sampler")) {
-      const Json& saved = json.at("sampler");
-      return state.sampler->restore({.seed = saved.at("seed").get<std::uint64_t>(),
-                                     .epoch = saved.at("epoch").get<std::int64_t>(),
-                                     .consumed = saved.at("consumed").get<std::int64_t>()});
-    }
-    return {};
-  } catch (const Json::exception&) {
-    return Error{Errc::Protocol, "its state.json lacks a field"};
-  }
-}
-
 // Puts a checkpoint that is complete on this rank into the program's objects.
-Result<void> apply(const TrainingState& state, const TensorMap& model,
-                   const std::optional<TensorMap>& optimizer, const Json& json) {
-  Result<void> done = restore_model(state.model, model);
-  if (done && state.optimizer && optimizer) {
-    done = restore_optimizer(*state.optimizer, state.model, *optimizer);
+Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, const Ranks& ranks) {
+  Result<void> done = restore_model(state.model, saved.part(kModelPart));
+  if (done && state.optimizer && saved.has(kOptimizerPart)) {
+    done = restore_optimizer(*state.optimizer, state.model, saved.part(kOptimizerPart));
   }
-  if (done) done = restore_scalars(state, json);
-  return done;
-}
-
-// What the other ranks need to know before rank 0 can send them tensors.
-Json announcement(const TensorMap& tensors) {
-  Json list = Json::array();
-  for (const auto& [name, tensor] : tensors) {
-    list.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
-  }
-  return list;
-}
-
-// Makes every rank's `tensors` rank 0's.
-void share(ProcessGroup& group, TensorMap& tensors) {
-  Json list = Json::parse(group.broadcast_text(announcement(tensors).dump()));
-  std::vector<at::Tensor> values;
-  for (const Json& entry : list) {
-    auto name = entry[0].get<std::string>();
-    if (group.rank() != 0) {
-      tensors[name] = at::empty(entry[2].get<std::vector<std::int64_t>>(),
-                                static_cast<at::ScalarType>(entry[1].get<int>()));
+  if (done) done = restore_json(state, saved.state_json);
+  if (!done) return done;
+  if (state.tensors && saved.has(kOwnPart)) {
+    state.tensors->clear();
+    for (const auto& [name, tensor] : saved.part(kOwnPart)) {
+      (*state.tensors)[name] = tensor.clone();  // of its own, and not the file's
     }
-    values.push_back(tensors[name]);
   }
-  group.broadcast(values);
+  if (!state.random_numbers || !saved.has(kRandomPart)) return {};
+  const TensorMap& random = saved.part(kRandomPart);
+  if (random.size() == static_cast<std::size_t>(ranks.world_size())) {
+    auto found = random.find(random_name(ranks.rank()));
+    if (found != random.end()) return restore_random_state(found->second.clone());
+  }
+  start_random_stream(seed_in(saved.state_json), ranks.rank(), saved.step);
+  return {};
 }
 
 // Takes a snapshot; LibTorch's exceptions (no memory) become a failure, so that rank 0 does not
 // leave the others waiting.
-Result<Snapshot> take(SnapshotTaker& taker, const TrainingState& state, int world_size) {
+Result<void> take(SnapshotTaker& taker, const TrainingState& state, int world_size,
+                  const std::vector<at::Tensor>& random_states) {
   try {
-    return taker.take(state, world_size);
+    return taker.take(state, world_size, random_states);
   } catch (const std::exception& error) {
     return Error{Errc::LimitExceeded, std::string("copy the state: ") + error.what()};
   }
@@ -164,19 +59,31 @@ Result<Snapshot> take(SnapshotTaker& taker, const TrainingState& state, int worl
 // Rank 0's part of a save.
 struct Checkpointer::Writer {
   SnapshotTaker taker;
-  std::future<WriteOutcome> under_way;
+  std::future<SnapshotTaker::Outcome> under_way;
 
   // The outcome of the save under way, when there is one; waits for it.
-  WriteOutcome finish() { return under_way.valid() ? under_way.get() : WriteOutcome{}; }
+  SnapshotTaker::Outcome finish() {
+    return under_way.valid() ? under_way.get() : SnapshotTaker::Outcome{};
+  }
 };
 
-Checkpointer::Checkpointer(ProcessGroup group, CheckpointerOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {
+Checkpointer::Checkpointer(const ProcessGroup& group, CheckpointerOptions options)
+    : Checkpointer(Ranks(group.c10d()), std::move(options)) {}
+
+Checkpointer::Checkpointer(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           CheckpointerOptions options)
+    : Checkpointer(Ranks(std::move(group)), std::move(options)) {}
+
+Checkpointer::Checkpointer(CheckpointerOptions options)
+    : Checkpointer(Ranks(nullptr), std::move(options)) {}
+
+Checkpointer::Checkpointer(Ranks ranks, CheckpointerOptions options)
+    : ranks_(std::move(ranks)), options_(std::move(options)) {
   if (!options_.notify) {
     options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
   }
-  if (group_.rank() != 0) return;
-  writer_ = std::make_unique<Writer>();
+  if (ranks_.rank() != 0) return;
+  writer_.reset(new Writer{.taker = SnapshotTaker(options_.format)});
   sweep_unfinished(options_.directory);
 }
 
@@ -187,51 +94,58 @@ Checkpointer::~Checkpointer() {
 
 void Checkpointer::save(const TrainingState& state) {
   wait();
+  std::vector<at::Tensor> random_states;
+  if (state.random_numbers) random_states = ranks_.all_gather(random_state());
   std::string problem;
   if (writer_) {
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
-    Result<Snapshot> snapshot = take(writer_->taker, state, group_.world_size());
-    if (snapshot) {
-      writer_->under_way =
-          std::async(std::launch::async,
-                     [directory = options_.directory, keep_last = options_.keep_last,
-                      taken = std::move(*snapshot)] { return write(directory, keep_last, taken); });
+    Result<void> taken = take(writer_->taker, state, ranks_.world_size(), random_states);
+    if (taken) {
+      writer_->under_way = std::async(
+          std::launch::async,
+          [taker = &writer_->taker, directory = options_.directory,
+           keep_last = options_.keep_last] { return taker->write(directory, keep_last); });
     } else {
-      problem = kSaving + to_string(snapshot.error());
+      problem = kSaving + to_string(taken.error());
     }
   }
-  throw_first_problem(group_, problem);
+  ranks_.throw_first_problem(problem);
   if (!options_.asynchronous) wait();
+}
+
+bool Checkpointer::save_if_asked(const TrainingState& state, StopRequests& stops) {
+  const StopRequests::Asked asked = stops.poll();
+  if (asked == StopRequests::Asked::Nothing) return false;
+  save(state);
+  if (asked == StopRequests::Asked::Save) return false;
+  wait();
+  return true;
 }
 
 void Checkpointer::wait() {
   std::string problem;
   if (writer_) {
-    WriteOutcome outcome = writer_->finish();
+    SnapshotTaker::Outcome outcome = writer_->finish();
     if (!options_.tolerate_failures) problem = std::exchange(outcome.problem, "");
     for (const std::string& sentence : outcome.sentences()) options_.notify(sentence);
   }
-  throw_first_problem(group_, problem);
+  ranks_.throw_first_problem(problem);
 }
 
 std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
   wait();
-  std::optional<Loaded> loaded;
-  if (group_.rank() == 0) loaded = load_newest(options_.directory, options_.notify);
-  std::string path = group_.broadcast_text(loaded ? loaded->path.string() : "");
-  if (path.empty()) return std::nullopt;
-
-  if (!loaded) loaded.emplace();
-  loaded->state = Json::parse(group_.broadcast_text(loaded->state.dump()));
-  bool has_optimizer = !group_.broadcast_text(loaded->optimizer ? "yes" : "").empty();
-  share(group_, loaded->model);
-  if (has_optimizer) {
-    if (!loaded->optimizer) loaded->optimizer.emplace();
-    share(group_, *loaded->optimizer);
+  std::optional<SavedCheckpoint> saved;
+  if (writer_) saved = load_newest_checkpoint(options_.directory, options_.notify);
+  std::string path = ranks_.broadcast_text(saved ? saved->path.string() : "");
+  if (!path.empty()) {
+    if (!saved) saved.emplace();
+    share(ranks_, *saved);
+    Result<void> done = apply(state, *saved, ranks_);
+    ranks_.throw_first_problem(done ? "" : "resume from " + path + ": " + to_string(done.error()));
   }
-  Result<void> done = apply(state, loaded->model, loaded->optimizer, loaded->state);
-  throw_first_problem(group_, done ? "" : "resume from " + path + ": " + to_string(done.error()));
+  if (writer_) writer_->taker.prepare(state);
+  if (path.empty()) return std::nullopt;
 
   Resumed resumed{.path = path, .progress = {}};
   if (state.progress) resumed.progress = *state.progress;
@@ -239,6 +153,7 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
 }
 
 fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
+  Ranks ranks(group.c10d());
   std::string folder;
   std::string problem;
   if (group.rank() == 0) {
@@ -250,8 +165,8 @@ fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
       problem = to_string(chosen.error());
     }
   }
-  throw_first_problem(group, problem);
-  return group.broadcast_text(folder);
+  ranks.throw_first_problem(problem);
+  return ranks.broadcast_text(folder);
 }
 
 }  // namespace ddprun::ddp

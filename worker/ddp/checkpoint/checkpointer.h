@@ -3,52 +3,43 @@
 // Saves a training program's state so that a crash at any moment, also in the middle of a save,
 // costs the steps since the last save and nothing else; and finds the way back.
 //
+//   StopRequests stops(group);                   // before anything that takes time
 //   Checkpointer checkpointer(group, {.directory = "checkpoints"});
 //   Progress progress;
 //   TrainingState state{.model = *net, .optimizer = &optimizer, .sampler = &sampler,
 //                       .progress = &progress};
 //   checkpointer.resume(state);                  // before DistributedDataParallel is made
-//   while (...) { ...; ++progress.step; checkpointer.save(state); }
+//   while (...) {
+//     ...; ++progress.step;
+//     if (checkpointer.save_if_asked(state, stops)) return StopRequests::kExitCode;
+//     if (progress.step % 100 == 0) checkpointer.save(state);
+//   }
 //
-// A checkpoint is a folder (directory.h) of model.safetensors and optimizer.safetensors, which
-// Python reads, and state.json.  The tensors of the model have the module's own names.
+// A checkpoint is a folder (directory.h) of a few files (CHECKPOINTS.md), which Python reads.  The
+// tensors of the model have the module's own names.
 #pragma once
-
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "worker/ddp/checkpoint/file_layout.h"
+#include "worker/ddp/checkpoint/ranks.h"
+#include "worker/ddp/checkpoint/stop_requests.h"
+#include "worker/ddp/checkpoint/training_state.h"
 #include "worker/ddp/process_group.h"
-#include "worker/ddp/sampler.h"
 
 namespace ddprun::ddp {
-
-// How far training has come, and what else the program wants back: a best accuracy, a schedule's
-// position.
-struct Progress {
-  std::int64_t step = 0;   // optimizer steps; names the checkpoint
-  std::int64_t epoch = 0;  // epochs completed
-  std::map<std::string, double> values;
-};
-
-// What is saved and restored.  References: the objects stay the program's.
-struct TrainingState {
-  torch::nn::Module& model;                      // the module itself, not the DDP wrapper
-  torch::optim::Optimizer* optimizer = nullptr;  // SGD, Adam or AdamW
-  ElasticSampler* sampler = nullptr;
-  Progress* progress = nullptr;
-};
 
 struct CheckpointerOptions {
   // Where; created when missing.  For this run alone.  Only rank 0's machine needs it.
   std::filesystem::path directory;
+
+  // What the tensors are written as.  Either is read.
+  TensorFormat format = TensorFormat::Safetensors;
 
   // Lets save() return as soon as the state is copied, and a thread write the copy.  A crash may
   // then also take the save that was under way.  The copy takes rank 0 as much memory as the state.
@@ -73,12 +64,18 @@ struct Resumed {
   Progress progress;
 };
 
-// Threads: used from the training thread.  All ranks call save(), wait() and resume() together.
-// One thread of its own writes on rank 0, while a save is under way.
+// Threads: used from the training thread.  All ranks call save(), save_if_asked(), wait() and
+// resume() together.  One thread of its own writes on rank 0, while a save is under way.
 class Checkpointer {
  public:
   // On rank 0, removes what a killed writer left unfinished in the directory.
-  Checkpointer(ProcessGroup group, CheckpointerOptions options);
+  Checkpointer(const ProcessGroup& group, CheckpointerOptions options);
+
+  // The same over a process group that the program has made itself.
+  Checkpointer(c10::intrusive_ptr<c10d::ProcessGroup> group, CheckpointerOptions options);
+
+  // The same for a program of one process.
+  explicit Checkpointer(CheckpointerOptions options);
 
   // Waits for a save that is under way; one that fails here ends in a notice.
   ~Checkpointer();
@@ -91,6 +88,11 @@ class Checkpointer {
   // be written (the disk is full), or when the save before it could not; old ones stay whole.
   void save(const TrainingState& state);
 
+  // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
+  // to stop (SIGTERM), saves, waits until that is on the disk, and returns true: end the program
+  // then, on all ranks, with StopRequests::kExitCode.  Throws as save() does.
+  bool save_if_asked(const TrainingState& state, StopRequests& stops);
+
   // Waits until the last save is on the disk.  Throws as save() does.
   void wait();
 
@@ -102,8 +104,9 @@ class Checkpointer {
 
  private:
   struct Writer;
+  Checkpointer(Ranks ranks, CheckpointerOptions options);
 
-  ProcessGroup group_;
+  Ranks ranks_;
   CheckpointerOptions options_;
   std::unique_ptr<Writer> writer_;  // on rank 0
 };

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr char kStepPrefix[] = "step-";
 constexpr char kHiddenPrefix[] = ".unfinished-";
-constexpr std::uint64_t kMaxManifestBytes = 16 << 20;
+constexpr std::uint64_t kMaxManifestBytes = 1 << 20;
 
 std::string step_name(std::int64_t step) {
   std::string digits = std::to_string(step);
@@ -72,7 +72,9 @@ Result<void> write_all(const fs::path& folder, Manifest& manifest,
   std::error_code error;
   if (!fs::create_directory(folder, error)) return failed(error, "create " + folder.string());
   for (const FileContent& file : files) {
-    Result<FileEntry> entry = write_durably(folder / file.name, file.pieces);
+    const fs::path path = folder / file.name;
+    Result<FileEntry> entry = file.is_staged ? write_past_cache(path, file.pieces.at(0))
+                                             : write_durably(path, file.pieces);
     if (!entry) return entry.error();
     manifest.files.push_back(*entry);
   }
@@ -146,14 +148,14 @@ Result<Manifest> verify_checkpoint(const fs::path& path) {
   return manifest;
 }
 
-Result<std::string> read_checkpoint_file(const fs::path& path, const FileEntry& entry) {
-  Result<std::string> content = read_file(path / entry.name, entry.size_bytes);
-  if (!content) return content;
-  if (content->size() != entry.size_bytes ||
-      crc32c(0, content->data(), content->size()) != entry.crc32c) {
+Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& entry) {
+  Result<MappedFile> file = MappedFile::open(path / entry.name);
+  if (!file) return file;
+  const std::string_view bytes = file->bytes();
+  if (bytes.size() != entry.size_bytes || crc32c(0, bytes.data(), bytes.size()) != entry.crc32c) {
     return damaged(path, entry.name + " does not match its checksum");
   }
-  return content;
+  return file;
 }
 
 Result<void> prune_checkpoints(const fs::path& directory, int keep_last) {

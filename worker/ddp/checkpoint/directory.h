@@ -18,6 +18,7 @@
 
 #include "store/base/error.h"
 #include "worker/ddp/checkpoint/manifest.h"
+#include "worker/ddp/checkpoint/mapped_file.h"
 
 namespace ddprun::ddp {
 
@@ -27,6 +28,9 @@ inline constexpr char kManifestName[] = "manifest.json";
 struct FileContent {
   std::string name;
   std::vector<std::string_view> pieces;
+
+  // It is one piece, in memory as write_past_cache() wants it.
+  bool is_staged = false;
 };
 
 struct FoundCheckpoint {
@@ -52,8 +56,8 @@ Result<Manifest> inspect_checkpoint(const std::filesystem::path& path);
 // As inspect_checkpoint(), and reads every file through to compare its checksum.
 Result<Manifest> verify_checkpoint(const std::filesystem::path& path);
 
-// The content of one file of a checkpoint, compared with its length and checksum as it is read.
-Result<std::string> read_checkpoint_file(const std::filesystem::path& path, const FileEntry& entry);
+// One file of a checkpoint, compared with its length and checksum.
+Result<MappedFile> map_checkpoint_file(const std::filesystem::path& path, const FileEntry& entry);
 
 // Removes checkpoints older than the newest `keep_last` complete ones; damaged ones do not count,
 // and those newer than the oldest that is kept stay.  Fails with the first that cannot be removed.

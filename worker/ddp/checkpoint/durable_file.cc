@@ -7,29 +7,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
 
 #include "worker/ddp/checkpoint/crc32c.h"
+#include "worker/ddp/checkpoint/descriptor.h"
+#include "worker/ddp/checkpoint/staging.h"
 
 namespace ddprun::ddp {
 namespace {
 
-// Closes on the way out.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Large enough to keep the disk busy, small enough that the checksum finds the bytes in the cache.
 constexpr std::size_t kBlockBytes = 1 << 20;
+
+// One request to the disk, when writing past the cache.
+constexpr std::size_t kDirectBytes = 8 << 20;
+constexpr mode_t kMode = 0644;
 
 Result<void> write_block(int fd, std::string_view block, const std::filesystem::path& path) {
   while (!block.empty()) {
@@ -37,6 +29,28 @@ Result<void> write_block(int fd, std::string_view block, const std::filesystem::
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return system_error(errno, "write " + path.string());
     block.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+// Writes `file` and the rest of its last page to `fd`, opened with O_DIRECT; then cuts it to
+// length.
+Result<void> write_direct(int fd, std::string_view file, const std::filesystem::path& path) {
+  const std::size_t whole = (file.size() + kPageBytes - 1) / kPageBytes * kPageBytes;
+  // Room is asked for at once: a full disk is known before the writing, and the file lies together.
+  // Not every file system can; those find out as they write.
+  if (int error = ::posix_fallocate(fd, 0, static_cast<off_t>(whole)); error == ENOSPC) {
+    return system_error(error, "write " + path.string());
+  }
+  std::string_view rest(file.data(), whole);
+  while (!rest.empty()) {
+    std::string_view block = rest.substr(0, kDirectBytes);
+    Result<void> done = write_block(fd, block, path);
+    if (!done) return done;
+    rest.remove_prefix(block.size());
+  }
+  if (::ftruncate(fd, static_cast<off_t>(file.size())) != 0) {
+    return system_error(errno, "write " + path.string());
   }
   return {};
 }
@@ -58,7 +72,6 @@ Result<std::size_t> read_block(int fd, char* data, std::size_t size,
 
 Result<FileEntry> write_durably(const std::filesystem::path& path,
                                 const std::vector<std::string_view>& pieces) {
-  constexpr mode_t kMode = 0644;
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (file.get() < 0) return system_error(errno, "create " + path.string());
   FileEntry entry{.name = path.filename().string()};
@@ -73,6 +86,43 @@ Result<FileEntry> write_durably(const std::filesystem::path& path,
   }
   if (::fsync(file.get()) != 0) return system_error(errno, "sync " + path.string());
   return entry;
+}
+
+Result<FileEntry> write_past_cache(const std::filesystem::path& path, std::string_view file) {
+  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, kMode));
+  // Some file systems refuse the flag, with the file made, and some the first write.
+  auto write_through_cache = [&]() -> Result<FileEntry> {
+    ::unlink(path.c_str());
+    return write_durably(path, {file});
+  };
+  if (fd.get() < 0) {
+    if (errno == EINVAL) return write_through_cache();
+    return system_error(errno, "create " + path.string());
+  }
+  // The sum is taken beside the writing, which leaves the processor to it.
+  auto sum = std::async(std::launch::async, [file] { return crc32c(0, file.data(), file.size()); });
+  Result<void> done = write_direct(fd.get(), file, path);
+  if (!done && done.error().code.value() == EINVAL) return write_through_cache();
+  if (!done) return done.error();
+  if (::fsync(fd.get()) != 0) return system_error(errno, "sync " + path.string());
+  return FileEntry{
+      .name = path.filename().string(), .size_bytes = file.size(), .crc32c = sum.get()};
+}
+
+Result<void> replace_durably(const std::filesystem::path& path, std::string_view file) {
+  std::filesystem::path temporary = path;
+  temporary += ".unfinished-" + std::to_string(::getpid());
+  ::unlink(temporary.c_str());
+  Result<FileEntry> written = write_past_cache(temporary, file);
+  Result<void> done;
+  if (!written) {
+    done = written.error();
+  } else if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    done = system_error(errno, "replace " + path.string());
+  }
+  if (done) return sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+  ::unlink(temporary.c_str());
+  return done;
 }
 
 Result<void> sync_folder(const std::filesystem::path& path) {

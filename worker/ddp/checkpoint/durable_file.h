@@ -19,6 +19,15 @@ namespace ddprun::ddp {
 Result<FileEntry> write_durably(const std::filesystem::path& path,
                                 const std::vector<std::string_view>& pieces);
 
+// The same for a file that is whole in `file`, memory that begins at a page and goes on to the end
+// of one (Staging): where the file system allows it, the bytes go to the disk past the page cache,
+// which takes no copy and does not push out what other programs keep there.
+Result<FileEntry> write_past_cache(const std::filesystem::path& path, std::string_view file);
+
+// Puts `file`, as above, in the place of `path`, which may exist: a crash leaves the old one or the
+// new one.  Fails with the system's code; the old one stays.
+Result<void> replace_durably(const std::filesystem::path& path, std::string_view file);
+
 // Syncs the names in a folder: a file's own sync does not make its name durable.
 Result<void> sync_folder(const std::filesystem::path& path);
 

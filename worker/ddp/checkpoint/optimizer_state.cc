@@ -177,6 +177,12 @@ Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer
   return tensors;
 }
 
+std::uint64_t most_fields(const torch::optim::Optimizer& optimizer) {
+  Result<Kind> kind = kind_of_optimizer(optimizer);
+  if (!kind || *kind == Kind::Sgd) return 1;
+  return 2;  // and a third with amsgrad, whose memory is then touched at the first save
+}
+
 Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
                                const std::map<std::string, at::Tensor>& tensors) {
   Result<Kind> kind = kind_of_optimizer(optimizer);

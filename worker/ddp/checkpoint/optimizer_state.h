@@ -25,6 +25,9 @@ namespace ddprun::ddp {
 Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
                                                    const torch::nn::Module& module);
 
+// How many tensors of a parameter's size such a state has for each at most.
+std::uint64_t most_fields(const torch::optim::Optimizer& optimizer);
+
 // Gives `optimizer`, made anew for `module`, the state that optimizer_tensors() returned for one of
 // the same kind.  Fails as above, and with Errc::InvalidInput naming the tensor for a name, shape
 // or dtype that does not fit; the optimizer may be half restored then.

@@ -11,24 +11,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kMetadata[] = "__metadata__";
+constexpr std::size_t kAlignment = 64;  // a cache line
 
 Error damaged(std::string sentence) {
   return Error{Errc::Protocol, std::move(sentence)};
-}
-
-// The bytes of a tensor; nullopt when the shape is negative or the product overflows.
-std::optional<std::uint64_t> tensor_bytes(const TensorInfo& tensor) {
-  std::uint64_t bytes = element_bytes(tensor.dtype);
-  if (bytes == 0) return std::nullopt;
-  bool is_empty = false;
-  for (std::int64_t size : tensor.shape) {
-    if (size < 0) return std::nullopt;
-    if (size == 0) is_empty = true;
-    if (!is_empty && __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
-      return std::nullopt;
-    }
-  }
-  return is_empty ? 0 : bytes;
 }
 
 // Takes the parser's events one by one.  The format is two levels deep with known fields, so
@@ -152,14 +138,6 @@ class Reader : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-std::uint64_t element_bytes(std::string_view dtype) {
-  if (dtype == "BOOL" || dtype == "U8" || dtype == "I8" || dtype.starts_with("F8_")) return 1;
-  if (dtype == "I16" || dtype == "U16" || dtype == "F16" || dtype == "BF16") return 2;
-  if (dtype == "I32" || dtype == "U32" || dtype == "F32") return 4;
-  if (dtype == "I64" || dtype == "U64" || dtype == "F64" || dtype == "C64") return 8;
-  return 0;
-}
-
 Result<std::string> make_header(std::vector<TensorInfo>& tensors,
                                 const std::map<std::string, std::string>& metadata) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
@@ -169,7 +147,7 @@ Result<std::string> make_header(std::vector<TensorInfo>& tensors,
   if (!metadata.empty()) json[kMetadata] = metadata;
   std::uint64_t place = 0;
   for (TensorInfo& tensor : tensors) {
-    std::optional<std::uint64_t> bytes = tensor_bytes(tensor);
+    std::optional<std::uint64_t> bytes = byte_count(tensor.dtype, tensor.shape);
     if (!bytes || json.contains(tensor.name) || tensor.name == kMetadata) {
       return Error{Errc::InvalidInput, "tensor '" + tensor.name + "' of dtype " + tensor.dtype +
                                            " cannot be written as safetensors"};
@@ -186,7 +164,8 @@ Result<std::string> make_header(std::vector<TensorInfo>& tensors,
   } catch (const Json::exception&) {
     return Error{Errc::InvalidInput, "a tensor's name or a metadata value is not UTF-8"};
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::size_t whole = kLengthBytes + text.size();
+  text.resize((whole + kAlignment - 1) / kAlignment * kAlignment - kLengthBytes, ' ');
   if (text.size() > kMaxHeaderBytes) {
     return Error{Errc::LimitExceeded, "too many tensors for one safetensors file"};
   }
@@ -224,7 +203,7 @@ Result<Header> parse_header(std::string_view json, std::uint64_t data_bytes) {
                    });
   std::uint64_t place = 0;
   for (const TensorInfo& tensor : header.tensors) {
-    std::optional<std::uint64_t> bytes = tensor_bytes(tensor);
+    std::optional<std::uint64_t> bytes = byte_count(tensor.dtype, tensor.shape);
     if (!bytes) {
       return damaged("tensor '" + tensor.name +
                      "' has a dtype or shape that is not known: " + tensor.dtype);

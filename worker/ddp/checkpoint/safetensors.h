@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/base/error.h"
+#include "worker/ddp/checkpoint/stored_tensor.h"
 
 namespace ddprun::ddp::safetensors {
 
@@ -22,25 +23,15 @@ namespace ddprun::ddp::safetensors {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;
 
-struct TensorInfo {
-  std::string name;
-  std::string dtype;  // the format's own names: "F32", "BF16", "I64", ...
-  std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  // into the bytes after the header
-  std::uint64_t end = 0;    // exclusive
-
-  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
-};
+// Its `begin` and `end` are counted from the first byte after the header, and it has no strides.
+using TensorInfo = StoredTensor;
 
 struct Header {
   std::vector<TensorInfo> tensors;  // as they lie in the file
   std::map<std::string, std::string> metadata;
 };
 
-// The bytes of one element of `dtype`; 0 for one that we do not know.
-std::uint64_t element_bytes(std::string_view dtype);
-
-// The length and the JSON, padded with spaces so that the tensors' bytes start at a multiple of 8.
+// The length and the JSON, padded with spaces so that the tensors' bytes start at a multiple of 64.
 // `tensors` have name, dtype and shape; their places are assigned here, largest elements first, so
 // that each tensor is aligned to its element.  Fails with Errc::InvalidInput for a name that is
 // there twice or reserved, a dtype we do not know or a size that overflows.

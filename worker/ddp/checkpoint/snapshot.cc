@@ -4,75 +4,61 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
-#include <nlohmann/json.hpp>
-
 #include "worker/ddp/checkpoint/directory.h"
 #include "worker/ddp/checkpoint/optimizer_state.h"
+#include "worker/ddp/checkpoint/state_json.h"
 
 namespace ddprun::ddp {
-namespace {
 
-using Json = nlohmann::json;
-
-Json state_json(const TrainingState& state) {
-  Json json = Json::object();
-  if (state.progress) {
-    json["progress"] = {{"step", state.progress->step},
-                        {"epoch", state.progress->epoch},
-                        {"values", state.progress->values}};
-  }
-  if (state.sampler) {
-    const SamplerState& at = state.sampler->state();
-    json["sampler"] = {{"seed", at.seed}, {"epoch", at.epoch}, {"consumed", at.consumed}};
-  }
-  return json;
+std::string random_name(int rank) {
+  return "cpu/" + std::to_string(rank);
 }
 
-}  // namespace
-
-std::vector<NamedTensor> model_tensors(const torch::nn::Module& model) {
-  std::vector<NamedTensor> tensors = named_parameters(model, true);
-  for (NamedTensor& buffer : named_buffers(model, true)) tensors.push_back(std::move(buffer));
-  return tensors;
-}
-
-Result<EncodedTensors> SnapshotTaker::staged(const char* file,
-                                             const std::vector<NamedTensor>& tensors) {
-  at::NoGradGuard no_grad;
-  std::vector<NamedTensor> copies;
-  for (const NamedTensor& item : tensors) {
-    at::Tensor& memory = memory_[std::string(file) + "/" + item.name];
-    if (!memory.defined() || kind_of(memory) != kind_of(item.tensor)) {
-      memory = at::empty(item.tensor.sizes(),
-                         item.tensor.options().device(at::kCPU).requires_grad(false));
-    }
-    memory.copy_(item.tensor);
-    copies.push_back({item.name, memory});
-  }
-  return encode_tensors(copies, {{"format", "pt"}});
-}
-
-Result<Snapshot> SnapshotTaker::take(const TrainingState& state, int world_size) {
-  Snapshot snapshot;
-  snapshot.manifest = {.step = state.progress ? state.progress->step : 0,
-                       .world_size = world_size,
-                       .torch_version = TORCH_VERSION,
-                       .files = {}};
-  Result<EncodedTensors> model = staged(kModelFile, model_tensors(state.model));
-  if (!model) return model.error();
-  snapshot.model = std::move(*model);
+void SnapshotTaker::prepare(const TrainingState& state) {
+  std::uint64_t bytes = 1 << 20;  // for the header
+  for (const NamedTensor& item : model_tensors(state.model)) bytes += item.tensor.nbytes();
+  // What cannot be had now is asked for again, and its lack reported, when it is needed.
+  (void)parts_[kModelPart].reserve(bytes);
   if (state.optimizer) {
+    (void)parts_[kOptimizerPart].reserve(bytes * most_fields(*state.optimizer));
+  }
+}
+
+Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedTensor>& tensors) {
+  taken_.emplace_back(part);
+  return parts_[part].take(format_, tensors, {{"format", "pt"}});
+}
+
+Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
+                                 const std::vector<at::Tensor>& random_states) {
+  manifest_ = {.step = state.progress ? state.progress->step : 0,
+               .world_size = world_size,
+               .torch_version = TORCH_VERSION,
+               .files = {}};
+  state_json_ = to_json(state);
+  taken_.clear();
+  Result<void> done = take_part(kModelPart, model_tensors(state.model));
+  if (done && state.optimizer) {
     Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
     if (!tensors) return tensors.error();
-    Result<EncodedTensors> optimizer = staged(kOptimizerFile, *tensors);
-    if (!optimizer) return optimizer.error();
-    snapshot.optimizer = std::move(*optimizer);
+    done = take_part(kOptimizerPart, *tensors);
   }
-  snapshot.state_json = state_json(state).dump(2) + "\n";
-  return snapshot;
+  if (done && state.tensors) {
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, tensor] : *state.tensors) tensors.push_back({name, tensor});
+    done = take_part(kOwnPart, tensors);
+  }
+  if (done && !random_states.empty()) {
+    std::vector<NamedTensor> tensors;
+    for (std::size_t rank = 0; rank < random_states.size(); ++rank) {
+      tensors.push_back({random_name(static_cast<int>(rank)), random_states[rank]});
+    }
+    done = take_part(kRandomPart, tensors);
+  }
+  return done;
 }
 
-std::vector<std::string> WriteOutcome::sentences() const {
+std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
   std::vector<std::string> all;
   for (const std::string& sentence : {problem, notice}) {
     if (!sentence.empty()) all.push_back(sentence);
@@ -80,13 +66,16 @@ std::vector<std::string> WriteOutcome::sentences() const {
   return all;
 }
 
-WriteOutcome write(const std::filesystem::path& directory, int keep_last,
-                   const Snapshot& snapshot) {
-  std::vector<FileContent> files{{kModelFile, snapshot.model.pieces()}};
-  if (snapshot.optimizer) files.push_back({kOptimizerFile, snapshot.optimizer->pieces()});
-  files.push_back({kStateFile, {snapshot.state_json}});
+SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory, int keep_last) {
   try {
-    Result<std::filesystem::path> place = publish_checkpoint(directory, snapshot.manifest, files);
+    std::vector<FileContent> files;
+    for (const std::string& part : taken_) {
+      TensorImage& image = parts_[part];
+      image.complete();
+      files.push_back({part + "." + extension_of(format_), {image.bytes()}, /*is_staged=*/true});
+    }
+    files.push_back({kStateFile, {state_json_}});
+    Result<std::filesystem::path> place = publish_checkpoint(directory, manifest_, files);
     if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
     Result<void> pruned = prune_checkpoints(directory, keep_last);
     return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};

@@ -8,50 +8,58 @@
 #include <string>
 #include <vector>
 
-#include "worker/ddp/checkpoint/checkpointer.h"
+#include "worker/ddp/checkpoint/file_layout.h"
 #include "worker/ddp/checkpoint/manifest.h"
 #include "worker/ddp/checkpoint/tensor_file.h"
+#include "worker/ddp/checkpoint/training_state.h"
 
 namespace ddprun::ddp {
 
-inline constexpr char kModelFile[] = "model.safetensors";
-inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
+// The files of a checkpoint, without their endings.
+inline constexpr char kModelPart[] = "model";
+inline constexpr char kOptimizerPart[] = "optimizer";
+inline constexpr char kOwnPart[] = "own";        // the program's own tensors
+inline constexpr char kRandomPart[] = "random";  // each rank's generator
 inline constexpr char kStateFile[] = "state.json";
 inline const std::string kSaving = "save a checkpoint: ";  // how a failure's sentence begins
 
-// Parameters and buffers, under all of their names.
-std::vector<NamedTensor> model_tensors(const torch::nn::Module& model);
+// The name of a rank's generator in the file of that part.
+std::string random_name(int rank);
 
-struct Snapshot {
-  Manifest manifest;  // without its files
-  EncodedTensors model;
-  std::optional<EncodedTensors> optimizer;
-  std::string state_json;
-};
-
-// Copies states, always into the same memory: touching new pages costs three times the copying.
+// Copies states, always into the same memory (TensorImage).
 //
-// A snapshot refers to that memory, so it must be written before the next is taken.
+// Threads: take() and write() one after the other, in any threads.
 class SnapshotTaker {
  public:
-  // Fails as optimizer_tensors() and encode_tensors() do.
-  Result<Snapshot> take(const TrainingState& state, int world_size);
+  explicit SnapshotTaker(TensorFormat format) : format_(format) {}
+
+  // Touches memory for the states to come of a program that looks like `state`.
+  void prepare(const TrainingState& state);
+
+  // Copies `state` and the ranks' generators.  Fails as optimizer_tensors() and
+  // TensorImage::take() do.
+  Result<void> take(const TrainingState& state, int world_size,
+                    const std::vector<at::Tensor>& random_states);
+
+  struct Outcome {
+    std::string problem;  // why the checkpoint could not be written; empty when it was
+    std::string notice;   // what went wrong afterwards, with the checkpoint written
+
+    // Those of the two that there are.
+    std::vector<std::string> sentences() const;
+  };
+
+  // Makes what was taken last a checkpoint in `directory`, then removes old ones.
+  Outcome write(const std::filesystem::path& directory, int keep_last);
 
  private:
-  Result<EncodedTensors> staged(const char* file, const std::vector<NamedTensor>& tensors);
+  Result<void> take_part(const char* part, const std::vector<NamedTensor>& tensors);
 
-  std::map<std::string, at::Tensor> memory_;  // by file and tensor name
+  TensorFormat format_;
+  Manifest manifest_;                         // of what was taken last, without its files
+  std::map<std::string, TensorImage> parts_;  // kept, so that their memory is
+  std::vector<std::string> taken_;            // the parts of what was taken last
+  std::string state_json_;
 };
-
-struct WriteOutcome {
-  std::string problem;  // why the checkpoint could not be written; empty when it was
-  std::string notice;   // what went wrong afterwards, with the checkpoint written
-
-  // Those of the two that there are.
-  std::vector<std::string> sentences() const;
-};
-
-// Makes `snapshot` a checkpoint in `directory`, then removes old ones.
-WriteOutcome write(const std::filesystem::path& directory, int keep_last, const Snapshot& snapshot);
 
 }  // namespace ddprun::ddp

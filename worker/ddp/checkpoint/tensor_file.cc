@@ -4,8 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <array>
-#include <cstring>
-#include <memory>
+#include <optional>
+
+#include "worker/ddp/checkpoint/durable_file.h"
+#include "worker/ddp/checkpoint/mapped_file.h"
+#include "worker/ddp/error.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -38,7 +41,7 @@ std::string name_of(at::ScalarType type) {
   for (const DtypeName& entry : kDtypeNames) {
     if (entry.type == type) return entry.name;
   }
-  return c10::toString(type);  // which the format does not know, so that it is refused by name
+  return c10::toString(type);  // which the formats do not know, so that it is refused by name
 }
 
 std::optional<at::ScalarType> type_of(const std::string& name) {
@@ -48,69 +51,126 @@ std::optional<at::ScalarType> type_of(const std::string& name) {
   return std::nullopt;
 }
 
-at::Tensor copy_of(const char* place, const safetensors::TensorInfo& info, at::ScalarType type) {
-  at::Tensor tensor = at::empty(info.shape, type);
-  std::memcpy(tensor.mutable_data_ptr(), place, info.end - info.begin);
-  return tensor;
+Error invalid(std::string sentence) {
+  return Error{Errc::InvalidInput, std::move(sentence)};
+}
+
+// One tensor of a file: in place where it can stay, else copied.
+at::Tensor tensor_at(const StoredTensor& stored, at::ScalarType type,
+                     const std::shared_ptr<void>& owner, std::string_view file, char* data) {
+  char* place = data + stored.begin;
+  // Writers other than ours need not align what they write.
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(place) % at::elementSize(type) == 0;
+  if (stored.begin != stored.end && stored.strides.empty() && is_aligned) {
+    return at::from_blob(
+        place, stored.shape, [owner](void*) {}, type);
+  }
+  at::Tensor copy = at::empty(stored.shape, type);
+  copy_row_major(stored, file, static_cast<char*>(copy.mutable_data_ptr()));
+  return copy;
+}
+
+void throw_about(const std::filesystem::path& path, const Error& error) {
+  throw DdpError(Error{error.code, path.string() + ": " + error.context});
 }
 
 }  // namespace
 
-std::vector<std::string_view> EncodedTensors::pieces() const {
-  std::vector<std::string_view> pieces{header};
-  for (const at::Tensor& tensor : tensors) {
-    pieces.emplace_back(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
-  }
-  return pieces;
+std::vector<NamedTensor> model_tensors(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors = named_parameters(module, true);
+  for (NamedTensor& buffer : named_buffers(module, true)) tensors.push_back(std::move(buffer));
+  return tensors;
 }
 
-Result<EncodedTensors> encode_tensors(const std::vector<NamedTensor>& tensors,
-                                      const std::map<std::string, std::string>& metadata) {
-  std::vector<safetensors::TensorInfo> infos;
+Result<void> TensorImage::take(TensorFormat format, const std::vector<NamedTensor>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  std::vector<StoredTensor> wanted;
   std::map<std::string, at::Tensor> by_name;
   for (const NamedTensor& item : tensors) {
-    infos.push_back({.name = item.name,
-                     .dtype = name_of(item.tensor.scalar_type()),
-                     .shape = item.tensor.sizes().vec()});
+    wanted.push_back({.name = item.name,
+                      .dtype = name_of(item.tensor.scalar_type()),
+                      .shape = item.tensor.sizes().vec()});
     by_name[item.name] = item.tensor;
   }
-  Result<std::string> header = safetensors::make_header(infos, metadata);
-  if (!header) return header.error();
-  EncodedTensors encoded{.header = std::move(*header), .tensors = {}};
-  for (const safetensors::TensorInfo& info : infos) {
-    encoded.tensors.push_back(by_name[info.name].detach().to(at::kCPU).contiguous());
+  Result<FileLayout> layout = lay_out(format, std::move(wanted), metadata);
+  if (!layout) return layout.error();
+  Result<void> room = staging_.reserve(layout->file_bytes);
+  if (!room) return room;
+  layout_ = std::move(*layout);
+
+  at::NoGradGuard no_grad;
+  for (const StoredTensor& stored : layout_.tensors) {
+    if (stored.begin == stored.end) continue;
+    const at::Tensor& tensor = by_name[stored.name];
+    at::from_blob(staging_.data() + stored.begin, stored.shape, tensor.scalar_type())
+        .copy_(tensor.detach());
   }
-  return encoded;
+  return {};
 }
 
-Result<std::map<std::string, at::Tensor>> decode_tensors(std::string bytes) {
-  auto owner = std::make_shared<std::string>(std::move(bytes));
-  Result<std::uint64_t> length = safetensors::parse_length(*owner, owner->size());
-  if (!length) return length.error();
-  const std::size_t data_begin = safetensors::kLengthBytes + *length;
-  std::string_view json = std::string_view(*owner).substr(safetensors::kLengthBytes, *length);
-  Result<safetensors::Header> header = safetensors::parse_header(json, owner->size() - data_begin);
-  if (!header) return header.error();
-
-  std::map<std::string, at::Tensor> tensors;
-  for (const safetensors::TensorInfo& info : header->tensors) {
-    std::optional<at::ScalarType> type = type_of(info.dtype);
+Result<TensorMap> tensors_in(const std::shared_ptr<void>& owner, char* data, std::size_t size) {
+  const std::string_view file(data, size);
+  Result<StoredTensors> read = read_tensors(file);
+  if (!read) return read.error();
+  TensorMap tensors;
+  for (const StoredTensor& stored : read->tensors) {
+    std::optional<at::ScalarType> type = type_of(stored.dtype);
     if (!type) {
       return Error{Errc::Protocol,
-                   "tensor '" + info.name + "' has a dtype that LibTorch lacks: " + info.dtype};
+                   "tensor '" + stored.name + "' has a dtype that LibTorch lacks: " + stored.dtype};
     }
-    if (info.begin == info.end) {
-      tensors[info.name] = at::empty(info.shape, *type);
-      continue;
-    }
-    char* place = owner->data() + data_begin + info.begin;
-    // Writers other than ours need not align what they write.
-    bool is_aligned = reinterpret_cast<std::uintptr_t>(place) % at::elementSize(*type) == 0;
-    tensors[info.name] = is_aligned ? at::from_blob(
-                                          place, info.shape, [owner](void*) {}, *type)
-                                    : copy_of(place, info, *type);
+    tensors[stored.name] = tensor_at(stored, *type, owner, file, data);
   }
   return tensors;
+}
+
+void save_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+                  TensorFormat format) {
+  TensorImage image;
+  Result<void> taken = image.take(format, tensors, {{"format", "pt"}});
+  if (!taken) throw_about(path, taken.error());
+  image.complete();
+  value_or_throw(replace_durably(path, image.bytes()));
+}
+
+TensorMap load_tensors(const std::filesystem::path& path, at::Device device) {
+  auto file = std::make_shared<MappedFile>(value_or_throw(MappedFile::open(path)));
+  Result<TensorMap> tensors = tensors_in(file, file->data(), file->bytes().size());
+  if (!tensors) throw_about(path, tensors.error());
+  for (auto& [name, tensor] : *tensors) tensor = tensor.to(device);
+  return std::move(*tensors);
+}
+
+Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
+                           const LoadOptions& options) {
+  at::NoGradGuard no_grad;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: once all is known to fit
+  TensorMap left = saved;
+  for (const NamedTensor& item : model_tensors(module)) {
+    std::string name = options.name_in_file ? options.name_in_file(item.name) : item.name;
+    auto found = saved.find(name);
+    if (found == saved.end()) {
+      if (options.allow_partial) continue;
+      return invalid("it has no '" + name + "', which the model has");
+    }
+    if (kind_of(found->second) != kind_of(item.tensor)) {
+      return invalid("'" + name + "' is " + kind_of(found->second) + " in it and " +
+                     kind_of(item.tensor) + " in the model");
+    }
+    copies.emplace_back(item.tensor, found->second);
+    left.erase(name);
+  }
+  if (!left.empty() && !options.allow_partial) {
+    return invalid("it has '" + left.begin()->first + "', which the model has not");
+  }
+  for (auto& [to, from] : copies) to.copy_(from);
+  return {};
+}
+
+void load_model(torch::nn::Module& module, const std::filesystem::path& path,
+                const LoadOptions& options) {
+  Result<void> done = restore_model(module, load_tensors(path), options);
+  if (!done) throw_about(path, done.error());
 }
 
 }  // namespace ddprun::ddp

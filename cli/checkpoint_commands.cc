@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/checkpoint_commands.h"
+
+#include <iomanip>
+#include <vector>
+
+#include "worker/ddp/checkpoint/directory.h"
+#include "worker/ddp/checkpoint/durable_file.h"
+#include "worker/ddp/checkpoint/mapped_file.h"
+#include "worker/ddp/checkpoint/staging.h"
+
+namespace ddprun::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ddp::FileEntry;
+using ddp::FoundCheckpoint;
+using ddp::Manifest;
+using ddp::MappedFile;
+using ddp::StoredTensor;
+using ddp::StoredTensors;
+using ddp::TensorFormat;
+
+Error invalid(std::string sentence) {
+  return Error{Errc::InvalidInput, std::move(sentence)};
+}
+
+Error about(const fs::path& path, const Error& error) {
+  return Error{Errc::Protocol, path.string() + ": " + to_string(error)};
+}
+
+bool is_checkpoint(const fs::path& path) {
+  return fs::exists(path / ddp::kManifestName);
+}
+
+// The checkpoints that `path` stands for, newest first; of one that lacks its manifest too.
+Result<std::vector<FoundCheckpoint>> checkpoints_at(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return invalid(path.string() + " is no directory");
+  if (is_checkpoint(path)) return std::vector<FoundCheckpoint>{{0, path}};
+  std::vector<FoundCheckpoint> found = ddp::list_checkpoints(path);
+  if (found.empty()) {
+    return invalid(path.string() + " has no checkpoint in it: no folder is called step-<number>");
+  }
+  return found;
+}
+
+// The newest of them that is whole.
+Result<fs::path> newest_at(const fs::path& path) {
+  Result<std::vector<FoundCheckpoint>> found = checkpoints_at(path);
+  if (!found) return found.error();
+  Result<Manifest> manifest = Manifest{};
+  for (const FoundCheckpoint& checkpoint : *found) {
+    manifest = ddp::inspect_checkpoint(checkpoint.path);
+    if (manifest) return checkpoint.path;
+  }
+  return manifest.error();
+}
+
+std::optional<TensorFormat> format_of(const fs::path& file) {
+  for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {
+    if (file.extension() == std::string(".") + ddp::extension_of(format)) return format;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t size_of(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const FileEntry& file : manifest.files) bytes += file.size_bytes;
+  return bytes;
+}
+
+std::string words_of(const StoredTensor& tensor) {
+  std::string text = tensor.dtype + " [";
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
+  }
+  return text + "]";
+}
+
+Result<void> show_file(const fs::path& path, std::ostream& out) {
+  Result<MappedFile> file = MappedFile::open(path);
+  if (!file) return file.error();
+  Result<StoredTensors> read = ddp::read_tensors(file->bytes());
+  if (!read) return about(path, read.error());
+  out << path.filename().string() << ": " << read->tensors.size() << " tensors, "
+      << file->bytes().size() << " bytes\n";
+  for (const StoredTensor& tensor : read->tensors) {
+    out << "  " << tensor.name << "  " << words_of(tensor) << "\n";
+  }
+  for (const auto& [name, value] : read->values) out << "  " << name << " = " << value << "\n";
+  return {};
+}
+
+// Whether a file of tensors can be read as one.
+Result<void> check_format(const fs::path& path) {
+  if (!format_of(path)) return {};
+  Result<MappedFile> file = MappedFile::open(path);
+  if (!file) return file.error();
+  Result<StoredTensors> read = ddp::read_tensors(file->bytes());
+  if (!read) return about(path, read.error());
+  return {};
+}
+
+// A file of tensors in another format, in memory.
+struct Converted {
+  ddp::Staging memory;
+  std::string_view bytes;
+};
+
+Result<Converted> convert(const fs::path& path, TensorFormat format) {
+  Result<MappedFile> file = MappedFile::open(path);
+  if (!file) return file.error();
+  Result<StoredTensors> read = ddp::read_tensors(file->bytes());
+  if (!read) return about(path, read.error());
+  Result<ddp::FileLayout> layout = ddp::lay_out(format, read->tensors, {{"format", "pt"}});
+  if (!layout) return about(path, layout.error());
+
+  Converted converted;
+  Result<void> room = converted.memory.reserve(layout->file_bytes);
+  if (!room) return room.error();
+  std::map<std::string, const StoredTensor*> sources;
+  for (const StoredTensor& tensor : read->tensors) sources[tensor.name] = &tensor;
+  for (const StoredTensor& tensor : layout->tensors) {
+    copy_row_major(*sources[tensor.name], file->bytes(), converted.memory.data() + tensor.begin);
+  }
+  complete(*layout, converted.memory.data());
+  converted.bytes = {converted.memory.data(), layout->file_bytes};
+  return converted;
+}
+
+Result<void> convert_file(const fs::path& from, const fs::path& to, std::ostream& out) {
+  std::optional<TensorFormat> format = format_of(to);
+  if (!format) return invalid(to.string() + " must end in .safetensors or .pt");
+  Result<Converted> converted = convert(from, *format);
+  if (!converted) return converted.error();
+  Result<void> done = ddp::replace_durably(to, converted->bytes);
+  if (done) out << to.string() << ": " << converted->bytes.size() << " bytes\n";
+  return done;
+}
+
+// The files of a checkpoint, those of tensors converted; and what they refer to.
+struct ConvertedFiles {
+  std::vector<Converted> tensors;
+  std::vector<MappedFile> others;
+  std::vector<ddp::FileContent> contents;
+};
+
+Result<ConvertedFiles> convert_files(const fs::path& from, const Manifest& manifest,
+                                     TensorFormat format) {
+  ConvertedFiles files;
+  for (const FileEntry& entry : manifest.files) {
+    fs::path name = entry.name;
+    if (format_of(name)) {
+      Result<Converted> converted = convert(from / name, format);
+      if (!converted) return converted.error();
+      name.replace_extension(ddp::extension_of(format));
+      files.contents.push_back({name, {converted->bytes}, /*is_staged=*/true});
+      files.tensors.push_back(std::move(*converted));
+    } else {
+      Result<MappedFile> file = MappedFile::open(from / name);
+      if (!file) return file.error();
+      files.contents.push_back({name, {file->bytes()}});
+      files.others.push_back(std::move(*file));
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<void> list_checkpoints(const fs::path& path, std::ostream& out) {
+  Result<std::vector<FoundCheckpoint>> found = checkpoints_at(path);
+  if (!found) return found.error();
+  for (const FoundCheckpoint& checkpoint : *found) {
+    Result<Manifest> manifest = ddp::inspect_checkpoint(checkpoint.path);
+    if (manifest) {
+      out << "step " << manifest->step << "  " << size_of(*manifest) << " bytes  "
+          << manifest->world_size << " ranks  torch " << manifest->torch_version << "  whole  "
+          << checkpoint.path.string() << "\n";
+    } else {
+      out << "damaged: " << to_string(manifest.error()) << "\n";
+    }
+  }
+  return {};
+}
+
+Result<bool> verify_checkpoints(const fs::path& path, std::ostream& out) {
+  Result<std::vector<FoundCheckpoint>> found = checkpoints_at(path);
+  if (!found) return found.error();
+  bool are_good = true;
+  for (const FoundCheckpoint& checkpoint : *found) {
+    Result<Manifest> manifest = ddp::verify_checkpoint(checkpoint.path);
+    Result<void> readable;
+    for (const FileEntry& file : manifest ? manifest->files : std::vector<FileEntry>()) {
+      if (readable) readable = check_format(checkpoint.path / file.name);
+    }
+    if (manifest && readable) {
+      out << "good: " << checkpoint.path.string() << "\n";
+      continue;
+    }
+    are_good = false;
+    out << "damaged: " << to_string(manifest ? readable.error() : manifest.error()) << "\n";
+  }
+  return are_good;
+}
+
+Result<void> show_checkpoint(const fs::path& path, std::ostream& out) {
+  if (fs::is_regular_file(path)) return show_file(path, out);
+  Result<fs::path> place = newest_at(path);
+  if (!place) return place.error();
+  Result<Manifest> manifest = ddp::inspect_checkpoint(*place);
+  if (!manifest) return manifest.error();
+  out << place->string() << ": step " << manifest->step << ", saved by " << manifest->world_size
+      << " ranks with torch " << manifest->torch_version << "\n";
+  for (const FileEntry& entry : manifest->files) {
+    if (format_of(entry.name)) {
+      Result<void> shown = show_file(*place / entry.name, out);
+      if (!shown) return shown;
+    } else {
+      Result<MappedFile> file = MappedFile::open(*place / entry.name);
+      if (!file) return file.error();
+      out << entry.name << ":\n" << file->bytes();
+    }
+  }
+  return {};
+}
+
+Result<void> convert_checkpoint(const fs::path& from, const fs::path& to,
+                                std::optional<TensorFormat> format, std::ostream& out) {
+  if (fs::is_regular_file(from)) return convert_file(from, to, out);
+  Result<fs::path> place = newest_at(from);
+  if (!place) return place.error();
+  if (!format) return invalid("--format is needed to convert a checkpoint: safetensors or pt");
+  std::error_code error;
+  if (fs::equivalent(place->parent_path(), to, error)) {
+    return invalid(to.string() + " has the checkpoint already: name another directory");
+  }
+  Result<Manifest> manifest = ddp::verify_checkpoint(*place);
+  if (!manifest) return manifest.error();
+  Result<ConvertedFiles> files = convert_files(*place, *manifest, *format);
+  if (!files) return files.error();
+  Result<fs::path> written = ddp::publish_checkpoint(to, *manifest, files->contents);
+  if (!written) return written.error();
+  out << written->string() << "\n";
+  return {};
+}
+
+}  // namespace ddprun::cli

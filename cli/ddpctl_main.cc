@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// ddpctl: looks at what runs leave behind.
+//
+//   ddpctl ckpt ls|verify|show DIR
+//   ddpctl ckpt convert [--format safetensors|pt] FROM TO
+//
+// Exit code: 0; 1 when a checkpoint is damaged or something failed; 2 for a bad command line.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "cli/checkpoint_commands.h"
+
+namespace {
+
+using ddprun::ddp::TensorFormat;
+
+struct Arguments {
+  std::string path;
+  std::string to;
+  std::optional<TensorFormat> format;
+};
+
+struct Commands {
+  CLI::App* list;
+  CLI::App* verify;
+  CLI::App* show;
+  CLI::App* convert;
+};
+
+Commands add_commands(CLI::App& app, Arguments& arguments) {
+  app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
+  app.require_subcommand(1);
+  CLI::App* ckpt = app.add_subcommand("ckpt", "Checkpoints that ddprun's C++ runtime has saved");
+  ckpt->require_subcommand(1);
+  Commands commands{};
+  auto add = [&](const char* name, const char* help, const char* path_help) {
+    CLI::App* command = ckpt->add_subcommand(name, help);
+    command->add_option("PATH", arguments.path, path_help)->required()->type_name("");
+    return command;
+  };
+  const char* directory = "A directory of checkpoints, or one of them";
+  const char* anything =
+      "A directory of checkpoints (its newest), one of them, or a file of tensors";
+  commands.list = add("ls", "List checkpoints, newest first", directory);
+  commands.verify = add("verify", "Read every byte and compare; exit code 1 for damage", directory);
+  commands.show = add("show", "Tensors, progress and data position", anything);
+  commands.convert = add("convert", "Write as the other format", anything);
+  commands.convert
+      ->add_option("TO", arguments.to, "The new file, or the directory for the checkpoint")
+      ->required()
+      ->type_name("");
+  commands.convert
+      ->add_option_function<std::string>(
+          "--format",
+          [&](const std::string& name) {
+            arguments.format = name == "pt" ? TensorFormat::Pt : TensorFormat::Safetensors;
+          },
+          "Of a converted checkpoint")
+      ->check(CLI::IsMember({"safetensors", "pt"}))
+      ->type_name("");
+  return commands;
+}
+
+// Does what was asked; returns the exit code.
+int run(const Commands& commands, const Arguments& arguments) {
+  using namespace ddprun;
+  Result<bool> done = true;
+  auto of = [](Result<void> result) {
+    return result ? Result<bool>(true) : Result<bool>(result.error());
+  };
+  if (*commands.list) done = of(cli::list_checkpoints(arguments.path, std::cout));
+  if (*commands.verify) done = cli::verify_checkpoints(arguments.path, std::cout);
+  if (*commands.show) done = of(cli::show_checkpoint(arguments.path, std::cout));
+  if (*commands.convert) {
+    done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
+  }
+  std::cout.flush();
+  if (done) return *done ? 0 : 1;
+  std::cerr << "ddpctl: " << to_string(done.error()) << std::endl;
+  return done.error().code == Errc::InvalidInput ? 2 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Looks at what runs leave behind.", "ddpctl");
+  Arguments arguments;
+  Commands commands = add_commands(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "ddpctl: " << error.what() << " (--help lists the commands)" << std::endl;
+    return 2;
+  }
+  try {
+    return run(commands, arguments);
+  } catch (const std::exception& error) {  // of std::filesystem, or no memory
+    std::cerr << "ddpctl: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/checkpoint/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "worker/ddp/checkpoint/descriptor.h"
+
+namespace ddprun::ddp {
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+    return system_error(errno, "open " + path.string());
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return Error{Errc::InvalidInput, path.string() + " is no regular file"};
+  }
+  MappedFile mapped;
+  mapped.size_ = static_cast<std::size_t>(status.st_size);
+  if (mapped.size_ == 0) return mapped;
+  void* memory = ::mmap(nullptr, mapped.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.get(), 0);
+  if (memory == MAP_FAILED) return system_error(errno, "map " + path.string());
+  mapped.data_ = static_cast<char*>(memory);
+  ::madvise(memory, mapped.size_, MADV_SEQUENTIAL);
+  return mapped;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+}  // namespace ddprun::ddp
