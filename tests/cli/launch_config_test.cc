@@ -227,6 +227,11 @@ TEST_SUITE("cli/launch_config") {
           "for a range");
     CHECK(why_not({"--nnodes=2", "--node-rank=2", "train.py"}) ==
           "--node-rank=2: with at most 2 nodes it is 0..1");
+    CHECK(why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::]:1", "train.py"}) ==
+          "[::]:1 is no place to meet at: it stands for all addresses of a machine; name one of "
+          "them, or its host name");
+    CHECK(accepted({"--nnodes=2", "--master-addr=node0", "train.py"}).notes.front() ==
+          "no --node-rank is given, so this is node 0 of 2");
     CHECK(why_not({"--nnodes=2", "--standalone", "train.py"}) ==
           "--standalone is for one node; it does not go with --nnodes=2");
   }

@@ -106,7 +106,8 @@ class HostsTest(HostsCase):
     def test_a_connection_that_dies_alone_is_noticed(self):
         for index, which in enumerate(("letters", "orders")):
             before = len(self.started)
-            agents = [self.agent(k, "--nnodes=1:2", f"--rdzv-id={which}", QUICK) for k in (0, 1)]
+            agents = [self.agent(k, "--nnodes=1:2", f"--rdzv-id={which}", "--rdzv-conf=last_call_timeout=0.3")
+                      for k in (0, 1)]
             who = f"{2 * index} 0/2", f"{2 * index + 1} 1/2"
             self.until_round(*who, since=before)
             ports = self.ports_to(agents[1], 29400)
@@ -114,7 +115,9 @@ class HostsTest(HostsCase):
             before = len(self.started)
             self.addCleanup(self.hosts.mend)
             self.hosts.cut_flow(1, ports[index])
-            agents[1].says("where the nodes meet, ")  # is silent, or was lost
+            # Without letters either side may be the first to give the other up; orders are its own matter.
+            notices = "where the nodes meet, was lost" + ("|has been silent|given this node up" if index == 0 else "")
+            wait_until(lambda wanted=notices: re.search(wanted, agents[1].log), "node1 notices")
             self.until_round(*who, since=before)
             self.assert_all_succeed(*agents)
             (self.path / "go").unlink()

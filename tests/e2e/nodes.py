@@ -60,7 +60,10 @@ class Node:
         return self.path.read_text(errors="replace")
 
     def says(self, text):
-        wait_until(lambda: text in self.log or self.process.poll() is not None, f"an agent says {text!r}")
+        try:
+            wait_until(lambda: text in self.log or self.process.poll() is not None, f"an agent says {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{self.log}") from None
         if text not in self.log:
             raise AssertionError(f"an agent ended without saying {text!r}:\n{self.log}")
 

@@ -199,7 +199,7 @@ TEST_CASE("Runs: a host that leaves ends them all, and lets nobody in") {
   Place place;
   place.joins("x", "a", 2);
   place.joins("y", "b", 2);
-  CHECK(place.on(runs::event::HostLeaves{"h was stopped"}) == "a: end 1; b: end 1");
+  CHECK(place.on(runs::event::HostLeaves{"h was stopped"}) == "a: end 80; b: end 80");
   CHECK(place.joins("z", "c") == "c: refused, h was stopped");
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Plays seeds.  `sim --seed 17` shows one with all that happens in it; `sim --seeds 0:2000` plays
-// so many and says how fast; `--file regressions.txt` plays those listed; `--nodes 1000` makes each
-// that large; `--expect-violation` succeeds as soon as one fails (for tests/sim/mutations).
+// so many and says how fast; `--file regressions.txt` plays those listed there, with `--of NAME`
+// only those of that mutation; `--nodes 1000` makes each that large; `--expect-violation` succeeds
+// as soon as one fails (for tests/sim/mutations).
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,19 +33,23 @@ struct Totals {
   std::uint64_t rounds = 0;
 };
 
-// One seed a line, and then words.
-bool read_list(const char* path, Options& options) {
+// A seed, the name of a mutation, and words, a line.
+bool read_list(const std::string& path, const std::string& mutation, Options& options) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    char* rest = nullptr;
-    std::uint64_t seed = std::strtoull(line.c_str(), &rest, 10);
-    if (rest != line.c_str()) options.seeds.push_back(seed);
+    std::istringstream words(line);
+    std::uint64_t seed = 0;
+    std::string name;
+    if (!(words >> seed >> name)) continue;
+    if (mutation.empty() || name == mutation) options.seeds.push_back(seed);
   }
   return !options.seeds.empty();
 }
 
 std::optional<Options> read(int count, char** words) {
   Options options;
+  std::string file;
+  std::string mutation;
   for (int i = 1; i < count; ++i) {
     std::string word = words[i];
     if (word == "--expect-violation") {
@@ -51,8 +57,8 @@ std::optional<Options> read(int count, char** words) {
       continue;
     }
     if (++i >= count) return std::nullopt;
-    if (word == "--file") {
-      if (!read_list(words[i], options)) return std::nullopt;
+    if (word == "--file" || word == "--of") {
+      (word == "--file" ? file : mutation) = words[i];
       continue;
     }
     char* rest = nullptr;
@@ -70,6 +76,7 @@ std::optional<Options> read(int count, char** words) {
       return std::nullopt;
     }
   }
+  if (!file.empty() && !read_list(file, mutation, options)) return std::nullopt;
   return options;
 }
 
@@ -96,7 +103,7 @@ int main(int count, char** words) {
   auto options = read(count, words);
   if (!options || options->seeds.empty()) {
     std::fprintf(stderr,
-                 "usage: sim [--seed N | --seeds FIRST:END | --file LIST] [--nodes N] "
+                 "usage: sim [--seed N | --seeds FIRST:END | --file LIST [--of NAME]] [--nodes N] "
                  "[--expect-violation]\n");
     return 2;
   }
