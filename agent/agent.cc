@@ -23,6 +23,9 @@ namespace {
 
 namespace asio = boost::asio;
 
+// What the other nodes are told of this one.
+const std::string kWasStoppedBy = "was stopped by ";
+
 Now now() {
   return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
 }
@@ -106,6 +109,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       forwards_(executor),
+      echo_(executor, config_.signal_reports, config_.slurm_signals == SlurmSignals::ToAll),
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()) {
   not_to_sweep_.insert(config_.guardian_pid);
@@ -139,6 +143,7 @@ asio::awaitable<int> Agent::run() {
   signals_.cancel();
   job_control_.stop();
   forwards_.cancel();
+  echo_.stop();
   co_await hang_watch_.stop();
   tasks_.cancel();
   co_await tasks_.join();
@@ -171,10 +176,15 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::ReportFailure& report) { report_failure(report); },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
-              rendezvous_.leave("was stopped by " + process::signal_name(leave.signal));
+              rendezvous_.leave(kWasStoppedBy + process::signal_name(leave.signal));
             },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
-            [this](const action::SignalWorkers& signal) { workers_.signal_all(signal.signal); },
+            [this](const action::SignalWorkers& signal) {
+              bool is_slurms =
+                  state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
+              if (!is_slurms || !config_.signal_reports) return workers_.signal_all(signal.signal);
+              tasks_.spawn(pass_on_stop(signal.signal));
+            },
             [this](const action::Sweep& wanted) {
               sweep_deadline_ = wanted.deadline;
               tasks_.spawn(sweep());
@@ -225,11 +235,25 @@ void Agent::wait_for_signal() {
 void Agent::wait_for_forward() {
   forwards_.async_wait([this](boost::system::error_code error, int signal) {
     if (error) return;
-    logger_->info("received {}; passing it on to {} workers", process::signal_name(signal),
-                  state_.running);
-    workers_.signal_each(signal);
+    tasks_.spawn(forward(signal));
     wait_for_forward();
   });
+}
+
+asio::awaitable<void> Agent::forward(int signal) {
+  std::string name = process::signal_name(signal);
+  bool have_it = co_await echo_.reached_workers(signal, SignalEcho::kPatience);
+  if (have_it) {
+    logger_->info("received {}, which Slurm has sent to the workers itself", name);
+    co_return;
+  }
+  logger_->info("received {}; passing it on to {} workers", name, state_.running);
+  workers_.signal_each(signal);
+}
+
+asio::awaitable<void> Agent::pass_on_stop(int signal) {
+  bool have_it = co_await echo_.reached_workers(signal, SignalEcho::kPatienceOfStop);
+  if (!have_it) workers_.signal_all(signal);
 }
 
 // A program that dies young again and again is not started at full speed.
@@ -262,6 +286,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
 }
 
 void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
+  others_are_signalled_ = stop.why.find(kWasStoppedBy) != std::string::npos;
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
     logger_->error("{}; {}{}  {}", describe(from_message(*stop.failure)),
@@ -275,6 +300,7 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
 }
 
 void Agent::run_ended(const rendezvous::order::End& end) {
+  others_are_signalled_ = end.why.find(kWasStoppedBy) != std::string::npos;
   story_.restart_count = end.restart_count;
   story_.why = end.why;
   story_.failures.clear();

@@ -20,6 +20,7 @@
 #include "agent/hang_watch.h"
 #include "agent/job_control.h"
 #include "agent/report.h"
+#include "agent/signal_echo.h"
 #include "agent/witness.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
@@ -49,6 +50,8 @@ class Agent {
   void arm_deadline();
   void wait_for_signal();
   void wait_for_forward();
+  boost::asio::awaitable<void> forward(int signal);
+  boost::asio::awaitable<void> pass_on_stop(int signal);
   boost::asio::awaitable<void> join_later(Duration delay);
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::order::Stop& stop);
@@ -78,6 +81,9 @@ class Agent {
   boost::asio::signal_set signals_;
   JobControl job_control_;
   boost::asio::signal_set forwards_;
+  SignalEcho echo_;
+  // Another node was, so that this one may be, too: by a Slurm that signals workers itself.
+  bool others_are_signalled_ = false;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
   rendezvous::Round round_;             // the current one

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,10 @@
 
 #include "agent/core.h"
 #include "agent/log_dir.h"
+
+namespace ddprun::process {
+class Fd;
+}
 
 namespace ddprun::agent {
 
@@ -86,6 +91,14 @@ struct WorkerGroupConfig {
   std::optional<LogDir> log_dir;
 };
 
+// Whom a signal of Slurm's reaches, as far as its configuration tells.
+enum class SlurmSignals : std::uint8_t {
+  None,     // this agent is in no step
+  Unknown,  // it cannot be read here
+  ToAgent,  // the agent alone
+  ToAll,    // every process of the step
+};
+
 struct AgentConfig {
   Config core;
   WorkerGroupConfig workers;
@@ -96,7 +109,11 @@ struct AgentConfig {
   std::string rdzv_backend = "static";               // named in events
   ExitCodes exit_codes = ExitCodes::Distinct;
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
-  int guardian_pid = -1;    // a child that is no worker and is not swept away
+  SlurmSignals slurm_signals = SlurmSignals::None;
+  // Reports of signals that reached the guardian (worker/process/guardian.h), where Slurm sends, or
+  // may send, a signal to every process of the step.
+  std::shared_ptr<process::Fd> signal_reports{};
+  int guardian_pid = -1;  // a child that is no worker and is not swept away
 
   // Where the cause of a failed run is written in torch's form, for a launcher above this one.
   // Empty: nowhere.

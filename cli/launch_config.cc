@@ -11,6 +11,7 @@
 #include "cli/meeting.h"
 #include "cli/output.h"
 #include "cli/placement.h"
+#include "cli/slurm_tracking.h"
 #include "cli/values.h"
 
 namespace ddprun::cli {
@@ -149,7 +150,24 @@ class Builder {
     return add_failures(draft_);
   }
 
+  // Slurm's configuration is where SLURM_CONF says, where Debian and others have it, or, at sites
+  // that hand it out, in slurmd's own folder.
+  void slurm_signals() {
+    if (inherited("SLURM_STEP_ID").empty()) return;
+    std::optional<std::string> text;
+    std::string folder;
+    for (std::string path : {inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
+                             std::string("/run/slurm/conf/slurm.conf")}) {
+      if (text || path.empty()) continue;
+      text = machine_.file_text(path);
+      folder = path.substr(0, path.rfind('/'));
+    }
+    config_.agent.slurm_signals =
+        cli::slurm_signals(text, machine_.file_text(folder + "/cgroup.conf"));
+  }
+
   Result<void> environment() {
+    slurm_signals();
     // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
     config_.agent.error_file = inherited("TORCHELASTIC_ERROR_FILE");
     threads();

@@ -35,6 +35,8 @@ struct Machine {
   std::function<std::string(const std::string& name)> address_instead_of;
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;
+  // nullopt where it cannot be read.
+  std::function<std::optional<std::string>(const std::string& path)> file_text;
   // Resolves a program's name through PATH.
   std::function<Result<std::string>(const std::string& name)> find_program;
 };

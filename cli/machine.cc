@@ -9,6 +9,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -83,6 +84,12 @@ std::string random_id() {
   return digits;
 }
 
+std::optional<std::string> file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 FileKind file_kind(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return FileKind::Missing;
@@ -119,6 +126,7 @@ Machine this_machine(const Environment& environment) {
           .address_instead_of = address_instead_of,
           .random_id = random_id,
           .file_kind = file_kind,
+          .file_text = file_text,
           .find_program =
               [&environment](const std::string& name) {
                 auto path = environment.find("PATH");

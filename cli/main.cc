@@ -91,6 +91,9 @@ int run(cli::LaunchConfig config) {
   if (guardian) {
     mark = guardian->mark();
     config.agent.guardian_pid = guardian->pid();
+    agent::SlurmSignals signals = config.agent.slurm_signals;
+    if (signals == agent::SlurmSignals::Unknown || signals == agent::SlurmSignals::ToAll)
+      config.agent.signal_reports = std::make_shared<process::Fd>(guardian->take_reports());
   } else {
     logger->warn("should ddprun be killed, what workers have started may live on: {}",
                  to_string(guardian.error()));

@@ -76,14 +76,34 @@ std::optional<std::uint64_t> mark_limit(std::uint64_t random) {
   return limit.rlim_cur;
 }
 
+constexpr int kReports = 1;  // the guardian's descriptor
+
+void report(int signal, siginfo_t* info, void*) {
+  int error = errno;
+  SignalReport report{.signal = signal, .sender = info->si_pid};
+  (void)!::write(kReports, &report, sizeof report);
+  errno = error;
+}
+
+// Every signal that somebody may send for a purpose.
+void report_signals() {
+  struct sigaction action = {};
+  action.sa_sigaction = report;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM,
+                     SIGPROF, SIGIO, SIGPWR, SIGURG, SIGWINCH, SIGXCPU, SIGXFSZ, SIGSTKFLT})
+    ::sigaction(signal, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
 // The guardian's life.
-[[noreturn]] void guard(int pipe, const Marks& marks) {
+[[noreturn]] void guard(int pipe, int reports, const Marks& marks) {
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
-  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
-    ::signal(signal, SIG_IGN);
   ::dup2(pipe, 0);  // nobody must wait for our copies of the agent's stdout and stderr to close
-  ::syscall(SYS_close_range, 1U, UINT_MAX, 0U);
+  ::dup2(reports, kReports);
+  ::syscall(SYS_close_range, 2U, UINT_MAX, 0U);
+  report_signals();
   (void)!::chdir("/");
 
   char word = 0;
@@ -113,6 +133,10 @@ Result<Guardian> Guardian::start(const std::string& inherited) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "make the guardian's pipe");
   Fd read_end(ends[0]);
   Fd write_end(ends[1]);
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    return system_error(errno, "make the guardian's pipe");
+  Fd reports_read(ends[0]);
+  Fd reports_write(ends[1]);
   std::random_device random;
   Marks marks{.name = std::to_string(::getpid()) + "-" + std::to_string(random())};
   if (inherited.empty()) marks.queue_limit = mark_limit(random());
@@ -120,10 +144,10 @@ Result<Guardian> Guardian::start(const std::string& inherited) {
   if (pid < 0) return system_error(errno, "fork the guardian");
   if (pid == 0) {
     write_end = Fd();
-    guard(read_end.get(), marks);
+    guard(read_end.get(), reports_write.get(), marks);
   }
   std::string variable = inherited.empty() ? marks.name : inherited + "," + marks.name;
-  return Guardian(std::move(variable), std::move(write_end), pid);
+  return Guardian(std::move(variable), std::move(write_end), std::move(reports_read), pid);
 }
 
 Guardian::~Guardian() {

@@ -27,6 +27,12 @@ namespace ddprun::process {
 // That of an agent above this one stands before it, with a comma between them.
 inline constexpr const char* kGuardianVariable = "DDPRUN_AGENT";
 
+// A signal that came to the guardian, and from whom (0: from outside of its pid namespace).
+struct SignalReport {
+  int signal = 0;
+  int sender = 0;
+};
+
 // Threads: to be started while this process has one thread.
 // Lifetime: when it is destroyed the guardian goes without doing anything.  A process that is
 // forked from this one and does not exec must not keep it.
@@ -45,12 +51,18 @@ class Guardian {
   const std::string& mark() const { return mark_; }
   int pid() const { return pid_; }
 
+  // The end of a pipe with a SignalReport of each signal that reaches the guardian, which none of
+  // them ends.  It lives in a session of its own like the workers, so what reaches it unasked was
+  // sent to them, too.  To be taken once.
+  Fd take_reports() { return std::move(reports_); }
+
  private:
-  Guardian(std::string mark, Fd pipe, int pid)
-      : mark_(std::move(mark)), pipe_(std::move(pipe)), pid_(pid) {}
+  Guardian(std::string mark, Fd pipe, Fd reports, int pid)
+      : mark_(std::move(mark)), pipe_(std::move(pipe)), reports_(std::move(reports)), pid_(pid) {}
 
   std::string mark_;
   Fd pipe_;  // its end of file, without a word before, is the agent's death
+  Fd reports_;
   int pid_;
 };
 

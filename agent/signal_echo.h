@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Whether a signal that has come to the agent went to its workers, too.  Slurm sends a signal to
+// the agent alone at most sites, and to every process of the step at some (cli/slurm_tracking);
+// what a person sends goes to the agent alone.  The guardian, a process in a session of its own as
+// the workers are, hears what they hear, and reports it.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
+
+#include "worker/process/fd.h"
+#include "worker/process/guardian.h"
+
+namespace ddprun::agent {
+
+// Threads: used from the executor's thread only.  Lifetime: stop() before the destructor, with no
+// reached_workers() under way.
+class SignalEcho {
+ public:
+  // How long a report is waited for.  Slurm signals the processes of a step one after the other, in
+  // less than a millisecond; a busy machine takes longer.  A signal to stop must not be late: Slurm
+  // may follow with SIGKILL soon.
+  static constexpr auto kPatience = std::chrono::milliseconds(250);
+  static constexpr auto kPatienceOfStop = std::chrono::milliseconds(20);
+
+  // `reports` is the guardian's; nullptr where nobody but the agent is signalled.  `is_to_all`:
+  // Slurm is known to signal everybody, so that a report is on its way, however late.
+  SignalEcho(boost::asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+             bool is_to_all);
+
+  // Waits for the guardian's report of `signal`, which the agent has just got.  Where it is not
+  // known that Slurm signals everybody, and a report has failed to come, there is no waiting any
+  // more until one comes late.
+  boost::asio::awaitable<bool> reached_workers(int signal, std::chrono::milliseconds patience);
+
+  void stop();
+
+ private:
+  void read();
+  void heard(const process::SignalReport& report);
+
+  boost::asio::posix::stream_descriptor reports_;
+  process::SignalReport next_;
+  std::map<int, int> heard_;   // by signal: reports that nobody has asked for yet
+  std::map<int, int> missed_;  // by signal: questions answered with no for want of a report
+  bool is_to_all_;
+  bool is_alone_ = false;           // as far as is known, nobody but the agent is signalled
+  boost::asio::steady_timer news_;  // never expires by itself; cancelled when something was heard
+};
+
+}  // namespace ddprun::agent
