@@ -128,6 +128,49 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
+    def test_preempted_where_the_site_sends_no_signal_of_the_users(self):
+        text = subprocess.run([SCRIPTS / "ddprun-sbatch", "--print", "--nodes=2", "--cpus-per-task=8", "--requeue", "--",
+                               "worker.py"], capture_output=True, text=True, timeout=LIMIT).stdout
+        job = self.sbatch(re.sub("(?m)^#SBATCH --signal.*$", "", text.partition("\n")[2]), "-w", "node[0-1]")
+        self.until_started(2)
+        other = self.srun("-p", "prio", "-N2", "-w", "node[0-1]", "-c8", "true")
+        self.assertEqual(worlds(self.second_life(job, 2)), ["0/2", "1/2"])
+        self.assertIn(f"requeueing job {job}: it is preempted", self.output(job))
+        self.assertEqual(other.ends(), 0, other.log)
+        self.go()
+        self.until_done(job)
+
+    def test_a_cancelled_job_is_not_requeued(self):
+        job = self.submit("--nodes=2", "--time=5", "--requeue", "--", "worker.py")
+        self.until_started(2)
+        self.cluster.run("scancel", job)
+        self.cluster.until_state(job, "CANCELLED")
+        self.assertNotIn("requeueing", self.output(job))
+
+    def test_every_command_of_the_page_works_as_printed(self):
+        text = (SCRIPTS / "README.md").read_text()
+        commands = re.findall(r"(?m)^    ((?:srun|sbatch|ddprun-srun|ddprun-sbatch) .*)$", text)
+        self.assertGreaterEqual(len(commands), 8)
+        # It takes a second, as a spare that comes after the end of the run would look for it in vain.
+        (self.path / "train.py").write_text("import time\ntime.sleep(1)\n" + (self.path / "worker.py").read_text())
+        self.go()
+        with ddpd_process.Ddpd() as ddpd:
+            for command in commands:
+                with self.subTest(command):
+                    self.run_as_printed(command, ddpd.port)
+
+    def run_as_printed(self, command, port):
+        before = len(self.started)
+        if command.startswith("ddprun-srun"):
+            self.sbatch(command, "--nodes=2", "--ntasks-per-node=1")
+        else:
+            line = command.replace(":29500", f":{port}")  # of a ddpd that this test has started
+            done = subprocess.run(self.cluster.command("bash", "-c", line), env=self.environment(), cwd=self.path,
+                                  capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "its jobs are over")
+        self.assertEqual(len(self.started) > before, "--dry-run" not in command and "--print" not in command)
+
     def test_ddprun_srun_in_a_batch_script(self):
         job = self.sbatch(f"{SCRIPTS}/ddprun-srun -- worker.py; {SCRIPTS}/ddprun-srun -N2 -- worker.py",
                           "-N3", "--ntasks-per-node=1", "-c", "2")
