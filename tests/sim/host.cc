@@ -9,6 +9,13 @@ namespace ddprun::sim {
 
 using namespace rendezvous;
 
+namespace {
+
+// What a join or a round may take, whatever the number of nodes.
+constexpr std::size_t kMaxBytes = 1024;
+
+}  // namespace
+
 std::string Host::pulse() const {
   return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(250));
 }
@@ -44,6 +51,8 @@ void Host::take(const std::string& text) {
   auto letter = decode_letter(text);
   if (!letter) world_.violate("a letter that cannot be read: " + to_string(letter.error()));
   if (encode(*letter) != text) world_.violate("a letter that changes when it is read: " + text);
+  bool is_join = std::holds_alternative<request::Join>(letter->request);
+  if (is_join && text.size() > kMaxBytes) world_.violate("a join of many bytes: " + text);
   world_.oracle.heard(*this, *letter);
   if (world_.is_traced && !std::holds_alternative<request::Beat>(letter->request)) {
     world_.trace(process_.name, "takes " + text);
@@ -67,6 +76,8 @@ void Host::step(const runs::Event& event) {
 
 void Host::deliver(const std::string& node, const Order& order) {
   std::string text = encode(order);
+  bool is_round = std::holds_alternative<order::Round>(order);
+  if (is_round && text.size() > kMaxBytes) world_.violate("a round of many bytes: " + text);
   ++world_.oracle.messages;
   if (world_.is_traced) world_.trace(process_.name, "tells " + node + " " + text);
   mailboxes_[node].push_back(std::move(text));
