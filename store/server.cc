@@ -126,6 +126,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd
       accept_pause_(executor_),
       handshake_timer_(executor_),
       expiry_timer_(executor_),
+      stall_timer_(executor_),
       log_(config_.log),
       spaces_(config_.keyspace, config_.max_spaces, random_seed()) {
   raise_file_limit();
@@ -148,6 +149,7 @@ void Server::Impl::close() {
   accept_pause_.cancel();
   handshake_timer_.cancel();
   expiry_timer_.cancel();
+  stall_timer_.cancel();
   sessions_.clear();
   leavers_.clear();
 }

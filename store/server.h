@@ -60,6 +60,9 @@ struct ServerConfig {
   // A client that leaves so many bytes of replies unread is not read from until it catches up.
   std::size_t max_unread_bytes = 1 << 20;
 
+  // And when it has taken nothing more for so long, it is closed.
+  Duration unread_timeout = std::chrono::minutes(2);
+
   // What requests that have not arrived in full may hold, of all clients together.  Beyond it,
   // whoever holds most is closed.
   std::size_t max_held_bytes = std::size_t{4} << 30;

@@ -45,6 +45,8 @@ struct Session {
   std::size_t held_bytes = 0;          // as last accounted for
   bool is_own = false;                 // of this process itself: Server::connect()
   bool is_dirty = false;               // is in the list of those to be flushed
+  MonoTime stalled_since{};            // what it has left unread did not become less since then;
+  std::size_t stalled_bytes = 0;       // while it is not read from for that, otherwise 0
   bool closes_when_flushed = false;
   // Its large request is not done; then it is not read from, and stays, without a descriptor if
   // need be.
@@ -108,6 +110,9 @@ class Server::Impl {
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
   void note(Session& session, const Request& request);
+  void stall(Session& session);
+  void await_stall();
+  void close_stalled();
   void enqueue(Session& session, const Request& request);
   void keep_working();
   void work_on();
@@ -132,6 +137,8 @@ class Server::Impl {
   boost::asio::steady_timer accept_pause_;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer expiry_timer_;
+  boost::asio::steady_timer stall_timer_;
+  std::deque<std::pair<MonoTime, ClientId>> stalls_;      // who is to be looked at when
   std::optional<MonoTime> expiry_;                        // what the timer is set to
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 

@@ -94,6 +94,7 @@ void Server::Impl::serve(Session& session) {
       if (Session* stalled = find(id)) {
         stalled->decoder.keep();
         watch_for(*stalled, {.bytes = false, .room = true});
+        stall(*stalled);
       }
       return;  // write_to() goes on from here
     }
@@ -114,6 +115,39 @@ void Server::Impl::serve(Session& session) {
     route();
     if (fault) return drop(session, *fault);
   }
+}
+
+// A client is not read from until it reads.
+void Server::Impl::stall(Session& session) {
+  session.stalled_since = std::chrono::steady_clock::now();
+  session.stalled_bytes = session.outbox.size();
+  stalls_.emplace_back(session.stalled_since + config_.unread_timeout, session.id);
+  if (stalls_.size() == 1) await_stall();
+}
+
+void Server::Impl::await_stall() {
+  stall_timer_.expires_at(stalls_.front().first);
+  stall_timer_.async_wait(bound(&Impl::close_stalled));
+}
+
+// Closes those who have not read anything since they were looked at last.
+void Server::Impl::close_stalled() {
+  MonoTime now = std::chrono::steady_clock::now();
+  while (!stalls_.empty() && stalls_.front().first <= now) {
+    Session* session = find(stalls_.front().second);
+    stalls_.pop_front();
+    bool is_due = session != nullptr && session->stalled_bytes > 0 &&
+                  session->stalled_since + config_.unread_timeout <= now;
+    if (!is_due) continue;
+    if (session->outbox.size() < session->stalled_bytes) {
+      stall(*session);
+    } else {
+      drop(*session,
+           "leaves " + std::to_string(session->outbox.size()) + " bytes of replies unread");
+    }
+  }
+  if (!stalls_.empty()) await_stall();
+  flush_all();
 }
 
 void Server::Impl::enqueue(Session& session, const Request& request) {
@@ -218,6 +252,7 @@ void Server::Impl::write_to(Session& session) {
   if (!flush(session)) return;
   if (session.is_busy) return watch_for(session, {.bytes = false, .room = false});
   bool was_stalled = !session.interest.bytes;
+  session.stalled_bytes = 0;
   watch_for(session, {});
   if (was_stalled) serve(session);
   account_for(id);

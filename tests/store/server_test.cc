@@ -129,6 +129,19 @@ TEST_SUITE("store/server") {
     CHECK(reader.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
   }
 
+  TEST_CASE("a client that goes on reading nothing is closed when its time is up") {
+    RunningServer server({.max_unread_bytes = 1000, .unread_timeout = 50ms});
+    RawClient other = client_of(server);
+    other.send(request::Set{"k", std::string(1 << 20, 'v')}).send(request::GetNumKeys{});
+    REQUIRE(other.receive_number() == 1);
+    RawClient mute = client_of(server);
+    for (int i = 0; i < 100; ++i) mute.send(request::Get{"k"});
+    CHECK(server.has_connections(1));
+    REQUIRE(server.log().size() == 1);
+    CHECK(server.log()[0].find(" bytes of replies unread") != std::string::npos);
+    CHECK(other.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
+  }
+
   TEST_CASE("over HTTP the server shows its health, its figures, and who waits for what") {
     RunningServer server;
     RawClient waiter = client_of(server);
