@@ -110,6 +110,23 @@ TEST_SUITE("worker/process/oom") {
     CHECK(watch.words_on(1, true) == "");
   }
 
+  TEST_CASE("a cgroup of the worker's own says whose death it was") {
+    test::TempDir folder;
+    std::string group = folder.path() + "/sys/fs/cgroup/job";
+    write(folder.path() + "/proc/self/cgroup", "0::/job\n");
+    write(folder.path() + "/sys/fs/cgroup/cgroup.controllers", "memory\n");
+    write(group + "/memory.max", "1048576\n");
+    write(group + "/memory.events", "oom_kill 0\n");
+    write(group + "/ddprun-7-0/memory.events", "oom_kill 0\n");
+    write(group + "/ddprun-7-1/memory.events", "oom_kill 1\n");
+    OomWatch watch(folder.path());
+    write(group + "/memory.events", "oom_kill 1\n");
+    CHECK(watch.words_on(1, true, group + "/ddprun-7-0") == "");
+    CHECK(watch.words_on(2, true, group + "/ddprun-7-1") ==
+          "the kernel's OOM killer: memory cgroup limit reached (limit 1 MiB)");
+    CHECK(watch.words_on(3, true, group + "/ddprun-7-2") == "");
+  }
+
   TEST_CASE("a v1 cgroup that only the host can name is the mount point") {
     test::TempDir folder;
     std::string mount = folder.path() + "/sys/fs/cgroup/memory";

@@ -55,10 +55,17 @@ OomWatch::OomWatch(std::string root) : root_(std::move(root)) {
   before_ = read();
 }
 
-std::string OomWatch::words_on(int pid, bool is_killed) {
-  OomReading after = read();
-  std::string words = oom_words(before_, after, new_kernel_kills(), pid, is_killed);
-  before_ = after;
+std::string OomWatch::words_on(int pid, bool is_killed, const std::string& leaf) {
+  OomReading now = read();
+  OomReading before = std::exchange(before_, now);
+  if (!leaf.empty()) {
+    if (auto kills = parse_counter(text_of(leaf + "/memory.events"), "oom_kill")) {
+      before.cgroup_kills = 0;
+      now.cgroup_kills = kills;
+      now.machine_kills = before.machine_kills;
+    }
+  }
+  std::string words = oom_words(before, now, new_kernel_kills(), pid, is_killed);
   return words;
 }
 

@@ -18,8 +18,9 @@ class OomWatch {
   explicit OomWatch(std::string root = "");
 
   // What the kernel says about the end of the worker `pid` since the last call, or "".
-  // See oom_words().  Takes a few small files' reading: some 100 us.
-  std::string words_on(int pid, bool is_killed);
+  // See oom_words().  Takes a few small files' reading: some 100 us.  `leaf`: the worker's own
+  // cgroup of version 2, if it has one; where that counts memory, it alone says whose death it was.
+  std::string words_on(int pid, bool is_killed, const std::string& leaf = "");
 
  private:
   OomReading read() const;

@@ -33,7 +33,8 @@ struct ChildPlan {
   char* const* environment = nullptr;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  const cpu_set_t* cpus = nullptr;  // nullptr: inherited
+  const char* cgroup_file = nullptr;  // takes the pid; nullptr: stays in the caller's
+  const cpu_set_t* cpus = nullptr;    // nullptr: inherited
   std::size_t cpus_bytes = 0;
   pid_t parent = -1;
   int report_fd = -1;  // takes the errno of what failed; closed by the exec
@@ -60,6 +61,12 @@ int run_child(void* argument) {
   if (plan->report_fd != kReportFd) {
     if (::dup3(plan->report_fd, kReportFd, O_CLOEXEC) < 0) goto failed;
     plan->report_fd = kReportFd;
+  }
+  if (plan->cgroup_file != nullptr) {
+    // Whatever it refuses, the worker is as well off as without.
+    int file = ::open(plan->cgroup_file, O_WRONLY | O_CLOEXEC);
+    if (file >= 0) (void)!::write(file, "0", 1);
+    if (file >= 0) ::close(file);
   }
   if (plan->cpus != nullptr && ::sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0)
     goto failed;
@@ -127,11 +134,13 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
   std::vector<char*> argv = pointers_to(spec.argv);
   std::vector<char*> environment = pointers_to(spec.environment);
   std::vector<cpu_set_t> cpus = mask_of(spec.cpus);
+  std::string cgroup_file = spec.cgroup + "/cgroup.procs";
   ChildPlan plan{.program = spec.argv.at(0).c_str(),
                  .argv = argv.data(),
                  .environment = environment.data(),
                  .stdout_fd = spec.stdout_fd,
                  .stderr_fd = spec.stderr_fd,
+                 .cgroup_file = spec.cgroup.empty() ? nullptr : cgroup_file.c_str(),
                  .cpus = cpus.empty() ? nullptr : cpus.data(),
                  .cpus_bytes = cpus.size() * sizeof(cpu_set_t),
                  .parent = ::getpid(),

@@ -21,6 +21,7 @@ struct ProcessSpec {
   int stdout_fd = -1;                    // becomes the process's stdout; -1: inherited
   int stderr_fd = -1;                    // likewise
   std::vector<int> cpus;                 // that it may run on; empty: where the caller may
+  std::string cgroup;                    // the folder of the one to put it in; empty: the caller's
 };
 
 // A started process.  The pidfd becomes readable when it has ended; the pid stays its own until

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/cgroup.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "tests/support/event_loop.h"
+#include "worker/process/reaper.h"
+#include "worker/process/spawn.h"
+
+using namespace ddprun;
+using namespace ddprun::process;
+
+namespace {
+
+// A cgroup of version 2 that this test has made, as a delegation would be; empty where that cannot
+// be done.
+struct Base {
+  std::string path;
+  Base() {
+    for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+      std::string folder = mount + ("/ddprun-test-" + std::to_string(::getpid()));
+      std::error_code error;
+      if (!std::filesystem::exists(std::string(mount) + "/cgroup.procs", error)) continue;
+      if (std::filesystem::create_directory(folder, error)) path = folder;
+    }
+  }
+  ~Base() {
+    std::error_code error;
+    if (!path.empty()) std::filesystem::remove(path, error);
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("worker/cgroup") {
+  TEST_CASE("the own cgroup is that of version 2") {
+    CHECK(parse_own_cgroup("4:memory:/a\n0::/user.slice/x\n") == "/user.slice/x");
+    CHECK(parse_own_cgroup("0::/\n") == "/");
+    CHECK_FALSE(parse_own_cgroup("4:memory:/a\n"));
+    CHECK_FALSE(parse_own_cgroup(""));
+  }
+
+  TEST_CASE("where none can be made the reason is told") {
+    auto leaf = CgroupLeaf::create("/no/such/folder", "0");
+    REQUIRE_FALSE(leaf.has_value());
+    CHECK(leaf.error().code.value() == ENOENT);
+  }
+
+  TEST_CASE("a worker and all that it starts are in the leaf, and end by one write") {
+    Base base;
+    if (base.path.empty()) {
+      MESSAGE("skipped: no cgroup of version 2 can be made here");
+      return;
+    }
+    boost::asio::io_context loop;
+    Reaper reaper(loop.get_executor());
+    REQUIRE(Reaper::become_subreaper().has_value());
+    {
+      auto leaf = CgroupLeaf::create(base.path, "0-0");
+      REQUIRE(leaf.has_value());
+      auto process =
+          spawn({.argv = {"/bin/sh", "-c", "(setsid sleep 1000 &); setsid sleep 1000 & wait"},
+                 .environment = {"PATH=/usr/bin:/bin"},
+                 .cgroup = leaf->path()});
+      REQUIRE(process.has_value());
+      std::optional<ExitStatus> ended;
+      reaper.watch(std::move(*process), [&](ExitStatus status) { ended = status; });
+      auto count = [&] {
+        std::ifstream procs(leaf->path() + "/cgroup.procs");
+        return std::distance(std::istream_iterator<int>(procs), {});
+      };
+      REQUIRE(test::run_until(loop, [&] { return count() >= 3; }));
+      leaf->kill();
+      REQUIRE(test::run_until(loop, [&] { return ended.has_value(); }));
+      CHECK(ended->signal == SIGKILL);
+      REQUIRE(test::run_until(loop, [&] {
+        reaper.reap_strangers();
+        return count() == 0;
+      }));
+    }
+    CHECK_FALSE(
+        std::filesystem::exists(base.path + "/ddprun-" + std::to_string(::getpid()) + "-0-0"));
+  }
+}
