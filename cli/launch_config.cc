@@ -63,10 +63,10 @@ class Builder {
   }
 
   Result<void> refuse_what_is_missing() {
-    if (const OptionValue* specs = given("logs-specs")) {
-      return not_supported(
-          specs->origin + "=" + specs->text,
-          "it names a class in a Python package, and ddprun runs no Python of its own");
+    if (const OptionValue* specs = given("logs-specs"); specs && specs->text != "default") {
+      return invalid_value(*specs,
+                           "default: any other names a class in a Python package, and "
+                           "ddprun runs no Python of its own");
     }
     return {};
   }

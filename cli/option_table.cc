@@ -13,8 +13,6 @@ constexpr const char* kRun = "What to run";
 constexpr const char* kRendezvous = "Rendezvous";
 constexpr const char* kFailures = "Failures and signals";
 constexpr const char* kOutput = "Output and logs";
-constexpr const char* kLater = "Known to torchrun, refused here (not supported yet)";
-constexpr const char* kRefused = "Known to torchrun, refused here";
 constexpr const char* kHelp = "Help";
 constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
 
@@ -127,9 +125,11 @@ constexpr std::array kSpecs = {
     OptionSpec{"start-method", 0, "spawn|fork|forkserver", true, kNoEffect,
                "torchrun's way to start --run-path; here it is an interpreter of its own",
                "spawn|fork|forkserver"},
-
-    OptionSpec{"logs-specs", 0, "NAME", false, kRefused,
-               "A log routing class in a Python package; ddprun runs no Python of its own"},
+    OptionSpec{
+        "logs-specs", 0, "default", false, kNoEffect,
+        "torchrun's log routing; a class in a Python package is refused, since ddprun runs no "
+        "Python of its own",
+        "default"},
 
     OptionSpec{"dry-run", 0, nullptr, false, kHelp,
                "Print what would be run, where the nodes would meet, and which option or variable "

@@ -270,8 +270,9 @@ TEST_SUITE("cli/launch_config") {
           "--rdzv-backend=etcd is not supported yet: c10d needs no service beside ddprun; where a "
           "fixed place to meet is wanted, run ddpd there and name it in --rdzv-endpoint");
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
-          "--logs-specs=x is not supported yet: it names a class in a Python package, and ddprun "
-          "runs no Python of its own");
+          "--logs-specs='x' is not default: any other names a class in a Python package, and "
+          "ddprun runs no Python of its own");
+    CHECK(why_not({"--logs-specs=default", "train.py"}) == "accepted");
     CHECK(why_not({"--event-log-handler=other", "train.py"}) ==
           "--event-log-handler='other' is not null, console or jsonl:PATH");
     CHECK(why_not({"--event-log-handler=null", "train.py"}) == "accepted");

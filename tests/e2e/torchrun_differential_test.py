@@ -143,6 +143,7 @@ CASES = [
     Case("--numa-binding=near probe.py"),
     Case("--numa-binding=node probe.py"),
     Case("--logs-specs=none probe.py"),
+    Case("--logs-specs=default probe.py"),
     Case("--print-completion=ksh"),
     Case("--module --no-python probe"),
     Case("--no-such-option probe.py"),
@@ -168,7 +169,7 @@ class Intended:
 
 CHECKED_LATE = (
     r"--(nnodes|nproc-per-node|max-restarts=-|tee|redirects|local-ranks-filter|rdzv-conf|rdzv-backend|shutdown-timeout"
-    r"|signals-to-handle|numa-binding=node|logs-specs|module --no-python|no-python missing|run-path missing|log-dir=probe"
+    r"|signals-to-handle|numa-binding=node|logs-specs=none|module --no-python|no-python missing|run-path missing|log-dir=probe"
     r")|CUDA_VISIBLE_DEVICES=0|^missing.py|PET_STANDALONE=true")
 INTENDED = [
     Intended("", r"env MASTER_ADDR ", "one node meets on loopback; torchrun gives the host's name"),
