@@ -62,12 +62,12 @@ constexpr std::array kByError = {
     Advice{"cannot meet the other nodes",
            "see that the endpoint names the first node, with the same port everywhere, and that "
            "no firewall is between and no other program answers there"},
-    Advice{"nodes came",
-           "see why the other nodes did not start, and that all have the same "
-           "endpoint, --rdzv-id and --nnodes"},
     Advice{"hosts the rendezvous",
            "look at that node: its log says why it went.  Where none is stable, let a ddpd host"},
     Advice{"was lost", "look at that node: its log and dmesg say why it went"},
+    Advice{"nodes came",
+           "see why the other nodes did not start, and that all have the same "
+           "endpoint, --rdzv-id and --nnodes"},
 };
 constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
 

@@ -103,8 +103,10 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       witness_(config_.no_restart_codes),
-      hang_watch_(executor, reaper_, hang_config(config_), logger_,
-                  [this](int local_rank) { abandon_hung(local_rank); }),
+      hang_watch_(
+          executor, reaper_, hang_config(config_), logger_,
+          [this](int local_rank) { abandon_hung(local_rank); },
+          [this](int local_rank) { release_held(local_rank); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
@@ -113,6 +115,11 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()) {
   not_to_sweep_.insert(config_.guardian_pid);
+  if (config_.timer_file == nullptr) return;
+  timers_.emplace(
+      executor, *config_.timer_file,
+      [this](const ExpiredTimer& expired) { timer_expired(expired); },
+      [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
 
 Agent::~Agent() = default;
@@ -157,7 +164,10 @@ void Agent::on(const Event& event) {
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
-  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  if (before == Phase::Running && state_.phase == Phase::Stopping) {
+    stop_began_ = now().mono;
+    if (timers_) timers_->clear();
+  }
   if (state_.phase != Phase::Running) hang_watch_.forget_all();
   arm_deadline();
   perform(next.actions);
@@ -190,7 +200,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(sweep());
             },
             [this](const action::KillNow&) {
-              workers_.signal_all(SIGKILL);
+              workers_.kill_all();
               sweep_deadline_ = now().mono;
             },
             [this](const action::AbandonWorkers&) {
@@ -270,6 +280,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
                  [this](const rendezvous::Round& round) {
                    if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
                    round_ = round;
+                   loss_.clear();
                    events_.joined(round, now());
                    on(event::RoundJoined{round.restart_count});
                  },
@@ -293,6 +304,7 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
   } else {
+    if (stop.cause == rendezvous::StopCause::NodeLost) loss_ = stop.why;
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
   }
@@ -358,6 +370,7 @@ void Agent::start_workers(int restart_count) {
   }
   rendezvous_.workers_started(round_, std::move(started));
   story_.took_part = true;
+  is_showing_stacks_ = false;
   witness_.attempt_started(restart_count, now().mono);
   watch_for_hangs();
   events_.started(workers_.running(), now());
@@ -378,7 +391,7 @@ void Agent::start_workers(int restart_count) {
 }
 
 void Agent::watch_for_hangs() {
-  if (config_.hang_timeout == Duration::zero()) return;
+  if (config_.hang_timeout == Duration::zero() && !timers_) return;
   std::vector<WatchedWorker> watched;
   for (RunningWorker& worker : workers_.running()) {
     watched.push_back({.local_rank = worker.local_rank,
@@ -390,23 +403,50 @@ void Agent::watch_for_hangs() {
   hang_watch_.start(std::move(watched));
 }
 
+void Agent::release_held(int hung_rank) {
+  auto held = std::exchange(held_, {});
+  std::ranges::stable_partition(
+      held, [hung_rank](const WorkerExit& exit) { return exit.local_rank == hung_rank; });
+  for (const WorkerExit& exit : held) worker_exited(exit);
+}
+
 void Agent::worker_exited(const WorkerExit& exit) {
+  if (hang_watch_.is_holding()) {
+    hang_watch_.forget(exit.local_rank);
+    held_.push_back(exit);
+    return;
+  }
   last_exit_ = now().mono;
   event::WorkerExited event{
       .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid};
   events_.ended(exit, state_.phase != Phase::Running, now());
   if (state_.phase != Phase::Running) {
-    witness_.ended_after(exit);
+    witness_.ended_after(exit, is_showing_stacks_);
   } else if (!exit.status.is_success()) {
     std::string hang = hang_watch_.cause_of(exit.local_rank);
     hang_watch_.forget_all();
     Witness::Finding finding = witness_.first_failure(exit, hang, last_exit_);
     event.message = std::move(finding.message);
     event.is_final = !finding.why_no_restart.empty();
+    event.is_hang = !hang.empty() && !hang_watch_.has_python_stacks();
+    is_showing_stacks_ = event.is_hang;
     if (event.is_final) logger_->error("no restart: {}", finding.why_no_restart);
   }
   hang_watch_.forget(exit.local_rank);
+  if (is_showing_stacks_) keep_stack(exit);
   on(event);
+}
+
+// What Python's faulthandler has written upon SIGABRT, beside the stacks of other tools.
+void Agent::keep_stack(const WorkerExit& exit) {
+  if (exit.folder.empty() || exit.status.signal != SIGABRT) return;
+  const std::vector<std::string>& lines = exit.words.stderr_lines;
+  auto begin = std::ranges::find_if(
+      lines, [](const std::string& line) { return line.starts_with("Fatal Python error"); });
+  if (begin == lines.end()) return;
+  Result<void> written = write_file(exit.folder + "/stack.faulthandler",
+                                    fmt::format("{}\n", fmt::join(begin, lines.end(), "\n")));
+  if (!written) logger_->warn("a stack is not kept: {}", to_string(written.error()));
 }
 
 // What the kernel does not let go, such as a process in D state, must not keep the job.
@@ -429,6 +469,21 @@ void Agent::abandon_hung(int local_rank) {
                    .pid = worker.pid,
                    .status = {.signal = SIGKILL},
                    .folder = worker.folder});
+  }
+}
+
+// A timer belongs to the worker that set it, or whose child did.  Anybody else's is nobody's.
+void Agent::timer_expired(const ExpiredTimer& expired) {
+  if (state_.phase != Phase::Running) return;
+  for (const RunningWorker& worker : workers_.running()) {
+    auto is_it = [&](const process::Leftover& child) { return child.pid == expired.pid; };
+    if (worker.pid != expired.pid &&
+        std::ranges::none_of(process::descendants_of(worker.pid), is_it))
+      continue;
+    std::string what = fmt::format("hung: its timer '{}' has expired", expired.scope);
+    logger_->warn("rank {} (local rank {}, pid {}) {}{}", worker.rank, worker.local_rank,
+                  worker.pid, what, expired.signal > 0 ? "" : ", without a signal: it goes on");
+    if (expired.signal > 0) hang_watch_.end(worker.local_rank, expired.signal, what);
   }
 }
 
@@ -479,6 +534,8 @@ void Agent::report_end(bool is_stopped) {
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state_.error;
   }
+  // Of a run that did not find together again the loss is the cause.
+  if (!loss_.empty() && !report.error.empty()) report.error = loss_ + "; then " + report.error;
   if (is_stopped) report.error = "stopped by " + process::signal_name(state_.shutdown_signal);
   if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
   if (!report.log_path.empty()) {

@@ -12,7 +12,9 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "agent/config.h"
 #include "agent/core.h"
@@ -21,6 +23,7 @@
 #include "agent/job_control.h"
 #include "agent/report.h"
 #include "agent/signal_echo.h"
+#include "agent/timer_pipe.h"
 #include "agent/witness.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
@@ -61,8 +64,11 @@ class Agent {
   void start_workers(int restart_count);
   void watch_for_hangs();
   void worker_exited(const WorkerExit& exit);
+  void keep_stack(const WorkerExit& exit);
   void abandon(const RunningWorker& worker);
   void abandon_hung(int local_rank);
+  void release_held(int hung_rank);
+  void timer_expired(const ExpiredTimer& expired);
   void finish(int exit_code);
   void report_end(bool is_stopped);
   void pass_up_cause();
@@ -77,6 +83,7 @@ class Agent {
   store::TaskGroup tasks_;
   Witness witness_;
   HangWatch hang_watch_;
+  std::optional<TimerPipe> timers_;
   EventRecorder events_;
   boost::asio::signal_set signals_;
   JobControl job_control_;
@@ -94,6 +101,9 @@ class Agent {
   MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
   MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};                // when the last worker to end did
+  std::string loss_;                    // of a node, since which there was no round
+  std::vector<WorkerExit> held_;        // ends of workers while HangWatch::is_holding()
+  bool is_showing_stacks_ = false;      // the workers end by SIGABRT, since one has hung
   int exit_code_ = 0;
 };
 

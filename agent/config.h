@@ -22,6 +22,8 @@ class Fd;
 
 namespace ddprun::agent {
 
+class TimerFile;
+
 // What the agent's exit code tells of a failure.
 enum class ExitCodes : std::uint8_t {
   Distinct,  // the code of the worker that failed first, and codes of our own (agent/STATES.md)
@@ -84,6 +86,9 @@ struct WorkerGroupConfig {
   // Whether workers are told of a heartbeat file (DDPRUN_HEARTBEAT_FILE in their log folder).
   bool has_heartbeat = false;
 
+  // The folder of the cgroup in which each worker gets its own; empty where none is delegated.
+  std::string cgroup_base;
+
   // Whether there is a log folder at all (not with --log-dir /dev/null), and where it is to be
   // made; the folder itself once it has been, before the agent starts.
   bool has_log_dir = true;
@@ -113,6 +118,11 @@ struct AgentConfig {
   // Reports of signals that reached the guardian (worker/process/guardian.h), where Slurm sends, or
   // may send, a signal to every process of the step.
   std::shared_ptr<process::Fd> signal_reports{};
+  // Whether workers may set torch's file timers, and where.  Owned by the caller, who makes it
+  // before the agent starts.
+  bool has_timers = false;
+  std::string timer_path;
+  const TimerFile* timer_file = nullptr;
   int guardian_pid = -1;  // a child that is no worker and is not swept away
 
   // Where the cause of a failed run is written in torch's form, for a launcher above this one.

@@ -65,7 +65,7 @@ class Turn {
                         .seen_at = now_.wall};
       want(action::ReportFailure{.exit_code = event.status.shell_code(),
                                  .is_final = event.is_final});
-      stop(StopReason::WorkerFailed, SIGTERM);
+      stop(StopReason::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
     } else if (state_.running == 0) {
       stop(StopReason::Succeeded, SIGTERM);
     }
@@ -74,7 +74,6 @@ class Turn {
   void operator()(const event::Swept&) {
     check(state_.phase == Phase::Stopping && state_.running == 0, "a sweep ended too early");
     state_.deadline.reset();
-    state_.is_killed = false;
     state_.phase = Phase::Waiting;
     if (state_.stop_reason == StopReason::Succeeded && state_.verdict == Verdict::None) {
       want(action::ReportSuccess{});

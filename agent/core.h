@@ -103,6 +103,8 @@ struct WorkerExited {
   int pid = 0;
   std::string message;
   bool is_final = false;  // a restart would fail the same way
+  // It hung: the others are to show their stacks, and end by SIGABRT, which makes Python do that.
+  bool is_hang = false;
 };
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};

@@ -23,6 +23,7 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 constexpr auto kAbortGrace = 5s;  // from SIGABRT to SIGKILL
+constexpr auto kPollPeriod = 20ms;
 
 std::int64_t touched_at(const std::string& path) {
   struct stat info = {};
@@ -46,11 +47,13 @@ std::string heartbeat_path(const std::string& folder) {
 }
 
 HangWatch::HangWatch(asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-                     std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck)
+                     std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck,
+                     std::function<void(int)> on_shown)
     : reaper_(reaper),
       config_(std::move(config)),
       logger_(std::move(logger)),
       on_stuck_(std::move(on_stuck)),
+      on_shown_(std::move(on_shown)),
       detector_(config_.timeout),
       tasks_(std::move(executor), [](std::exception_ptr error) { std::rethrow_exception(error); }) {
 }
@@ -59,12 +62,18 @@ void HangWatch::start(std::vector<WatchedWorker> workers) {
   workers_.clear();
   causes_.clear();
   detector_.start();
-  if (config_.timeout == Duration::zero()) return;
   for (WatchedWorker& worker : workers) {
     int local_rank = worker.local_rank;
     workers_.emplace(local_rank, std::move(worker));
   }
-  if (!std::exchange(is_watching_, true)) tasks_.spawn(watch());
+  if (config_.timeout == Duration::zero() || std::exchange(is_watching_, true)) return;
+  tasks_.spawn(watch());
+}
+
+bool HangWatch::has_python_stacks() const {
+  std::vector<process::StackTool> tools = process::stack_tools(config_.search_path);
+  return std::ranges::any_of(
+      tools, [](const process::StackTool& tool) { return tool.at(0).ends_with("py-spy"); });
 }
 
 std::string HangWatch::cause_of(int local_rank) const {
@@ -104,34 +113,63 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
     logger_->warn("rank {} (local rank {}, pid {}) shows no sign of life; it is {}", worker.rank,
                   local_rank, worker.pid, verdict.doing.at(local_rank));
   }
+  co_await collect_all_stacks();
+  verdict = judged_by_stacks(std::move(verdict));
+  auto hung = workers_.find(verdict.hung.front());
+  if (hung == workers_.end()) co_return;  // it has ended, or a stop has begun, meanwhile
+  causes_[hung->first] = describe(verdict);
+  co_await kill_one(hung->first, SIGABRT);
+}
+
+void HangWatch::end(int local_rank, int signal, std::string cause) {
+  if (workers_.contains(local_rank) && !causes_.contains(local_rank))
+    tasks_.spawn(end_one(local_rank, signal, std::move(cause)));
+}
+
+asio::awaitable<void> HangWatch::end_one(int local_rank, int signal, std::string cause) {
+  causes_[local_rank] = std::move(cause);
+  int pid = workers_.at(local_rank).pid;
+  co_await collect_all_stacks();
+  auto worker = workers_.find(local_rank);
+  if (worker == workers_.end() || worker->second.pid != pid) co_return;  // ended meanwhile
+  co_await kill_one(local_rank, signal == SIGKILL ? SIGABRT : signal);
+}
+
+asio::awaitable<void> HangWatch::collect_all_stacks() {
   std::vector<process::StackTarget> targets;
   for (const auto& [local_rank, worker] : workers_) {
     if (!worker.folder.empty()) targets.push_back({worker.pid, stacks_path(worker.folder)});
   }
   std::vector<process::StackTool> tools = process::stack_tools(config_.search_path);
-  if (!tools.empty() && !targets.empty()) {
-    logger_->warn("collecting the stacks of all workers, for at most {} s",
-                  std::chrono::duration_cast<std::chrono::seconds>(config_.stack_limit).count());
-    co_await process::collect_stacks(reaper_, std::move(tools), std::move(targets),
-                                     config_.environment, config_.stack_limit);
-    verdict = judged_by_stacks(std::move(verdict));
-  }
-  auto hung = workers_.find(verdict.hung.front());
-  if (hung == workers_.end()) co_return;  // it has ended, or a stop has begun, meanwhile
-  int local_rank = hung->first;
-  int pid = hung->second.pid;
-  causes_[local_rank] = describe(verdict);
-  ::kill(pid, SIGABRT);
-  ::kill(pid, SIGCONT);  // a stopped process sees no other signal
-  co_await wait(kAbortGrace);
+  if (tools.empty() || targets.empty()) co_return;
+  logger_->warn("collecting the stacks of all workers, for at most {} s",
+                std::chrono::duration_cast<std::chrono::seconds>(config_.stack_limit).count());
+  co_await process::collect_stacks(reaper_, std::move(tools), std::move(targets),
+                                   config_.environment, config_.stack_limit);
+}
+
+// Politely with `signal`, then by SIGKILL.
+asio::awaitable<void> HangWatch::kill_one(int local_rank, int signal) {
+  int pid = workers_.at(local_rank).pid;
   auto is_still_there = [this, local_rank, pid] {
     auto worker = workers_.find(local_rank);
     return worker != workers_.end() && worker->second.pid == pid;
   };
-  if (!is_still_there()) co_return;
-  ::kill(pid, SIGKILL);
-  co_await wait(config_.kill_limit);
+  // All at once: the end of the first would wake the others, which would show something else.
+  is_holding_ = signal == SIGABRT && !has_python_stacks();
+  for (const auto& [other, worker] : workers_) {
+    if (other != local_rank && !is_holding_) continue;
+    ::kill(worker.pid, signal);
+    ::kill(worker.pid, SIGCONT);  // a stopped process sees no other signal
+  }
+  auto begun = std::chrono::steady_clock::now();
+  auto lasts = [&](Duration limit) { return std::chrono::steady_clock::now() - begun < limit; };
+  while (lasts(kAbortGrace) && (is_still_there() || (is_holding_ && !workers_.empty())))
+    co_await wait(kPollPeriod);
+  if (is_still_there()) ::kill(pid, SIGKILL);
+  while (lasts(kAbortGrace + config_.kill_limit) && is_still_there()) co_await wait(kPollPeriod);
   if (is_still_there()) on_stuck_(local_rank);
+  if (std::exchange(is_holding_, false)) on_shown_(local_rank);
 }
 
 // Where some wait for their peers and some do not, the latter keep them waiting.

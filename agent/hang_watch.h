@@ -50,16 +50,31 @@ std::string heartbeat_path(const std::string& folder);
 // Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
 class HangWatch {
  public:
-  // `on_stuck` is told of a hung worker that has not ended within kill_limit of SIGKILL.
+  // `on_stuck` is told of a hung worker that has not ended within kill_limit of SIGKILL, `on_shown`
+  // of the one that hung when is_holding() is over.
   HangWatch(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-            std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck);
+            std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck,
+            std::function<void(int local_rank)> on_shown);
 
-  // The workers of an attempt run.  Forgets those before.
+  // The workers of an attempt run.  Forgets those before.  Without a timeout they are only there to
+  // be ended by end().
   void start(std::vector<WatchedWorker> workers);
+
+  // Ends a worker for another reason than its silence, as one that hangs: with the stacks of all
+  // before, and `cause` as its words.  `signal`: SIGKILL, or what it wants to be ended by.
+  void end(int local_rank, int signal, std::string cause);
 
   // A worker has ended, or is being stopped: it is looked at no more.
   void forget(int local_rank) { workers_.erase(local_rank); }
   void forget_all() { workers_.clear(); }
+
+  // Whether all workers are just showing their stacks by SIGABRT, which takes a few seconds.  Their
+  // ends meanwhile are to be held back, so that the one that hung comes first and nobody is
+  // interrupted.
+  bool is_holding() const { return is_holding_; }
+
+  // Whether Python's stacks are collected by a tool of this machine; else only SIGABRT shows them.
+  bool has_python_stacks() const;
 
   // The words on a worker that this has ended; "" for any other.
   std::string cause_of(int local_rank) const;
@@ -69,6 +84,9 @@ class HangWatch {
  private:
   boost::asio::awaitable<void> watch();
   boost::asio::awaitable<void> end_hung(HangVerdict verdict);
+  boost::asio::awaitable<void> end_one(int local_rank, int signal, std::string cause);
+  boost::asio::awaitable<void> kill_one(int local_rank, int signal);
+  boost::asio::awaitable<void> collect_all_stacks();
   std::vector<LifeSample> sample() const;
   HangVerdict judged_by_stacks(HangVerdict verdict) const;
 
@@ -76,11 +94,13 @@ class HangWatch {
   HangConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(int)> on_stuck_;
+  std::function<void(int)> on_shown_;
   HangDetector detector_;
   std::map<int, WatchedWorker> workers_;  // by local rank
   std::map<int, std::string> causes_;     // by local rank, of the current attempt
   store::TaskGroup tasks_;
   bool is_watching_ = false;
+  bool is_holding_ = false;
 };
 
 }  // namespace ddprun::agent

@@ -12,9 +12,9 @@ namespace {
 constexpr std::size_t kWordsBytes = 4 * 1024;  // of a traceback, on its way to the other nodes
 
 // By the signal that we sent, or by an exit code that stands for it.
-bool is_our_doing(const process::ExitStatus& status) {
+bool is_our_doing(const process::ExitStatus& status, bool is_by_abort) {
   int code = status.shell_code();
-  return code == 128 + SIGTERM || code == 128 + SIGKILL;
+  return code == 128 + SIGTERM || code == 128 + SIGKILL || (is_by_abort && code == 128 + SIGABRT);
 }
 
 bool is_exception_line(const std::string& line) {
@@ -72,7 +72,7 @@ Witness::Finding Witness::first_failure(const WorkerExit& exit, const std::strin
   young_deaths_ = uptime < kYoung ? young_deaths_ + 1 : 0;
 
   Finding finding{.message = hang_cause};
-  std::string kernel = oom_.words_on(exit.pid, exit.status.signal == SIGKILL);
+  std::string kernel = oom_.words_on(exit.pid, exit.status.signal == SIGKILL, exit.cgroup);
   if (finding.message.empty() && exit.status.signal != 0) finding.message = kernel;
   if (finding.message.empty()) finding.message = report.message;
   if (finding.message.empty()) finding.message = telling_line(exit.words.stderr_lines);
@@ -90,10 +90,11 @@ Witness::Finding Witness::first_failure(const WorkerExit& exit, const std::strin
   return finding;
 }
 
-void Witness::ended_after(const WorkerExit& exit) {
+void Witness::ended_after(const WorkerExit& exit, bool is_by_abort) {
   if (exit.status.is_success()) return;
-  victims_.push_back(
-      {.rank = exit.rank, .status = exit.status, .is_stopped_by_us = is_our_doing(exit.status)});
+  victims_.push_back({.rank = exit.rank,
+                      .status = exit.status,
+                      .is_stopped_by_us = is_our_doing(exit.status, is_by_abort)});
 }
 
 std::pair<std::string, bool> Witness::last_words() const {
@@ -121,6 +122,8 @@ JobReport Witness::report(const Story& story, bool is_own, const std::string& no
   FailureFacts& last = report.failures.back();
   last.traceback = last_.words.report.traceback;
   last.stderr_lines = last_.words.stderr_lines;
+  if (last.stderr_lines.size() > kReportLines)
+    last.stderr_lines.erase(last.stderr_lines.begin(), last.stderr_lines.end() - kReportLines);
   if (!last_.folder.empty()) last.log_path = last_.folder;
   return report;
 }

@@ -35,8 +35,8 @@ class Witness {
   // The first failure of the attempt.  `hang_cause`: what the hang watch says of it, or "".
   Finding first_failure(const WorkerExit& exit, const std::string& hang_cause, MonoTime now);
 
-  // A worker that ended while the others were being stopped.
-  void ended_after(const WorkerExit& exit);
+  // A worker that ended while the others were being stopped, `is_by_abort`: by SIGABRT.
+  void ended_after(const WorkerExit& exit, bool is_by_abort);
 
   // A process that SIGKILL does not end, as a sentence.
   void saw_stuck(std::string what) { stuck_.push_back(std::move(what)); }

@@ -14,6 +14,7 @@
 #include "agent/macros.h"
 #include "agent/start_failure.h"
 #include "worker/env.h"
+#include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::agent {
@@ -24,12 +25,14 @@ struct WorkerGroup::Worker {
   int pid = -1;
   bool has_ended = false;
   WorkerStreams streams;
+  process::CgroupLeaf cgroup;
 };
 
 // A worker that has been forked, and may not be its program yet.
 struct WorkerGroup::Starting {
   worker::WorkerEnv env;
   WorkerStreams streams;
+  process::CgroupLeaf cgroup;
   process::StartingProcess process;
 };
 
@@ -173,9 +176,16 @@ Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output
   spec.stdout_fd = streams->stdout_fd;
   spec.stderr_fd = streams->stderr_fd;
 
+  process::CgroupLeaf cgroup;
+  if (!config_.cgroup_base.empty()) {
+    // One of the round before may still be there, with a process that nothing ends.
+    auto made = process::CgroupLeaf::create(config_.cgroup_base, std::to_string(cgroups_made_++));
+    if (made) cgroup = std::move(*made);
+    spec.cgroup = cgroup.path();
+  }
   auto process = process::begin_spawn(spec);
   if (!process) return process.error();
-  return Starting{std::move(env), std::move(*streams), std::move(*process)};
+  return Starting{std::move(env), std::move(*streams), std::move(cgroup), std::move(*process)};
 }
 
 Result<void> WorkerGroup::finish_one(Starting starting) {
@@ -185,7 +195,8 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
   workers_.push_back(std::make_shared<Worker>(Worker{.local_rank = starting.env.local_rank,
                                                      .rank = starting.env.rank,
                                                      .pid = process->pid,
-                                                     .streams = std::move(starting.streams)}));
+                                                     .streams = std::move(starting.streams),
+                                                     .cgroup = std::move(starting.cgroup)}));
   reaper_.watch(std::move(*process),
                 [this, worker = std::weak_ptr(workers_.back())](process::ExitStatus status) {
                   auto ended = worker.lock();
@@ -196,7 +207,8 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
                             .pid = ended->pid,
                             .status = status,
                             .folder = ended->streams.folder,
-                            .words = status.is_success() ? LastWords{} : last_words(*ended)});
+                            .words = status.is_success() ? LastWords{} : last_words(*ended),
+                            .cgroup = ended->cgroup.path()});
                 });
   return {};
 }
@@ -214,6 +226,11 @@ void WorkerGroup::signal_all(int signal) {
   }
 }
 
+void WorkerGroup::kill_all() {
+  signal_all(SIGKILL);
+  for (const auto& worker : workers_) worker->cgroup.kill();
+}
+
 void WorkerGroup::signal_each(int signal) {
   for (const auto& worker : workers_) {
     if (!worker->has_ended) ::kill(worker->pid, signal);
@@ -227,7 +244,10 @@ void WorkerGroup::abandon(int local_rank) {
 }
 
 void WorkerGroup::finish_output() {
-  for (const auto& worker : workers_) worker->streams.finish();
+  for (const auto& worker : workers_) {
+    worker->streams.finish();
+    worker->cgroup = {};
+  }
 }
 
 LastWords WorkerGroup::last_words(Worker& worker) const {

@@ -24,7 +24,7 @@ struct LastWords {
   worker::ErrorReport report;             // empty where there is no error file
   std::vector<std::string> stderr_lines;  // the last ones, at most kStderrLines; empty where they
                                           // went past the agent
-  static constexpr std::size_t kStderrLines = 30;
+  static constexpr std::size_t kStderrLines = 300;
 };
 
 // One worker that has ended.
@@ -35,6 +35,7 @@ struct WorkerExit {
   process::ExitStatus status;
   std::string folder;  // in the log folder; empty without one
   LastWords words;     // of one that has failed
+  std::string cgroup;  // its own, until the next start(); empty without one
 };
 
 // One worker that runs.
@@ -72,6 +73,9 @@ class WorkerGroup {
   // Sends `signal` to the process group of each worker that has not ended.
   void signal_all(int signal);
 
+  // SIGKILL to all workers and, where they have cgroups of their own, to all that is in these.
+  void kill_all();
+
   // Sends `signal` once to each worker that has not ended, and not to what it has started.
   void signal_each(int signal);
 
@@ -106,6 +110,7 @@ class WorkerGroup {
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const std::string&)> on_warning_;
   bool has_told_of_loss_ = false;
+  int cgroups_made_ = 0;
   std::vector<std::shared_ptr<Worker>> workers_;  // of the current round, by local rank
 };
 

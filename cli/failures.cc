@@ -64,6 +64,17 @@ Result<void> add_hang_timeout(Draft& draft) {
   return {};
 }
 
+// torch's file timers, as torchrun's agent has them: asked for by a variable, and the workers are
+// told of the file by another.
+Result<void> add_timers(Draft& draft) {
+  auto& environment = draft.workers().environment;
+  if (draft.inherited("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return {};
+  draft.config.agent.has_timers = true;
+  draft.config.agent.timer_path = draft.inherited("TORCHELASTIC_TIMER_FILE");
+  environment.try_emplace("PYTHONFAULTHANDLER", "1");
+  return {};
+}
+
 Result<void> add_exit_code(Draft& draft) {
   const OptionValue* style = draft.given("exit-code");
   if (style == nullptr || style->text == "distinct") return {};
@@ -93,7 +104,7 @@ Result<void> add_failures(Draft& draft) {
     if (!parsed) return parsed.error();
     draft.config.agent.no_restart_codes = std::move(*parsed);
   }
-  for (auto part : {add_forwards, add_hang_timeout, add_exit_code, add_events}) {
+  for (auto part : {add_forwards, add_hang_timeout, add_timers, add_exit_code, add_events}) {
     Result<void> done = part(draft);
     if (!done) return done.error();
   }

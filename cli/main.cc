@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "cli/options.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
+#include "worker/process/cgroup.h"
 #include "worker/process/console.h"
 #include "worker/process/fd.h"
 #include "worker/process/guardian.h"
@@ -72,6 +74,18 @@ Result<std::function<void(std::string_view)>> open_event_log(const std::string& 
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!*file) return system_error(errno, "--event-log-handler: open " + path);
   return [file](std::string_view line) { (void)!::write(file->get(), line.data(), line.size()); };
+}
+
+// torch's file timers, where they are wanted, in a place of their own where none is named.
+Result<agent::TimerFile> make_timer_file(agent::AgentConfig& config) {
+  if (!config.has_timers) return agent::TimerFile();
+  if (config.timer_path.empty()) {
+    std::error_code error;
+    std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    config.timer_path = folder / ("watchdog_timer_" + std::to_string(::getpid()));
+  }
+  config.workers.environment["TORCHELASTIC_TIMER_FILE"] = config.timer_path;
+  return agent::TimerFile::create(config.timer_path);
 }
 
 int run(cli::LaunchConfig config) {
@@ -146,5 +160,12 @@ int main(int argc, char** argv) {
     if (!logs) return refuse(logs.error());
     workers.log_dir = std::move(*logs);
   }
+  if (auto base = process::delegated_cgroup()) {
+    process::remove_stale_leaves(*base);
+    workers.cgroup_base = std::move(*base);
+  }
+  auto timers = make_timer_file(config->agent);
+  if (!timers) return refuse(timers.error());
+  if (config->agent.has_timers) config->agent.timer_file = &*timers;
   return run(std::move(*config));
 }

@@ -130,6 +130,13 @@ TEST_SUITE("agent/core: running") {
     CHECK(state.failure->status.exit_code == 9);
   }
 
+  TEST_CASE_FIXTURE(Running, "when one has hung, the others are to show their stacks") {
+    CHECK(
+        on(event::WorkerExited{.local_rank = 1, .status = {.signal = SIGABRT}, .is_hang = true}) ==
+        "report failure 134, signal SIGABRT");
+    CHECK(killed(0, SIGABRT) == "sweep");
+  }
+
   TEST_CASE_FIXTURE(Running, "the last worker's failure needs no signal") {
     CHECK(exits(0, 0) == "nothing");
     CHECK(exits(1, 3) == "report failure 3, sweep");

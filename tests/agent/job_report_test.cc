@@ -127,6 +127,8 @@ TEST_SUITE("agent/job_report") {
     report.failures = {boom()};
     CHECK(has(to_lines(report), "  failures of workers before that:"));
     CHECK(nlohmann::json::parse(to_json(report))["root_cause"].is_null());
+    CHECK(next_step({.error = "n2 was lost (its agent is gone); then only 1 of 2 nodes came"})
+              .starts_with("look at that node"));
   }
 
   TEST_CASE("the exit code is explained, and what could not be ended is named") {

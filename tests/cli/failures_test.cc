@@ -35,6 +35,7 @@ TEST_SUITE("cli/failures") {
     CHECK(given.draft.config.agent.hang_timeout == Duration::zero());
     CHECK(given.draft.config.agent.no_restart_codes.empty());
     CHECK(given.draft.config.agent.exit_codes == agent::ExitCodes::Distinct);
+    CHECK_FALSE(given.draft.config.agent.has_timers);
     CHECK(given.draft.config.event_log == "");
   }
 
@@ -69,7 +70,8 @@ TEST_SUITE("cli/failures") {
     CHECK(Given({{"no-restart-exit-codes", "256"}}).refusal() != "");
     CHECK(Given({{"hang-timeout", "-1"}}).refusal() != "");
     CHECK(Given({{"signals-to-forward", "SIGKILL"}}).refusal() != "");
-    CHECK(Given({{"exit-code", "x"}}).refusal() == "--exit-code='x' is not worker or torchrun");
+    CHECK(Given({{"exit-code", "x"}}).refusal() ==
+          "--exit-code='x' is not distinct, worker or torchrun");
     CHECK(Given({{"event-log-handler", "jsonl:"}}).refusal() ==
           "--event-log-handler='jsonl:' is not null, console or jsonl:PATH");
   }

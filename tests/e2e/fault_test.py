@@ -323,11 +323,36 @@ class HangTest(FaultCase):
                              "if dist.get_rank() == 1: time.sleep(1000)\n"
                              "dist.all_reduce(tensor)\n")
         self.fails("--nproc-per-node=3", "--hang-timeout=5", script, code=134, PATH="/nowhere")
-        self.check_report(1, "hung: no output, CPU time or heartbeat for ", "while local ranks 0, 2 were ")
+        self.check_report(1, "hung: no output, CPU time or heartbeat for ", "while local ranks 0, 2 were ",
+                          "then stopped by ddprun: ranks 0, 2")
+        for rank in range(3):
+            (stack,) = self.logs.glob(f"*_*/attempt_0/{rank}/stack.faulthandler")
+            self.assertIn("worker.py", stack.read_text())
 
 
 @needs_torch
 class TorchTest(FaultCase):
+    def test_an_expired_file_timer_ends_its_worker(self):
+        script = self.script(
+            "import os, time\n"
+            "import torch.distributed.elastic.timer as timer\n"
+            "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+            "with timer.expires(after=60, scope='short'): pass\n"
+            "if os.environ['RANK'] == '1':\n"
+            "    with timer.expires(after=1, scope='step'): time.sleep(1000)\n"
+            "time.sleep(1000)\n")
+        fifo = self.path / "timers"
+        self.fails("--nproc-per-node=2", script, code=134, PATH="/nowhere", TORCHELASTIC_ENABLE_FILE_TIMER="1",
+                   TORCHELASTIC_TIMER_FILE=str(fifo))
+        self.check_report(1, "hung: its timer 'step' has expired", "Current thread")
+        self.assertFalse(fifo.exists())
+
+    def test_a_timer_file_that_cannot_be_made_is_bad_input(self):
+        (self.path / "file").write_text("mine")
+        self.fails("--no-python", "true", code=2, TORCHELASTIC_ENABLE_FILE_TIMER="1", TORCHELASTIC_TIMER_FILE=str(self.path / "file"))
+        self.assertIn("make the timer file", self.last)
+        self.assertEqual((self.path / "file").read_text(), "mine")
+
     def test_an_exception_with_record(self):
         script = self.script(
             "import os, time\n"

@@ -213,6 +213,14 @@ class WaitingTest(NodesCase):
         self.assertEqual(node.ends(), 80)
         self.assertRegex(node.log, r"FAILED: only 1 of 2 nodes came within 4 s \(\S+\); ")
 
+    def test_who_was_lost_is_the_cause_where_nobody_comes_in_his_place(self):
+        nodes = [self.node("--nnodes=2", "--rdzv-conf=join_timeout=4") for _ in range(2)]
+        self.until_started(2)
+        kill(nodes[1])
+        self.assertEqual(nodes[0].ends(), 80)
+        self.assertRegex(nodes[0].log, r"FAILED: \S+ was lost \(its agent, pid \d+, is gone\); then only 1 of 2 nodes came")
+        self.assertIn("\n  next: look at that node", nodes[0].log)
+
     def test_a_host_that_is_not_there_is_named_while_it_is_tried(self):
         node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=4,is_host=0")
         node.says("Connection refused")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from launch_test import LIMIT, LaunchCase, processes_with, wait_until
+from launch_test import DDPRUN, LIMIT, LaunchCase, environment, processes_with, wait_until
 
 # Each leaves processes behind whose command line holds {mark}.  The number is how many stay.
 HOSTILE = {
@@ -117,6 +117,80 @@ def tearDownModule():
     left = [line for line in table.splitlines() if f"sleep {88000 + os.getpid() % 1000}." in line]
     if left:
         raise AssertionError("left behind:\n" + "\n".join(left))
+
+
+class CgroupTest(LaunchCase):
+    """Where a part of the cgroup tree has been delegated, each worker has a cgroup of its own."""
+
+    def setUp(self):
+        super().setUp()
+        mount = next((m for m in map(pathlib.Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
+                      if (m / "cgroup.procs").exists() and (m / "cgroup.controllers").exists()), None)
+        if mount is None:
+            self.skipTest("no cgroup tree of version 2 is mounted here")
+        self.group = mount / f"ddprun-test-{os.getpid()}"
+        try:
+            self.group.mkdir()
+        except OSError as error:
+            self.skipTest(f"no cgroup can be made here: {error}")
+        self.addCleanup(wait_until, self.is_removed, "the cgroup is empty")
+
+    def is_removed(self):
+        try:
+            self.group.rmdir()
+        except OSError:
+            return False
+        return True
+
+    def delegate(self):
+        try:
+            os.setxattr(self.group, "trusted.delegate", b"1")
+        except OSError as error:
+            self.skipTest(f"the mark of a delegation cannot be set here: {error}")
+
+    def inside(self, *arguments):
+        return subprocess.run(
+            ["sh", "-c", f'echo $$ > {self.group}/cgroup.procs && exec "$@"', "sh", DDPRUN, "--log-dir",
+             str(self.logs), *arguments],
+            env=environment(), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+
+    def cgroups(self):
+        return [p.read_text().partition("0::")[2].strip() for p in sorted(self.path.glob("cgroup.*"))]
+
+    SHOW = "cat /proc/self/cgroup > cgroup.$RANK.$TORCHELASTIC_RESTART_COUNT; "
+
+    def test_a_worker_is_in_a_leaf_that_is_gone_afterwards(self):
+        self.delegate()
+        run = self.inside("--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c",
+                          self.SHOW + "(setsid sleep 1000 &); [ $RANK.$TORCHELASTIC_RESTART_COUNT != 1.0 ]")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        groups = self.cgroups()
+        self.assertEqual(len(set(groups)), 4, groups)
+        for group in groups:
+            self.assertRegex(group, rf"^/{self.group.name}/ddprun-\d+-\d+$")
+        self.assertEqual([p for p in self.group.iterdir() if p.is_dir()], [])
+
+    def test_what_ignores_everything_ends_with_the_leaf(self):
+        self.delegate()
+        run = self.inside("--shutdown-timeout=1", "--no-python", "sh", "-c",
+                          "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & " + self.SHOW + "exit 3")
+        self.assertEqual(run.returncode, 3, run.stderr)
+        self.assertEqual((self.group / "cgroup.procs").read_text(), "")
+        self.assertEqual([p for p in self.group.iterdir() if p.is_dir()], [])
+
+    def test_what_a_killed_agent_has_left_is_removed_by_the_next(self):
+        self.delegate()
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        stale = self.group / f"ddprun-{dead.pid}-0"
+        stale.mkdir()
+        self.inside("--no-python", "true")
+        self.assertFalse(stale.exists())
+
+    def test_without_a_delegation_nothing_changes(self):
+        run = self.inside("--no-python", "sh", "-c", self.SHOW)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(self.cgroups(), [f"/{self.group.name}"])
 
 
 if __name__ == "__main__":
