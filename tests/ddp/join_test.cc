@@ -145,6 +145,23 @@ TEST_SUITE("ddp/join") {
     CHECK(torch::equal(nets[0]->parameters()[0], nets[1]->parameters()[0]));
   }
 
+  TEST_CASE("what the ranks that go on do not use keeps no gradient") {
+    std::vector<Branching> nets = make_nets<Branching>(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      Branching net = nets[static_cast<std::size_t>(group.rank())];
+      DistributedDataParallel<Branching> model(net, group, {.find_unused_parameters = true});
+      model.join([&] {
+        for (int step = 0; step < 4 - 2 * group.rank(); ++step) {
+          model.zero_grad();
+          bool go_left = step >= 2 || group.rank() == 0;
+          model(inputs(group.rank(), step, {kBatch, 6}), go_left)["main"].sum().backward();
+          expect(net->left->weight.grad().defined(), "rank 0 takes this branch");
+          expect(net->right->weight.grad().defined() == (step < 2), "rank 1 alone took this one");
+        }
+      });
+    });
+  }
+
   TEST_CASE("an early end can be made an error, the same on all ranks") {
     std::vector<torch::nn::Sequential> nets = small_nets(3);
     std::vector<std::string> problems = run_ranks(3, [&](ProcessGroup group) {

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "worker/ddp/checkpoint/tensor_file.h"
 #include "worker/ddp/data_parallel.h"
@@ -27,9 +29,10 @@ struct NetImpl : torch::nn::Module {
     register_module("left", left);
     register_module("right", right);
   }
-  torch::Tensor forward(torch::Tensor x, bool go_left) {
+  std::map<std::string, torch::Tensor> forward(torch::Tensor x, bool go_left) {
     x = torch::tanh(wide(norm(torch::relu(first(x)))));
-    return go_left ? left(x) : right(x);
+    torch::nn::Linear& branch = go_left ? left : right;
+    return {{"main", branch(x.to(branch->weight.dtype())).to(torch::kFloat)}, {"hidden", x}};
   }
   torch::nn::Linear first{6, 5};
   torch::nn::BatchNorm1d norm{5};
@@ -43,6 +46,13 @@ torch::Tensor wave(std::int64_t count, double phase) {
   return torch::sin(torch::arange(count, torch::kDouble) * 0.7 + phase).to(torch::kFloat);
 }
 
+ddp::CommHook mean_hook() {
+  return [](ddp::ProcessGroup& group, c10d::GradBucket& bucket) {
+    std::vector<at::Tensor> sent{bucket.getBufferRef().div_(group.world_size())};
+    return group.c10d()->allreduce(sent)->getFuture();
+  };
+}
+
 ddp::DataParallelOptions options_of(const std::string& mode) {
   static const std::map<std::string, ddp::DataParallelOptions> kModes = {
       {"plain", {}},
@@ -54,49 +64,115 @@ ddp::DataParallelOptions options_of(const std::string& mode) {
       {"no_sync", {}},
       {"float16", {.compression = ddp::Compression::Float16}},
       {"bfloat16", {.compression = ddp::Compression::BFloat16}},
+      {"hook", {.comm_hook = mean_hook()}},
+      {"mixed", {}},
+      {"two", {}},
+      {"outputs", {.find_unused_parameters = true}},
+      {"batched", {.batched_grad_copy = true}},
+      {"lazy", {.lazy_bucket_allocation = true}},
+      {"clip", {}},
+      {"join", {}},
+      {"join_remaining", {}},
   };
   return kModes.at(mode);
 }
 
-void train(ddp::ProcessGroup group, const std::string& mode, const std::string& file) {
+Net make_net(const std::string& mode, double phase) {
   Net net;
   int index = 0;
   for (torch::Tensor& parameter : net->parameters()) {
-    parameter.data().copy_(wave(parameter.numel(), index++).view(parameter.sizes()) * 0.3);
+    parameter.data().copy_(wave(parameter.numel(), phase + index++).view(parameter.sizes()) * 0.3);
   }
   const bool has_branches = mode.starts_with("unused");
-  if (!has_branches) net->right->eval();
   for (torch::Tensor& parameter : net->right->parameters()) parameter.requires_grad_(has_branches);
+  if (mode == "mixed") {
+    net->left->to(torch::kDouble);
+    for (torch::Tensor& parameter : net->norm->parameters()) parameter.requires_grad_(false);
+  }
+  return net;
+}
 
-  ddp::DistributedDataParallel<Net> model(net, group, options_of(mode));
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+using Model = ddp::DistributedDataParallel<Net>;
+
+// One training in one mode; keeps the gradients of each step.
+struct Training {
+  ddp::ProcessGroup group;
+  std::string mode;
+  std::vector<Net> nets;
+  std::vector<std::unique_ptr<Model>> models;
+  std::unique_ptr<torch::optim::SGD> optimizer;
   std::vector<ddp::NamedTensor> seen;
-  for (int step = 0; step < kSteps; ++step) {
-    torch::Tensor x = wave(4 * 6, 10 * step + group.rank()).view({4, 6});
-    const bool go_left = !has_branches || (step + group.rank()) % 3 != 0;
-    const bool is_last_of_two = mode != "no_sync" || step % 2 == 1;
-    if (mode != "no_sync" || step % 2 == 0) model.zero_grad();
-    auto backward = [&] { model(x, go_left).square().mean().backward(); };
-    if (is_last_of_two) {
-      backward();
-      optimizer.step();
-    } else {
-      auto guard = model.no_sync();
-      backward();
+
+  Training(ddp::ProcessGroup ranks, const std::string& name) : group(std::move(ranks)), mode(name) {
+    std::vector<torch::Tensor> parameters;
+    for (int i = 0; i < (mode == "two" ? 2 : 1); ++i) {
+      nets.push_back(make_net(mode, 5.0 * i));
+      models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode)));
+      for (const torch::Tensor& tensor : nets.back()->parameters()) parameters.push_back(tensor);
     }
-    for (const auto& item : net->named_parameters()) {
-      if (!item.value().grad().defined()) continue;
-      seen.push_back(
-          {"step " + std::to_string(step) + ": " + item.key(), item.value().grad().clone()});
+    optimizer = std::make_unique<torch::optim::SGD>(parameters,
+                                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+  }
+
+  void backward(int step) {
+    torch::Tensor x = wave(4 * 6, 10 * step + group.rank()).view({4, 6});
+    const bool has_branches = mode.starts_with("unused");
+    const bool go_left = !has_branches || (step + group.rank()) % 3 != 0;
+    const char* output = mode == "outputs" && step % 2 == 1 ? "hidden" : "main";
+    torch::Tensor loss = torch::zeros({});
+    for (auto& model : models) loss = loss + model->forward(x, go_left)[output].square().mean();
+    loss.backward();
+  }
+
+  void step(int step) {
+    const bool is_last_of_two = mode != "no_sync" || step % 2 == 1;
+    if (mode != "no_sync" || step % 2 == 0) {
+      for (auto& model : models) model->zero_grad();
+    }
+    if (is_last_of_two) {
+      backward(step);
+      if (mode == "clip") models[0]->clip_grad_norm(0.05);
+      optimizer->step();
+    } else {
+      auto guard = models[0]->no_sync();
+      backward(step);
+    }
+    for (std::size_t i = 0; i < nets.size(); ++i) {
+      for (const auto& item : nets[i]->named_parameters()) {
+        if (item.value().grad().defined()) note(step, i, item.key(), item.value().grad());
+      }
     }
   }
-  for (const auto& item : net->named_parameters())
-    seen.push_back({"end: " + item.key(), item.value()});
-  for (const auto& item : net->named_buffers())
-    seen.push_back({"end: " + item.key(), item.value()});
+
+  void note(int step, std::size_t net, const std::string& name, const torch::Tensor& tensor) {
+    std::string when = step < kSteps ? "step " + std::to_string(step) : "end";
+    seen.push_back({when + ": net " + std::to_string(net) + " " + name, tensor.clone()});
+  }
+
+  void run() {
+    if (mode.starts_with("join")) {
+      models[0]->join(
+          [&] {
+            for (int i = 0; i < std::max(kSteps - 2 * group.rank(), 0); ++i) step(i);
+          },
+          {.divide_by_initial_world_size = mode != "join_remaining"});
+    } else {
+      for (int i = 0; i < kSteps; ++i) step(i);
+    }
+    for (std::size_t i = 0; i < nets.size(); ++i) {
+      for (const auto& item : nets[i]->named_parameters())
+        note(kSteps, i, item.key(), item.value());
+      for (const auto& item : nets[i]->named_buffers()) note(kSteps, i, item.key(), item.value());
+    }
+  }
+};
+
+void train(ddp::ProcessGroup group, const std::string& mode, const std::string& file) {
+  Training training(group, mode);
+  training.run();
   if (group.rank() == 0) {
     ddp::EncodedTensors encoded =
-        ddp::value_or_throw(ddp::encode_tensors(seen, {{"format", "pt"}}));
+        ddp::value_or_throw(ddp::encode_tensors(training.seen, {{"format", "pt"}}));
     std::ofstream out(file, std::ios::binary);
     for (std::string_view piece : encoded.pieces()) out << piece;
   }

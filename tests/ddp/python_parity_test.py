@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The same training by our runtime and by Python's DistributedDataParallel, gradient by gradient.
 
-usage: python_parity_test.py PARITY_RANKS           compares, in every mode
-       python_parity_test.py --rank FOLDER MODE...  is one rank of the Python side
+usage: python_parity_test.py PARITY_RANKS WORLD_SIZE...  compares, in every mode and world
+       python_parity_test.py --rank FOLDER MODE...       is one rank of the Python side
 """
 
 import contextlib
@@ -28,7 +28,17 @@ MODES = {
     "no_sync": {},
     "float16": {},
     "bfloat16": {},
+    "hook": {},
+    "mixed": {},
+    "two": {},
+    "outputs": {"find_unused_parameters": True},
+    "batched": {"batched_grad_copy": True},
+    "lazy": {"lazy_bucket_allocation": True},
+    "clip": {},
+    "join": {},
+    "join_remaining": {},
 }
+HOOKS = {"float16": "fp16_compress_hook", "bfloat16": "bf16_compress_hook", "hook": "allreduce_hook"}
 
 
 def make_net(torch):
@@ -43,49 +53,78 @@ def make_net(torch):
 
         def forward(self, x, go_left):
             x = torch.tanh(self.wide(self.norm(torch.relu(self.first(x)))))
-            return self.left(x) if go_left else self.right(x)
+            branch = self.left if go_left else self.right
+            return {"main": branch(x.to(branch.weight.dtype)).float(), "hidden": x}
 
     return Net()
 
 
-def train(mode, file):
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def wave(torch, count, phase):
+    return torch.sin(torch.arange(count, dtype=torch.float64) * 0.7 + phase).float()
 
-    def wave(count, phase):
-        return torch.sin(torch.arange(count, dtype=torch.float64) * 0.7 + phase).float()
 
+def make_net_of(torch, mode, phase):
     net = make_net(torch)
     for index, parameter in enumerate(net.parameters()):
-        parameter.data.copy_(wave(parameter.numel(), index).view_as(parameter) * 0.3)
-    has_branches = mode.startswith("unused")
-    net.right.requires_grad_(has_branches)
+        parameter.data.copy_(wave(torch, parameter.numel(), phase + index).view_as(parameter) * 0.3)
+    net.right.requires_grad_(mode.startswith("unused"))
+    if mode == "mixed":
+        net.left.double()
+        net.norm.requires_grad_(False)
+    return net
 
-    model = torch.nn.parallel.DistributedDataParallel(net, **MODES[mode])
-    if mode == "float16":
-        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    if mode == "bfloat16":
-        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    seen = {}
-    for step in range(STEPS):
-        x = wave(4 * 6, 10 * step + dist.get_rank()).view(4, 6)
-        go_left = not has_branches or (step + dist.get_rank()) % 3 != 0
-        is_last_of_two = mode != "no_sync" or step % 2 == 1
-        if mode != "no_sync" or step % 2 == 0:
-            optimizer.zero_grad()
-        with contextlib.nullcontext() if is_last_of_two else model.no_sync():
-            model(x, go_left).square().mean().backward()
+
+class Training:
+    """One training in one mode; keeps the gradients of each step in `seen`."""
+
+    def __init__(self, torch, dist, mode):
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        self.torch, self.dist, self.mode, self.seen = torch, dist, mode, {}
+        self.nets = [make_net_of(torch, mode, 5.0 * i) for i in range(2 if mode == "two" else 1)]
+        self.models = [
+            torch.nn.parallel.DistributedDataParallel(net, **MODES[mode]) for net in self.nets
+        ]
+        for model in self.models:
+            if mode in HOOKS:
+                model.register_comm_hook(None, getattr(default_hooks, HOOKS[mode]))
+        parameters = [parameter for net in self.nets for parameter in net.parameters()]
+        self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+    def backward(self, step):
+        rank = self.dist.get_rank()
+        x = wave(self.torch, 4 * 6, 10 * step + rank).view(4, 6)
+        go_left = not self.mode.startswith("unused") or (step + rank) % 3 != 0
+        output = "hidden" if self.mode == "outputs" and step % 2 == 1 else "main"
+        sum(model(x, go_left)[output].square().mean() for model in self.models).backward()
+
+    def step(self, step):
+        is_last_of_two = self.mode != "no_sync" or step % 2 == 1
+        if self.mode != "no_sync" or step % 2 == 0:
+            self.optimizer.zero_grad()
+        with contextlib.nullcontext() if is_last_of_two else self.models[0].no_sync():
+            self.backward(step)
+        if self.mode == "clip":
+            self.torch.nn.utils.clip_grad_norm_(self.nets[0].parameters(), 0.05)
         if is_last_of_two:
-            optimizer.step()
-        for name, parameter in net.named_parameters():
-            if parameter.grad is not None:
-                seen[f"step {step}: {name}"] = parameter.grad.clone()
-    for name, tensor in net.state_dict().items():
-        seen[f"end: {name}"] = tensor
-    if dist.get_rank() == 0:
-        torch.save(seen, file)
+            self.optimizer.step()
+        for i, net in enumerate(self.nets):
+            for name, parameter in net.named_parameters():
+                if parameter.grad is not None:
+                    self.seen[f"step {step}: net {i} {name}"] = parameter.grad.clone()
+
+    def run(self):
+        if self.mode.startswith("join"):
+            whole = self.mode != "join_remaining"
+            with self.models[0].join(divide_by_initial_world_size=whole):
+                for step in range(STEPS - 2 * self.dist.get_rank()):
+                    self.step(step)
+        else:
+            for step in range(STEPS):
+                self.step(step)
+        for i, net in enumerate(self.nets):
+            for name, tensor in net.state_dict().items():
+                self.seen[f"end: net {i} {name}"] = tensor
 
 
 def train_all(folder, *modes):
@@ -95,7 +134,10 @@ def train_all(folder, *modes):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for mode in modes:
-        train(mode, Path(folder) / mode)
+        training = Training(torch, dist, mode)
+        training.run()
+        if dist.get_rank() == 0:
+            torch.save(training.seen, Path(folder) / mode)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -104,7 +146,7 @@ def compare(mode, ours, theirs):
     """The largest difference between the two files' tensors, which must be the same ones."""
     import torch
 
-    dtypes = {"F32": torch.float32, "I64": torch.int64}
+    dtypes = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
     ours, theirs = read(ours), torch.load(theirs)
     assert set(ours) == set(theirs), (mode, sorted(set(ours) ^ set(theirs)))
     largest = 0.0
@@ -116,19 +158,28 @@ def compare(mode, ours, theirs):
     return largest, len(ours)
 
 
-def main(program):
-    if importlib.util.find_spec("torch") is None:
-        skip(f"{sys.executable} has no torch")
+def compare_world(program, world_size):
+    """What compare() says of each mode, in words."""
     with tempfile.TemporaryDirectory() as base:
         for side, command in (("ours", [program]), ("theirs", [sys.executable, __file__, "--rank"])):
             folder = Path(base) / side
             folder.mkdir()
-            for rank in run_ranks([*command, str(folder), *MODES], 2):
-                assert rank.returncode == 0, (side, rank.output)
+            for rank in run_ranks([*command, str(folder), *MODES], world_size, timeout=240):
+                assert rank.returncode == 0, (side, world_size, rank.output)
+        words = {}
         for mode in MODES:
             largest, count = compare(mode, Path(base) / "ours" / mode, Path(base) / "theirs" / mode)
-            equal = "equal bit for bit" if largest == 0 else f"at most {largest:.1e} apart"
-            print(f"{mode}: {count} tensors {equal}", flush=True)
+            words[mode] = f"{count} equal" if largest == 0 else f"{count} within {largest:.0e}"
+        return words
+
+
+def main(program, *world_sizes):
+    if importlib.util.find_spec("torch") is None:
+        skip(f"{sys.executable} has no torch")
+    found = {world_size: compare_world(program, int(world_size)) for world_size in world_sizes}
+    print("tensors compared | " + " | ".join(f"{size} ranks" for size in found))
+    for mode in MODES:
+        print(f"{mode} | " + " | ".join(words[mode] for words in found.values()))
 
 
 if __name__ == "__main__":

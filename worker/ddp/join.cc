@@ -76,6 +76,8 @@ void DataParallelEngine::Impl::shadow_step(bool is_synchronised) {
   }
   for (auto& reduction : reductions) reduction->waitAndThrow();
   if (options.find_unused_parameters) {
+    // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
+    // map, so that a parameter which nobody uses any more gets gradients of zero.)
     group.all_reduce(at::zeros_like(reducer->get_local_used_map_on_device()));
   }
   reducer->push_rebuilt_params_for_all_indices();
