@@ -48,7 +48,7 @@ struct DataParallelOptions {
   bool broadcast_buffers = true;
 
   // Lets a forward leave parameters out.  Costs a walk over the graph and a small all-reduce per
-  // step; without it, a parameter left out is an error at the next step.
+  // step; without it, a parameter left out is an error that names it.
   bool find_unused_parameters = false;
 
   // The promise that every step uses the same parameters in the same way.  What is left out is then
@@ -151,8 +151,16 @@ class [[nodiscard]] NoSync {
 // std::shared_ptr of a module; its forward() may take and return what it likes, as long as the
 // tensors in the result can be found (outputs.h).
 //
-// Threads: used from one thread.  Lifetime: holds the module and the group; optimizers are made
-// from module()->parameters() as without DDP.
+// Threads: used from one thread; hooks on gradients may run on autograd's.  Lifetime: holds the
+// module and the group; optimizers are made from module()->parameters() as without DDP.
+//
+// Shapes: what forward() takes and returns is the module's affair; ranks may have batches of
+// different sizes, and the mean over ranks then weighs each rank alike (Share::weight in sampler.h
+// makes up for that).
+//
+// Errors: what the reduction meets comes out of backward() as DdpError or c10::Error.  A parameter
+// that a backward pass leaves out is an error, on this rank at its next forward or collective, on
+// the others where they wait for it, and all name the rank and the parameters.
 //
 // A forward under torch::NoGradGuard talks to no other rank, so that one rank may evaluate alone;
 // each rank then uses its own buffers.

@@ -12,8 +12,9 @@
 
 namespace ddprun::ddp {
 
-// what() is one sentence for a person: what failed, and where it helps, what to do.  LibTorch's own
-// exceptions (c10::Error, out of loss.backward() when a peer is lost) pass through untouched.
+// what() is one sentence for a person: what failed, and where it helps, what to do.  It also comes
+// out of loss.backward(), when the reduction fails; LibTorch's own exceptions (c10::Error, for a
+// shape that does not fit) pass through untouched.
 class DdpError : public std::runtime_error {
  public:
   explicit DdpError(const std::string& sentence) : std::runtime_error(sentence) {}

@@ -4,6 +4,9 @@
 //   void visit_tensors(MyResult&, const ddprun::ddp::TensorVisitor&);
 // in the type's namespace; without one, wrapping the module in DistributedDataParallel does not
 // compile.
+//
+// Threads: called within forward(), on its thread.  Lifetime: a visitor is used during the call
+// only, and must not keep the references it is given.  Errors: none but the visitor's.
 #pragma once
 
 #include <ATen/core/Tensor.h>

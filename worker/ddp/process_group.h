@@ -73,7 +73,9 @@ class ProcessGroup {
   // ranks that did not come, and leaves the group usable.
   void barrier();
 
-  // Sums `tensor` over the ranks, in place on each.
+  // Sums `tensor` over the ranks, in place on each; dense, on the CPU or on device(), of the same
+  // shape and dtype on all.  Returns when the sum is there; of a GPU's tensor, when work queued on
+  // its current stream from now on will see it.
   void all_reduce(at::Tensor tensor);
 
   // Gives every rank the `root`'s content of `tensor`, in place; shape and dtype are the same on
