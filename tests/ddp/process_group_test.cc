@@ -102,7 +102,7 @@ TEST_SUITE("ddp/process_group") {
   TEST_CASE("a backend that is not there is refused") {
     ddprun::worker::WorkerEnv env = env_of(0, 1, 1);
     CHECK(problem_of([&] { init_process_group({.backend = "glue"}, env); }) ==
-          "the backend 'glue' is not known: 'gloo' and 'nccl' are accepted");
+          "the backend 'glue' is not known: 'auto', 'shm', 'gloo' and 'nccl' are accepted");
   }
 
   TEST_CASE("the environment's time-out is used, and a wrong one is refused") {

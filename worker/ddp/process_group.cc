@@ -16,6 +16,8 @@
 #include "worker/ddp/meeting.h"
 #include "worker/ddp/nccl_backend.h"
 #include "worker/ddp/route.h"
+#include "worker/ddp/shm/backend.h"
+#include "worker/ddp/shm/connect.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -50,9 +52,29 @@ std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
   return std::chrono::seconds(*seconds);
 }
 
-void check_backend(const std::string& backend) {
-  if (backend == "gloo" || backend == "nccl") return;
-  throw DdpError("the backend '" + backend + "' is not known: 'gloo' and 'nccl' are accepted");
+std::string backend_of(const ProcessGroupOptions& options) {
+  const std::string backend = options.backend.value_or(variable("DDPRUN_BACKEND").value_or("auto"));
+  for (const char* known : {"auto", "shm", "gloo", "nccl"}) {
+    if (backend == known) return backend;
+  }
+  throw DdpError("the backend '" + backend +
+                 "' is not known: 'auto', 'shm', 'gloo' and 'nccl' are accepted");
+}
+
+// Shared memory where all ranks can have it and want it; nullptr where Gloo stands alone.
+c10::intrusive_ptr<c10d::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const worker::WorkerEnv& env,
+                                                   const std::string& backend,
+                                                   c10::intrusive_ptr<c10d::Backend> gloo,
+                                                   std::chrono::milliseconds timeout) {
+  const bool wants_shm = backend == "auto" || backend == "shm";
+  shm::Connection connection = shm::connect(*store, env.rank, env.world_size, wants_shm, timeout);
+  if (connection.channel) {
+    return c10::make_intrusive<shm::Backend>(std::move(connection.channel), std::move(gloo),
+                                             timeout);
+  }
+  if (backend != "shm") return nullptr;
+  throw DdpError("the backend 'shm' cannot be had: " + connection.refusal);
 }
 
 // The worker store: the agent's where it hosts one, else rank 0's own.
@@ -125,6 +147,7 @@ struct ProcessGroup::Impl {
   std::chrono::milliseconds timeout;
   c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
   std::shared_ptr<Incidents> incidents;
+  std::string cpu_backend;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
@@ -142,6 +165,9 @@ const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
 
 at::Device ProcessGroup::device() const {
   return impl_->device;
+}
+const std::string& ProcessGroup::cpu_backend() const {
+  return impl_->cpu_backend;
 }
 Incidents& ProcessGroup::incidents() const {
   return *impl_->incidents;
@@ -213,7 +239,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
-  check_backend(options.backend);
+  const std::string backend = backend_of(options);
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->env = env;
   impl->timeout = timeout_of(options);
@@ -229,13 +255,18 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
     gloo_options->devices = gloo_devices(env);
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+    c10::intrusive_ptr<c10d::Backend> gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
         gloo_options);
     impl->group = make_explained_group(impl->store, impl->incidents, env.rank, env.world_size);
-    impl->group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-    impl->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-    if (options.backend == "nccl") {
+    auto shm = make_shm_backend(c10::make_intrusive<c10d::PrefixStore>("shm", impl->store), env,
+                                backend, gloo, impl->timeout);
+    const auto type =
+        shm ? c10d::ProcessGroup::BackendType::CUSTOM : c10d::ProcessGroup::BackendType::GLOO;
+    impl->cpu_backend = shm ? "shm" : "gloo";
+    impl->group->setDefaultBackend(type);
+    impl->group->setBackend(c10::DeviceType::CPU, type, shm ? shm : gloo);
+    if (backend == "nccl") {
       auto nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
                                     env, variable("CUDA_VISIBLE_DEVICES"), impl->timeout);
       impl->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank));

@@ -31,10 +31,13 @@ namespace ddprun::ddp {
 class Incidents;
 
 struct ProcessGroupOptions {
-  // Who carries the tensors: "gloo" those on the CPU; "nccl" those on a GPU, with Gloo beside it
-  // for the CPU's.  NCCL comes out of a plug-in, libddprun_nccl.so, which is loaded only when it is
-  // asked for and NVIDIA's driver sees a GPU; without one it is refused.
-  std::string backend = "gloo";
+  // Who carries the tensors.  CPU tensors: "auto" takes shared memory where all ranks are on one
+  // node and in one container, and Gloo elsewhere; "shm" insists on the former, "gloo" on the
+  // latter, and one rank that does so is enough.  "nccl" carries those on a GPU, with Gloo beside
+  // it for the CPU's: it comes out of a plug-in, libddprun_nccl.so, which is loaded only when it is
+  // asked for and NVIDIA's driver sees a GPU; without one it is refused.  Unset: the variable
+  // DDPRUN_BACKEND, else "auto".
+  std::optional<std::string> backend;
 
   // How long a collective or a meeting in the store waits for the other ranks.  Unset: the variable
   // DDPRUN_TIMEOUT (seconds), else 30 minutes, as in PyTorch.  A shorter one finds a hung rank
@@ -52,8 +55,9 @@ struct ProcessGroupOptions {
 // from it, are gone.
 //
 // Every collective throws DdpError when a peer is lost or the timeout passes; the error names the
-// ranks that did not come, or that left parameters out, as far as they can be known.  Gloo is
-// unusable after that: end the process, and let the launcher restart the group.
+// ranks that did not come, or that left parameters out, as far as they can be known.  The
+// group is unusable after that: end the process, and let the launcher restart all.  Over shared
+// memory all ranks that wait get the error at once; over Gloo some may sit out the timeout.
 //
 // A backward pass that leaves parameters out without find_unused_parameters leaves its reduction
 // half done: until a further pass has brought the rest, every collective of the group throws, since
@@ -64,6 +68,9 @@ class ProcessGroup {
   int rank() const { return env().rank; }
   int world_size() const { return env().world_size; }
   int local_rank() const { return env().local_rank; }
+
+  // "shm" or "gloo": who carries CPU tensors here, the same on all ranks.
+  const std::string& cpu_backend() const;
 
   // Where this rank's module and data belong: the CPU, or with NCCL the GPU of its local rank among
   // those that CUDA_VISIBLE_DEVICES leaves it.

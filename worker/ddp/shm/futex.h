@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Sleeping on a word of shared memory until another process wakes it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace ddprun::ddp::shm {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Sleeps while `word` is `expected`, until woken or `deadline`; may also return for no reason.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
+
+// Wakes all who sleep on `word`, in whatever process.
+void futex_wake(std::atomic<std::uint32_t>& word);
+
+}  // namespace ddprun::ddp::shm

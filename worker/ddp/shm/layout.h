@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where things lie in the shared segment: a header, the words of each rank (segment.h), then the
+// slots.  Every rank has a few slots of its own, which it writes and its peers read; chunk number c
+// of the group travels through slot c modulo their count.  All sizes are bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun::ddp::shm {
+
+inline constexpr std::size_t kLineBytes = 64;       // of the cache; everything begins on one
+inline constexpr std::size_t kHeaderBytes = 4096;   // what the segment says of itself
+inline constexpr std::size_t kWordsBytes = 1024;    // of one rank's words
+inline constexpr std::size_t kSlotHeadBytes = 128;  // before a slot's data: what travels in it
+
+struct Layout {
+  int ranks = 1;
+
+  // How deep the pipeline is.  At least 4: three chunks are under way at once in an all-reduce, and
+  // one more lets a rank run ahead of a slower one.
+  int slots = 4;
+
+  // What one rank puts into one chunk.  The slots of all ranks together should stay in the cache
+  // that the cores share; small ones cost a wake-up for less work.
+  std::size_t slot_bytes = std::size_t{256} << 10;
+
+  std::size_t words_begin(int rank) const {
+    return kHeaderBytes + static_cast<std::size_t>(rank) * kWordsBytes;
+  }
+  std::size_t slot_begin(int rank, std::uint64_t chunk) const {
+    std::size_t index = static_cast<std::size_t>(rank) * static_cast<std::size_t>(slots) +
+                        static_cast<std::size_t>(chunk % static_cast<std::uint64_t>(slots));
+    return words_begin(ranks) + index * (kSlotHeadBytes + slot_bytes);
+  }
+  std::size_t data_begin(int rank, std::uint64_t chunk) const {
+    return slot_begin(rank, chunk) + kSlotHeadBytes;
+  }
+  std::size_t total_bytes() const { return slot_begin(ranks, 0); }
+};
+
+}  // namespace ddprun::ddp::shm
