@@ -104,7 +104,11 @@ class Turn {
       case Phase::Stopping:
         // The second request is the user's impatience: no more grace.  The first one, during a
         // stop for another reason, only changes what follows.
-        if (state_.shutdown_signal != 0) return kill_now();
+        if (state_.shutdown_signal != 0) {
+          bool is_repeated = config_.is_sigterm_repeated && event.signal == SIGTERM;
+          if (!is_repeated) kill_now();
+          return;
+        }
         if (state_.stop_reason == StopReason::Succeeded) {
           state_.shutdown_signal = event.signal;
         } else {

@@ -154,6 +154,7 @@ class Builder {
   // that hand it out, in slurmd's own folder.
   void slurm_signals() {
     if (inherited("SLURM_STEP_ID").empty()) return;
+    config_.agent.core.is_sigterm_repeated = true;
     std::optional<std::string> text;
     std::string folder;
     for (std::string path : {inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),

@@ -206,6 +206,13 @@ TEST_SUITE("agent/core: running") {
 }
 
 TEST_SUITE("agent/core: stopping") {
+  TEST_CASE_FIXTURE(Running, "a second SIGTERM of Slurm's does not end the grace") {
+    config.is_sigterm_repeated = true;
+    CHECK(on(event::ShutdownRequested{SIGTERM}) == "leave, signal SIGTERM");
+    CHECK(on(event::ShutdownRequested{SIGTERM}) == "nothing");
+    CHECK(on(event::ShutdownRequested{SIGINT}) == "kill now");
+  }
+
   TEST_CASE_FIXTURE(Running, "a second stop signal ends the grace") {
     asked_to_stop(SIGINT);
     CHECK(asked_to_stop(SIGINT) == "kill now");

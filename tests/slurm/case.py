@@ -56,9 +56,11 @@ while not os.path.exists("go") and time.monotonic() < end:
     say("signals", f"{signal.Signals(got.si_signo).name} rank {e['RANK']} run {e['TORCHELASTIC_RUN_ID']} from {sender} {time.time():.4f}")
     if got.si_signo == signal.SIGTERM:
         end = time.monotonic() + 0.4
+        say("stopping", e["RANK"])
     if got.si_signo == signal.SIGUSR1 and "SAVES" in e:
         say("saved", f"rank {e['RANK']} run {e['TORCHELASTIC_RUN_ID']} {time.time():.4f}")
         sys.exit(0)
+say("ended", e["RANK"])
 """
 
 # A real collective, over the group that the environment tells of.

@@ -87,6 +87,15 @@ class CgroupTest(Ends, SlurmCase):
                       f"the job has begun again; {self.output(job)}")
         self.assertEqual(self.received("SIGTERM", run=f"slurm-{job}.0-r0"), {0: 1, 1: 1}, self.output(job))
 
+    def test_a_second_sigterm_does_not_shorten_the_grace(self):
+        job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs worker.py", "-N2", "--ntasks-per-node=1")
+        self.until_started(2)
+        self.cluster.run("scancel", "-s", "TERM", job)
+        cluster.until(lambda: self.lines("stopping"), "a worker is about to end")
+        self.cluster.run("scancel", "-s", "TERM", job)
+        self.cluster.until_state(job, "FAILED")
+        self.assertEqual(sorted(self.lines("ended")), ["0", "1"], self.output(job))
+
     def test_a_save_request_before_the_time_limit(self):
         # Slurm may send it up to a minute early: here at once.
         job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs worker.py", "-N2", "--ntasks-per-node=1",
