@@ -120,6 +120,17 @@ class SlurmCase(unittest.TestCase):
         self.cluster.ask("scancel", "-u", "root")
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "no job is left")
 
+    def revive(self, *names):
+        """Back to a whole cluster.  Slurm would need 20 s to see that a node has gone."""
+        for name in names:
+            self.cluster.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        self.end_jobs()
+        for name in names:
+            self.cluster.start_node(name)
+            # Refused where the node's own registration has brought it back first.
+            self.cluster.ask("scontrol", "update", f"nodename={name}", "state=resume")
+        self.cluster.wait_for_nodes("idle")
+
     def environment(self, **extra):
         return environment(**{"PATH": f"{BIN}:{ROOT}/scripts/slurm:{os.environ['PATH']}", **extra})
 

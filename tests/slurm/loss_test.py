@@ -10,16 +10,6 @@ import hosts
 
 
 class LossTest(SlurmCase):
-    def revive(self, *names):
-        """Back to a whole cluster.  Slurm would need 20 s to see that a node has gone."""
-        for name in names:
-            self.cluster.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
-        self.end_jobs()
-        for name in names:
-            self.cluster.start_node(name)
-            self.cluster.run("scontrol", "update", f"nodename={name}", "state=resume")
-        self.cluster.wait_for_nodes("idle")
-
     def test_the_others_go_on_without_a_killed_node_long_before_slurm_knows(self):
         self.agents("-N4", ddprun=["--nnodes=2:4", QUICK])
         self.until_started(4)

@@ -76,13 +76,6 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
-    def revive(self, name):
-        self.cluster.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
-        self.end_jobs()
-        self.cluster.start_node(name)
-        self.cluster.run("scontrol", "update", f"nodename={name}", "state=resume")
-        self.cluster.wait_for_nodes("idle")
-
     def second_life(self, job, count):
         """The workers' lines of the job's next life, once they are there."""
         cluster.until(lambda: sum(f" run slurm-{job}.0-r1 " in line for line in self.started) >= count,
