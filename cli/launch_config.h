@@ -49,9 +49,9 @@ struct LaunchConfig {
   std::optional<rendezvous::NetworkConfig> network{};
   // With one node: where the workers are told to meet; port 0: a free one each round.
   Endpoint master{};
-  std::string log_level = "info";  // spdlog's names
-  std::string event_log;           // "console", "jsonl:PATH", or empty for none
-  std::vector<std::string> notes;  // what the user should know, one line each
+  std::string log_level = "info";     // spdlog's names
+  std::string event_log;              // "console", "jsonl:PATH", or empty for none
+  std::vector<std::string> notes;     // what the user should know, one line each
   std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
   // With --dry-run: what to print instead of running.
   std::optional<std::string> dry_run{};
