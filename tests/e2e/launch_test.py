@@ -127,7 +127,9 @@ class ContractTest(LaunchCase):
         self.assertEqual(self.ddprun("--no-python", "echo", "hello").stdout, "hello\n")
 
     def test_run_path_runs_the_script_as_main_and_writes_no_word_of_its_own(self):
-        script = self.script("import os, sys\nprint(__name__, __file__, sys.argv, os.environ['LOCAL_RANK'])\n"
+        script = self.script("import os, sys\n"
+                             "line = f\"{__name__} {__file__} {sys.argv} {os.environ['LOCAL_RANK']}\\n\"\n"
+                             "os.write(1, line.encode())\n"
                              "raise SystemExit(int(sys.argv[1]))\n")
         run = self.ddprun("--run-path", "--virtual-local-rank", "--nproc-per-node=2", script, "0", "${local_rank}")
         self.assertEqual(run.returncode, 0, run.stderr)
