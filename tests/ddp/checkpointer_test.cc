@@ -463,6 +463,19 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(found[1].step <= 5);
   }
 
+  TEST_CASE("a program's own process group will do") {
+    TempDir directory;
+    std::vector<torch::nn::Linear> nets(2, nullptr);
+    for (torch::nn::Linear& net : nets) net = torch::nn::Linear(2, 2);
+    on_ranks(2, [&](ProcessGroup group) {
+      torch::nn::Linear& net = nets[static_cast<std::size_t>(group.rank())];
+      Checkpointer checkpointer(group.c10d(), {.directory = directory.path()});
+      checkpointer.save({.model = *net});
+      expect(checkpointer.resume({.model = *net}).has_value(), "it resumes");
+    });
+    CHECK(torch::equal(nets[0]->weight, nets[1]->weight));
+  }
+
   TEST_CASE("all ranks are given the same run folder") {
     TempDir base;
     std::vector<std::string> folders(2);

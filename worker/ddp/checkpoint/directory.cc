@@ -151,6 +151,7 @@ Result<Manifest> verify_checkpoint(const fs::path& path) {
 Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& entry) {
   Result<MappedFile> file = MappedFile::open(path / entry.name);
   if (!file) return file;
+  file->read_ahead();
   const std::string_view bytes = file->bytes();
   if (bytes.size() != entry.size_bytes || crc32c(0, bytes.data(), bytes.size()) != entry.crc32c) {
     return damaged(path, entry.name + " does not match its checksum");

@@ -17,11 +17,16 @@ std::string random_name(int rank) {
 void SnapshotTaker::prepare(const TrainingState& state) {
   std::uint64_t bytes = 1 << 20;  // for the header
   for (const NamedTensor& item : model_tensors(state.model)) bytes += item.tensor.nbytes();
-  // What cannot be had now is asked for again, and its lack reported, when it is needed.
-  (void)parts_[kModelPart].reserve(bytes);
-  if (state.optimizer) {
-    (void)parts_[kOptimizerPart].reserve(bytes * most_fields(*state.optimizer));
-  }
+  const std::uint64_t fields = state.optimizer ? most_fields(*state.optimizer) : 0;
+  if (preparation_.valid()) preparation_.get();
+  preparation_ =
+      std::async(std::launch::async,
+                 [model = &parts_[kModelPart], optimizer = &parts_[kOptimizerPart], bytes, fields] {
+                   // What cannot be had now is asked for again, and its lack reported, when it is
+                   // needed.
+                   (void)model->reserve(bytes);
+                   (void)optimizer->reserve(bytes * fields);
+                 });
 }
 
 Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedTensor>& tensors) {
@@ -31,6 +36,7 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
 
 Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
                                  const std::vector<at::Tensor>& random_states) {
+  if (preparation_.valid()) preparation_.get();
   manifest_ = {.step = state.progress ? state.progress->step : 0,
                .world_size = world_size,
                .torch_version = TORCH_VERSION,

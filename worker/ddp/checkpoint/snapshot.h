@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <future>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ class SnapshotTaker {
  public:
   explicit SnapshotTaker(TensorFormat format) : format_(format) {}
 
-  // Touches memory for the states to come of a program that looks like `state`.
+  // Touches memory for the states to come of a program that looks like `state`, in a thread of its
+  // own; take() waits for it.
   void prepare(const TrainingState& state);
 
   // Copies `state` and the ranks' generators.  Fails as optimizer_tensors() and
@@ -60,6 +62,7 @@ class SnapshotTaker {
   std::map<std::string, TensorImage> parts_;  // kept, so that their memory is
   std::vector<std::string> taken_;            // the parts of what was taken last
   std::string state_json_;
+  std::future<void> preparation_;  // last: its thread uses the parts
 };
 
 }  // namespace ddprun::ddp
