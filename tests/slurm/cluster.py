@@ -6,6 +6,7 @@ of tests/e2e/hosts.py.  Needs root, and Debian's slurmctld, slurmd, slurm-client
 
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-LIMIT = 60  # seconds of every wait
+LIMIT = 90  # seconds of every wait
 TOOLS = ("munged", "munge", "unmunge", "slurmctld", "slurmd", "srun", "scontrol", "unshare", "nsenter", "setpriv")
 
 # Becomes a daemon or a command of one host: enter.sh HOSTNAME COMMAND...
@@ -29,6 +30,8 @@ CONF = """
 ClusterName=test
 SlurmctldHost=ctl({control})
 SlurmctldPort={ports[0]}
+# Another cluster on this machine has other jobs, and so other run ids and ports.
+FirstJobId={first_job}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -57,7 +60,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=1,max_rpc_cnt=0
 SlurmctldTimeout=10
-SlurmdTimeout=10
+SlurmdTimeout=30
 MessageTimeout=10
 KillWait={kill_wait}
 CompleteWait=0
@@ -161,7 +164,7 @@ class Cluster:
             f"NodeName={name} NodeAddr={address} Port={port} CPUs={cpus} RealMemory=4000{gres} State=UNKNOWN\n"
             for name, address, port in zip(self.names, addresses, ports[1:]))
         conf = CONF.format(control=control, ports=ports, folder=self.folder, tracking=self.tracking,
-                           kill_wait=kill_wait)
+                           kill_wait=kill_wait, first_job=random.randrange(1, 60_000_000))
         (etc / "slurm.conf").write_text(conf + ("GresTypes=gpu\n" if gpus else "") + nodes + PARTITIONS)
         (etc / "gres.conf").write_text(self.fake_gpus(gpus))
         (etc / "plugstack.conf").write_text("")
@@ -248,7 +251,11 @@ class Cluster:
         return self.ask("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
 
     def until_state(self, job, *states):
-        until(lambda: self.state(job) in states, f"job {job} is {states}, not {self.state(job)}")
+        try:
+            until(lambda: self.state(job) in states, f"job {job} is {states}")
+        except AssertionError as error:
+            details = self.ask("scontrol", "show", "job", str(job)) + self.ask("sinfo", "-N", "-l")
+            raise AssertionError(f"{error}\n{details}") from None
 
     # What happens to nodes.
 

@@ -37,7 +37,7 @@ class LossTest(SlurmCase):
         self.assertEqual({line.split()[0] for line in lines}, nodes - {lost} | {spare})
 
     def test_a_frozen_node_is_given_up_and_comes_back_when_it_thaws(self):
-        step = self.agents("-N3", ddprun=["--nnodes=2:3", QUICK])
+        step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK])
         self.until_started(3)
         self.addCleanup(self.cluster.thaw, "node2")
         begin = now()
@@ -53,19 +53,20 @@ class LossTest(SlurmCase):
     def test_a_step_with_a_lost_node_ends_by_itself_when_the_run_is_over(self):
         job = self.sbatch("srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0 "
                           f"{BIN}/ddprun --log-dir logs --nnodes=2:3 {QUICK} worker.py; echo status $?",
-                          "-N3", "--ntasks-per-node=1", "--no-kill")
+                          "-N3", "-w", "node[0-2]", "--ntasks-per-node=1", "--no-kill")
         self.until_started(3)
         self.addCleanup(self.revive, "node1")
         self.cluster.kill("node1")
         self.until_started(5)
+        self.cluster.run("scontrol", "update", "nodename=node1", "state=down", "reason=test")  # what it sees later
         self.go()
         self.cluster.until_state(job, "COMPLETED")
         self.assertIn("status 0", self.output(job))
 
     @unittest.skipUnless((BIN / "train_digits").exists(), "built without the runtime")
     def test_training_goes_on_from_its_checkpoint(self):
-        step = self.agents("-N3", ddprun=["--nnodes=2:3", QUICK, "--tee=3"], worker=[
-            BIN / "train_digits", "--checkpoint-dir", self.path / "checkpoints",
+        step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK, "--tee=3"], worker=[
+            BIN / "train_digits", "--resume", self.path / "checkpoints",
             "--data", ROOT / "build/data/digits.csv"])
         step.says("epoch 2: loss")
         self.addCleanup(self.revive, "node2")
