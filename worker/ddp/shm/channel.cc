@@ -16,9 +16,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Long enough to meet a peer that is on its way without the kernel, short beside any computation.
-// In the second part another thread that wants the core gets it.
-constexpr std::chrono::microseconds kSpin{3};
+// Long enough to meet a peer that is on its way without sleeping, short beside any computation. The
+// core is offered to others all the while: the scheduler may have put the peer on the same one, and
+// then a spin only keeps it from coming.
 constexpr std::chrono::microseconds kYield{30};
 
 void pause_core() {
@@ -36,9 +36,8 @@ bool looked_for(Claim is_met) {
       if (is_met()) return true;
       pause_core();
     }
-    const auto passed = steady_clock::now() - begin;
-    if (passed > kYield) return false;
-    if (passed > kSpin) ::sched_yield();
+    if (steady_clock::now() - begin > kYield) return false;
+    ::sched_yield();
   }
 }
 
