@@ -185,7 +185,7 @@ TEST_SUITE("ddp/shm/backend") {
                    "broadcast gives the root's");
             torch::Tensor flat = torch::empty({world_size * given.numel()}, type);
             torch::Tensor input = given.contiguous().view(-1);
-            group.c10d()->_allgather_base(flat, input)->wait();
+            backend_of(group)->_allgather_base(flat, input)->wait();
             expect(torch::equal(flat, input.repeat({world_size})), "into one tensor as well");
           }
         }
