@@ -193,8 +193,9 @@ class ScriptsTest(SlurmCase):
             env=self.environment(MIN_NODES="2", **extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
         job = done.stdout.strip()
-        cluster.until(lambda: any(" 2/3 " in line for line in self.started), "all elements are in one round")
-        lines = [line for line in self.started if "/3 " in line]
+        cluster.until(lambda: sum(re.search(r" \d/3 ", line) is not None for line in self.started) == 3,
+                      "all elements are in one round")
+        lines = [line for line in self.started if re.search(r" \d/3 ", line)]
         self.assertEqual(worlds(lines), ["0/3", "1/3", "2/3"])
         self.assertIn(f" run slurm-{job} ", lines[0])
         return job
