@@ -6,7 +6,6 @@
 //   parity_ranks FOLDER MODE...
 #include <torch/torch.h>
 
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -170,12 +169,7 @@ struct Training {
 void train(ddp::ProcessGroup group, const std::string& mode, const std::string& file) {
   Training training(group, mode);
   training.run();
-  if (group.rank() == 0) {
-    ddp::EncodedTensors encoded =
-        ddp::value_or_throw(ddp::encode_tensors(training.seen, {{"format", "pt"}}));
-    std::ofstream out(file, std::ios::binary);
-    for (std::string_view piece : encoded.pieces()) out << piece;
-  }
+  if (group.rank() == 0) ddp::save_tensors(file, training.seen);
 }
 
 }  // namespace
