@@ -56,6 +56,7 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
           .master = round.master,
           .use_agent_store = true,
           .restart_count = restart_count,
+          .round = static_cast<int>(round.number),
           .max_restarts = round.max_restarts,
           .run_id = config.run_id};
 }

@@ -485,4 +485,15 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(folders[0] == base.path() + "/none-1");
     CHECK(folders[1] == folders[0]);
   }
+
+  TEST_CASE("a round after a lost node goes on in the folder of the run") {
+    TempDir base;
+    for (int round : {0, 1, 2}) {
+      StoreHost host;
+      worker::WorkerEnv env = env_of(0, 1, host.port());
+      env.round = round;
+      ProcessGroup group = init_process_group({}, env);
+      CHECK(choose_run_directory(group, base.path()) == base.path() + "/none-1");
+    }
+  }
 }

@@ -173,6 +173,7 @@ CHECKED_LATE = (
     r")|CUDA_VISIBLE_DEVICES=0|^missing.py|PET_STANDALONE=true")
 INTENDED = [
     Intended("", r"env MASTER_ADDR ", "one node meets on loopback; torchrun gives the host's name"),
+    Intended("", r"env DDPRUN_ROUND ", "rounds that are no failure restarts show here"),
     Intended("", r"env DDPRUN_AGENT ", "the mark by which what workers leave behind is found"),
     Intended("", r"log HERE/logs/latest$", "the link to the newest run"),
     Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse"),

@@ -66,7 +66,7 @@ class LossTest(SlurmCase):
     @unittest.skipUnless((BIN / "train_digits").exists(), "built without the runtime")
     def test_training_goes_on_from_its_checkpoint(self):
         step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK, "--tee=3"], worker=[
-            BIN / "train_digits", "--resume", self.path / "checkpoints",
+            BIN / "train_digits", "--checkpoint-dir", self.path / "checkpoints",
             "--data", ROOT / "build/data/digits.csv"])
         step.says("epoch 2: loss")
         self.addCleanup(self.revive, "node2")

@@ -51,6 +51,7 @@ TEST_SUITE("worker/env") {
                   .master = {"::1", 41234},
                   .use_agent_store = true,
                   .restart_count = 2,
+                  .round = 5,
                   .max_restarts = 3,
                   .run_id = "run1",
                   .error_file = "/tmp/e/error.json"};

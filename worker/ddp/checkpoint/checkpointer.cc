@@ -157,8 +157,9 @@ fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
   std::string folder;
   std::string problem;
   if (group.rank() == 0) {
-    Result<fs::path> chosen =
-        run_directory(base, group.env().run_id, group.env().restart_count > 0);
+    // A round after a lost or a joining node is no failure restart, but no start either.
+    bool is_restart = group.env().restart_count > 0 || group.env().round > 0;
+    Result<fs::path> chosen = run_directory(base, group.env().run_id, is_restart);
     if (chosen) {
       folder = chosen->string();
     } else {

@@ -112,7 +112,8 @@ class Checkpointer {
 };
 
 // A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
-// (run_directory() in directory.h): a new one when the run starts, the same one after each restart.
+// (run_directory() in directory.h): a new one when the run starts, the same one in each later
+// round, be it after a failure or because nodes were lost or came.
 // Throws DdpError when it cannot be made.
 std::filesystem::path choose_run_directory(ProcessGroup& group, const std::filesystem::path& base);
 
