@@ -84,7 +84,7 @@ class HostsTest(HostsCase):
         for agent in agents[1:]:
             self.assertEqual(agent.ends(), 80, agent.log)
             self.assertRegex(agent.log, r"node0:29400, where the nodes meet, has been silent for .*stopping 1 worker")
-            self.assertRegex(agent.log, r"FAILED: cannot meet the other nodes at node0:29400: .*; tried for \d")
+            self.assertRegex(agent.log, r"FAILED: .*cannot meet the other nodes at node0:29400: .*; tried for \d")
         # The host goes on alone, as --nnodes allows.
         wait_until(lambda: any(line.startswith("0 0/1") for line in self.started), "the host goes on")
         self.assert_all_succeed(agents[0])

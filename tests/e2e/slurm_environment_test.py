@@ -87,7 +87,7 @@ class SlurmEnvironmentTest(NodesCase):
             except OSError:
                 pass
         node = self.agent(0)
-        self.assertEqual(node.ends(), 1)
+        self.assertEqual(node.ends(), 80)
         self.assertIn("this node is to be the host, and ", node.log)
         self.assertIn("Address already in use", node.log)
 
