@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -47,14 +48,16 @@ inline worker::WorkerEnv env_of(int rank, int world_size, std::uint16_t port) {
 // what went wrong on each, "" where nothing did.  The time-out keeps a hang from lasting.
 inline std::vector<std::string> run_ranks(
     const std::vector<int>& ranks, int world_size, const std::function<void(ProcessGroup)>& body,
-    std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    std::chrono::milliseconds timeout = std::chrono::seconds(60),
+    const std::optional<std::string>& backend = std::nullopt) {
   StoreHost host;
   std::vector<std::string> problems(ranks.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        body(init_process_group({.timeout = timeout}, env_of(ranks[i], world_size, host.port())));
+        body(init_process_group({.backend = backend, .timeout = timeout},
+                                env_of(ranks[i], world_size, host.port())));
       } catch (const c10::Error& error) {
         problems[i] = error.what_without_backtrace();
       } catch (const std::exception& error) {
