@@ -490,7 +490,7 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     TempDir base;
     for (int round : {0, 1, 2}) {
       StoreHost host;
-      worker::WorkerEnv env = env_of(0, 1, host.port());
+      ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
       env.round = round;
       ProcessGroup group = init_process_group({}, env);
       CHECK(choose_run_directory(group, base.path()) == base.path() + "/none-1");
