@@ -101,7 +101,7 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
     std::string record = attempt + " " + std::to_string(progress.step + 1) + " " +
                          std::to_string(sampler.state().epoch);
     if (share.weight > 0) {
-      for (std::int64_t index : share.indices) record += " " + std::to_string(index);
+      for (std::int64_t index : share.indices) record += ' ' + std::to_string(index);
     }
     sampler.commit();
     ++progress.step;

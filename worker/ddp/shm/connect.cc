@@ -98,7 +98,7 @@ Connection connect(c10d::Store& store, int rank, int world_size, bool wants_shm,
                    std::chrono::milliseconds timeout) {
   if (world_size > kMaxRanks) return {.channel = nullptr, .refusal = too_many()};
   const Layout layout{.ranks = world_size};
-  const std::string own = "/" + std::to_string(rank);
+  const std::string own = '/' + std::to_string(rank);
   put(store, "offer" + own, encode(offer_here(wants_shm)));
   std::unique_ptr<Segment> segment;
   if (rank == 0) {
