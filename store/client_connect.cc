@@ -5,15 +5,19 @@
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <tuple>
 
 #include "store/client.h"
+#include "store/http.h"
 #include "store/socket.h"
 
 namespace ddprun::store {
@@ -33,6 +37,10 @@ constexpr Duration kAddressTimeout = std::chrono::seconds(5);
 // its common space at that moment, which is why one such closing is not believed.
 constexpr int kProbes = 2;
 
+// For the head of an HTTP response.
+constexpr Duration kHttpPatience = std::chrono::milliseconds(500);
+constexpr std::size_t kMaxHeadBytes = 8 * 1024;
+
 // Of a stranger's answer, so much is shown.
 constexpr std::size_t kShownBytes = 64;
 
@@ -44,6 +52,14 @@ std::string in_words(Duration duration) {
 // Whether trying again is of no use.
 bool is_final(const Error& error) {
   return error.code == Errc::Protocol || error.code == Errc::LimitExceeded;
+}
+
+// What came before an error or the end stays in `head`.
+asio::awaitable<void> ask_for_a_page(tcp::socket& socket, std::string& head) {
+  std::string request = "GET / HTTP/1.0\r\n\r\n";
+  co_await asio::async_write(socket, asio::buffer(request), asio::as_tuple(asio::use_awaitable));
+  co_await asio::async_read_until(socket, asio::dynamic_buffer(head, kMaxHeadBytes), "\r\n\r\n",
+                                  asio::as_tuple(asio::use_awaitable));
 }
 
 }  // namespace
@@ -127,6 +143,14 @@ Async<void> Client::greet(MonoTime deadline) {
   MonoTime patience = std::chrono::steady_clock::now() + config_.greeting_timeout;
   Result<std::string> echo = co_await read(sizeof kNonce, std::min(deadline, patience));
   bool is_mute = !echo && echo.error().code == Errc::TimedOut && patience < deadline;
+  // Most HTTP servers go on waiting for the end of a line.
+  bool said_nothing = !echo && echo.error().code == Errc::TimedOut && input_.empty();
+  if (said_nothing) {
+    error_code unconnected;
+    tcp::endpoint address = socket_.remote_endpoint(unconnected);
+    bool is_http = co_await speaks_http(socket_.get_executor(), address);
+    if (is_http) co_return stranger("it speaks HTTP");
+  }
   bool is_other = echo ? std::memcmp(echo->data(), &kNonce, sizeof kNonce) != 0 : !input_.empty();
   if (is_other) co_return stranger("it answered '" + printable(input_) + "'");
   if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
@@ -172,6 +196,16 @@ Duration ConnectPause::next() {
   auto pause = std::chrono::duration_cast<Duration>(pause_ * factor(random_));
   pause_ = std::min(pause_ + pause_ / 2, kLongestPause);
   return pause;
+}
+
+asio::awaitable<bool> speaks_http(asio::any_io_executor executor, tcp::endpoint address) {
+  MonoTime deadline = std::chrono::steady_clock::now() + kHttpPatience;
+  auto socket = co_await connect_to(executor, address, deadline);
+  if (!socket) co_return false;
+  std::string head;
+  asio::steady_timer timer(executor, deadline);
+  co_await (ask_for_a_page(*socket, head) || timer.async_wait(asio::as_tuple(asio::use_awaitable)));
+  co_return head.starts_with("HTTP/") && head.find(kHttpServerField) == std::string::npos;
 }
 
 Async<std::vector<tcp::endpoint>> resolve(asio::any_io_executor executor, Endpoint endpoint) {

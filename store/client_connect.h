@@ -5,6 +5,7 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <random>
 #include <string>
@@ -44,5 +45,9 @@ std::string printable(std::string_view bytes);
 Async<boost::asio::ip::tcp::socket> connect_to(boost::asio::any_io_executor executor,
                                                boost::asio::ip::tcp::endpoint address,
                                                MonoTime deadline);
+
+// Whether an HTTP server that is none of ours answers at `address`, within half a second.
+boost::asio::awaitable<bool> speaks_http(boost::asio::any_io_executor executor,
+                                         boost::asio::ip::tcp::endpoint address);
 
 }  // namespace ddprun::store

@@ -18,6 +18,27 @@ struct HashSeed {
   std::uint64_t second = 0;
 };
 
+inline std::uint64_t word_at(const char* bytes) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
+}
+
+// The bytes behind the last full word, as a number.  To copy a few bytes, how many is not known
+// beforehand, would take as long as all the rest.
+inline std::uint64_t last_of(std::string_view bytes) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  std::size_t count = bytes.size() % kWord;
+  if (count == 0) return 0;
+  const char* end = bytes.data() + bytes.size();
+  if (bytes.size() >= kWord) return word_at(end - kWord) >> (8 * (kWord - count));
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    last |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  }
+  return last;
+}
+
 // SipHash with so many rounds for each word and at the end (Aumasson and Bernstein, 2012).  1 and 3
 // are what Python and Rust take for their tables.
 template <int word_rounds = 1, int final_rounds = 3>
@@ -37,15 +58,12 @@ std::uint64_t sip_hash(HashSeed seed, std::string_view bytes) {
     mix(word_rounds);
     v0 ^= word;
   };
-  std::size_t size = bytes.size();
-  for (; bytes.size() >= sizeof(std::uint64_t); bytes.remove_prefix(sizeof(std::uint64_t))) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    take(word);
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  const char* place = bytes.data();
+  for (std::size_t left = bytes.size(); left >= kWord; left -= kWord, place += kWord) {
+    take(word_at(place));
   }
-  std::uint64_t last = 0;
-  if (!bytes.empty()) std::memcpy(&last, bytes.data(), bytes.size());
-  take(last | static_cast<std::uint64_t>(size) << 56);
+  take(last_of(bytes) | static_cast<std::uint64_t>(bytes.size()) << 56);
   v2 ^= 0xff;
   mix(final_rounds);
   return v0 ^ v1 ^ v2 ^ v3;

@@ -53,7 +53,8 @@ std::string http_response(const Page& page, bool has_body) {
   out << "HTTP/1.1 " << page.status << ' '
       << http::obsolete_reason(http::int_to_status(page.status))
       << "\r\nContent-Type: " << page.content_type << "\r\nContent-Length: " << page.body.size()
-      << "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+      << "\r\n"
+      << kHttpServerField << "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
   if (has_body) out << page.body;
   return out.str();
 }

@@ -32,6 +32,9 @@ class HttpReader {
   std::unique_ptr<Parser> parser_;
 };
 
+// By this header field our own server is known.
+inline constexpr std::string_view kHttpServerField = "Server: ddprun";
+
 struct Page {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";

@@ -10,6 +10,9 @@
 namespace ddprun::store {
 namespace {
 
+// What a reply of many values sets aside at one time, at most.
+constexpr std::size_t kMostReserved = 256 * 1024;
+
 constexpr std::int64_t kLongestTakeMs = std::int64_t{1000} * 3600 * 24 * 365;
 
 // Reads a counter as torch does, by stoll: blanks in front, a sign, and junk behind are accepted.
@@ -36,22 +39,23 @@ struct Keyspace::Execution {
   Fault operator()(const request::Validate&) { return std::nullopt; }  // the decoder's business
 
   Fault operator()(const request::Set& r) {
-    if (!space.has_room_for(r.key, r.value.size())) return no_room("SET", r.key);
+    if (!space.has_room_for(turn.client, r.key, r.value.size())) return no_room("SET", r.key);
     set(r.key, r.value);
     return std::nullopt;
   }
 
   Fault operator()(const request::CompareSet& r) {
     Node* node = space.find(r.key);
-    bool is_present = node != nullptr && node->second.value;
-    bool may_store = is_present ? node->second.value.view() == r.expected : r.expected.empty();
+    bool is_present = node != nullptr && node->entry.value;
+    bool may_store = is_present ? node->entry.value.view() == r.expected : r.expected.empty();
     if (!may_store) {
       // torch echoes what was expected where the key is missing, and its tests insist.
-      turn.reply(reply::Bytes{is_present ? node->second.value : Value(r.expected)});
+      turn.reply(reply::Bytes{is_present ? node->entry.value : Value(r.expected)});
       return std::nullopt;
     }
-    if (!space.has_room_for(r.key, r.desired.size())) return no_room("COMPARE_SET", r.key);
-    turn.reply(reply::Bytes{set(r.key, r.desired).second.value});
+    if (!space.has_room_for(turn.client, r.key, r.desired.size()))
+      return no_room("COMPARE_SET", r.key);
+    turn.reply(reply::Bytes{set(r.key, r.desired).entry.value});
     return std::nullopt;
   }
 
@@ -71,22 +75,20 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::Check& r) {
-    for (std::string_view key : r.keys) {
-      if (!exists(space.find(key))) {
-        turn.reply(reply::Byte{kNotReady});
-        return std::nullopt;
-      }
-    }
-    turn.reply(reply::Byte{kReady});
+    std::size_t stop = walk(r.keys, [&](std::string_view key, Hash hash) {
+      return exists(space.entries_.find(key, hash));
+    });
+    turn.reply(reply::Byte{stop == r.keys.size() ? kReady : kNotReady});
     return std::nullopt;
   }
 
   Fault operator()(const request::Wait& r) {
     if (r.keys.size() == 1) return wait_for_one(r.keys.front());
     std::vector<std::string_view> missing;
-    for (std::string_view key : r.keys) {
-      if (!exists(space.find(key))) missing.push_back(key);
-    }
+    walk(r.keys, [&](std::string_view key, Hash hash) {
+      if (!exists(space.entries_.find(key, hash))) missing.push_back(key);
+      return true;
+    });
     return wait_for(missing, WaitKind::Names);
   }
 
@@ -97,7 +99,7 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::DeleteKey& r) {
     Node* node = space.find(r.key);
-    bool is_present = node != nullptr && node->second.value;
+    bool is_present = node != nullptr && node->entry.value;
     if (is_present) {
       space.clear(*node);
       space.drop_if_unused(*node);
@@ -108,8 +110,9 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::Append& r) {
     Node* found = space.find(r.key);
-    std::size_t old_size = found != nullptr ? found->second.value.size() : 0;
-    if (!space.has_room_for(r.key, old_size + r.value.size())) return no_room("APPEND", r.key);
+    std::size_t old_size = found != nullptr ? found->entry.value.size() : 0;
+    if (!space.has_room_for(turn.client, r.key, old_size + r.value.size()))
+      return no_room("APPEND", r.key);
     Node& node = space.find_or_create(r.key);
     space.append(node, r.value);
     space.wake_all(turn, node);
@@ -117,16 +120,28 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::MultiGet& r) {
-    turn.replies->reserve(turn.replies->size() + r.keys.size());
-    for (std::string_view key : r.keys) turn.reply(reply::Bytes{get(key)});
+    const Value nothing;  // no copies: they would count references up and down
+    Gathering gathering(turn, r.keys.size());
+    walk(r.keys, [&](std::string_view key, Hash hash) {
+      const Node* node = space.entries_.find(key, hash);
+      gathering.add(node != nullptr ? node->entry.value : nothing);
+      return true;
+    });
+    gathering.finish();
     return std::nullopt;
   }
 
   // All or nothing: the decoder has the whole of it, and there is room for the whole of it.
   Fault operator()(const request::MultiSet& r) {
     Usage needed;
-    if (Fault fault = space.room_for(r.pairs, needed)) return fault;
-    for (const KeyValue& pair : r.pairs) set(pair.key, pair.value);
+    if (Fault fault = space.room_for(turn.client, r.pairs, needed)) return fault;
+    auto key_of = [&](std::size_t i) { return r.pairs[i].key; };
+    space.entries_.walk(0, r.pairs.size(), key_of, [&](std::size_t i, Hash hash) {
+      Node& node = space.find_or_create(r.pairs[i].key, hash);
+      space.store(node, r.pairs[i].value);
+      space.wake_all(turn, node);
+      return true;
+    });
     return std::nullopt;
   }
 
@@ -143,20 +158,21 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::QueuePush& r) {
     Node* found = space.find(r.queue);
-    Queue* old = found != nullptr ? found->second.queue.get() : nullptr;
-    if (old != nullptr && old->items.size() >= space.limits_.max_queue_items) {
+    Queue* old = found != nullptr ? found->entry.queue.get() : nullptr;
+    bool is_full = old != nullptr && old->items.size() >= space.limits_.max_queue_items;
+    if (is_full && turn.client < kFirstOwnClient) {
       return "a push to a queue of " + std::to_string(old->items.size()) + " items";
     }
-    std::size_t new_bytes =
-        r.queue.size() + kNameOverheadBytes + r.value.size() + kValueOverheadBytes;
-    if (space.room_bytes() < new_bytes) return no_room("QUEUE_PUSH", r.queue);
+    std::size_t new_bytes = will_bytes(r.queue, r.value.size());
+    if (old != nullptr) new_bytes -= kQueueOverheadBytes;
+    if (space.room_bytes(turn.client) < new_bytes) return no_room("QUEUE_PUSH", r.queue);
     space.push(turn, r.queue, Value(r.value));
     return std::nullopt;
   }
 
   Fault operator()(const request::QueuePop& r) {
     Node* node = space.find(r.queue);
-    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     if (queue != nullptr) space.take_reservation(turn.client, *node);
     if (queue == nullptr || queue->items.size() == queue->reserved_count) {
       turn.reply(reply::Number{0});
@@ -169,7 +185,7 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::QueueLen& r) {
     Node* node = space.find(r.queue);
-    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     turn.reply(
         reply::Number{queue != nullptr ? static_cast<std::int64_t>(queue->items.size()) : 0});
     return std::nullopt;
@@ -178,17 +194,20 @@ struct Keyspace::Execution {
   Fault operator()(const request::ListKeys&) {
     turn.replies->reserve(turn.replies->size() + space.key_count() + 1);
     turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count())});
-    for (const Node& node : space.entries_) {
-      if (node.second.value) turn.reply(reply::Bytes{Value(node.first)});
-    }
+    space.entries_.for_each([&](const Node& node) {
+      if (node.entry.value) turn.reply(reply::Bytes{Value(node.name())});
+    });
     return std::nullopt;
   }
 
   Fault operator()(const request::Barrier& r) {
     Result<std::int64_t> count = added("BARRIER", r.key, 1);
     if (!count) return to_string(count.error());
-    Node& node = space.find_or_create(r.key);
     bool is_complete = *count >= r.world_size;
+    if (!is_complete && space.room_bytes(turn.client) < kWaitOverheadBytes + kAwaitedNameBytes) {
+      return no_room("BARRIER", r.key);
+    }
+    Node& node = space.find_or_create(r.key);
     if (!is_complete) {
       if (Fault fault = space.start_wait(turn, {&node}, WaitKind::Names)) {
         space.drop_if_unused(node);
@@ -210,7 +229,7 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::Will& r) {
     std::size_t new_bytes = will_bytes(r.queue, r.item.size());
-    if (space.room_bytes() < new_bytes) return no_room("WILL", r.queue);
+    if (space.room_bytes(turn.client) < new_bytes) return no_room("WILL", r.queue);
     space.set_will(turn.client, Testament{std::string(r.queue), Value(r.item)});
     turn.reply(reply::Byte{kReady});
     return std::nullopt;
@@ -231,7 +250,7 @@ struct Keyspace::Execution {
 
   Fault operator()(const request::QueueTake& r) {
     Node* node = space.find(r.queue);
-    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     if (queue != nullptr && queue->items.size() > queue->reserved_count) {
       space.pop(turn, *node);
       space.drop_if_unused(*node);
@@ -247,9 +266,18 @@ struct Keyspace::Execution {
     return std::string("no room for ") + operation + " of '" + std::string(name) + "'";
   }
 
+  // Calls visit(key, hash) for each until that answers false, and answers how many it was called
+  // for.
+  template <class Visit>
+  std::size_t walk(std::span<const std::string_view> keys, Visit visit) {
+    auto key_of = [&](std::size_t i) { return keys[i]; };
+    return space.entries_.walk(0, keys.size(), key_of,
+                               [&](std::size_t i, Hash hash) { return visit(keys[i], hash); });
+  }
+
   Value get(std::string_view key) {
     Node* node = space.find(key);
-    return node != nullptr ? node->second.value : Value();
+    return node != nullptr ? node->entry.value : Value();
   }
 
   Node& set(std::string_view key, std::string_view value) {
@@ -263,7 +291,7 @@ struct Keyspace::Execution {
   Result<std::int64_t> added(const char* operation, std::string_view key, std::int64_t delta) {
     Node* node = space.find(key);
     std::optional<std::int64_t> old = 0;
-    if (node != nullptr && node->second.value) old = parse_counter(node->second.value.view());
+    if (node != nullptr && node->entry.value) old = parse_counter(node->entry.value.view());
     std::int64_t sum = 0;
     if (!old || __builtin_add_overflow(*old, delta, &sum)) {
       return Error{Errc::Protocol, std::string(operation) + " to '" + std::string(key) +
@@ -271,7 +299,7 @@ struct Keyspace::Execution {
                                        " number"};
     }
     constexpr std::size_t kMaxDigits = 20;
-    if (!space.has_room_for(key, kMaxDigits)) {
+    if (!space.has_room_for(turn.client, key, kMaxDigits)) {
       return Error{Errc::LimitExceeded, *no_room(operation, key)};
     }
     return sum;
@@ -280,10 +308,10 @@ struct Keyspace::Execution {
   // A blocking pop waits like this, so an item is set aside for it when there is one.
   Fault wait_for_one(std::string_view key) {
     Node* node = space.find(key);
-    Queue* queue = node != nullptr ? node->second.queue.get() : nullptr;
+    Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     bool has_item = queue != nullptr && queue->items.size() > queue->reserved_count;
     if (has_item) space.reserve(turn, turn.client, *node);
-    if (has_item || (node != nullptr && node->second.value)) {
+    if (has_item || (node != nullptr && node->entry.value)) {
       turn.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
     }
@@ -303,9 +331,11 @@ struct Keyspace::Execution {
       turn.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
     }
-    std::size_t new_bytes = 0;
-    for (std::string_view key : missing) new_bytes += key.size() + kNameOverheadBytes;
-    if (space.room_bytes() < new_bytes) return no_room("WAIT", missing.front());
+    std::size_t new_bytes = kWaitOverheadBytes;
+    for (std::string_view key : missing) {
+      new_bytes += key.size() + kNameOverheadBytes + kAwaitedNameBytes;
+    }
+    if (space.room_bytes(turn.client) < new_bytes) return no_room("WAIT", missing.front());
     std::vector<Node*> nodes;
     nodes.reserve(missing.size());
     for (std::string_view key : missing) nodes.push_back(&space.find_or_create(key));
@@ -319,15 +349,33 @@ struct Keyspace::Execution {
   }
 };
 
+void Keyspace::Gathering::add(const Value& value) {
+  std::string_view framed = value.framed();
+  if (framed.size() > kCopiedBytes) {
+    finish();
+    turn_.reply(reply::Bytes{value});
+  } else {
+    if (run_.capacity() - run_.size() < framed.size()) {  // the others may be about as large
+      run_.reserve(run_.size() +
+                   std::min(std::max<std::size_t>(values_left_, 1) * framed.size(), kMostReserved));
+    }
+    run_.append(framed);
+  }
+  if (values_left_ > 0) --values_left_;
+}
+
+void Keyspace::Gathering::finish() {
+  if (!run_.empty()) turn_.reply(reply::Run{std::exchange(run_, {})});
+}
+
 void Keyspace::clear() {
   end_large();
-  for (auto& [name, entry] : entries_) entry.waiters.clear();
   discount(usage_.bytes, usage_.keys);
   deadlines_.clear();
   reservations_.clear();
   ended_.clear();
   clients_ = decltype(clients_)();
-  entries_ = Entries(0, entries_.hash_function());
+  entries_.clear();
   wait_count_ = 0;
 }
 
@@ -345,98 +393,55 @@ std::optional<std::string> Keyspace::execute(ClientId client, const Request& req
 }
 
 Value Keyspace::peek(std::string_view key) const {
-  auto found = entries_.find(key);
-  return found != entries_.end() ? found->second.value : Value();
+  const Node* found = entries_.find(key);
+  return found != nullptr ? found->entry.value : Value();
 }
 
 bool Keyspace::exists(const Node* node) {
-  return node != nullptr && (node->second.value || node->second.queue);
+  return node != nullptr && (node->entry.value || node->entry.queue);
 }
 
 Keyspace::Node* Keyspace::find(std::string_view name) {
-  auto found = entries_.find(name);
-  return found != entries_.end() ? &*found : nullptr;
+  return entries_.find(name);
 }
 
-Keyspace::Node& Keyspace::find_or_create(std::string_view name) {
-  if (Node* node = find(name)) return *node;
+Keyspace::Node& Keyspace::find_or_create(std::string_view name, Hash hash) {
+  if (Node* node = entries_.find(name, hash)) return *node;
   account(name.size() + kNameOverheadBytes);
-  return *entries_.try_emplace(std::string(name)).first;
+  return entries_.add(name, hash);
 }
 
 void Keyspace::drop_if_unused(Node& node) {
-  const Entry& entry = node.second;
-  if (entry.value || entry.queue || !entry.waiters.empty()) return;
-  discount(node.first.size() + kNameOverheadBytes);
-  entries_.erase(entries_.find(node.first));
+  const Entry& entry = node.entry;
+  if (entry.value || entry.queue || entry.waiters) return;
+  discount(node.name().size() + kNameOverheadBytes);
+  entries_.erase(node);
 }
 
 void Keyspace::store(Node& node, std::string_view bytes) {
   remember(node);
-  Value& held = node.second.value;
-  if (held) discount(held.size() + kValueOverheadBytes, 1);
-  account(bytes.size() + kValueOverheadBytes, 1);
+  Value& held = node.entry.value;
+  std::string_view old = held.view();
+  if (!held || old.size() != bytes.size()) {
+    if (held) discount(old.size() + kValueOverheadBytes, 1);
+    account(bytes.size() + kValueOverheadBytes, 1);
+  }
   held.assign(bytes);
 }
 
 void Keyspace::clear(Node& node) {
   remember(node);
-  Value& held = node.second.value;
+  Value& held = node.entry.value;
   if (held) discount(held.size() + kValueOverheadBytes, 1);
   held = Value();
 }
 
 void Keyspace::append(Node& node, std::string_view piece) {
-  Value& held = node.second.value;
+  Value& held = node.entry.value;
   if (!held) return store(node, piece);
   remember(node);
   held.append(piece);
   account(piece.size());
-}
-
-void Keyspace::account(std::size_t bytes, std::size_t keys) {
-  usage_.bytes += bytes;
-  usage_.keys += keys;
-  if (shared_ == nullptr) return;
-  shared_->bytes += bytes;
-  shared_->keys += keys;
-}
-
-void Keyspace::discount(std::size_t bytes, std::size_t keys) {
-  usage_.bytes -= bytes;
-  usage_.keys -= keys;
-  if (shared_ == nullptr) return;
-  shared_->bytes -= bytes;
-  shared_->keys -= keys;
-}
-
-std::size_t Keyspace::room_bytes() const {
-  return limits_.max_bytes - std::min(limits_.max_bytes, total().bytes + total().promised_bytes);
-}
-
-std::size_t Keyspace::room_keys() const {
-  return limits_.max_keys - std::min(limits_.max_keys, total().keys + total().promised_keys);
-}
-
-// Why there is no room for all of `pairs`, or what they need at most.
-std::optional<std::string> Keyspace::room_for(std::span<const KeyValue> pairs,
-                                              Usage& needed) const {
-  needed.promised_keys = pairs.size();
-  for (const KeyValue& pair : pairs) needed.promised_bytes += bytes_of(pair);
-  if (needed.promised_bytes <= room_bytes() && needed.promised_keys <= room_keys()) {
-    return std::nullopt;
-  }
-  return "no room for a MULTI_SET of " + std::to_string(pairs.size()) + " keys";
-}
-
-// Whether `key` may hold a value of so many bytes, in place of the one it may hold now.
-bool Keyspace::has_room_for(std::string_view key, std::size_t value_bytes) {
-  std::size_t new_bytes = key.size() + kNameOverheadBytes + value_bytes + kValueOverheadBytes;
-  if (new_bytes <= room_bytes() && room_keys() > 0) return true;
-  const Node* node = find(key);
-  bool is_present = node != nullptr && node->second.value;
-  if (!is_present) return false;
-  return value_bytes <= room_bytes() + node->second.value.size();
 }
 
 }  // namespace ddprun::store

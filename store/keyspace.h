@@ -7,8 +7,6 @@
 // The meaning of each operation is torch's (store/PROTOCOL.md), without the faults listed there.
 #pragma once
 
-#include <boost/intrusive/list.hpp>
-#include <boost/unordered/unordered_map.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,12 +24,17 @@
 
 #include "store/base/time.h"
 #include "store/hash.h"
+#include "store/name_table.h"
 #include "store/value.h"
 #include "store/wire.h"
 
 namespace ddprun::store {
 
 using ClientId = std::uint64_t;
+
+// Clients from this number on are the host's own: the limits on keys, items and bytes are for the
+// others.
+inline constexpr ClientId kFirstOwnClient = ClientId{1} << 63;
 
 // A piece of a reply and who gets it.  Pieces for one client are sent in the order given.
 struct Outgoing {
@@ -40,7 +43,7 @@ struct Outgoing {
 };
 using Replies = std::vector<Outgoing>;
 
-// What keys, values, queues and wills take up, and what a MULTI_SET under way will at most.
+// What keys, values, queues, wills and waits take up, and what a MULTI_SET under way will at most.
 struct Usage {
   std::size_t keys = 0;
   std::size_t bytes = 0;
@@ -52,7 +55,7 @@ struct Usage {
 struct KeyspaceLimits {
   std::size_t max_keys = std::numeric_limits<std::size_t>::max();
   std::size_t max_queue_items = std::numeric_limits<std::size_t>::max();  // of one queue
-  std::size_t max_bytes = std::numeric_limits<std::size_t>::max();        // keys, values, items
+  std::size_t max_bytes = std::numeric_limits<std::size_t>::max();        // as Usage counts them
   // Of one connection at one time; one WAIT of torch's largest size must fit.
   std::size_t max_awaited_keys = 2 * 131072;
   // A request about more names than this is large: see Keyspace::begin().
@@ -142,31 +145,43 @@ class Keyspace {
   std::size_t bytes() const { return usage_.bytes; }
   // The waits that have not been answered.
   std::size_t wait_count() const { return wait_count_; }
+  std::size_t wait_count(ClientId client) const;
 
  private:
-  // What a name and a value cost besides their bytes, near enough.
+  // What each costs besides its bytes, near enough; a queue without its items, and a wait without
+  // its names, but with what is kept for its client.
   static constexpr std::size_t kNameOverheadBytes = 128;
   static constexpr std::size_t kValueOverheadBytes = 40;
+  static constexpr std::size_t kQueueOverheadBytes = 700;
+  static constexpr std::size_t kWaitOverheadBytes = 256;
+  static constexpr std::size_t kAwaitedNameBytes = 56;
 
   struct Wait;
   struct Entry;
-  struct Hash {
-    using is_transparent = void;
-    HashSeed seed;
-    std::size_t operator()(std::string_view key) const { return sip_hash(seed, key); }
-  };
-  // Boost's finds a name in three quarters of the time that std's takes.
-  using Entries = boost::unordered_map<std::string, Entry, Hash, std::equal_to<>>;
-  using Node = Entries::value_type;
+  using Entries = NameTable<Entry>;
+  using Node = Entries::Node;
+  using Hash = Entries::Hash;
 
   using Deadlines = std::multimap<MonoTime, Wait*>;
 
-  // One awaited key of one wait; a member of the key's list of waiters.
-  struct Link : boost::intrusive::list_base_hook<> {
-    Wait* wait = nullptr;
+  // One awaited name of one wait.
+  struct Link {
+    static constexpr std::uint32_t kOut = 0xffffffff;
     Node* node = nullptr;
+    std::uint32_t place = kOut;  // among the name's waiters; kOut when it is not there any more
   };
-  using Links = boost::intrusive::list<Link, boost::intrusive::constant_time_size<false>>;
+
+  // Who waits for a name, first come first served; there while anybody does.  A plain run of
+  // memory, because thousands of ranks may each wait for the names of all of them.
+  struct Waiters {
+    struct Item {
+      Wait* wait;  // none where one has left
+      std::uint32_t link;
+    };
+    std::vector<Item> items;
+    std::size_t first = 0;  // those before it have left
+    std::size_t count = 0;  // those that have not
+  };
 
   // What a wait is for, and so what becomes of it when a queue of that name has an item.
   enum class WaitKind : std::uint8_t {
@@ -197,7 +212,7 @@ class Keyspace {
   struct Entry {
     Value value;
     std::unique_ptr<Queue> queue;
-    Links waiters;
+    std::unique_ptr<Waiters> waiters;
   };
 
   // An item set aside for the client that was told that the queue has one.
@@ -229,6 +244,18 @@ class Keyspace {
 
     void reply(Reply piece) const { replies->push_back({client, std::move(piece)}); }
   };
+  // A reply of many values: small ones are written one behind the other at once.
+  class Gathering {
+   public:
+    Gathering(const Turn& turn, std::size_t most_values) : turn_(turn), values_left_(most_values) {}
+    void add(const Value& value);
+    void finish();
+
+   private:
+    const Turn& turn_;
+    std::size_t values_left_;
+    std::string run_;
+  };
   struct Execution;  // what each operation does
   struct Large;      // a large request under way
   struct Steps;      // what each does in one go
@@ -236,7 +263,8 @@ class Keyspace {
   // Names and what they hold (keyspace.cc).
   static bool exists(const Node* node);
   Node* find(std::string_view name);
-  Node& find_or_create(std::string_view name);
+  Node& find_or_create(std::string_view name) { return find_or_create(name, entries_.hash(name)); }
+  Node& find_or_create(std::string_view name, Hash hash);
   void drop_if_unused(Node& node);
   void store(Node& node, std::string_view bytes);
   void clear(Node& node);
@@ -244,16 +272,18 @@ class Keyspace {
   void account(std::size_t bytes, std::size_t keys = 0);
   void discount(std::size_t bytes, std::size_t keys = 0);
   const Usage& total() const { return shared_ != nullptr ? *shared_ : usage_; }
-  std::size_t room_bytes() const;
-  std::size_t room_keys() const;
-  bool has_room_for(std::string_view key, std::size_t value_bytes);
-  std::optional<std::string> room_for(std::span<const KeyValue> pairs, Usage& needed) const;
+  std::size_t room_bytes(ClientId client) const;
+  std::size_t room_keys(ClientId client) const;
+  bool has_room_for(ClientId client, std::string_view key, std::size_t value_bytes);
+  std::optional<std::string> room_for(ClientId client, std::span<const KeyValue> pairs,
+                                      Usage& needed) const;
   static std::size_t bytes_of(const KeyValue& pair) {
     return pair.key.size() + pair.value.size() + kNameOverheadBytes + kValueOverheadBytes;
   }
 
   static std::size_t will_bytes(std::string_view queue, std::size_t item_bytes) {
-    return queue.size() + item_bytes + kNameOverheadBytes + kValueOverheadBytes;
+    return queue.size() + item_bytes + kNameOverheadBytes + kValueOverheadBytes +
+           kQueueOverheadBytes;
   }
 
   // Waits, queues and what is set aside (keyspace_waits.cc).
@@ -261,6 +291,10 @@ class Keyspace {
                                         WaitKind kind);
   Wait& add_wait(const Turn& turn, WaitKind kind, std::size_t most_links);
   void add_link(Wait& wait, Node& node);
+  static void line_up(Wait& wait, std::uint32_t link);
+  static void leave_line(Link& link);
+  static void close_up_if_sparse(Waiters& waiters);
+  static Wait& take_first(Node& node);
   void tick(const Turn& turn, Wait& wait);
   void end_wait(Wait& wait);
   void unlink(Wait& wait, std::size_t count);

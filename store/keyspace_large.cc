@@ -20,9 +20,6 @@ namespace {
 // To copy so many bytes costs about as much as to find a name.
 constexpr std::size_t kBytesPerName = 4096;
 
-// A table that is being listed must not be laid out anew.
-constexpr float kNeverRehash = 1e9F;
-
 std::size_t effort_of(const KeyValue& pair) {
   return 1 + pair.value.size() / kBytesPerName;
 }
@@ -35,11 +32,17 @@ struct Keyspace::Large {
     Value value;
     bool exists;
   };
-  using Pasts = boost::unordered_map<std::string, Past, Hash, std::equal_to<>>;
+  struct HashOf {
+    using is_transparent = void;
+    HashSeed seed;
+    std::size_t operator()(std::string_view name) const { return sip_hash(seed, name); }
+  };
+  using Pasts = boost::unordered_map<std::string, Past, HashOf, std::equal_to<>>;
 
   ClientId client;
   Request request;
-  std::size_t next = 0;                      // the name, the pair, or the part of the table
+  std::size_t next = 0;                      // the name or the pair
+  std::optional<Hash> next_hash = 0;         // of a LIST_KEYS: all below it have been listed
   Pasts pasts;                               // of the names that have changed since
   std::optional<Pasts::iterator> next_past;  // of a LIST_KEYS that has seen all of the table
   Wait* wait = nullptr;                      // of a WAIT
@@ -64,28 +67,31 @@ struct Keyspace::Steps {
   }
 
   Progress operator()(const request::Check& r) {
-    for (; large.next < r.keys.size(); ++large.next) {
-      if (!has_effort()) return unfinished();
-      if (existed(r.keys[large.next])) continue;
-      turn.reply(reply::Byte{kNotReady});
-      return done();
-    }
-    turn.reply(reply::Byte{kReady});
+    bool is_missing = false;
+    bool is_last = walk(r.keys, [&](std::string_view key, Hash hash) {
+      is_missing = !existed(key, hash);
+      return !is_missing;
+    });
+    if (!is_missing && !is_last) return unfinished();
+    turn.reply(reply::Byte{is_missing ? kNotReady : kReady});
     return done();
   }
 
   Progress operator()(const request::MultiGet& r) {
-    for (; large.next < r.keys.size(); ++large.next) {
-      if (!has_effort()) return unfinished();
-      turn.reply(reply::Bytes{held(r.keys[large.next])});
-    }
-    return done();
+    Gathering gathering(turn, std::min(effort, r.keys.size() - large.next));
+    bool is_last = walk(r.keys, [&](std::string_view key, Hash hash) {
+      gathering.add(held(key, hash));
+      return true;
+    });
+    gathering.finish();
+    return is_last ? done() : unfinished();
   }
 
   Progress operator()(const request::ListKeys&) {
-    for (; large.next < space.entries_.bucket_count(); ++large.next) {
+    while (large.next_hash) {
       if (!has_effort()) return unfinished();
-      list_bucket(large.next);
+      large.next_hash =
+          space.entries_.visit_some(*large.next_hash, [this](const Node& node) { list(node); });
     }
     if (!large.next_past) large.next_past = large.pasts.begin();
     for (auto& past = *large.next_past; past != large.pasts.end(); ++past) {
@@ -96,27 +102,33 @@ struct Keyspace::Steps {
   }
 
   Progress operator()(const request::Wait& r) {
-    for (; large.next < r.keys.size(); ++large.next) {
-      if (!has_effort()) return unfinished();
-      if (auto fault = wait_for(r.keys[large.next])) {
-        space.end_wait(*large.wait);
-        return done(std::move(fault));
-      }
+    std::optional<std::string> fault;
+    bool is_last = walk(r.keys, [&](std::string_view key, Hash hash) {
+      fault = wait_for(key, hash);
+      return !fault;
+    });
+    if (fault) {
+      space.end_wait(*large.wait);
+      return done(std::move(fault));
     }
+    if (!is_last) return unfinished();
     space.tick(turn, *large.wait);  // for what begin() added
     return done();
   }
 
   Progress operator()(const request::MultiSet& r) {
-    for (; large.next < r.pairs.size(); ++large.next) {
-      const KeyValue& pair = r.pairs[large.next];
-      if (!has_effort(effort_of(pair))) return unfinished();
+    auto key_of = [&](std::size_t i) { return r.pairs[i].key; };
+    auto set = [&](std::size_t i, Hash hash) {
+      const KeyValue& pair = r.pairs[i];
+      if (!has_effort(effort_of(pair))) return false;
       space.promise(-1, -static_cast<std::ptrdiff_t>(bytes_of(pair)));
-      Node& node = space.find_or_create(pair.key);
+      Node& node = space.find_or_create(pair.key, hash);
       space.store(node, pair.value);
       space.wake_all(turn, node);
-    }
-    return done();
+      return true;
+    };
+    large.next = space.entries_.walk(large.next, r.pairs.size(), key_of, set);
+    return large.next == r.pairs.size() ? done() : unfinished();
   }
 
   template <class Small>
@@ -132,44 +144,52 @@ struct Keyspace::Steps {
     return found != large.pasts.end() ? &found->second : nullptr;
   }
 
-  bool existed(std::string_view name) const {
+  // Calls visit(key, hash) for those whose turn it is, as far as the effort goes, until that
+  // answers false.  Answers whether all have been visited.
+  template <class Visit>
+  bool walk(std::span<const std::string_view> keys, Visit visit) {
+    auto key_of = [&](std::size_t i) { return keys[i]; };
+    large.next = space.entries_.walk(
+        large.next, keys.size(), key_of,
+        [&](std::size_t i, Hash hash) { return has_effort() && visit(keys[i], hash); });
+    return large.next == keys.size();
+  }
+
+  bool existed(std::string_view name, Hash hash) const {
     const Large::Past* past = past_of(name);
-    return past != nullptr ? past->exists : exists(space.find(name));
+    return past != nullptr ? past->exists : exists(space.entries_.find(name, hash));
   }
 
-  Value held(std::string_view name) const {
+  Value held(std::string_view name, Hash hash) const {
     if (const Large::Past* past = past_of(name)) return past->value;
-    Node* node = space.find(name);
-    return node != nullptr ? node->second.value : Value();
+    const Node* node = space.entries_.find(name, hash);
+    return node != nullptr ? node->entry.value : Value();
   }
 
-  void list_bucket(std::size_t bucket) {
-    auto end = space.entries_.end(bucket);
-    for (auto place = space.entries_.begin(bucket); place != end; ++place) {
-      const Node& node = *place;
-      if (!node.second.value || past_of(node.first) != nullptr) continue;
-      has_effort();
-      turn.reply(reply::Bytes{Value(node.first)});
-    }
+  void list(const Node& node) {
+    has_effort();
+    if (!node.entry.value || past_of(node.name()) != nullptr) return;
+    turn.reply(reply::Bytes{Value(node.name())});
   }
 
-  std::optional<std::string> wait_for(std::string_view name) {
-    Node* node = space.find(name);
+  std::optional<std::string> wait_for(std::string_view name, Hash hash) {
+    Node* node = space.entries_.find(name, hash);
     if (exists(node)) return std::nullopt;
     if (space.clients_.find(large.client)->second.awaited_keys >= space.limits_.max_awaited_keys) {
       return "waits for more than " + std::to_string(space.limits_.max_awaited_keys) +
              " keys at once";
     }
-    if (node == nullptr && space.room_bytes() < name.size() + kNameOverheadBytes) {
+    std::size_t new_bytes = node == nullptr ? name.size() + kNameOverheadBytes : 0;
+    if (space.room_bytes(large.client) < new_bytes + kAwaitedNameBytes) {
       return "no room for WAIT of '" + std::string(name) + "'";
     }
-    space.add_link(*large.wait, node != nullptr ? *node : space.find_or_create(name));
+    space.add_link(*large.wait, node != nullptr ? *node : space.find_or_create(name, hash));
     return std::nullopt;
   }
 };
 
 Keyspace::Keyspace(KeyspaceLimits limits, Usage* shared, HashSeed seed)
-    : limits_(limits), entries_(0, Hash{seed}), shared_(shared) {}
+    : limits_(limits), entries_(seed), shared_(shared) {}
 
 Keyspace::~Keyspace() {
   clear();
@@ -180,9 +200,7 @@ bool Keyspace::is_large(const Request& request) const {
   return std::visit(Overloaded{[&](const request::Check& r) { return many(r.keys.size()); },
                                [&](const request::Wait& r) { return many(r.keys.size()); },
                                [&](const request::MultiGet& r) { return many(r.keys.size()); },
-                               [&](const request::ListKeys&) {
-                                 return many(entries_.size() + entries_.bucket_count());
-                               },
+                               [&](const request::ListKeys&) { return many(entries_.size()); },
                                [&](const request::MultiSet& r) {
                                  std::size_t effort = 0;
                                  for (const KeyValue& pair : r.pairs) effort += effort_of(pair);
@@ -200,17 +218,17 @@ std::optional<std::string> Keyspace::begin(ClientId client, const Request& reque
   Usage needed;
   const auto* set = std::get_if<request::MultiSet>(&request);
   if (set != nullptr) {
-    if (auto fault = room_for(set->pairs, needed)) return fault;
+    if (auto fault = room_for(client, set->pairs, needed)) return fault;
   }
-  large_ = std::make_unique<Large>(Large{
-      .client = client, .request = request, .pasts = Large::Pasts(0, entries_.hash_function())});
+  large_ = std::make_unique<Large>(Large{.client = client,
+                                         .request = request,
+                                         .pasts = Large::Pasts(0, Large::HashOf{entries_.seed()})});
   promise(static_cast<std::ptrdiff_t>(needed.promised_keys),
           static_cast<std::ptrdiff_t>(needed.promised_bytes));
   if (const auto* wait = std::get_if<request::Wait>(&request)) {
     large_->wait = &add_wait(turn, WaitKind::Names, wait->keys.size());
     large_->wait->keys_left = 1;  // so that it does not end before all names have been looked at
   } else if (std::holds_alternative<request::ListKeys>(request)) {
-    entries_.max_load_factor(kNeverRehash);
     turn.reply(reply::Number{static_cast<std::int64_t>(key_count())});
   }
   return std::nullopt;
@@ -232,8 +250,8 @@ void Keyspace::remember_for_large(const Node& node) {
   if (std::holds_alternative<request::MultiSet>(request)) return;
   if (std::holds_alternative<request::Wait>(request)) return;
   bool lists = std::holds_alternative<request::ListKeys>(request);
-  if (lists && entries_.bucket(node.first) < large_->next) return;
-  large_->pasts.try_emplace(node.first, Large::Past{node.second.value, exists(&node)});
+  if (lists && (!large_->next_hash || entries_.hash(node.name()) < *large_->next_hash)) return;
+  large_->pasts.try_emplace(std::string(node.name()), Large::Past{node.entry.value, exists(&node)});
 }
 
 // The pieces of a reply stay together: what else its client is to be told comes after them.
@@ -259,7 +277,6 @@ void Keyspace::end_large() {
   const Usage& rest = large_->promised;
   promise(-static_cast<std::ptrdiff_t>(rest.promised_keys),
           -static_cast<std::ptrdiff_t>(rest.promised_bytes));
-  entries_.max_load_factor(1.0F);
   large_.reset();
 }
 

@@ -50,6 +50,11 @@ void Keyspace::expire(MonoTime now, Replies& replies) {
   if (large_) hold_back(replies, before);
 }
 
+std::size_t Keyspace::wait_count(ClientId client) const {
+  auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.waits.size() : 0;
+}
+
 std::vector<Keyspace::Pending> Keyspace::pending(std::size_t max_count,
                                                  std::size_t max_names) const {
   std::vector<Pending> found;
@@ -59,7 +64,7 @@ std::vector<Keyspace::Pending> Keyspace::pending(std::size_t max_count,
       Pending& one = found.emplace_back(Pending{id, wait.since, {}, wait.keys_left});
       for (std::size_t i = 0; i < wait.link_count && one.missing.size() < max_names; ++i) {
         const Link& link = wait.links[i];
-        if (link.is_linked()) one.missing.push_back(link.node->first);
+        if (link.place != Link::kOut) one.missing.emplace_back(link.node->name());
       }
     }
   }
@@ -91,16 +96,17 @@ Keyspace::Wait& Keyspace::add_wait(const Turn& turn, WaitKind kind, std::size_t 
   wait.links = std::make_unique<Link[]>(most_links);
   wait.kind = kind;
   wait.deadline = deadlines_.end();
+  account(kWaitOverheadBytes);
   ++wait_count_;
   return wait;
 }
 
 // One more key for `wait` to wait for.
 void Keyspace::add_link(Wait& wait, Node& node) {
-  Link& link = wait.links[wait.link_count++];
-  link.wait = &wait;
-  link.node = &node;
-  node.second.waiters.push_back(link);
+  auto index = static_cast<std::uint32_t>(wait.link_count++);
+  wait.links[index].node = &node;
+  line_up(wait, index);
+  account(kAwaitedNameBytes);
   ++wait.keys_left;
   ++clients_.find(wait.client)->second.awaited_keys;
 }
@@ -125,6 +131,7 @@ void Keyspace::end_wait(Wait& wait) {
     unlink(wait, wait.link_count);
     ended_.erase(wait.self);
   }
+  discount(kWaitOverheadBytes);
   --wait_count_;
   forget_if_idle(id);
 }
@@ -133,8 +140,9 @@ void Keyspace::end_wait(Wait& wait) {
 void Keyspace::unlink(Wait& wait, std::size_t count) {
   for (; count > 0; --count) {
     Link& link = wait.links[--wait.link_count];
-    if (!link.is_linked()) continue;
-    link.node->second.waiters.erase(Links::s_iterator_to(link));
+    discount(kAwaitedNameBytes);
+    if (link.place == Link::kOut) continue;
+    leave_line(link);
     drop_if_unused(*link.node);
   }
 }
@@ -156,28 +164,75 @@ void Keyspace::cancel_waits(ClientId client) {
   }
 }
 
-// A wait that ends here has no key left in the list, so the place in the list stays good.
+// A wait that ends here has nothing left in the line.
 void Keyspace::wake_all(const Turn& turn, Node& node) {
-  Links& waiters = node.second.waiters;
-  for (auto place = waiters.begin(); place != waiters.end();) {
-    Wait& wait = *place->wait;
+  constexpr std::size_t kAhead = 8;
+  std::unique_ptr<Waiters> line = std::move(node.entry.waiters);
+  if (!line) return;
+  const std::vector<Waiters::Item>& items = line->items;
+  for (std::size_t i = line->first; i < items.size(); ++i) {
+    if (i + kAhead < items.size() && items[i + kAhead].wait != nullptr) {
+      __builtin_prefetch(&items[i + kAhead].wait->links[items[i + kAhead].link]);
+    }
+    if (items[i].wait == nullptr) continue;
+    Wait& wait = *items[i].wait;
     if (wait.kind == WaitKind::Take && !wait.is_over) {
-      ++place;
+      line_up(wait, items[i].link);
       continue;
     }
-    place = waiters.erase(place);
+    wait.links[items[i].link].place = Link::kOut;
     if (!wait.is_over) tick(turn, wait);
   }
+}
+
+// The link takes its place behind all others who wait for its name.
+void Keyspace::line_up(Wait& wait, std::uint32_t link) {
+  std::unique_ptr<Waiters>& line = wait.links[link].node->entry.waiters;
+  if (!line) line = std::make_unique<Waiters>();
+  close_up_if_sparse(*line);
+  wait.links[link].place = static_cast<std::uint32_t>(line->items.size());
+  line->items.push_back({&wait, link});
+  ++line->count;
+}
+
+void Keyspace::leave_line(Link& link) {
+  std::unique_ptr<Waiters>& line = link.node->entry.waiters;
+  line->items[link.place].wait = nullptr;
+  link.place = Link::kOut;
+  --line->count == 0 ? line.reset() : close_up_if_sparse(*line);
+}
+
+// Where more have left than are there, those who are there move up.
+void Keyspace::close_up_if_sparse(Waiters& waiters) {
+  constexpr std::size_t kWorthwhile = 16;
+  if (waiters.items.size() <= 2 * waiters.count + kWorthwhile) return;
+  std::size_t next = 0;
+  for (std::size_t i = waiters.first; i < waiters.items.size(); ++i) {
+    Waiters::Item item = waiters.items[i];
+    if (item.wait == nullptr) continue;
+    item.wait->links[item.link].place = static_cast<std::uint32_t>(next);
+    waiters.items[next++] = item;
+  }
+  waiters.items.resize(next);
+  waiters.first = 0;
+}
+
+// Takes the first waiter, which there must be, out of the line.
+Keyspace::Wait& Keyspace::take_first(Node& node) {
+  Waiters& line = *node.entry.waiters;
+  while (line.items[line.first].wait == nullptr) ++line.first;
+  Waiters::Item item = line.items[line.first++];
+  item.wait->links[item.link].place = Link::kOut;
+  if (--line.count == 0) node.entry.waiters.reset();
+  return *item.wait;
 }
 
 // Tells as many waiters of a queue as there are items that nobody was told of, first come first
 // served.  A waiter that will not pop (it waits for other names too) uses no item up.
 void Keyspace::offer(const Turn& turn, Node& node) {
-  Entry& entry = node.second;
-  while (entry.queue && entry.queue->items.size() > entry.queue->reserved_count &&
-         !entry.waiters.empty()) {
-    Wait& wait = *entry.waiters.front().wait;
-    entry.waiters.pop_front();
+  Entry& entry = node.entry;
+  while (entry.queue && entry.queue->items.size() > entry.queue->reserved_count && entry.waiters) {
+    Wait& wait = take_first(node);
     if (wait.is_over) continue;
     if (wait.kind == WaitKind::Take) {
       pop(Turn{wait.client, turn.now, turn.replies}, node);
@@ -191,10 +246,11 @@ void Keyspace::offer(const Turn& turn, Node& node) {
 
 void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
   Node& node = find_or_create(queue);
-  Entry& entry = node.second;
+  Entry& entry = node.entry;
   if (!entry.queue) {
     remember(node);
     entry.queue = std::make_unique<Queue>();
+    account(kQueueOverheadBytes);
   }
   account(item.size() + kValueOverheadBytes);
   entry.queue->items.push_back(std::move(item));
@@ -204,7 +260,7 @@ void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
 
 // Answers turn.client with the oldest item, which must be there.
 void Keyspace::pop(const Turn& turn, Node& node) {
-  std::unique_ptr<Queue>& queue = node.second.queue;
+  std::unique_ptr<Queue>& queue = node.entry.queue;
   turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
   discount(queue->items.front().size() + kValueOverheadBytes);
   turn.reply(reply::Bytes{std::move(queue->items.front())});
@@ -212,6 +268,7 @@ void Keyspace::pop(const Turn& turn, Node& node) {
   if (!queue->items.empty()) return;
   remember(node);
   queue.reset();
+  discount(kQueueOverheadBytes);
 }
 
 void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
@@ -223,7 +280,7 @@ void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
 }
 
 void Keyspace::reserve(const Turn& turn, ClientId client, Node& node) {
-  ++node.second.queue->reserved_count;
+  ++node.entry.queue->reserved_count;
   auto place = reservations_.insert(reservations_.end(), {client, &node, turn.now});
   clients_[client].reservations.push_back(place);
 }
@@ -243,7 +300,7 @@ bool Keyspace::take_reservation(ClientId client, const Node& node) {
 
 // Forgets a reservation; the item is there for everybody again.
 void Keyspace::drop(Reservations::iterator reservation) {
-  Queue& queue = *reservation->node->second.queue;
+  Queue& queue = *reservation->node->entry.queue;
   check(queue.reserved_count > 0, "an item was set aside that is not there");
   --queue.reserved_count;
   auto& held = clients_.find(reservation->client)->second.reservations;

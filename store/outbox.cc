@@ -2,14 +2,15 @@
 #include "store/outbox.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "store/base/check.h"
 
 namespace ddprun::store {
 
-void Outbox::add(const Reply& reply) {
-  const auto* bytes = std::get_if<reply::Bytes>(&reply);
-  if (bytes != nullptr) return add(bytes->value);
+void Outbox::add(Reply reply) {
+  if (const auto* bytes = std::get_if<reply::Bytes>(&reply)) return add(bytes->value);
+  if (auto* run = std::get_if<reply::Run>(&reply)) return add_run(std::move(run->bytes));
   std::string& out = tail();
   std::size_t before = out.size();
   encode(reply, out);
@@ -21,6 +22,12 @@ void Outbox::add(const Value& value) {
   if (framed.size() <= kCopiedBytes) return add(framed);
   size_ += framed.size();
   pieces_.emplace_back(value);
+}
+
+void Outbox::add_run(std::string run) {
+  if (run.size() <= kCopiedBytes) return add(std::string_view(run));
+  size_ += run.size();
+  pieces_.emplace_back(std::move(run));
 }
 
 void Outbox::add(std::string_view bytes) {

@@ -18,14 +18,11 @@ namespace ddprun::store {
 
 class Outbox {
  public:
-  // Values up to this size, with their length, are copied: a piece of its own costs more.
-  static constexpr std::size_t kCopiedBytes = 1024;
-
   // A run of copied bytes that has grown to this is not grown any more but followed by another,
   // so that a reply of many small values is not moved about again and again.
   static constexpr std::size_t kRunBytes = 64 * 1024;
 
-  void add(const Reply& reply);
+  void add(Reply reply);
   void add(std::string_view bytes);
 
   bool empty() const { return size_ == 0; }
@@ -50,6 +47,7 @@ class Outbox {
 
   void drop_sent();
   void add(const Value& value);
+  void add_run(std::string run);
   static std::string_view view(const Piece& piece);
   std::string& tail();
 

@@ -110,7 +110,8 @@ std::string metrics_page(const Figures& figures) {
   std::ostringstream out;
   metric(out, "connections", "gauge", "Open connections.", figures.connections);
   metric(out, "keys", "gauge", "Keys, queues not counted.", figures.keys);
-  metric(out, "bytes", "gauge", "Memory of keys, values and items, near enough.", figures.bytes);
+  metric(out, "bytes", "gauge", "Memory of keys, values, queues, wills and waits, near enough.",
+         figures.bytes);
   metric(out, "held_bytes", "gauge", "Memory of incomplete requests.", figures.held_bytes);
   metric(out, "waits", "gauge", "Waits, barriers and takes not answered yet.", figures.waits);
   metric(out, "spaces", "gauge", "Named spaces.", figures.spaces);

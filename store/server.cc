@@ -112,6 +112,10 @@ Result<UniqueFd> Server::connect() {
   return impl_->connect();
 }
 
+void Server::reserve_space(std::string name) {
+  impl_->reserve_space(std::move(name));
+}
+
 const Keyspace& Server::keyspace() const {
   return impl_->spaces().common().keyspace;
 }
@@ -160,7 +164,7 @@ void Server::Impl::renew_common_space() {
     bool is_member = session.space == &spaces_.common() && session.decoder.is_validated();
     if (is_member) {
       held_bytes_ -= session.held_bytes;
-      if (session.is_own) --own_count_;
+      if (session.is_own()) --own_count_;
       if (session.fd) close_later(std::move(session.fd));
     }
     return is_member;
@@ -246,14 +250,13 @@ void Server::Impl::admit(UniqueFd fd, MonoTime now, bool is_own) {
         " connections are open");
     return;
   }
-  ClientId id = ++last_id_;
+  ClientId id = ++last_id_ + (is_own ? kFirstOwnClient : 0);
   if (!poller_.add(fd.get(), id)) {
     log("refused " + peer_of(fd.get()) + ": " + to_string(system_error(errno, "watch it")));
     return;
   }
   auto session = std::make_unique<Session>(id, std::move(fd), is_own ? own_limits_ : config_.wire,
                                            spaces_.common());
-  session->is_own = is_own;
   if (is_own) {
     ++own_count_;
   } else {
@@ -335,7 +338,7 @@ void Server::Impl::forget(Session& session) {
   held_bytes_ -= std::exchange(session.held_bytes, 0);
   if (session.fd) close_later(std::move(session.fd));
   if (session.is_busy) return;  // finish() goes on from here
-  if (session.is_own) --own_count_;
+  if (session.is_own()) --own_count_;
   sessions_.erase(id);
   roll_.forget(id);
   spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
@@ -362,9 +365,10 @@ void Server::Impl::close_some() {
 // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
 // most is closed: clients that are served do not hold much for long.
 void Server::Impl::account_for(ClientId id) {
-  if (Session* session = find(id); session != nullptr && session->fd) {
-    std::size_t held = session->decoder.held_bytes();
-    held_bytes_ += held - std::exchange(session->held_bytes, held);
+  Session* asking = find(id);
+  if (asking != nullptr && asking->fd && !asking->is_own()) {
+    std::size_t held = asking->decoder.held_bytes();
+    held_bytes_ += held - std::exchange(asking->held_bytes, held);
   }
   while (held_bytes_ > config_.max_held_bytes) {
     auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {

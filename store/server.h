@@ -107,8 +107,13 @@ class Server {
   void close();
 
   // A connection from within this process (store::Client::adopt), which neither the allow list nor
-  // the limits of connections and of one request concern, and which is not counted.
+  // any limit of this configuration concerns, and which is not counted.
   Result<UniqueFd> connect();
+
+  // Gives the space of this name room of its own (Spaces::reserve()), so that nobody in another
+  // space can use up what it needs.  To be called once, and before the executor has its turn:
+  // nobody may have entered it.
+  void reserve_space(std::string name);
 
   // Closes every connection that is in the common space, and empties that space; wills left in it
   // are not carried out.  Connections in a named space live on, and those that have not shaken

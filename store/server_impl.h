@@ -34,6 +34,9 @@ struct Session {
   Session(ClientId id_, UniqueFd fd_, const WireLimits& limits, Space& space_)
       : id(id_), fd(std::move(fd_)), decoder(limits), space(&space_) {}
 
+  // Whether it is of this process itself: Server::connect().
+  bool is_own() const { return id >= kFirstOwnClient; }
+
   ClientId id;
   UniqueFd fd;
   Poller::Interest interest;  // what the poller watches for
@@ -43,7 +46,6 @@ struct Session {
   std::unique_ptr<HttpReader> http;    // if it began with a letter
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // as last accounted for
-  bool is_own = false;                 // of this process itself: Server::connect()
   bool is_dirty = false;               // is in the list of those to be flushed
   MonoTime stalled_since{};            // what it has left unread did not become less since then;
   std::size_t stalled_bytes = 0;       // while it is not read from for that, otherwise 0
@@ -66,6 +68,7 @@ class Server::Impl {
   const Spaces& spaces() const { return spaces_; }
   void renew_common_space();
   Result<UniqueFd> connect();
+  void reserve_space(std::string name) { spaces_.reserve(std::move(name)); }
   void close();
 
  private:
@@ -123,6 +126,7 @@ class Server::Impl {
   void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
   Page page_for(const HttpReader& request);
+  std::size_t wait_count() const;
   std::vector<Waiter> waiters();
   Attendance attendance();
 

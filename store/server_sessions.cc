@@ -203,7 +203,7 @@ void Server::Impl::route() {
   for (Outgoing& outgoing : replies_) {
     if (target == nullptr || target->id != outgoing.to) target = find(outgoing.to);
     if (target == nullptr) continue;
-    target->outbox.add(outgoing.reply);
+    target->outbox.add(std::move(outgoing.reply));
     if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
   }
   replies_.clear();
@@ -283,7 +283,7 @@ Page Server::Impl::page_for(const HttpReader& request) {
   figures_.bytes = spaces_.usage().bytes;
   figures_.spaces = spaces_.named_count();
   figures_.held_bytes = held_bytes_;
-  figures_.waits = spaces_.wait_count();
+  figures_.waits = wait_count();
   std::string target = request.target();
   if (target == "/healthz") return {.body = "ok\n"};
   if (target == "/metrics") {
@@ -310,6 +310,16 @@ Attendance Server::Impl::attendance() {
           .absent = roll_.absent(kShownWaiters)};
 }
 
+// This process's own waits are not counted, as its connections are not: nobody is kept waiting.
+std::size_t Server::Impl::wait_count() const {
+  std::size_t count = spaces_.wait_count();
+  if (own_count_ == 0) return count;
+  for (const auto& [id, session] : sessions_) {
+    if (session->is_own()) count -= session->space->keyspace.wait_count(id);
+  }
+  return count;
+}
+
 std::vector<Waiter> Server::Impl::waiters() {
   MonoTime now = std::chrono::steady_clock::now();
   std::vector<Waiter> waiters;
@@ -317,7 +327,7 @@ std::vector<Waiter> Server::Impl::waiters() {
     std::size_t room = kShownWaiters - waiters.size();
     for (Keyspace::Pending& pending : space.keyspace.pending(room, kShownNames)) {
       Session* session = find(pending.client);
-      if (session == nullptr) continue;
+      if (session == nullptr || session->is_own()) continue;
       waiters.push_back({.peer = peer_of(session->fd.get()),
                          .pid = session->nonce,
                          .space = space.name,

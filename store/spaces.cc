@@ -2,7 +2,10 @@
 #include "store/spaces.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "store/base/check.h"
 
 namespace ddprun::store {
 
@@ -11,6 +14,24 @@ Spaces::Spaces(KeyspaceLimits limits, std::size_t max_named, HashSeed seed)
 
 std::unique_ptr<Space> Spaces::make(std::string name) {
   return std::unique_ptr<Space>(new Space{std::move(name), Keyspace(limits_, &usage_, seed_)});
+}
+
+void Spaces::reserve(std::string name) {
+  check(reserved_ == nullptr && find(name) == nullptr, "a space cannot be reserved any more");
+  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+  KeyspaceLimits limits = limits_;
+  limits.max_keys = limits.max_queue_items = kUnlimited;
+  if (limits_.max_bytes != kUnlimited) limits.max_bytes = kReservedBytes;
+  auto space = std::unique_ptr<Space>(new Space{name, Keyspace(limits, nullptr, seed_)});
+  reserved_ = named_.emplace(std::move(name), std::move(space)).first->second.get();
+}
+
+Usage Spaces::usage() const {
+  Usage usage = usage_;
+  if (reserved_ == nullptr) return usage;
+  usage.keys += reserved_->keyspace.key_count();
+  usage.bytes += reserved_->keyspace.bytes();
+  return usage;
 }
 
 std::optional<std::string> Spaces::execute(ClientId client, Space*& space, const Request& request,
@@ -86,6 +107,7 @@ bool Spaces::tidy(std::size_t effort) {
 }
 
 void Spaces::drop_if_unused(Space& space) {
+  if (&space == reserved_) return;
   if (space.members == 0 && space.keyspace.bytes() == 0) named_.erase(named_.find(space.name));
 }
 

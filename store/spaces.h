@@ -36,6 +36,12 @@ class Spaces {
   Space& common() { return *common_; }
   const Space& common() const { return *common_; }
 
+  // Makes a space, which must not be there yet, with room of its own: what is in it does not count
+  // for the limits on keys and bytes of all others, and theirs do not hold in it.  Where they have
+  // any it may hold kReservedBytes.  It stays when nobody is in it.
+  void reserve(std::string name);
+  static constexpr std::size_t kReservedBytes = 64 << 20;
+
   // Carries out `request` in `space`, which is where the client is: the common space at first.
   // ENTER moves it.  Otherwise as Keyspace::execute().
   std::optional<std::string> execute(ClientId client, Space*& space, const Request& request,
@@ -85,7 +91,7 @@ class Spaces {
     for (const auto& [name, space] : named_) visit(*space);
   }
 
-  const Usage& usage() const { return usage_; }  // of all spaces
+  Usage usage() const;  // of all spaces
   std::size_t wait_count() const;
 
  private:
@@ -106,9 +112,10 @@ class Spaces {
   KeyspaceLimits limits_;
   std::size_t max_named_;
   HashSeed seed_;
-  Usage usage_;
+  Usage usage_;  // of all but the reserved one
   std::unique_ptr<Space> common_;
   std::map<std::string, std::unique_ptr<Space>, std::less<>> named_;
+  Space* reserved_ = nullptr;
   std::optional<MonoTime> deadline_;
   std::deque<Queued> large_;
   bool is_untidy_ = false;  // some space has leftovers

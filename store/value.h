@@ -9,6 +9,10 @@
 
 namespace ddprun::store {
 
+// Values up to this size, with their length, are copied into a reply; larger ones are referred to,
+// because a piece of its own costs more than to copy a little.
+inline constexpr std::size_t kCopiedBytes = 1024;
+
 // A counted reference to immutable bytes, or to nothing.
 //
 // Threads: the count is not atomic; all references to one value belong to one thread.

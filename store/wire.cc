@@ -159,6 +159,7 @@ void encode(const Reply& reply, std::string& out) {
                  [&](const reply::Nonce& r) { put(r.value, out); },
                  [&](const reply::Number& r) { put(r.value, out); },
                  [&](const reply::Bytes& r) { out.append(r.value.framed()); },
+                 [&](const reply::Run& r) { out.append(r.bytes); },
              },
              reply);
 }
@@ -177,6 +178,32 @@ void Decoder::feed(std::string_view bytes) {
     held_.append(bytes);
     window_ = held_;
   }
+}
+
+// These two are inlined: a request may have a quarter of a million strings.
+inline Decoder::Step Decoder::read_string(std::size_t limit, const char* what) {
+  std::size_t available = window_.size() - cursor_;
+  if (available < kLengthBytes) return Step::NeedMore;
+  auto length = load<std::uint64_t>(window_.data() + cursor_);
+  std::size_t offset = cursor_ - begin_ + kLengthBytes;
+  if (length > limit || offset + length > limits_->max_request_bytes) {
+    return too_long(length, limit, what);
+  }
+  if (available - kLengthBytes < length) return Step::NeedMore;
+  strings_.push_back({offset, length});
+  cursor_ += kLengthBytes + length;
+  return Step::Done;
+}
+
+inline Decoder::Step Decoder::read_field(char kind) {
+  if (kind == 'k') return read_string(limits_->max_key_bytes, "key");
+  if (kind == 'v') return read_string(limits_->max_value_bytes, "value");
+  std::string_view rest = window_.substr(cursor_);
+  std::size_t size = kind == 'u' ? sizeof(std::uint32_t) : sizeof(std::uint64_t);
+  if (rest.size() < size) return Step::NeedMore;
+  number_ = kind == 'u' ? load<std::uint32_t>(rest.data()) : load<std::uint64_t>(rest.data());
+  cursor_ += size;
+  return Step::Done;
 }
 
 Decoder::Next Decoder::next() {
@@ -265,32 +292,6 @@ Decoder::Step Decoder::read_head() {
   return Step::Done;
 }
 
-// Small enough to be inlined: a request may have a quarter of a million strings.
-inline Decoder::Step Decoder::read_string(std::size_t limit, const char* what) {
-  std::size_t available = window_.size() - cursor_;
-  if (available < kLengthBytes) return Step::NeedMore;
-  auto length = load<std::uint64_t>(window_.data() + cursor_);
-  std::size_t offset = cursor_ - begin_ + kLengthBytes;
-  if (length > limit || offset + length > limits_->max_request_bytes) {
-    return too_long(length, limit, what);
-  }
-  if (available - kLengthBytes < length) return Step::NeedMore;
-  strings_.push_back({offset, length});
-  cursor_ += kLengthBytes + length;
-  return Step::Done;
-}
-
-Decoder::Step Decoder::read_field(char kind) {
-  if (kind == 'k') return read_string(limits_->max_key_bytes, "key");
-  if (kind == 'v') return read_string(limits_->max_value_bytes, "value");
-  std::string_view rest = window_.substr(cursor_);
-  std::size_t size = kind == 'u' ? sizeof(std::uint32_t) : sizeof(std::uint64_t);
-  if (rest.size() < size) return Step::NeedMore;
-  number_ = kind == 'u' ? load<std::uint32_t>(rest.data()) : load<std::uint64_t>(rest.data());
-  cursor_ += size;
-  return Step::Done;
-}
-
 Decoder::Step Decoder::too_long(std::size_t length, std::size_t limit, const char* what) {
   if (length > limit) {
     return malformed(std::string("a ") + what + " of " + std::to_string(length) +
@@ -314,16 +315,16 @@ Request Decoder::finish_request() {
   release_if_large(keys_);
   release_if_large(pairs_);
   Shape shape = shape_of(op_);
+  const char* start = window_.data() + begin_;
+  auto at = [start](Range range) { return std::string_view(start + range.offset, range.length); };
   if (op_ == Op::MultiSet) {
-    pairs_.clear();
-    pairs_.reserve(strings_.size() / 2);
-    for (std::size_t i = 0; i < strings_.size(); i += 2) {
-      pairs_.push_back({string(i), string(i + 1)});
+    pairs_.resize(strings_.size() / 2);
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      pairs_[i] = {at(strings_[2 * i]), at(strings_[2 * i + 1])};
     }
   } else if (shape.is_counted) {
-    keys_.clear();
-    keys_.reserve(strings_.size());
-    for (std::size_t i = 0; i < strings_.size(); ++i) keys_.push_back(string(i));
+    keys_.resize(strings_.size());
+    std::transform(strings_.begin(), strings_.end(), keys_.begin(), at);
   }
   auto made = [&]() -> Request {
     auto signed_number = static_cast<std::int64_t>(number_);

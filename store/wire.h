@@ -154,8 +154,12 @@ struct Number {
 struct Bytes {
   Value value;
 };
+// Several small values, one behind the other, as they go over the wire.
+struct Run {
+  std::string bytes;
+};
 }  // namespace reply
-using Reply = std::variant<reply::Byte, reply::Nonce, reply::Number, reply::Bytes>;
+using Reply = std::variant<reply::Byte, reply::Nonce, reply::Number, reply::Bytes, reply::Run>;
 
 // The bytes of CHECK's, WAIT's, BARRIER's and CANCEL_WAIT's replies, and of our own.
 inline constexpr std::uint8_t kReady = 0;

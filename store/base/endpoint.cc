@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/base/endpoint.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -28,6 +30,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
   std::string_view host = text;
   std::string_view port;
   bool has_port = false;
+  if (text.find('/') != std::string_view::npos) return invalid(text, "a host contains no '/'");
   if (text.starts_with('[')) {
     auto close = text.find(']');
     if (close == std::string_view::npos) return invalid(text, "']' is missing");
@@ -43,13 +46,12 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
     host = text.substr(0, colon);
     port = text.substr(colon + 1);
     has_port = true;
+  } else if (text.find(':') != std::string_view::npos && !is_numeric_host(text)) {
+    return invalid(text, "an IPv6 address with a port is written as [::1]:29500");
   }
   if (host.empty()) return invalid(text, "the host is empty");
   if (host.find_first_of(" \t\n") != std::string_view::npos) {
     return invalid(text, "the host contains a blank");
-  }
-  if (host.find('/') != std::string_view::npos) {
-    return invalid(text, "a host contains no '/'");
   }
   Endpoint endpoint{.host = std::string(host), .port = default_port};
   if (has_port) {
@@ -64,6 +66,13 @@ std::string to_string(const Endpoint& endpoint) {
   bool is_v6 = endpoint.host.find(':') != std::string::npos;
   std::string host = is_v6 ? "[" + endpoint.host + "]" : endpoint.host;
   return host + ":" + std::to_string(endpoint.port);
+}
+
+bool is_numeric_host(std::string_view host) {
+  std::string text(host);
+  in6_addr address{};
+  if (::inet_pton(AF_INET, text.c_str(), &address) == 1) return true;
+  return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &address) == 1;
 }
 
 bool is_loopback_host(std::string_view host) {

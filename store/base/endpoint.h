@@ -20,8 +20,8 @@ struct Endpoint {
 };
 
 // Parses "host", "host:port", "[v6]", "[v6]:port" and a bare "v6".  Fails with Errc::InvalidInput
-// and a sentence that quotes `text` for an empty host, a port that is no number in 0..65535, or an
-// unclosed bracket.
+// and a sentence that quotes `text` for an empty host, a port that is no number in 0..65535, an
+// unclosed bracket, or several colons that make no IPv6 address.
 Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
 // Parses a port: decimal digits only, 0..65535.
@@ -29,6 +29,9 @@ Result<std::uint16_t> parse_port(std::string_view text);
 
 // "host:port", with brackets round an IPv6 address; parse_endpoint() reads it back.
 std::string to_string(const Endpoint& endpoint);
+
+// Whether `host` is an IPv4 or IPv6 address, the latter with or without a zone ("fe80::1%eth0").
+bool is_numeric_host(std::string_view host);
 
 // Whether `host` can only mean this machine: "localhost", 127.0.0.0/8 or ::1.  No look-up is made.
 bool is_loopback_host(std::string_view host);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
 #include "tests/bench/prober.h"
 #include "tests/bench/scenarios.h"
 
@@ -87,6 +89,13 @@ void print_with_others(const Meter& meter, double elapsed, std::vector<double> l
          {"others_max_ms", quantile(latencies_ms, 1)}});
 }
 
+// How long the others waited, while a load did harm or nothing.
+void print_others(std::vector<double> latencies_ms) {
+  print({{"others_p50_ms", quantile(latencies_ms, 0.5)},
+         {"others_p99_ms", quantile(latencies_ms, 0.99)},
+         {"others_max_ms", quantile(latencies_ms, 1)}});
+}
+
 }  // namespace
 
 void big(const Options& options) {
@@ -137,6 +146,43 @@ void garbage(const Options& options) {
          {"others_p99_ms", quantile(latencies_ms, 0.99)},
          {"others_max_ms", quantile(latencies_ms, 1)},
          {"bad_connections_per_second", connection_count / elapsed}});
+}
+
+void nobody(const Options& options) {
+  Load load(options.port);
+  Prober prober(options.port);
+  load.run_for(static_cast<int>(options.seconds * 1e3));
+  print_others(prober.stop());
+}
+
+void byte_a_second(const Options& options) {
+  constexpr std::size_t kLeastBytes = 5;
+  Load load(options.port, options.sources);
+  load.greet(options.connections);
+  std::string bytes = bytes_of({request::Set{"/slow" + options.tag, "value"}});
+  std::size_t count = std::max(kLeastBytes, static_cast<std::size_t>(options.seconds));
+  Prober prober(options.port);
+  for (std::size_t sent = 0; sent < std::min(count, bytes.size()); ++sent) {
+    for (std::size_t i = 0; i < load.size(); ++i) load.send(load[i], bytes.substr(sent, 1), 0);
+    load.run_for(1000);
+  }
+  print_others(prober.stop());
+}
+
+// For less than the 30 s after which ours closes them.
+void half_open(const Options& options) {
+  Load load(options.port, options.sources);
+  std::string half = bytes_of({request::Validate{}}).substr(0, 2);
+  std::size_t connected = 0;
+  for (int i = 0; i < options.connections; ++i) load.send(load.connect(), half, 0);
+  load.run_until([&] {  // all have connected
+    while (connected < load.size() && load[connected].output.empty()) ++connected;
+    return connected == load.size();
+  });
+  load.greet(1);  // and have been accepted before this one
+  Prober prober(options.port);
+  load.run_for(static_cast<int>(options.seconds * 1e3));
+  print_others(prober.stop());
 }
 
 void never_reads(const Options& options) {

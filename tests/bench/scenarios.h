@@ -24,7 +24,10 @@ void vanish(const Options& options);       // all wait for one key, and are clos
 void big(const Options& options);      // big_check, big_compare_set, big_multi_set, big_multi_get
 void leave(const Options& options);    // most disconnect at once, while others wait
 void garbage(const Options& options);  // connections that send garbage, one after the other
-void never_reads(const Options& options);  // connections that ask for much and read nothing
+void nobody(const Options& options);   // to compare with
+void byte_a_second(const Options& options);  // connections that send so much of a request
+void half_open(const Options& options);      // connections that have sent half a handshake
+void never_reads(const Options& options);    // connections that ask for much and read nothing
 
 // Memory (memory.cc).
 void idle_memory(const Options& options);  // of connections that do nothing

@@ -5,6 +5,7 @@ ddpd must not have the fault; of torch it is only said whether the installed one
 "Where this server differs from torch's" in store/PROTOCOL.md is what this prints.
 """
 
+import os
 import socket
 import struct
 import sys
@@ -13,6 +14,7 @@ import unittest
 
 from ddpd_process import LIMIT_S, Ddpd
 
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else a line for each reply of a closed server
 try:
     import torch
     from torch.distributed import TCPStore
@@ -24,6 +26,7 @@ HANDSHAKE = b"\x00\xce\xf7\x85\x3c"
 PING = b"\x0d\x01\x02\x03\x04"
 MOMENT_S = 0.3  # in which something wrong would happen; if it is too short a fault is overlooked
 patience_s = LIMIT_S  # for what should come
+server_pid = None  # of the server that is asked
 
 
 def S(text):
@@ -167,6 +170,63 @@ def a_multi_set_whose_sender_vanishes_is_half_applied(port):
     return Peer(port).send(b"\x05" + struct.pack("<Q", 1) + S(b"/a")).receive(1) == b"\x00"
 
 
+def an_add_that_overflows_wraps_around(port):
+    peer = Peer(port)
+    peer.send(b"\x04" + S(b"/n") + struct.pack("<q", 2**63 - 1)).receive(8)
+    peer.send(b"\x04" + S(b"/n") + struct.pack("<q", 1))
+    return peer.within(patience_s) != b""
+
+
+def a_second_wait_replaces_the_count_of_the_first(port):
+    waiter = Peer(port).send(wait(b"/a", b"/b")).send(wait(b"/c"))
+    waiter_is_there(port)
+    setter = Peer(port).send(set_(b"/a", b"v"))
+    if waiter.within(MOMENT_S) is not None:
+        return True
+    setter.send(set_(b"/b", b"v"))
+    return waiter.within(patience_s) != b"\x00"
+
+
+def a_peer_that_says_nothing_is_kept_for_ever(port):
+    return Peer(port, greets=False).within(patience_s) != b""
+
+
+def resident_bytes():
+    with open(f"/proc/{server_pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def a_pop_of_an_unknown_queue_leaves_an_entry_behind(port):
+    peer, before = Peer(port), resident_bytes()
+    for i in range(200):
+        peer.send(b"".join(b"\x0f" + S(b"/%d/%d" % (i, k)) for k in range(200)))
+        peer.receive(200 * 8)
+    return resident_bytes() - before > 16 << 20  # 40,000 times 907 bytes are twice that
+
+
+def a_client_that_reads_nothing_makes_the_server_grow(port):
+    peer = Peer(port).send(set_(b"/k", bytes(1 << 20)))
+    peer.settle()
+    before = resident_bytes()
+    peer.send((b"\x03" + S(b"/k")) * 200)
+    deadline = time.monotonic() + 10 * MOMENT_S
+    while time.monotonic() < deadline and resident_bytes() - before < 100 << 20:
+        time.sleep(MOMENT_S / 10)
+    return resident_bytes() - before > 50 << 20
+
+
+def the_memory_of_deleted_keys_is_kept(port):
+    peer, keys = Peer(port), [b"/%d" % i for i in range(80_000)]
+    for first in range(0, len(keys), 100):
+        peer.send(b"".join(set_(key, bytes(1024)) for key in keys[first : first + 100]))
+    peer.settle()
+    full = resident_bytes()
+    for first in range(0, len(keys), 100):
+        peer.send(b"".join(b"\x08" + S(key) for key in keys[first : first + 100])).receive(100 * 8)
+    peer.settle()
+    return full - resident_bytes() < 40 << 20
+
+
 def waiter_is_there(port):
     """A WAIT sent by another connection before has been seen: the server is one thread."""
     time.sleep(MOMENT_S / 3)
@@ -183,14 +243,26 @@ FAULTS = [
     a_blocking_pop_finds_the_queue_empty,
     a_multi_set_in_pieces_is_applied_twice,
     a_multi_set_whose_sender_vanishes_is_half_applied,
+    an_add_that_overflows_wraps_around,
+    a_second_wait_replaces_the_count_of_the_first,
+    a_peer_that_says_nothing_is_kept_for_ever,
+    a_pop_of_an_unknown_queue_leaves_an_entry_behind,
+    a_client_that_reads_nothing_makes_the_server_grow,
+    the_memory_of_deleted_keys_is_kept,
 ]
+
+
+def is_seen(fault, port, pid):
+    global server_pid
+    server_pid = pid
+    return fault(port)
 
 
 class FaultsTest(unittest.TestCase):
     def test_ddpd_has_none_of_them(self):
         for fault in FAULTS:
-            with self.subTest(fault=fault.__name__), Ddpd() as ddpd:
-                self.assertFalse(fault(ddpd.port))
+            with self.subTest(fault=fault.__name__), Ddpd("--handshake-timeout", "5") as ddpd:
+                self.assertFalse(is_seen(fault, ddpd.port, ddpd.process.pid))
 
     def test_whether_torch_has_them(self):
         global patience_s
@@ -198,7 +270,7 @@ class FaultsTest(unittest.TestCase):
         self.addCleanup(lambda: globals().update(patience_s=LIMIT_S))
         for fault in FAULTS:
             store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            has_it = fault(store.port)
+            has_it = is_seen(fault, store.port, os.getpid())
             print(f"torch {torch.__version__}: {fault.__name__}: {'yes' if has_it else 'no'}")
 
 

@@ -5,7 +5,7 @@
 //  1. Two bytes of the input say who sends next, and how much; the rest is what is sent.
 //  2. A client whose stream is malformed, or who is refused, leaves and comes again.
 //  3. At the end all leave, and all that may be left is what keys and queues hold, in the common
-//     space and in named ones.
+//     space, in named ones and in the reserved one.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -31,12 +31,14 @@ struct Game {
       .max_value_bytes = 4096, .max_keys_per_request = 64, .max_request_bytes = 65536};
   // Half of the requests about names in the seeds are large ones.
   Spaces spaces{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000, .names_at_once = 2},
-                2};
+                3};
   std::vector<bool> is_busy = std::vector<bool>(kClients);
   std::vector<Space*> places = std::vector<Space*>(kClients, &spaces.common());
   std::vector<std::unique_ptr<Decoder>> decoders{kClients};
   ddprun::MonoTime now{};
   Replies replies;
+
+  Game() { spaces.reserve("r"); }
 
   void greet(std::size_t client) {
     decoders[client] = std::make_unique<Decoder>(limits);

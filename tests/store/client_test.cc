@@ -336,6 +336,27 @@ TEST_SUITE("store/client") {
               " is taken by something that is not a TCPStore: no answer came for 50 ms");
   }
 
+  TEST_CASE_FIXTURE(Loop, "an HTTP server that waits for the end of a line is called one") {
+    for (const auto& [field, is_ours] :
+         std::vector<std::pair<std::string, bool>>{{"nginx", false}, {"ddprun", true}}) {
+      Stranger stranger;
+      std::optional<Result<std::unique_ptr<Client>>> outcome;
+      ClientConfig config{.connect_timeout = 200ms, .tries_once = true};
+      tasks.spawn(
+          keep(Client::connect(context.get_executor(), stranger.endpoint, config), outcome));
+      run_until([&] { return bool(stranger.peer = accept_from(stranger.listener.get())); });
+      UniqueFd second;
+      run_until([&] { return bool(second = accept_from(stranger.listener.get())); });
+      std::string answer = "HTTP/1.0 404 Not Found\r\nServer: " + field + "\r\n\r\n";
+      ::send(second.get(), answer.data(), answer.size(), 0);
+      run_until([&] { return outcome.has_value(); });
+      std::string why = to_string(outcome->error());
+      CHECK((why == to_string(stranger.endpoint) +
+                        " is taken by something that is not a TCPStore: it speaks HTTP") ==
+            !is_ours);
+    }
+  }
+
   TEST_CASE_FIXTURE(Loop, "who hangs up is tried again") {
     Stranger stranger;
     std::optional<Result<std::unique_ptr<Client>>> client;

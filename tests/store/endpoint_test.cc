@@ -7,6 +7,7 @@
 
 using ddprun::Endpoint;
 using ddprun::is_loopback_host;
+using ddprun::is_numeric_host;
 using ddprun::parse_endpoint;
 
 namespace {
@@ -42,7 +43,18 @@ TEST_SUITE("store/base/endpoint") {
     CHECK(parsed("") == "'' is not host:port: the host is empty");
     CHECK(parsed("[::1") == "'[::1' is not host:port: ']' is missing");
     CHECK(parsed("[::1]29500") == "'[::1]29500' is not host:port: only ':port' may follow ']'");
+    CHECK(parsed("fe80::1:29500") ==
+          "'fe80::1:29500' is not host:port: an IPv6 address with a port is written as "
+          "[::1]:29500");
+    CHECK(parsed("node0:1:2").starts_with("'node0:1:2' is not host:port: "));
     CHECK(parsed("node 0:1") == "'node 0:1' is not host:port: the host contains a blank");
+  }
+
+  TEST_CASE("an address is known by its text alone") {
+    for (const char* host : {"127.0.0.1", "0.0.0.0", "::", "fe80::1", "fe80::1%eth0"})
+      CHECK(is_numeric_host(host));
+    for (const char* host : {"", "localhost", "node0", "1.2.3", "1.2.3.4/8", "%eth0", "::1:29500"})
+      CHECK_FALSE(is_numeric_host(host));
   }
 
   TEST_CASE("a loopback host is known by its text alone") {

@@ -5,6 +5,8 @@
 // behind.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <random>
@@ -16,6 +18,7 @@ TEST_SUITE("store/keyspace/model") {
   TEST_CASE("random programs have the same answers from the keyspace and from a simple model") {
     std::uint32_t seed = std::random_device{}();
     std::cout << "seed " << seed << std::endl;
+    std::size_t most_keys = 0;
     for (std::uint32_t program = 0; program < 100; ++program) {
       CAPTURE(seed + program);
       std::mt19937 random(seed + program);
@@ -25,6 +28,8 @@ TEST_SUITE("store/keyspace/model") {
         REQUIRE(played.step() == "");
       }
       REQUIRE(played.finish() == "");
+      most_keys = std::max(most_keys, played.most_keys());
     }
+    CHECK(most_keys > 600);  // so the table of names has split
   }
 }

@@ -201,6 +201,14 @@ TEST_SUITE("store/keyspace") {
     CHECK(ask(1, request::Add{"c", 1}) == "byte 0, 1");  // in this order, as from torch
   }
 
+  TEST_CASE_FIXTURE(Clients, "a second wait leaves the first its count (torch replaces it)") {
+    wait(1, {"a", "b"});
+    wait(1, {"c"});
+    CHECK(ask(2, request::Set{"a", "1"}) == "");
+    CHECK(ask(2, request::Set{"b", "1"}) == "1: byte 0");
+    CHECK(ask(2, request::Set{"c", "1"}) == "1: byte 0");
+  }
+
   TEST_CASE_FIXTURE(Clients, "one who leaves waits no more and leaves nothing behind") {
     wait(1, {"a", "b"});
     CHECK(leave(1) == "");
@@ -509,6 +517,26 @@ TEST_SUITE("store/keyspace") {
             "closed: no room for a MULTI_SET of 1 keys");
       CHECK(clients.ask(1, request::Set{"a", large}) == "");
       CHECK(clients.ask(1, request::GetNumKeys{}) == "1");
+    }
+    SUBCASE("bytes of many small queues") {
+      Clients clients({.max_bytes = 100'000});
+      int count = 0;
+      while (count < 1000 && clients.ask(1, request::QueuePush{std::to_string(count), ""}) == "") {
+        ++count;
+      }
+      CHECK(count > 50);
+      CHECK(count < 150);  // each takes 800 bytes of memory
+    }
+    SUBCASE("bytes of those who wait") {
+      Clients clients({.max_bytes = 100'000});
+      Keys same(3000, "a");  // 50 bytes of memory for each
+      CHECK(clients.wait(1, same) == "closed: no room for WAIT of 'a'");
+      ClientId count = 0;
+      while (count < 1000 && clients.wait(2 + count, {"a"}) == "") ++count;
+      CHECK(count > 100);
+      CHECK(count < 350);  // and 350 for the first name of each client
+      for (ClientId i = 0; i <= count; ++i) clients.leave(2 + i);
+      CHECK(clients.keyspace.bytes() == 0);
     }
     SUBCASE("keys awaited by one connection") {
       Clients clients({.max_awaited_keys = 2});

@@ -39,7 +39,8 @@ TEST_SUITE("store/outbox") {
       for (int i = 0; i < 3; ++i) {
         for (const Reply& reply :
              {Reply(reply::Byte{1}), Reply(reply::Bytes{Value("small")}),
-              Reply(reply::Bytes{Value(large)}), Reply(reply::Bytes{}), Reply(reply::Number{-1})}) {
+              Reply(reply::Bytes{Value(large)}), Reply(reply::Bytes{}), Reply(reply::Number{-1}),
+              Reply(reply::Run{"a few"}), Reply(reply::Run{large})}) {
           outbox.add(reply);
           encode(reply, expected);
         }

@@ -102,7 +102,8 @@ TEST_SUITE("store/http") {
     Page page{.status = 404, .body = "nothing\n"};
     std::string head =
         "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        "Content-Length: 8\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+        "Content-Length: 8\r\nServer: ddprun\r\nCache-Control: no-store\r\nConnection: "
+        "close\r\n\r\n";
     CHECK(http_response(page, true) == head + "nothing\n");
     CHECK(http_response(page, false) == head);
   }

@@ -61,10 +61,11 @@ struct Clients {
 };
 
 struct Bounded : Clients {
-  Bounded() : Clients({.max_keys = 2, .max_bytes = 1000}, 2) {}
+  Bounded() : Clients({.max_keys = 2, .max_bytes = 1700}, 2) {}
 };
 
 const std::array kKey{"k"sv};
+const std::array kMissing{"x"sv, "y"sv};
 
 }  // namespace
 
@@ -149,6 +150,63 @@ TEST_SUITE("store/spaces") {
     ask(3, request::DeleteKey{"l"});
     CHECK(ask(1, request::QueuePush{"q", large}) == "");
     CHECK(spaces.usage().bytes == spaces.find("a")->keyspace.bytes());
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "what others fill leaves a reserved space its room") {
+    spaces.reserve("host");
+    CHECK(enter(1, "host") == "byte 0");
+    ask(2, request::Set{"k", std::string(1200, 'x')});
+    CHECK(ask(3, request::Will{"q", "lost"}) == "closed: no room for WILL of 'q'");
+    CHECK(ask(1, request::Will{"q", "lost"}) == "byte 0");
+    CHECK(ask(1, request::QueueTake{"mail", 1000}) == "");
+    for (const char* key : {"a", "b", "c"}) CHECK(ask(1, request::Set{key, "v"}) == "");
+    CHECK(spaces.usage().keys == 4);
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "what fills a reserved space leaves the others their room") {
+    spaces.reserve("host");
+    enter(1, "host");
+    std::string large(1 << 20, 'x');
+    std::string refusal;
+    std::size_t count = 0;
+    for (; refusal.empty() && count < 100; ++count) {
+      refusal = ask(1, request::QueuePush{"q", large});
+    }
+    CHECK(refusal == "closed: no room for QUEUE_PUSH of 'q'");
+    CHECK(count == Spaces::kReservedBytes / large.size());
+    CHECK(ask(2, request::Set{"k", "v"}) == "");
+    CHECK(spaces.usage().bytes ==
+          spaces.find("host")->keyspace.bytes() + spaces.common().keyspace.bytes());
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "a reserved space stays when nobody is in it") {
+    spaces.reserve("host");
+    enter(1, "host");
+    leave(1);
+    CHECK(spaces.find("host") != nullptr);
+  }
+
+  TEST_CASE("where nothing is limited, a reserved space is not either") {
+    Clients clients({}, 1);
+    clients.spaces.reserve("host");
+    clients.enter(1, "host");
+    std::string large(8 << 20, 'x');
+    for (int i = 0; i < 9; ++i) CHECK(clients.ask(1, request::QueuePush{"q", large}) == "");
+  }
+
+  TEST_CASE("the host's own clients store what they want") {
+    Clients clients({.max_keys = 1, .max_queue_items = 1, .max_bytes = 1000});
+    constexpr ClientId kOwn = kFirstOwnClient;
+    clients.ask(1, request::Set{"k", "v"});
+    CHECK(clients.ask(2, request::Set{"l", "v"}) == "closed: no room for SET of 'l'");
+    std::string large(1000, 'x');
+    std::array pairs{KeyValue{"a", large}, KeyValue{"b", large}};
+    CHECK(clients.ask(kOwn, request::MultiSet{pairs}) == "");
+    CHECK(clients.ask(kOwn, request::Set{"c", large}) == "");
+    CHECK(clients.ask(kOwn, request::Will{"q", large}) == "byte 0");
+    CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
+    CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
+    CHECK(clients.ask(kOwn, request::Wait{kMissing}) == "");
   }
 
   TEST_CASE_FIXTURE(Clients, "renewing the common space forgets all that is in it, and only that") {

@@ -7,15 +7,27 @@
 #include <stdexcept>
 
 #include "store/base/variant.h"
+#include "tests/support/reply_text.h"
 
 namespace ddprun::test {
 using namespace store;
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"a", "b", "c", "d"};
+constexpr std::size_t kFew = 4;
+constexpr std::size_t kCrowd = 1024;
 constexpr std::array<std::string_view, 4> kValues{"7", "text", "", "-9"};
 constexpr std::size_t kClients = 5;
+
+// A few that most requests are about, and the crowd.
+const std::vector<std::string>& names() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names{"a", "b", "c", "d"};
+    for (std::size_t i = 0; i < kCrowd; ++i) names.push_back("crowd/" + std::to_string(i));
+    return names;
+  }();
+  return all;
+}
 
 // The replies in the model's words.
 Answers in_words(const Replies& replies) {
@@ -27,6 +39,9 @@ Answers in_words(const Replies& replies) {
                    [&](const reply::Nonce& r) { text += std::to_string(r.value) + ";"; },
                    [&](const reply::Number& r) { text += std::to_string(r.value) + ";"; },
                    [&](const reply::Bytes& r) { text += std::string(r.value.view()) + ";"; },
+                   [&](const reply::Run& r) {
+                     for (std::string_view value : values_of(r)) text += std::string(value) + ";";
+                   },
                },
                outgoing.reply);
   }
@@ -374,13 +389,45 @@ bool KeyspaceModel::execute(ClientId client, const Request& request, MonoTime no
   return std::visit(Execution{*this, client, now}, request);
 }
 
+std::string_view KeyspaceProgram::pick_name() {
+  bool is_of_crowd = is_crowded_ && pick_(4) == 0;
+  return names()[is_of_crowd ? kFew + pick_(kCrowd) : pick_(kFew)];
+}
+
+// A request about some of the crowd, one behind the other; of waits fewer, for the model's sake.
+Request KeyspaceProgram::crowd_request() {
+  std::size_t kind = pick_(8);
+  bool waits = kind == 0;
+  std::size_t first = pick_(kCrowd);
+  names_.clear();
+  pairs_.clear();
+  for (std::size_t i = pick_(waits ? 40 : 400); i > 0; --i) {
+    names_.push_back(names()[kFew + (first + i) % kCrowd]);
+    pairs_.push_back({names_.back(), kValues[i % kValues.size()]});
+  }
+  if (waits) return request::Wait{names_};
+  if (kind == 1) return request::Check{names_};
+  if (kind == 2) return request::MultiGet{names_};
+  return request::MultiSet{pairs_};
+}
+
+void KeyspaceProgram::delete_crowd(Replies& replies) {
+  constexpr ClientId kDeleter = kClients + 1;
+  std::size_t first = pick_(kCrowd);
+  for (std::size_t i = std::min(pick_(2 * kCrowd), kCrowd); i > 0; --i) {
+    const std::string& name = names()[kFew + (first + i) % kCrowd];
+    if (model_.keys.contains(name)) play(kDeleter, request::DeleteKey{name}, replies);
+  }
+}
+
 Request KeyspaceProgram::request() {
-  name_ = kNames[pick_(kNames.size())];
+  if (is_crowded_ && pick_(12) == 0) return crowd_request();
+  name_ = pick_name();
   std::string_view value = kValues[pick_(kValues.size())];
   names_.clear();
   pairs_.clear();
   for (std::size_t i = pick_(4); i > 0; --i) {
-    names_.push_back(kNames[pick_(kNames.size())]);
+    names_.push_back(pick_name());
     pairs_.push_back({names_.back(), kValues[pick_(kValues.size())]});
   }
   auto number = [this] { return static_cast<std::int64_t>(pick_(4000)); };
@@ -443,7 +490,7 @@ std::string KeyspaceProgram::step() {
   bool proceeds = large_ && (large_->client == client || what == 2);
   fault_.clear();
   if (proceeds) {
-    proceed(1 + pick_(2), replies);
+    proceed(1 + pick_(is_crowded_ ? 100 : 2), replies);
     leaves = false;
   } else if (what == 1) {
     now_ += std::chrono::milliseconds(pick_(3000));
@@ -451,20 +498,22 @@ std::string KeyspaceProgram::step() {
     model_.expire(now_);
   } else if (what == 3) {
     keyspace_.tidy(1);
+  } else if (what == 4 && is_crowded_) {
+    delete_crowd(replies);
   } else if (!leaves) {
-    leaves = !play(client, replies);
+    leaves = !play(client, request(), replies);
   }
   if (leaves) {
     keyspace_.disconnect(client, now_, replies);
     model_.leave(client, now_);
   }
   if (large_ && fault_.empty()) fault_ = take_from_large(replies, proceeds);
+  most_keys_ = std::max(most_keys_, keyspace_.key_count());
   return fault_.empty() ? difference(replies) : fault_;
 }
 
 // A request of `client` on both.  Answers whether it may stay.
-bool KeyspaceProgram::play(ClientId client, Replies& replies) {
-  Request asked = request();
+bool KeyspaceProgram::play(ClientId client, const Request& asked, Replies& replies) {
   if (!large_ && keyspace_.is_large(asked)) {
     begin_large(client, asked, replies);
     return true;
@@ -554,7 +603,8 @@ std::string KeyspaceProgram::finish() {
   for (ClientId client = 1; client <= kClients; ++client) {
     keyspace_.disconnect(client, now_, ignored);
   }
-  for (std::string_view each : kNames) {
+  for (std::size_t i = 0; i < (is_crowded_ ? names().size() : kFew); ++i) {
+    const std::string& each = names()[i];
     keyspace_.execute(9, request::DeleteKey{each}, now_, ignored);
     for (ignored.clear(); ignored.size() != 1;) {
       ignored.clear();

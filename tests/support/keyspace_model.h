@@ -83,7 +83,8 @@ struct KeyspaceModel {
   void wait(store::ClientId client, std::vector<std::string> names, MonoTime now);
 };
 
-// Requests of a few clients about a few names, on the keyspace and on the model.
+// Requests of a few clients about a few names, on the keyspace and on the model; in every fourth
+// program about a crowd of names too, so many that the table of names splits and merges.
 class KeyspaceProgram {
  public:
   // A number below `count`, which is at most 65536.
@@ -91,13 +92,18 @@ class KeyspaceProgram {
 
   // In every second program nearly all requests about several names are large ones.
   explicit KeyspaceProgram(Pick pick)
-      : pick_(std::move(pick)), keyspace_({.names_at_once = pick_(2) == 0 ? 1U : 4096U}) {}
+      : pick_(std::move(pick)),
+        is_crowded_(pick_(4) == 0),
+        keyspace_({.names_at_once = pick_(2) == 0 ? 1U : 4096U}) {}
 
   // Plays one step.  Answers in which way the two differ after it; nothing where they do not.
   std::string step();
 
   // Everybody leaves and everything is deleted: answers what is left all the same.
   std::string finish();
+
+  // How many keys there were at one time.
+  std::size_t most_keys() const { return most_keys_; }
 
  private:
   // A large request under way.
@@ -114,18 +120,23 @@ class KeyspaceProgram {
     std::string late;        // by its client, of other requests, and so after the rest
   };
 
+  std::string_view pick_name();
   store::Request request();
+  store::Request crowd_request();
   std::string difference(const store::Replies& replies) const;
-  bool play(store::ClientId client, store::Replies& replies);
+  bool play(store::ClientId client, const store::Request& asked, store::Replies& replies);
+  void delete_crowd(store::Replies& replies);
   void begin_large(store::ClientId client, const store::Request& request, store::Replies& replies);
   void proceed(std::size_t effort, store::Replies& replies);
   void proceed_in_model(std::size_t effort);
   std::string take_from_large(store::Replies& replies, bool proceeded);
 
   Pick pick_;
+  bool is_crowded_;
   store::Keyspace keyspace_;
   KeyspaceModel model_;
   MonoTime now_{std::chrono::hours(1)};
+  std::size_t most_keys_ = 0;
   std::string name_;
   std::vector<std::string_view> names_;
   std::vector<store::KeyValue> pairs_;

@@ -3,13 +3,29 @@
 // What a store answers, in words.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "store/base/variant.h"
 #include "store/wire.h"
 
 namespace ddprun::test {
+
+// The values that a run is made of.
+inline std::vector<std::string_view> values_of(const store::reply::Run& run) {
+  std::vector<std::string_view> values;
+  for (std::string_view rest = run.bytes; !rest.empty();) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, rest.data(), sizeof length);
+    values.push_back(rest.substr(sizeof length, length));
+    rest.remove_prefix(sizeof length + length);
+  }
+  return values;
+}
 
 inline std::string in_words(const store::Reply& reply) {
   return std::visit(
@@ -18,6 +34,13 @@ inline std::string in_words(const store::Reply& reply) {
           [](const store::reply::Nonce& r) { return "nonce " + std::to_string(r.value); },
           [](const store::reply::Number& r) { return std::to_string(r.value); },
           [](const store::reply::Bytes& r) { return "'" + std::string(r.value.view()) + "'"; },
+          [](const store::reply::Run& r) {
+            std::string text;
+            for (std::string_view value : values_of(r)) {
+              text += (text.empty() ? "'" : ", '") + std::string(value) + "'";
+            }
+            return text;
+          },
       },
       reply);
 }
