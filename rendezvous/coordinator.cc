@@ -67,7 +67,8 @@ class Turn {
     for (auto& [id, hello] : std::exchange(state_.next_run, {})) {
       send(id, order::Refuse{event.why});
     }
-    if (state_.phase != Phase::Ended) end({.exit_code = order::kExitRendezvous, .why = event.why});
+    if (state_.phase == Phase::Ended) return;
+    end({.exit_code = order::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
  private:
@@ -94,6 +95,9 @@ class Turn {
       return;
     }
     if (state_.nodes.empty()) found(id, hello);
+    if (!hello.unfit.empty() && state_.had_round) {
+      return send(id, order::Refuse{unfit_text(hello)});
+    }
     if (hello.settings != state_.settings) return refuse_difference(id, hello);
     if (hello.node_rank) {
       if (*hello.node_rank >= state_.settings.max_nodes) {
@@ -174,6 +178,18 @@ class Turn {
       case Phase::Ended:
         return;
     }
+  }
+
+  static std::string unfit_text(const request::Join& hello) {
+    return hello.host + " cannot start its workers: " + hello.unfit;
+  }
+
+  void turn_away(std::map<std::string, Node>::node_type node) {
+    const request::Join& hello = node.mapped().hello;
+    if (hello.node_rank) state_.holders.erase(*hello.node_rank);
+    send(node.key(), order::Refuse{unfit_text(hello)});
+    for (const auto& [id, other] : state_.nodes)
+      send(id, order::Tell{unfit_text(hello) + "; the run goes on without it"});
   }
 
   void stand_by(const std::string& id, Node& node) {
@@ -273,7 +289,7 @@ class Turn {
   }
 
   void heard(const std::string& id, Node& node, const request::Leave& leave) {
-    lose(id, node.hello.host + " " + (leave.why.empty() ? "has left" : leave.why));
+    lose(id, node.hello.host + " " + (leave.why.empty() ? "has left" : leave.why), leave.signal);
   }
   void heard(const std::string& id, Node& node, const request::Lost&) {
     lose(id, node.hello.host + " was lost (its agent, pid " + std::to_string(node.hello.pid) +
@@ -311,12 +327,15 @@ class Turn {
     std::string id;
     std::string why;
     bool was_up = false;  // its workers ran
+    int signal = 0;       // which stopped it
   };
 
   // Of a node that cannot hear any more.
-  void lose(const std::string& id, const std::string& why) {
+  void lose(const std::string& id, const std::string& why, int signal = 0) {
     actions_.push_back(action::Forget{id});
-    go_on_without({take_out(id, why)});
+    Loss loss = take_out(id, why);
+    loss.signal = signal;
+    go_on_without({loss});
   }
 
   Loss take_out(const std::string& id, const std::string& why) {
@@ -339,7 +358,7 @@ class Turn {
       case Phase::Running:
         // Whoever has succeeded may go: nothing of the round depends on it any more.
         if (worst != losses.end()) {
-          stop({.cause = StopCause::NodeLost, .why = worst->why});
+          stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal});
         } else {
           end_if_all_succeeded();
         }
@@ -402,6 +421,7 @@ class Turn {
   Duration last_call_timeout() const { return state_.policy.last_call_timeout; }
 
   void form() {
+    if (!part_with_the_unfit()) return;
     std::vector<std::pair<const std::string*, Node*>> chosen = choose();
     std::vector<Claim> claims;
     claims.reserve(chosen.size());
@@ -444,6 +464,24 @@ class Turn {
     for (auto& [id, node] : state_.nodes) {
       if (!node.is_member && !node.is_standby) stand_by(id, node);
     }
+  }
+
+  // Nodes that can start no worker are as if they had not come.  Where too few are left, nobody is
+  // to wait for more: false, and the run is over.
+  bool part_with_the_unfit() {
+    std::vector<std::string> unfit;
+    for (const auto& [id, node] : state_.nodes) {
+      if (!node.hello.unfit.empty()) unfit.push_back(id);
+    }
+    if (unfit.empty()) return true;
+    std::string why = unfit_text(state_.nodes.at(unfit.front()).hello);
+    int fit = count() - static_cast<int>(unfit.size());
+    if (fit < state_.settings.min_nodes) {
+      end({.exit_code = order::kExitUnfit, .why = why});
+      return false;
+    }
+    for (const std::string& id : unfit) turn_away(state_.nodes.extract(id));
+    return true;
   }
 
   // At most max_nodes of those who are there: survivors of the last round first, then who came

@@ -85,6 +85,7 @@ struct Tick {};
 // Whoever hosts this coordinator is about to go.
 struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
+  int signal = 0;   // that one
 };
 }  // namespace event
 using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;

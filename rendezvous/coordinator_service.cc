@@ -12,7 +12,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Duration kPulsePeriod = std::chrono::milliseconds(250);
+constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);  // of one blocking pop
 
 }  // namespace
@@ -27,7 +27,9 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       has_mail_(executor, MonoTime::max()),
       has_emptied_(executor, MonoTime::max()),
       pulse_timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+  state_.only_run = config_.only_run;
+}
 
 CoordinatorService::~CoordinatorService() = default;
 
@@ -48,12 +50,26 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
   co_return service;
 }
 
-void CoordinatorService::host_leaves(const std::string& why) {
-  step(runs::event::HostLeaves{why});
+void CoordinatorService::host_leaves(const std::string& why, int signal) {
+  step(runs::event::HostLeaves{why, signal});
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
   while (is_open_ && !(state_.runs.empty() && outgoing_.empty())) co_await wait(has_emptied_);
+}
+
+std::size_t CoordinatorService::missing(std::size_t nodes) const {
+  if (!runs::has_ended(state_) || state_.gone.size() >= nodes) return 0;
+  return nodes - state_.gone.size();
+}
+
+asio::awaitable<void> CoordinatorService::meet_missing(std::size_t nodes, Duration patience) {
+  MonoTime end = read_clocks().mono + patience;
+  while (is_open_ && missing(nodes) > 0 && read_clocks().mono < end) {
+    has_emptied_.expires_at(end);
+    co_await wait(has_emptied_);
+  }
+  has_emptied_.expires_at(MonoTime::max());
 }
 
 void CoordinatorService::close() {

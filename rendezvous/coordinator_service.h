@@ -21,6 +21,8 @@ namespace ddprun::rendezvous {
 struct ServiceConfig {
   std::string record;  // meeting::kRecord's value
 
+  std::string only_run{};  // see runs::State
+
   // Called before the orders of a round of the static backend go out: the workers' store, which is
   // the common space of this one, is to be emptied.
   std::function<void()> renew_common_space = [] {};
@@ -41,12 +43,17 @@ class CoordinatorService {
 
   ~CoordinatorService();
 
-  // Ends all runs, for this reason, and lets nobody in any more; see
+  // Ends all runs, for this reason and signal, and lets nobody in any more; see
   // coordinator::event::HostLeaves.
-  void host_leaves(const std::string& why);
+  void host_leaves(const std::string& why, int signal);
 
   // Completes when no run has any node, or after close().
   boost::asio::awaitable<void> idle();
+  // How many of the `nodes` that were to take part in the only run have not come, now that it is
+  // over; 0 where it is not.
+  std::size_t missing(std::size_t nodes) const;
+  // Completes when none is missing, when the patience is over, or after close().
+  boost::asio::awaitable<void> meet_missing(std::size_t nodes, Duration patience);
   // See runs.h.
   std::string who_is_here() const { return runs::who_is_here(state_); }
 
@@ -79,7 +86,7 @@ class CoordinatorService {
   bool is_open_ = true;
   boost::asio::steady_timer alarm_;     // of the earliest deadline
   boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send
-  boost::asio::steady_timer has_emptied_;  // never expires; cancelled when the last node has gone
+  boost::asio::steady_timer has_emptied_;  // cancelled when the last node has gone
   boost::asio::steady_timer pulse_timer_;
   store::TaskGroup tasks_;
 };

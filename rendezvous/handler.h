@@ -57,8 +57,8 @@ class Handler {
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;
 
-  // Leaves the run: this node "was stopped by SIGTERM".  Nothing follows.
-  virtual void leave(std::string why) = 0;
+  // Leaves the run: this node "was stopped by SIGTERM", a `signal`.  Nothing follows.
+  virtual void leave(std::string why, int signal) = 0;
 
   // Completes when no other node needs what this one hosts.  To be called after the end.
   virtual boost::asio::awaitable<void> finish() = 0;

@@ -33,7 +33,9 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
     : executor_(std::move(executor)),
       server_(std::move(server)),
       name_(std::move(name)),
-      log_(std::move(log)) {}
+      log_(std::move(log)) {
+  server_->reserve_space(std::string(meeting::kSpace));
+}
 
 store::Async<std::unique_ptr<store::Client>> Host::connect() {
   auto fd = server_->connect();
@@ -43,13 +45,14 @@ store::Async<std::unique_ptr<store::Client>> Host::connect() {
   co_return co_await store::Client::adopt(executor_, std::move(*fd), "this process", client);
 }
 
-store::Async<void> Host::open() {
+store::Async<void> Host::open(std::string only_run) {
   auto in = co_await connect();
   if (!in) co_return in.error();
   auto out = co_await connect();
   if (!out) co_return out.error();
   ServiceConfig service;
   service.record = coordinator_record(name_);
+  service.only_run = std::move(only_run);
   service.renew_common_space = [this] { server_->renew_common_space(); };
   service.log = log_;
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),

@@ -25,8 +25,8 @@ class Host {
   Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
        std::string name, std::function<void(const std::string&)> log);
 
-  // Lets nodes in.
-  store::Async<void> open();
+  // Lets nodes in.  `only_run`: see runs::State.
+  store::Async<void> open(std::string only_run = "");
 
   // A connection of this process to its own store.
   store::Async<std::unique_ptr<store::Client>> connect();

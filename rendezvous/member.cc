@@ -13,6 +13,10 @@ constexpr Duration kRetryPause = std::chrono::milliseconds(200);
 constexpr Duration kPatience = std::chrono::seconds(2);  // until people are told of a wait
 constexpr Duration kRepeat = std::chrono::seconds(20);
 
+Duration keep_alive_interval(const State& state, const Config& config) {
+  return state.rules ? state.rules->keep_alive_interval : config.hello.policy.keep_alive_interval;
+}
+
 // One turn: the state being changed and the actions being collected.
 class Turn {
  public:
@@ -49,7 +53,7 @@ class Turn {
   }
 
   void operator()(const event::Leaving& event) {
-    if (state_.is_joined) post(request::Leave{.why = event.why});
+    if (state_.is_joined) post(request::Leave{.why = event.why, .signal = event.signal});
     state_.is_over = true;
   }
 
@@ -68,19 +72,20 @@ class Turn {
 
   void operator()(const event::ConnectFailed& event) {
     Duration waited = now_ - state_.connecting_since;
-    if (event.is_final || waited >= config_.read_timeout) {
+    if (event.is_final || waited >= config_.patience()) {
       state_.link = Link::Down;
       state_.is_over = true;
-      return want(action::TellFailed{event.is_final ? event.why
-                                                    : event.why + "; tried for " +
-                                                          coordinator::seconds_text(waited)});
+      if (event.is_final) return want(action::TellFailed{event.why});
+      std::string why = event.why + "; tried for " + coordinator::seconds_text(waited);
+      if (!config_.is_spare || state_.last) return want(action::TellFailed{std::move(why)});
+      return want(action::TellEnd{{.why = "this spare node was not needed: " + why}});
     }
     bool is_due = event.why != state_.told || now_ - state_.told_at >= kRepeat;
     if (waited >= kPatience && is_due) {
       state_.told = event.why;
       state_.told_at = now_;
       want(action::TellPeople{event.why + "; trying for " +
-                              coordinator::seconds_text(config_.read_timeout - waited) + " more"});
+                              coordinator::seconds_text(config_.patience() - waited) + " more"});
     }
     // Its will may have been heard: the host would take a later node of this name for lost.
     ++state_.life;
@@ -106,12 +111,12 @@ class Turn {
   void operator()(const event::Tick&) {
     Duration since_tick = now_ - std::exchange(state_.last_tick, now_);
     if (state_.link != Link::Up) return;
-    Duration limit = silence_limit(state_, config_);
+    Duration limit = lease(state_, config_);
     // Who was stopped for so long has been given up by the others, or soon will be.
-    if (since_tick > limit) {
+    if (since_tick >= limit) {
       return cut_off("this node was stopped for " + coordinator::seconds_text(since_tick));
     }
-    if (now_ - state_.pulse_at > limit) {
+    if (now_ - state_.pulse_at >= limit) {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
@@ -232,13 +237,17 @@ std::string node_id(const State& state, const Config& config) {
   return config.name + "." + std::to_string(state.life);
 }
 
-Duration tick_period(const State& state, const Config& config) {
-  return state.rules ? state.rules->keep_alive_interval : config.hello.policy.keep_alive_interval;
+MonoTime next_tick(const State& state, const Config& config) {
+  if (state.is_over || state.link != Link::Up) return MonoTime::max();
+  MonoTime beat = state.last_tick + keep_alive_interval(state, config);
+  return state.is_joined ? std::min(beat, state.pulse_at + lease(state, config)) : beat;
 }
 
-Duration silence_limit(const State& state, const Config& config) {
-  return state.rules ? state.rules->keep_alive_interval * state.rules->keep_alive_max_attempt
-                     : config.hello.policy.silence_limit();
+Duration lease(const State& state, const Config& config) {
+  Duration limit = state.rules
+                       ? state.rules->keep_alive_interval * state.rules->keep_alive_max_attempt
+                       : config.hello.policy.silence_limit();
+  return limit - keep_alive_interval(state, config) / 2;
 }
 
 }  // namespace ddprun::rendezvous::member

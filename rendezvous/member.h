@@ -5,6 +5,7 @@
 // coordinator.h: step() returns what is to be done, rendezvous/network.h does it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,7 +24,13 @@ struct Config {
   // All but what changes: store_port, previous_rank, restart_count, next_round.  The address is
   // filled in once the connection shows it, where the user gave none.
   request::Join hello;
-  Duration read_timeout = std::chrono::seconds(60);  // how long a lost or absent host is tried
+  Duration read_timeout = std::chrono::seconds(60);
+  // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
+  // else the other nodes fail.
+  bool is_spare = false;
+
+  // How long a lost or absent host is tried.
+  Duration patience() const { return std::min(read_timeout, hello.policy.join_timeout); }
 };
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
@@ -44,8 +51,8 @@ struct State {
   MonoTime told_at{};  // that the host is not there
   std::string told;
   std::string pulse;  // what the coordinator's pulse was at the last look
-  // When the look at it began that last found it changed.  The others give this node up later than
-  // it does itself: they count from when that same beat arrived.
+  // When the look at it began that last found it changed.  lease() counts from here; the
+  // coordinator's silence_limit() from later, when that same beat arrived.
   MonoTime pulse_at{};
   std::optional<MonoTime> asked_at;  // when the look that is under way began
   MonoTime last_tick{};
@@ -64,6 +71,7 @@ struct WorkerFailed {
 struct WorkersSucceeded {};
 struct Leaving {
   std::string why;
+  int signal = 0;
 };
 // The connection is there, with the will that Connect asked for.
 struct Connected {
@@ -133,10 +141,11 @@ struct Step {
 // What this life of the node is called: its queue, its will, the sender of its letters.
 std::string node_id(const State& state, const Config& config);
 
-// The period of Tick, which may change with every step.
-Duration tick_period(const State& state, const Config& config);
+// When the next Tick is due; it may change with every step.
+MonoTime next_tick(const State& state, const Config& config);
 
-// How long silence is borne, on either side.
-Duration silence_limit(const State& state, const Config& config);
+// How long this node bears silence: half a period less than the coordinator, so that its workers
+// have ended before the others begin a round without them.
+Duration lease(const State& state, const Config& config);
 
 }  // namespace ddprun::rendezvous::member

@@ -2,23 +2,19 @@
 #include "rendezvous/messages.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rendezvous/fields.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kMaxWordsCost = 12 * 1024;  // of one worker's last words, as JSON
 constexpr std::size_t kMaxPathCost = 8 * 1024;
 constexpr std::size_t kMaxTailCost = 8 * 1024;                     // of a traceback, likewise
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
-constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::int64_t kMaxPeriods = 1'000'000;
-constexpr std::int64_t kMaxMilliseconds = 1'000'000'000;  // eleven days
 
 // What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
 std::size_t cost(char byte) {
@@ -44,84 +40,6 @@ std::string written(const Json& json) {
 std::int64_t milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
-
-// Reads the fields of one object, and remembers the first that is wrong.
-class Reader {
- public:
-  explicit Reader(const Json& json) : json_(json) {}
-
-  std::int64_t number(const char* name, std::int64_t least, std::int64_t most) {
-    auto found = json_.find(name);
-    if (found == json_.end() || !found->is_number_integer()) return wrong(name, "no whole number");
-    bool is_huge = found->is_number_unsigned() &&
-                   found->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
-    auto value = is_huge ? std::numeric_limits<std::int64_t>::max() : found->get<std::int64_t>();
-    if (value < least || value > most) return wrong(name, "out of range");
-    return value;
-  }
-  int integer(const char* name, int least, int most = kMaxCount) {
-    return static_cast<int>(number(name, least, most));
-  }
-  std::uint64_t round(const char* name) {
-    return static_cast<std::uint64_t>(number(name, 0, std::numeric_limits<std::int64_t>::max()));
-  }
-  std::uint16_t port(const char* name) {
-    return static_cast<std::uint16_t>(number(name, 0, 65535));
-  }
-  Duration duration(const char* name) {
-    return std::chrono::milliseconds(number(name, 0, kMaxMilliseconds));
-  }
-  Duration period(const char* name) {
-    return std::chrono::milliseconds(number(name, 1, kMaxMilliseconds));
-  }
-  bool flag(const char* name) {
-    auto found = json_.find(name);
-    if (found == json_.end() || !found->is_boolean()) return wrong(name, "no boolean") != 0;
-    return found->get<bool>();
-  }
-  std::string text(const char* name, std::size_t max_bytes = kMaxMessageBytes) {
-    auto found = json_.find(name);
-    bool is_good = found != json_.end() && found->is_string() &&
-                   found->get_ref<const std::string&>().size() <= max_bytes;
-    if (is_good) return found->get<std::string>();
-    wrong(name, "no text of at most " + std::to_string(max_bytes) + " bytes");
-    return "";
-  }
-  std::string name(const char* name) {
-    std::string read = text(name, kMaxNameBytes);
-    if (read.empty()) wrong(name, "empty");
-    return read;
-  }
-  // Whether there is such a field, for those that may be left out.
-  bool has(const char* name) const { return json_.contains(name); }
-  const Json& object(const char* name) {
-    static const Json kNothing = Json::object();
-    auto found = json_.find(name);
-    if (found != json_.end() && found->is_object()) return *found;
-    wrong(name, "no object");
-    return kNothing;
-  }
-  const Json& array(const char* name) {
-    static const Json kNothing = Json::array();
-    auto found = json_.find(name);
-    if (found != json_.end() && found->is_array()) return *found;
-    wrong(name, "no array");
-    return kNothing;
-  }
-
-  std::int64_t wrong(const char* name, const std::string& what) {
-    if (problem_.empty()) problem_ = "field '" + std::string(name) + "' is " + what;
-    return 0;
-  }
-  void include(const Reader& part) {
-    if (problem_.empty()) problem_ = part.problem_;
-  }
-  const std::string& problem() const { return problem_; }
-
- private:
-  const Json& json_;
-  std::string problem_;
-};
 
 Json to_json(const Endpoint& endpoint) {
   return {{"host", endpoint.host}, {"port", endpoint.port}};
@@ -190,6 +108,7 @@ Json to_json(const request::Join& join) {
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
   if (!join.incarnation.empty()) json["incarnation"] = join.incarnation;
+  if (!join.unfit.empty()) json["unfit"] = join.unfit;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
@@ -218,6 +137,7 @@ request::Join read_join(Reader& reader) {
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");
   if (reader.has("incarnation")) join.incarnation = reader.name("incarnation");
+  if (reader.has("unfit")) join.unfit = reader.text("unfit");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
@@ -239,6 +159,15 @@ request::Failed read_failed(Reader& reader) {
           .is_final = reader.flag("final")};
 }
 
+Json to_json(const request::Leave& leave) {
+  return {{"type", "leave"}, {"why", leave.why}, {"signal", leave.signal}};
+}
+
+// What stopped a node; an older agent does not say.
+int read_signal(Reader& reader) {
+  return reader.has("signal") ? reader.integer("signal", 0, 128) : 0;
+}
+
 Json to_json(const Request& request) {
   return std::visit(Overloaded{
                         [](const request::Join& join) { return to_json(join); },
@@ -251,9 +180,7 @@ Json to_json(const Request& request) {
                         [](const request::Succeeded& succeeded) {
                           return Json{{"type", "succeeded"}, {"round", succeeded.round}};
                         },
-                        [](const request::Leave& leave) {
-                          return Json{{"type", "leave"}, {"why", leave.why}};
-                        },
+                        [](const request::Leave& leave) { return to_json(leave); },
                         [](const request::Beat&) {
                           return Json{{"type", "beat"}};
                         },
@@ -275,7 +202,8 @@ Request read_request(Reader& reader) {
   }
   if (type == "failed") return read_failed(reader);
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
-  if (type == "leave") return request::Leave{.why = reader.text("why")};
+  if (type == "leave")
+    return request::Leave{.why = reader.text("why"), .signal = read_signal(reader)};
   if (type == "beat") return request::Beat{};
   if (type == "lost") return request::Lost{};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
@@ -319,6 +247,7 @@ Json to_json(const order::Stop& stop) {
                {"round", stop.round},
                {"cause", kCauseNames[static_cast<std::size_t>(stop.cause)]},
                {"why", stop.why},
+               {"signal", stop.signal},
                {"restart_count", stop.restart_count},
                {"max_restarts", stop.max_restarts}};
   if (stop.failure) json["failure"] = to_json(*stop.failure);
@@ -326,7 +255,8 @@ Json to_json(const order::Stop& stop) {
 }
 
 order::Stop read_stop(Reader& reader) {
-  order::Stop stop{.round = reader.round("round"), .why = reader.text("why")};
+  order::Stop stop{
+      .round = reader.round("round"), .why = reader.text("why"), .signal = read_signal(reader)};
   std::string cause = reader.name("cause");
   bool is_known = false;
   for (std::size_t i = 0; i < std::size(kCauseNames); ++i) {
@@ -358,13 +288,16 @@ Json to_json(const order::End& end) {
   return {{"type", "end"},
           {"exit_code", end.exit_code},
           {"why", end.why},
+          {"signal", end.signal},
           {"failures", std::move(failures)},
           {"restart_count", end.restart_count},
           {"max_restarts", end.max_restarts}};
 }
 
 order::End read_end(Reader& reader) {
-  order::End end{.exit_code = reader.integer("exit_code", 0, 255), .why = reader.text("why")};
+  order::End end{.exit_code = reader.integer("exit_code", 0, 255),
+                 .why = reader.text("why"),
+                 .signal = read_signal(reader)};
   for (const Json& failure : reader.array("failures")) {
     end.failures.push_back(read_failure(reader, failure));
   }

@@ -87,6 +87,7 @@ struct Join {
   std::uint64_t next_round = 0;      // one more than that round's number
   std::string incarnation{};         // of the run, as that round said it; empty before the first
   int previous_nodes = 0;            // how many nodes that round had
+  std::string unfit{};               // why this node can start no worker; empty where it can
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -103,7 +104,8 @@ struct Succeeded {
   std::uint64_t round = 0;
 };
 struct Leave {
-  std::string why;  // "was stopped by SIGTERM"; empty after an End
+  std::string why{};  // "was stopped by SIGTERM"; empty after an End
+  int signal = 0;     // that one; 0: none
 };
 struct Beat {};
 // The connection is gone.  The store sends it in the node's name, as its will.
@@ -140,12 +142,14 @@ struct Stop {
   std::uint64_t round = 0;
   StopCause cause = StopCause::NodeLost;
   std::string why{};                 // a sentence; empty with WorkerFailed
+  int signal = 0;                    // with NodeLost: the one that stopped the node; 0: none
   std::optional<Failure> failure{};  // with WorkerFailed
   int restart_count = 0;             // of the attempt that follows
   int max_restarts = 0;
 };
 // The exit codes of a run that do not come from its workers: the nodes could not meet, or one that
 // hosts them all has gone; and the restarts are spent, of however many there were.
+inline constexpr int kExitUnfit = 2;  // too few of the nodes can start workers
 inline constexpr int kExitRendezvous = 80;
 inline constexpr int kExitBudgetSpent = 82;
 
@@ -153,6 +157,7 @@ inline constexpr int kExitBudgetSpent = 82;
 struct End {
   int exit_code = 0;
   std::string why{};                // a sentence, unless a worker's failure is the reason
+  int signal = 0;                   // the one that stopped the node which hosted the run; 0: none
   std::vector<Failure> failures{};  // one an attempt, in order; the last is the reason, without why
   int restart_count = 0;
   int max_restarts = 0;

@@ -14,9 +14,9 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Duration kAttempt = std::chrono::seconds(2);          // of one connect
-constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
+constexpr Duration kPulseWait = std::chrono::seconds(5);  // for its value to be there
 constexpr Duration kPopPatience = std::chrono::minutes(10);
+constexpr std::chrono::seconds kLatePatience(10);
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
 
 }  // namespace
@@ -58,7 +58,6 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
     : executor_(executor),
       config_(std::move(config)),
       agent_(executor),
-      tick_period_(member::tick_period(state_, config_.member)),
       announcement_(executor),
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
@@ -67,14 +66,23 @@ NetworkHandler::~NetworkHandler() = default;
 
 // What the agent says.
 
+// The address that the others are told, should this node be the first; "::" where only the
+// connection will show it.
+std::string NetworkHandler::workers_meet_at() const {
+  const std::string& given = config_.member.hello.address;
+  if (!given.empty()) return given;
+  const std::string& endpoint = config_.endpoint.host;
+  if (!is_loopback_host(endpoint)) return "::";
+  return endpoint == "localhost" ? "127.0.0.1" : endpoint;
+}
+
 void NetworkHandler::join() {
   announcement_.withdraw();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
   std::uint16_t port = 0;
   if (!is_static()) {
-    bool is_here = is_loopback_host(config_.endpoint.host);
-    auto listening = listen_for_workers(executor_, {.host = is_here ? "127.0.0.1" : "::"});
+    auto listening = listen_for_workers(executor_, {.host = workers_meet_at()});
     if (!listening) {
       return agent_.tell(notice::Failed{"worker store: " + to_string(listening.error())});
     }
@@ -100,12 +108,13 @@ void NetworkHandler::report_success() {
   step(member::event::WorkersSucceeded{});
 }
 
-void NetworkHandler::leave(std::string why) {
+void NetworkHandler::leave(std::string why, int signal) {
+  was_stopped_ = true;
   if (host_) {
-    host_->coordinator().host_leaves(config_.member.hello.host + ", which hosts the rendezvous, " +
-                                     why);
+    host_->coordinator().host_leaves(
+        config_.member.hello.host + ", which hosts the rendezvous, " + why, signal);
   }
-  step(member::event::Leaving{std::move(why)});
+  step(member::event::Leaving{std::move(why), signal});
 }
 
 asio::awaitable<void> NetworkHandler::finish() {
@@ -122,11 +131,23 @@ asio::awaitable<void> NetworkHandler::finish() {
                                coordinator->who_is_here()});
     });
     co_await coordinator->idle();
+    if (!was_stopped_) co_await meet_missing(*coordinator);
   }
   close();
   co_await tasks_.join();
   if (service_) co_await service_->stop();
   if (host_) co_await host_->stop();
+}
+
+// A node that is slow to start, and finds nobody, would look for the host of a short run in vain.
+asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinator) {
+  std::size_t missing = coordinator.missing(config_.expected_nodes);
+  if (missing == 0) co_return;
+  agent_.tell(
+      notice::Told{"the run is over; staying for at most " + std::to_string(kLatePatience.count()) +
+                   " s, for " + std::to_string(missing) + " of " +
+                   std::to_string(config_.expected_nodes) + " nodes that have not come yet"});
+  co_await coordinator.meet_missing(config_.expected_nodes, kLatePatience);
 }
 
 void NetworkHandler::close() {
@@ -147,10 +168,8 @@ void NetworkHandler::step(const member::Event& event) {
   member::Step next = member::step(std::move(state_), event, read_clocks(), config_.member);
   state_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
-  Duration period = member::tick_period(state_, config_.member);
-  if (period == tick_period_) return;
-  tick_period_ = period;
-  if (link_) link_->ticker.cancel();  // it may have been set for much later
+  bool is_sooner = member::next_tick(state_, config_.member) < tick_due_;
+  if (link_ && is_sooner) link_->ticker.cancel();
 }
 
 void NetworkHandler::perform(const member::Action& action) {
@@ -203,16 +222,6 @@ asio::awaitable<void> NetworkHandler::connect(std::string node, Duration after) 
   step(member::event::Connected{own_address(*link_->sender)});
 }
 
-store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
-  if (host_) co_return co_await host_->connect();
-  store::ClientConfig client;
-  client.connect_timeout = kAttempt;
-  client.tries_once = true;
-  client.space = meeting::kSpace;
-  client.silence_limit = config_.member.hello.policy.silence_limit();
-  co_return co_await store::Client::connect(executor_, config_.endpoint, client);
-}
-
 store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::string node) {
   auto hosting = co_await host_if_possible();
   if (!hosting) co_return hosting.error();
@@ -237,161 +246,6 @@ store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::s
   co_return link;
 }
 
-// Whether this process has the store now.  Decided by binding, never by comparing names.
-store::Async<bool> NetworkHandler::host_if_possible() {
-  if (host_) co_return true;
-  if (config_.is_host && !*config_.is_host) co_return false;
-  bool must_host = config_.is_host && *config_.is_host;
-  if (!must_host) {
-    auto addresses = co_await store::resolve(executor_, config_.endpoint);
-    if (!addresses) co_return addresses.error();
-    std::vector<std::string> own = own_addresses();
-    bool is_here = std::ranges::any_of(*addresses, [&](const auto& address) {
-      return address.address().is_loopback() ||
-             std::ranges::find(own, store::numeric(address.address())) != own.end();
-    });
-    if (!is_here) co_return false;
-  }
-  store::ServerConfig server;
-  std::string bind = config_.bind;
-  if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
-  server.listen.host = bind;
-  server.allow = config_.allow;
-  auto log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
-  server.log = log;
-  auto listening = listen_at_endpoint(std::move(server));
-  if (!listening) {
-    bool is_taken = listening.error().code == boost::system::errc::address_in_use;
-    if (is_taken && !must_host) co_return false;  // another agent here was first
-    if (must_host) {
-      co_return Error{Errc::InvalidInput,
-                      "this node is to be the host, and " + to_string(listening.error())};
-    }
-    co_return listening.error();
-  }
-  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.hello.host, log);
-  auto opened = co_await host_->open();
-  if (!opened) co_return opened.error();
-  if (config_.other_ports.empty()) co_return true;
-  auto client = co_await host_->connect();
-  if (!client) co_return client.error();
-  auto told = co_await (*client)->set(meeting::home(config_.member.run), "");
-  if (!told) co_return told.error();
-  co_return true;
-}
-
-// Binds, and never looks first whether a port is free.
-Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
-    store::ServerConfig server) {
-  std::vector<std::uint16_t> ports = {config_.endpoint.port};
-  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
-  Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
-  for (std::uint16_t port : ports) {
-    server.listen.port = port;
-    listening = server.listen.host.empty() ? listen_everywhere(executor_, server)
-                                           : store::Server::listen(executor_, server);
-    if (listening) config_.endpoint.port = port;
-    if (listening || listening.error().code != boost::system::errc::address_in_use) break;
-  }
-  return listening;
-}
-
-// Which of the ports the run's host has taken; the endpoint's is set to it.  The order stays, so
-// that the next search begins where this one ended.
-store::Async<void> NetworkHandler::find_port() {
-  std::string tried;
-  std::vector<std::uint16_t> ports = {config_.endpoint.port};
-  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
-  for (std::uint16_t port : ports) {
-    auto found = co_await look_for_home(port);
-    if (found) {
-      std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
-      config_.endpoint.port = port;
-      co_return Result<void>{};
-    }
-    if (tried.empty()) tried = to_string(found.error());
-  }
-  co_return Error{Errc::Closed, tried + " (and no host of this run at " +
-                                    std::to_string(config_.other_ports.size()) + " further ports)"};
-}
-
-store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
-  store::ClientConfig config;
-  config.connect_timeout = kAttempt;
-  config.tries_once = true;
-  config.space = meeting::kSpace;
-  Endpoint endpoint{.host = config_.endpoint.host, .port = port};
-  auto client = co_await store::Client::connect(executor_, endpoint, config);
-  if (!client) co_return client.error();
-  std::vector<std::string> keys = {meeting::home(config_.member.run)};
-  auto is_home = co_await (*client)->check(std::move(keys));
-  if (!is_home) co_return is_home.error();
-  if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
-  co_return Result<void>{};
-}
-
-// Whether a coordinator's pulse moves.
-store::Async<bool> NetworkHandler::beats(store::Client& client, std::string pulse) {
-  auto before = co_await client.get(pulse, kCoordinatorWait);
-  if (!before) co_return before.error();
-  asio::steady_timer timer(executor_, std::chrono::seconds(1));
-  co_await wait(timer);
-  auto after = co_await client.get(pulse, kCoordinatorWait);
-  if (!after) co_return after.error();
-  co_return *after != *before;
-}
-
-// Who coordinates at the store.  Beside torch's own server nobody does; the first node there
-// becomes the one.
-store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
-  if (client.has_extensions()) {
-    auto record = co_await client.get(meeting::kRecord, kCoordinatorWait);
-    bool is_missing = !record && record.error().code == Errc::TimedOut;
-    if (!is_missing) co_return record;
-    co_return Error{Errc::TimedOut, client.peer() +
-                                        " is a store at which no rendezvous is held, such as that "
-                                        "of another run's workers"};
-  }
-  if (is_static()) {
-    co_return Error{Errc::InvalidInput,
-                    client.peer() +
-                        " is taken by another program's TCPStore; the workers of the static "
-                        "backend need one that is empty in every round"};
-  }
-  std::string mine = coordinator_record(config_.member.hello.host);
-  auto record = co_await client.compare_set(meeting::kRecord, "", mine);
-  if (record && *record != mine) {
-    auto lives = co_await beats(client, meeting::pulse(*record));
-    if (!lives) co_return lives.error();
-    if (*lives) co_return record;
-    // The one who claimed it is gone.
-    std::string theirs = *record;
-    record = co_await client.compare_set(meeting::kRecord, theirs, mine);
-  }
-  if (!record || *record != mine) co_return record;
-  auto in = co_await connect_once();
-  if (!in) co_return in.error();
-  auto out = co_await connect_once();
-  if (!out) co_return out.error();
-  ServiceConfig config;
-  config.record = mine;
-  config.log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
-  auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
-                                                    std::move(*out), true);
-  if (!service) co_return service.error();
-  service_ = std::move(*service);
-  co_return mine;
-}
-
-// By the endpoint's name the others reach this machine, if it hosts; else by the address from which
-// it reaches the host.
-std::string NetworkHandler::own_address(const store::Client& client) const {
-  const std::string& endpoint = config_.endpoint.host;
-  if (is_loopback_host(endpoint) || host_) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
-  const std::string& local = client.local_address();
-  return is_loopback_host(local) ? endpoint : local;
-}
-
 // On a link.
 
 void NetworkHandler::post(const Letter& letter, bool is_beat) {
@@ -413,7 +267,7 @@ asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
       auto pushed = co_await link->sender->queue_push(inbox, std::move(parcel.letter));
       if (!pushed) co_return lost(link, pushed.error());
       if (parcel.is_beat) {
-        auto pulse = co_await link->sender->get(pulse_key, kCoordinatorWait);
+        auto pulse = co_await link->sender->get(pulse_key, kPulseWait);
         if (!pulse) co_return lost(link, pulse.error());
         if (link->is_open) step(member::event::PulseSeen{*pulse});
       }
@@ -444,9 +298,13 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
 
 asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
   while (link->is_open) {
-    link->ticker.expires_after(tick_period_);
-    co_await wait(link->ticker);
-    if (link->is_open) step(member::event::Tick{});
+    tick_due_ = member::next_tick(state_, config_.member);
+    if (read_clocks().mono >= tick_due_) {
+      step(member::event::Tick{});
+    } else {
+      link->ticker.expires_at(tick_due_);
+      co_await wait(link->ticker);
+    }
   }
 }
 

@@ -8,10 +8,12 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/agent_line.h"
 #include "rendezvous/handler.h"
@@ -35,13 +37,14 @@ class NetworkHandler final : public Handler {
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
   void report_success() override;
-  void leave(std::string why) override;
+  void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;
 
  private:
   struct Link;
 
+  std::string workers_meet_at() const;
   void step(const member::Event& event);
   void perform(const member::Action& action);
   bool is_static() const { return config_.member.hello.settings.master.has_value(); }
@@ -50,9 +53,11 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> connect(std::string node, Duration after);
   store::Async<std::shared_ptr<Link>> reach(std::string node);
   store::Async<bool> host_if_possible();
+  std::vector<std::uint16_t> ports() const;
   Result<std::unique_ptr<store::Server>> listen_at_endpoint(store::ServerConfig server);
   store::Async<void> find_port();
   store::Async<void> look_for_home(std::uint16_t port);
+  Duration time_left() const;
   store::Async<std::unique_ptr<store::Client>> connect_once();
   store::Async<bool> beats(store::Client& client, std::string pulse);
   store::Async<std::string> coordinator_at(store::Client& client);
@@ -66,18 +71,20 @@ class NetworkHandler final : public Handler {
   void lost(const std::shared_ptr<Link>& link, const Error& error);
   void disconnect();
   boost::asio::awaitable<void> flush();
+  boost::asio::awaitable<void> meet_missing(CoordinatorService& coordinator);
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   AgentLine agent_;
   member::State state_;
-  Duration tick_period_;
+  MonoTime tick_due_{};
   std::shared_ptr<Link> link_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
   bool is_open_ = true;
+  bool was_stopped_ = false;
   boost::asio::steady_timer pause_;  // before the next attempt to connect
   store::TaskGroup tasks_;
 };

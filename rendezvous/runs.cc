@@ -37,6 +37,10 @@ class Turn {
 
   void operator()(const event::Arrived& event) {
     const Letter& letter = event.letter;
+    if (letter.run == state_.only_run && is_last_word(letter.request) &&
+        state_.gone.size() < kMaxGone) {
+      state_.gone.insert(letter.node.substr(0, letter.node.rfind('.')));  // without its life
+    }
     if (const auto* join = std::get_if<request::Join>(&letter.request)) {
       if (is_turned_away(letter, *join)) return;
     } else if (!state_.runs.contains(letter.run)) {
@@ -62,14 +66,16 @@ class Turn {
     state_.why_leaving = event.why;
     std::vector<std::string> names;
     for (const auto& [name, run] : state_.runs) names.push_back(name);
-    for (const std::string& name : names) step(name, coordinator::event::HostLeaves{event.why});
+    for (const std::string& name : names)
+      step(name, coordinator::event::HostLeaves{event.why, event.signal});
   }
 
  private:
   // What no coordinator of one run can judge.
   bool is_turned_away(const Letter& letter, const request::Join& join) {
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
-      return each.run == letter.run && each.incarnation == join.incarnation;
+      bool is_late = join.incarnation.empty() && letter.run == state_.only_run;
+      return each.run == letter.run && (each.incarnation == join.incarnation || is_late);
     });
     if (verdict != state_.verdicts.end()) {
       say_farewell(letter.node, verdict->end);
@@ -185,6 +191,12 @@ std::optional<MonoTime> deadline(const State& state) {
   if (!state.farewells.empty()) due = std::min(due, state.farewells.front().at + kLastOrdersAge);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
+}
+
+bool has_ended(const State& state) {
+  return std::ranges::any_of(state.verdicts, [&](const Verdict& verdict) {
+    return !state.only_run.empty() && verdict.run == state.only_run;
+  });
 }
 
 std::string who_is_here(const State& state) {

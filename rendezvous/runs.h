@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -45,8 +46,15 @@ struct Farewell {
   MonoTime at{};
 };
 
+// Of how many nodes is known that they have gone.
+inline constexpr std::size_t kMaxGone = 65536;
+
 struct State {
   std::map<std::string, coordinator::State> runs;
+  // A run whose id no later one has, that of the host's own step: who comes to it late, and was
+  // never part of it, hears how it ended.  Empty: none.
+  std::string only_run;
+  std::set<std::string> gone;      // nodes of it that have said their last word
   std::deque<Verdict> verdicts;    // oldest first
   std::deque<Farewell> farewells;  // oldest first
   std::string why_leaving;         // set once nobody is let in any more
@@ -60,6 +68,7 @@ struct Tick {};
 // See coordinator::event::HostLeaves.
 struct HostLeaves {
   std::string why;
+  int signal = 0;
 };
 }  // namespace event
 using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
@@ -82,6 +91,9 @@ struct Step {
 
 // When a Tick is due, if nothing happens before; nothing while there is nothing to wait for.
 std::optional<MonoTime> deadline(const State& state);
+
+// Whether `only_run` has ended after a round.
+bool has_ended(const State& state);
 
 // "run 'job2' (3 nodes)"; empty where there is nobody.
 std::string who_is_here(const State& state);

@@ -82,7 +82,7 @@ void SingleNodeHandler::report_success() {
   tell_coordinator(request::Succeeded{.round = round_});
 }
 
-void SingleNodeHandler::leave(std::string) {
+void SingleNodeHandler::leave(std::string, int) {
   close();
 }
 

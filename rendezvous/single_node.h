@@ -44,7 +44,7 @@ class SingleNodeHandler final : public Handler {
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
   void report_success() override;
-  void leave(std::string why) override;
+  void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;
 

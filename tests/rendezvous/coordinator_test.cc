@@ -16,6 +16,10 @@ using coordinator::Phase;
 
 namespace {
 
+std::string by(int signal) {
+  return signal == 0 ? "" : ", signal " + std::to_string(signal);
+}
+
 std::string words(const Order& order) {
   return std::visit(
       Overloaded{
@@ -27,10 +31,11 @@ std::string words(const Order& order) {
           },
           [](const order::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
-                   (stop.failure ? "failed on " + stop.failure->host : stop.why);
+                   (stop.failure ? "failed on " + stop.failure->host : stop.why) + by(stop.signal);
           },
           [](const order::End& end) {
-            return "end " + std::to_string(end.exit_code) + (end.why.empty() ? "" : ", " + end.why);
+            std::string why = end.why.empty() ? "" : ", " + end.why;
+            return "end " + std::to_string(end.exit_code) + why + by(end.signal);
           },
           [](const order::Refuse& refuse) { return "refused, " + refuse.why; },
           [](const order::Standby& standby) { return "stand by, " + standby.why; },
@@ -142,6 +147,39 @@ TEST_CASE("Coordinator: fewer wait for a last call") {
   CHECK(said.find("waiting for nodes: 2 of 2..3 joined (a, b), 28 s of last call left") !=
         std::string::npos);
   CHECK(run.pass(1s, {"a", "b"}).find("b: round 0 attempt 0 as 1 of 2") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: a node that can start no worker ends a run that needs it, once all know") {
+  Run run;
+  run.settings = {.min_nodes = 2, .max_nodes = 2};
+  request::Join unfit = run.hello("a");
+  unfit.unfit = "no disk";
+  CHECK(run.says("a", unfit) == "");
+  CHECK(run.joins("b") ==
+        "a: end 2, a cannot start its workers: no disk; b: end 2, a cannot start its workers: no "
+        "disk");
+}
+
+TEST_CASE("Coordinator: a node that can start no worker is refused where enough others are") {
+  Run run;
+  request::Join unfit = run.hello("a");
+  unfit.unfit = "no disk";
+  unfit.node_rank = 1;
+  run.says("a", unfit);
+  run.joins("b");
+  CHECK(run.joins("c") ==
+        "a: refused, a cannot start its workers: no disk; b: tell, a cannot start its workers: no "
+        "disk; the run goes on without it; c: tell, a cannot start its workers: no disk; the run "
+        "goes on without it; b: round 0 attempt 0 as 0 of 2 at b:1000; c: round 0 attempt 0 as 1 "
+        "of 2 at b:1000");
+  CHECK(run.state.holders.empty());
+}
+
+TEST_CASE("Coordinator: a node that can start no worker does not stop a run that has begun") {
+  TwoOfThree run;
+  request::Join unfit = run.hello("c");
+  unfit.unfit = "no disk";
+  CHECK(run.says("c", unfit) == "c: refused, c cannot start its workers: no disk");
 }
 
 TEST_CASE("Coordinator: too few end with the reason") {
@@ -393,12 +431,18 @@ TEST_CASE("Coordinator: --node-rank decides the order, and survivors keep theirs
   CHECK(run.state.nodes.at("b").last_rank == 1);  // 2 is beyond two nodes
 }
 
+TEST_CASE("Coordinator: when a node is stopped by a signal, the others hear which") {
+  Three run;
+  CHECK(run.says("b", request::Leave{"was stopped by SIGTERM", 15}) ==
+        "forget b; a: stop 0, b was stopped by SIGTERM, signal 15; c: stop 0, b was stopped by "
+        "SIGTERM, signal 15");
+}
+
 TEST_CASE("Coordinator: when the host leaves, everybody hears why") {
   Three run;
-  CHECK(
-      run.on(coordinator::event::HostLeaves{"a was stopped by SIGTERM"}) ==
-      "a: end 80, a was stopped by SIGTERM; b: end 80, a was stopped by SIGTERM; c: end 80, a was "
-      "stopped by SIGTERM");
+  CHECK(run.on(coordinator::event::HostLeaves{"a was stopped", 15}) ==
+        "a: end 80, a was stopped, signal 15; b: end 80, a was stopped, signal 15; c: end 80, a "
+        "was stopped, signal 15");
   CHECK(run.on(coordinator::event::HostLeaves{"again"}) == "");
 }
 

@@ -25,6 +25,7 @@ struct Meeting {
   std::unique_ptr<Host> host;
   std::unique_ptr<store::Client> client;
   std::string record;
+  std::uint16_t port = 0;
   std::size_t ignored = 0;
 
   template <class T>
@@ -39,11 +40,11 @@ struct Meeting {
     return std::move(*result);
   }
 
-  Meeting() {
-    store::ServerConfig config;
+  explicit Meeting(store::ServerConfig config = {}) {
     config.listen = {.host = "127.0.0.1", .port = 0};
     auto server = store::Server::listen(loop.get_executor(), config);
     REQUIRE(server.has_value());
+    port = (*server)->port();
     host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here",
                                   [this](const std::string&) { ++ignored; });
     REQUIRE(run(host->open()).has_value());
@@ -55,6 +56,13 @@ struct Meeting {
     bool is_stopped = false;
     asio::co_spawn(loop, host->stop(), [&](std::exception_ptr) { is_stopped = true; });
     test::run_until(loop, [&] { return is_stopped; });
+  }
+
+  // A connection as that of another process.
+  std::unique_ptr<store::Client> connect(std::string_view space) {
+    store::ClientConfig config;
+    config.space = space;
+    return run(store::Client::connect(loop.get_executor(), {"127.0.0.1", port}, config)).value();
   }
 
   void push(const std::string& text) {
@@ -82,6 +90,37 @@ struct Meeting {
     Order order = next(node);
     REQUIRE(std::holds_alternative<Wanted>(order));
     return std::get<Wanted>(order);
+  }
+};
+
+struct LimitedMeeting : Meeting {
+  static store::ServerConfig limited() {
+    store::ServerConfig config;
+    config.keyspace = {.max_keys = 1000, .max_queue_items = 1, .max_bytes = 100'000};
+    config.max_held_bytes = 100'000;
+    return config;
+  }
+  LimitedMeeting() : Meeting(limited()) {}
+
+  // Pushes items of these sizes, of each until there is no room for it.
+  void fill(std::string_view space, std::initializer_list<std::size_t> sizes) {
+    for (std::size_t size : sizes) {
+      auto stranger = connect(space);
+      bool is_connected = true;
+      for (int i = 0; is_connected; ++i) {
+        std::string queue = std::to_string(size) + "/" + std::to_string(i);
+        is_connected = run(stranger->queue_push(queue, std::string(size, 'x'))).has_value() &&
+                       run(stranger->queue_len(queue)).has_value();
+      }
+    }
+  }
+
+  // Until it needs a digit more, and so a byte.
+  bool pulse_goes_on() {
+    auto pulse = [this] { return run(client->get(meeting::pulse(record), 5s)).value(); };
+    std::size_t before = pulse().size();
+    return test::run_until(
+        loop, [&] { return pulse().size() > before; }, 60s);
   }
 };
 
@@ -147,12 +186,38 @@ TEST_SUITE("rendezvous/host") {
     CHECK(told<order::End>("b").exit_code == 0);
   }
 
+  TEST_CASE_FIXTURE(LimitedMeeting,
+                    "a client that fills the store keeps no node out and the coordinator alive") {
+    fill("", {90'000, 100});
+    auto node = connect(meeting::kSpace);
+    std::string lost = encode(Letter{"run", "a", rendezvous::request::Lost{}});
+    CHECK(run(node->set_will(meeting::inbox(record), lost)).has_value());
+    joins("a");
+    joins("b");
+    CHECK(told<order::Round>("a").ranks.world_size == 2);
+    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(pulse_goes_on());
+    node->close();
+    CHECK(told<order::Stop>("b").why.find("lost") != std::string::npos);
+    CHECK(ignored == 0);
+  }
+
+  TEST_CASE_FIXTURE(LimitedMeeting, "one who fills the rendezvous's own space does not end it") {
+    fill(meeting::kSpace, {8 << 20, 100'000, 1000, 1});
+    joins("a");
+    joins("b");
+    CHECK(told<order::Round>("a").ranks.world_size == 2);
+    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(pulse_goes_on());
+    CHECK(ignored == 0);
+  }
+
   TEST_CASE_FIXTURE(Meeting, "a host that leaves ends the run and lets nobody in") {
     joins("a");
     joins("b");
     told<order::Round>("a");
     told<order::Round>("b");
-    host->coordinator().host_leaves("here was stopped");
+    host->coordinator().host_leaves("here was stopped", 15);
     CHECK(told<order::End>("b").why == "here was stopped");
     joins("c");
     CHECK(told<order::Refuse>("c").why == "here was stopped");

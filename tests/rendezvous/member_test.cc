@@ -155,6 +155,36 @@ TEST_CASE("Member: an absent host is tried for read_timeout, and people are told
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
 }
 
+TEST_CASE("Member: an absent host is tried no longer than the nodes may take to come") {
+  Play play;
+  play.config.hello.policy.join_timeout = 5s;
+  play.wants_round();
+  play.now.mono += 3s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) ==
+        "say, refused; trying for 2.0 s more; connect n.1 later");
+  play.now.mono += 2s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 5.0 s");
+}
+
+TEST_CASE("Member: a spare that finds no host was not needed") {
+  Play play;
+  play.config.is_spare = true;
+  play.wants_round();
+  play.now.mono += 60s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "end 0");
+  const auto& end = std::get<member::action::TellEnd>(play.actions.front()).end;
+  CHECK(end.why == "this spare node was not needed: refused; tried for 60.0 s");
+}
+
+TEST_CASE("Member: a spare that had its round fails with a lost host") {
+  Running play;
+  play.config.is_spare = true;
+  play.on(member::event::ConnectionLost{"reset"});
+  play.wants_round();
+  play.now.mono += 60s;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
+}
+
 TEST_CASE("Member: what cannot be mended is not tried again") {
   Play play;
   play.wants_round();
@@ -162,17 +192,18 @@ TEST_CASE("Member: what cannot be mended is not tried again") {
         "failed, no such backend");
 }
 
-TEST_CASE("Member: a host whose pulse stands still is lost after the limit") {
+TEST_CASE("Member: a host whose pulse stands still is lost before it gives this node up") {
   Running play;
   for (int i = 1; i <= 5; ++i) {
     play.now.mono += 1s;
     CHECK(play.ticks() == "beat n.0 beat");
     play.sees("same");
   }
-  play.now.mono += 1s;
-  CHECK(play.ticks() == "beat n.0 beat");  // 5 s since the pulse was new
-  play.now.mono += 1s;
-  CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 6.0 s") !=
+  // The first of these beats was heard, at the earliest when it was sent: 4 s ago.
+  CHECK(play.config.hello.policy.silence_limit() == 5s);
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 500ms);
+  play.now.mono += 500ms;
+  CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 4.5 s") !=
         std::string::npos);
 }
 
@@ -195,18 +226,18 @@ TEST_CASE("Member: one that was stopped itself takes itself for given up") {
 
 TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its join") {
   Joined play;
-  CHECK(member::tick_period(play.state, play.config) == 1s);
-  play.now.mono += 500ms;
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);
+  play.now.mono += 300ms;
   order::GoBy rules{.keep_alive_interval = 200ms, .keep_alive_max_attempt = 4, .text = "rules"};
   CHECK(play.hears(rules) == "say, rules");
-  CHECK(member::tick_period(play.state, play.config) == 200ms);
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 200ms);
   CHECK(play.hears(order::Round{.number = 0}) == "round 0");
   play.now.mono += 200ms;
   CHECK(play.ticks() == "beat n.0 beat");
-  play.now.mono += 200ms;  // 900 ms after the join
-  CHECK(play.ticks().find("has been silent for 0.9 s") != std::string::npos);
+  play.now.mono += 200ms;  // 700 ms after the join
+  CHECK(play.ticks().find("has been silent for 0.7 s") != std::string::npos);
   play.on(member::event::Connected{"a"});
-  CHECK(member::tick_period(play.state, play.config) == 1s);  // maybe of another host
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);  // maybe of another host
 }
 
 TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {

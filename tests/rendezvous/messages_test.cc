@@ -38,12 +38,13 @@ std::vector<Letter> letters() {
                      .previous_rank = 0,
                      .restart_count = 1,
                      .next_round = 9,
-                     .incarnation = "node0-1.0"};
+                     .incarnation = "node0-1.0",
+                     .unfit = "no log folder"};
   std::vector<Letter> all;
   for (Request request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
            request::Failed{7, sample_failure(), 139, true}, request::Succeeded{7},
-           request::Leave{"was stopped by SIGTERM"}, request::Beat{}, request::Lost{}}) {
+           request::Leave{"was stopped by SIGTERM", 15}, request::Beat{}, request::Lost{}}) {
     all.push_back({.run = "job", .node = "node1-12.0", .request = request});
   }
   return all;
@@ -56,6 +57,8 @@ std::vector<Order> orders() {
                        .master = {"m", 9}},
           order::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
           order::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
+          order::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
+          order::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
           order::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
           order::Refuse{"no"},
           order::Standby{"enough"},
@@ -135,6 +138,22 @@ TEST_CASE("Messages: a join is checked field by field") {
   CHECK(with("\"store_port\":65535", "\"store_port\":65536").find("'store_port'") !=
         std::string::npos);
   CHECK(with("\"host\":\"node1\"", "\"host\":\"\"").find("'host'") != std::string::npos);
+}
+
+TEST_CASE("Messages: an agent that does not say which signal stopped it is understood") {
+  auto letter = decode_letter(R"({"v":1,"run":"r","node":"n","type":"leave","why":"left"})");
+  REQUIRE(letter.has_value());
+  CHECK(std::get<request::Leave>(letter->request).signal == 0);
+  auto stop = decode_order(
+      R"({"v":1,"type":"stop","round":1,"cause":"lost","why":"a was stopped by SIGTERM",)"
+      R"("restart_count":0,"max_restarts":0})");
+  REQUIRE(stop.has_value());
+  CHECK(std::get<order::Stop>(*stop).signal == 0);
+  auto end = decode_order(
+      R"({"v":1,"type":"end","exit_code":80,"why":"w","failures":[],"restart_count":0,)"
+      R"("max_restarts":0})");
+  REQUIRE(end.has_value());
+  CHECK(std::get<order::End>(*end).signal == 0);
 }
 
 TEST_CASE("Messages: of another version only the sender is read") {

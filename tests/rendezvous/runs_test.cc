@@ -106,6 +106,23 @@ TEST_CASE("Runs: each id is a run of its own") {
   CHECK(place.joins("x", "c", 2) == "a: round; c: round");
 }
 
+TEST_CASE("Runs: who comes too late to a run whose id is nobody else's hears how it ended") {
+  Place place;
+  place.state.only_run = "job";
+  CHECK(place.joins("job", "a.0") == "a.0: round");
+  CHECK_FALSE(runs::has_ended(place.state));
+  CHECK(place.says("job", "a.0", request::Succeeded{0}) == "a.0: end 0");
+  CHECK(place.joins("job", "b.3") == "b.3: end 0");
+  CHECK(place.says("job", "a.0", request::Leave{}) == "forget a.0");
+  CHECK(runs::has_ended(place.state));
+  CHECK(place.joins("job", "c.0") == "c.0: end 0");
+  CHECK(place.state.gone == std::set<std::string>{"a"});
+  CHECK(place.says("job", "b.3", request::Leave{}) == "forget b.3");
+  CHECK(place.says("job", "c.0", request::Lost{}) == "forget c.0");
+  CHECK(place.state.gone == std::set<std::string>{"a", "b", "c"});
+  CHECK(place.joins("other", "d.0") == "d.0: round");
+}
+
 TEST_CASE("Runs: who was away when its run ended is told so, and does not begin it anew") {
   Over place;
   CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxBytes = 1024;
 }  // namespace
 
 std::string Host::pulse() const {
-  return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(250));
+  return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(100));
 }
 
 void Host::pop(const Wire& wire) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/node.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -26,12 +27,10 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
                        .policy = plan_.policy,
                        .node_rank = plan_.node_rank},
              .read_timeout = world_.scenario.read_timeout};
-  tick_period_ = member::tick_period(member_, config_);
 }
 
 Duration Node::lease() const {
-  return member::silence_limit(member_, config_) + member::tick_period(member_, config_) +
-         milliseconds(50);
+  return member::lease(member_, config_) + milliseconds(50);
 }
 
 bool Node::is_working(std::size_t round) const {
@@ -97,7 +96,7 @@ void Node::perform(const agent::Action& action) {
           },
           [this](const agent::action::LeaveRun&) {
             if (hosting_ != nullptr) hosting_->leave(plan_.host + " was stopped by SIGTERM");
-            step(member::event::Leaving{"was stopped by SIGTERM"});
+            step(member::event::Leaving{"was stopped by SIGTERM", 15});
           },
           [this](const agent::action::StartWorkers&) { start_workers(); },
           [this](const agent::action::SignalWorkers& wanted) { signal_workers(wanted.signal); },
@@ -229,9 +228,7 @@ void Node::step(const member::Event& event) {
   auto next = member::step(std::move(member_), event, world_.now(plan_.machine), config_);
   member_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
-  Duration period = member::tick_period(member_, config_);
-  if (period == std::exchange(tick_period_, period)) return;
-  if (wire_) tick(wire_, Duration::zero());
+  if (wire_ && member::next_tick(member_, config_) < tick_due_) tick(wire_);
 }
 
 void Node::notice(Deed deed) {
@@ -323,7 +320,7 @@ void Node::connected(const Wire& wire, std::uint64_t attempt) {
   is_sending_ = false;
   outgoing_.clear();
   step(member::event::Connected{address()});
-  tick(wire, tick_period_);
+  tick(wire);
 }
 
 void Node::connect_failed(const std::string& why, std::uint64_t attempt) {
@@ -372,12 +369,16 @@ void Node::pump() {
   });
 }
 
-void Node::tick(const Wire& wire, Duration after) {
+void Node::tick(const Wire& wire) {
   std::uint64_t number = ++ticks_;
-  later(after, [this, wire, number] {
+  tick_due_ = member::next_tick(member_, config_);
+  if (tick_due_ == MonoTime::max()) return;
+  Duration left = tick_due_ - world_.now(plan_.machine).mono;
+  later(std::max(left, Duration::zero()), [this, wire, number] {
     if (wire != wire_ || !wire->is_open || number != ticks_) return;
-    step(member::event::Tick{});
-    if (wire == wire_ && number == ticks_) tick(wire, tick_period_);
+    bool is_due = world_.now(plan_.machine).mono >= member::next_tick(member_, config_);
+    if (is_due) step(member::event::Tick{});
+    if (wire == wire_ && number == ticks_) tick(wire);
   });
 }
 

@@ -80,7 +80,7 @@ class Node {
   void disconnect();
   void post(const rendezvous::Letter& letter, bool is_beat);
   void pump();
-  void tick(const Wire& wire, Duration after);
+  void tick(const Wire& wire);
   void notice(Deed deed);
 
   World& world_;
@@ -95,7 +95,7 @@ class Node {
   Wire trying_;  // of an attempt to connect
   std::deque<std::pair<std::string, bool>> outgoing_;
   bool is_sending_ = false;
-  Duration tick_period_{};
+  MonoTime tick_due_{};
   std::uint64_t ticks_ = 0;
   std::uint64_t attempt_ = 0;
   Host* hosting_ = nullptr;

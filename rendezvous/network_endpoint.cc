@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where a NetworkHandler meets the others: whether it hosts there, which of the ports it is, and
+// who coordinates.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/meeting.h"
+#include "rendezvous/network.h"
+#include "rendezvous/worker_store.h"
+#include "store/client_connect.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
+constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
+constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
+
+}  // namespace
+
+// Of the search for the host; enough for one more try.
+Duration NetworkHandler::time_left() const {
+  MonoTime end = state_.connecting_since + config_.member.patience();
+  return std::max<Duration>(end - read_clocks().mono, kLeastAttempt);
+}
+
+store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
+  if (host_) co_return co_await host_->connect();
+  store::ClientConfig client;
+  client.connect_timeout = std::min(kAttempt, time_left());
+  client.tries_once = true;
+  client.space = meeting::kSpace;
+  client.silence_limit = config_.member.hello.policy.silence_limit();
+  co_return co_await store::Client::connect(executor_, config_.endpoint, client);
+}
+
+// Whether this process has the store now.  Decided by binding, never by comparing names.
+store::Async<bool> NetworkHandler::host_if_possible() {
+  if (host_) co_return true;
+  if (config_.is_host && !*config_.is_host) co_return false;
+  bool must_host = config_.is_host && *config_.is_host;
+  if (!must_host) {
+    auto addresses = co_await store::resolve(executor_, config_.endpoint);
+    if (!addresses) co_return addresses.error();
+    std::vector<std::string> own = own_addresses();
+    bool is_here = std::ranges::any_of(*addresses, [&](const auto& address) {
+      return address.address().is_loopback() ||
+             std::ranges::find(own, store::numeric(address.address())) != own.end();
+    });
+    if (!is_here) co_return false;
+  }
+  store::ServerConfig server;
+  std::string bind = config_.bind;
+  if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
+  server.listen.host = bind;
+  server.allow = config_.allow;
+  auto log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
+  server.log = log;
+  auto listening = listen_at_endpoint(std::move(server));
+  if (!listening) {
+    bool is_taken = listening.error().code == boost::system::errc::address_in_use;
+    if (is_taken && !must_host) co_return false;  // another agent here was first
+    if (must_host) {
+      co_return Error{Errc::InvalidInput,
+                      "this node is to be the host, and " + to_string(listening.error())};
+    }
+    co_return listening.error();
+  }
+  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.hello.host, log);
+  std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
+  auto opened = co_await host_->open(std::move(only_run));
+  if (!opened) co_return opened.error();
+  if (config_.other_ports.empty()) co_return true;
+  auto client = co_await host_->connect();
+  if (!client) co_return client.error();
+  auto told = co_await (*client)->set(meeting::home(config_.member.run), "");
+  if (!told) co_return told.error();
+  co_return true;
+}
+
+// Where the run's host may be, the likeliest first.
+std::vector<std::uint16_t> NetworkHandler::ports() const {
+  std::vector<std::uint16_t> ports = {config_.endpoint.port};
+  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
+  return ports;
+}
+
+// Binds, and never looks first whether a port is free.
+Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
+    store::ServerConfig server) {
+  Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
+  for (std::uint16_t port : ports()) {
+    server.listen.port = port;
+    listening = server.listen.host.empty() ? listen_everywhere(executor_, server)
+                                           : store::Server::listen(executor_, server);
+    if (listening) config_.endpoint.port = port;
+    if (listening || listening.error().code != boost::system::errc::address_in_use) break;
+  }
+  return listening;
+}
+
+// Which of the ports the run's host has taken; the endpoint's is set to it.  The order stays, so
+// that the next search begins where this one ended.
+store::Async<void> NetworkHandler::find_port() {
+  std::string tried;
+  for (std::uint16_t port : ports()) {
+    auto found = co_await look_for_home(port);
+    if (found) {
+      std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
+      config_.endpoint.port = port;
+      co_return Result<void>{};
+    }
+    if (tried.empty()) tried = to_string(found.error());
+  }
+  co_return Error{Errc::Closed, tried + " (and no host of this run at " +
+                                    std::to_string(config_.other_ports.size()) + " further ports)"};
+}
+
+store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
+  store::ClientConfig config;
+  config.connect_timeout = std::min(kAttempt, time_left());
+  config.tries_once = true;
+  config.space = meeting::kSpace;
+  Endpoint endpoint{.host = config_.endpoint.host, .port = port};
+  auto client = co_await store::Client::connect(executor_, endpoint, config);
+  if (!client) co_return client.error();
+  std::vector<std::string> keys = {meeting::home(config_.member.run)};
+  auto is_home = co_await (*client)->check(std::move(keys));
+  if (!is_home) co_return is_home.error();
+  if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
+  co_return Result<void>{};
+}
+
+// Whether a coordinator's pulse moves.
+store::Async<bool> NetworkHandler::beats(store::Client& client, std::string pulse) {
+  auto before = co_await client.get(pulse, kCoordinatorWait);
+  if (!before) co_return before.error();
+  asio::steady_timer timer(executor_, std::chrono::seconds(1));
+  co_await wait(timer);
+  auto after = co_await client.get(pulse, kCoordinatorWait);
+  if (!after) co_return after.error();
+  co_return *after != *before;
+}
+
+// Who coordinates at the store.  Beside torch's own server nobody does; the first node there
+// becomes the one.
+store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
+  if (client.has_extensions()) {
+    auto record = co_await client.get(meeting::kRecord, kCoordinatorWait);
+    bool is_missing = !record && record.error().code == Errc::TimedOut;
+    if (!is_missing) co_return record;
+    co_return Error{Errc::TimedOut, client.peer() +
+                                        " is a store at which no rendezvous is held, such as that "
+                                        "of another run's workers"};
+  }
+  if (is_static()) {
+    co_return Error{Errc::InvalidInput,
+                    client.peer() +
+                        " is taken by another program's TCPStore; the workers of the static "
+                        "backend need one that is empty in every round"};
+  }
+  std::string mine = coordinator_record(config_.member.hello.host);
+  auto record = co_await client.compare_set(meeting::kRecord, "", mine);
+  if (record && *record != mine) {
+    auto lives = co_await beats(client, meeting::pulse(*record));
+    if (!lives) co_return lives.error();
+    if (*lives) co_return record;
+    // The one who claimed it is gone.
+    std::string theirs = *record;
+    record = co_await client.compare_set(meeting::kRecord, theirs, mine);
+  }
+  if (!record || *record != mine) co_return record;
+  auto in = co_await connect_once();
+  if (!in) co_return in.error();
+  auto out = co_await connect_once();
+  if (!out) co_return out.error();
+  ServiceConfig config;
+  config.record = mine;
+  config.log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
+  auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
+                                                    std::move(*out), true);
+  if (!service) co_return service.error();
+  service_ = std::move(*service);
+  co_return mine;
+}
+
+// By the endpoint's name the others reach this machine, if it hosts; else by the address from which
+// it reaches the host.
+std::string NetworkHandler::own_address(const store::Client& client) const {
+  const std::string& endpoint = config_.endpoint.host;
+  if (is_loopback_host(endpoint) || host_) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
+  const std::string& local = client.local_address();
+  return is_loopback_host(local) ? endpoint : local;
+}
+
+}  // namespace ddprun::rendezvous
