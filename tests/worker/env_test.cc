@@ -54,13 +54,24 @@ TEST_SUITE("worker/env") {
                   .round = 5,
                   .max_restarts = 3,
                   .run_id = "run1",
-                  .error_file = "/tmp/e/error.json"};
+                  .error_file = "/tmp/e/error.json",
+                  .run_family = "run",
+                  .life = 4,
+                  .stop_file = "/tmp/e/stop_reason"};
     Environment environment = written(env);
     auto read = worker_env_from(lookup_in(environment));
     REQUIRE(read.has_value());
     CHECK(written(*read) == environment);
     CHECK(read->master == env.master);
     CHECK(read->use_agent_store);
+    CHECK(read->life == 4);
+  }
+
+  TEST_CASE("a run of one life is its own family") {
+    Environment environment = written({.master = {"node0", 29500}, .run_id = "run1"});
+    CHECK(worker_env_from(lookup_in(environment))->run_family == "run1");
+    environment.erase("DDPRUN_RUN_FAMILY");
+    CHECK(worker_env_from(lookup_in(environment))->run_family == "run1");
   }
 
   TEST_CASE("every variable of torchrun's contract is written") {

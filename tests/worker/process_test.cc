@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -97,6 +99,43 @@ TEST_SUITE("worker/process") {
                    [&](ExitStatus status) { ended += status.is_success() ? 1 : 0; });
     }
     CHECK(test::run_until(loop, [&] { return ended == 64; }));
+  }
+
+  TEST_CASE_FIXTURE(Workers,
+                    "a debugger that holds a dead worker does not hold the event loop up") {
+    Process process = start("exec sleep 1000");
+    pid_t pid = process.pid;
+    int said[2], let_go[2];
+    REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(let_go, O_CLOEXEC) == 0);
+    if (::fork() == 0) {  // the debugger: it attaches, says so, and stays until it is let go
+      ::signal(SIGCHLD, SIG_DFL);  // the end of the worker is not to wake it
+      ::close(let_go[1]);
+      char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+      bool is_said = ::write(said[1], &answer, 1) == 1;
+      if (is_said) (void)!::read(let_go[0], &answer, 1);
+      ::_exit(0);
+    }
+    char answer = 0;
+    REQUIRE(::read(said[0], &answer, 1) == 1);
+    std::optional<ExitStatus> status;
+    process::Fd pidfd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+    reaper.watch(std::move(process), [&](ExitStatus ended) { status = ended; });
+    ::kill(pid, SIGKILL);
+    if (answer == 'y') {
+      pollfd dead = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+      REQUIRE(::poll(&dead, 1, 20'000) == 1);
+      loop.run_for(50ms);
+      CHECK_FALSE(status.has_value());
+      CHECK(run("exit 7") == "exited with code 7");  // others are collected meanwhile
+      CHECK_FALSE(status.has_value());
+    } else {
+      MESSAGE("no process may be traced here");
+    }
+    ::close(let_go[1]);
+    REQUIRE(test::run_until(loop, [&] { return status.has_value(); }));
+    CHECK(to_string(*status) == "was killed by SIGKILL");
+    for (int fd : {said[0], said[1], let_go[0]}) ::close(fd);
   }
 
   TEST_CASE("a name without a slash is looked up in PATH") {

@@ -11,12 +11,11 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "worker/process/fd.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::process {
 namespace {
@@ -26,8 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "ddprun-";
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return text_of_file(path).value_or("");
 }
 
 // Where version 2 is mounted: alone, or beside version 1.

@@ -14,7 +14,13 @@
 namespace ddprun::process {
 namespace {
 
-constexpr int kPipeBytes = 256 * 1024;
+// Asked of the kernel for a pipe; more than a pump passes on at a time, with its prefixes, so that
+// little is copied aside.
+constexpr int kPipeBytes = 1024 * 1024;
+
+// Room that is kept for what has to wait.
+constexpr std::size_t kSpares = 4;
+constexpr std::size_t kSpareBytes = 1024 * 1024;
 
 // A second, non-blocking descriptor to the pipe or terminal behind `fd`; -1 for anything else, and
 // where opening it anew is not allowed.
@@ -94,7 +100,22 @@ void Console::tell_gap() {
 
 void Console::enqueue(std::string_view text) {
   waiting_bytes_ += text.size();
-  waiting_.emplace_back(text);
+  std::string copy;
+  if (!spares_.empty()) {
+    copy = std::move(spares_.back());
+    spares_.pop_back();
+  }
+  copy.assign(text);
+  waiting_.push_back(std::move(copy));
+}
+
+// The memory is used again: malloc would give blocks of this size back to the kernel, which would
+// have to clear them for the next lines.
+void Console::drop_first() {
+  std::string& first = waiting_.front();
+  if (spares_.size() < kSpares && first.capacity() <= kSpareBytes)
+    spares_.push_back(std::move(first));
+  waiting_.pop_front();
 }
 
 // How much of `text` the reader takes now, in bytes.  One that fails for good (it has gone, or the
@@ -127,7 +148,7 @@ void Console::flush() {
     taken_ += taken;
     waiting_bytes_ -= taken;
     if (taken < rest.size()) return flush_when_ready();
-    waiting_.pop_front();
+    drop_first();
     taken_ = 0;
     if (waiting_.empty()) tell_gap();
   }

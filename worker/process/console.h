@@ -57,6 +57,7 @@ class Console {
   bool can_block_here() const;  // a file: nobody to wait for
   std::size_t offer(std::string_view text);
   void enqueue(std::string_view text);
+  void drop_first();
   void flush();
   void flush_when_ready();
   void let_writers_go();
@@ -69,7 +70,8 @@ class Console {
   boost::asio::steady_timer patience_;
   std::vector<std::function<void()>> writers_;  // that wait for room
   std::deque<std::string> waiting_;
-  std::size_t taken_ = 0;  // of waiting_.front(), bytes
+  std::vector<std::string> spares_;  // their contents mean nothing
+  std::size_t taken_ = 0;            // of waiting_.front(), bytes
   std::size_t waiting_bytes_ = 0;
   std::size_t left_out_bytes_ = 0;  // since the last line about it
   bool is_leaving_out_ = false;

@@ -14,9 +14,9 @@
 #include <chrono>
 #include <climits>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
+
+#include "worker/process/text_file.h"
 
 namespace ddprun::process {
 namespace {
@@ -31,8 +31,7 @@ struct Marks {
 };
 
 std::string text_of(const std::string& pid, const char* file_name) {
-  std::ifstream file("/proc/" + pid + "/" + file_name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return text_of_file("/proc/" + pid + "/" + file_name).value_or("");
 }
 
 bool is_zombie(const std::string& pid) {

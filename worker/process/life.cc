@@ -4,18 +4,16 @@
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "worker/process/sweep.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::process {
 namespace {
 
 std::string text_of(pid_t pid, const char* name) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/" + name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return text_of_file("/proc/" + std::to_string(pid) + "/" + name).value_or("");
 }
 
 ProcessStat stat_of(pid_t pid) {

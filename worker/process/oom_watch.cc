@@ -8,9 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
+
+#include "worker/process/text_file.h"
 
 namespace ddprun::process {
 namespace {
@@ -18,8 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return text_of_file(path).value_or("");
 }
 
 // Where the memory controller is mounted: its own v1 hierarchy, v2 alone, or v2 beside v1.

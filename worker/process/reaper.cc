@@ -25,6 +25,7 @@ struct Reaper::Watched {
   pid_t pid;
   boost::asio::posix::stream_descriptor pidfd;
   std::function<void(ExitStatus)> on_exit;
+  bool is_held = false;  // it has ended, and a debugger still keeps it
 };
 
 Reaper::Reaper(boost::asio::any_io_executor executor)
@@ -47,27 +48,36 @@ void Reaper::watch(Process process, std::function<void(ExitStatus)> on_exit) {
   watched->pidfd.async_wait(
       boost::asio::posix::descriptor_base::wait_read,
       [this, watched, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-        if (alive.expired() || error) return;
-        siginfo_t info = {};
-        int result =
-            ::waitid(P_PIDFD, static_cast<id_t>(watched->pidfd.native_handle()), &info, WEXITED);
-        check(result == 0, "a watched worker was collected by someone else");
-        auto callback = std::move(watched->on_exit);
-        watched_.erase(watched);  // the pid is forgotten in the same breath as it becomes free
-        callback(status_of(info));
+        if (!alive.expired() && !error) collect(watched);
       });
+}
+
+void Reaper::collect(std::list<Watched>::iterator watched) {
+  siginfo_t info = {};
+  int result = ::waitid(P_PIDFD, static_cast<id_t>(watched->pidfd.native_handle()), &info,
+                        WEXITED | WNOHANG);
+  check(result == 0, "a watched worker was collected by someone else");
+  // A tracer, gdb for one, has it until it lets go; a SIGCHLD comes then.
+  watched->is_held = info.si_pid == 0;
+  if (watched->is_held) return;
+  auto callback = std::move(watched->on_exit);
+  watched_.erase(watched);  // the pid is forgotten in the same breath as it becomes free
+  callback(status_of(info));
 }
 
 void Reaper::reap_strangers() {
   for (;;) {
     siginfo_t info = {};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    bool is_worker = std::any_of(watched_.begin(), watched_.end(), [&](const Watched& watched) {
-      return watched.pid == info.si_pid;
-    });
+    auto worker = std::find_if(watched_.begin(), watched_.end(),
+                               [&](const Watched& watched) { return watched.pid == info.si_pid; });
+    if (worker != watched_.end() && worker->is_held) {  // its pidfd will not be looked at again
+      collect(worker);
+      continue;
+    }
     // A worker belongs to its pidfd.  It hides the strangers behind it until it is collected, and
     // the handler of its pidfd, due in this turn of the loop, is followed by another look.
-    if (is_worker) {
+    if (worker != watched_.end()) {
       boost::asio::post(executor_, [this, alive = std::weak_ptr(alive_)] {
         if (!alive.expired()) reap_strangers();
       });

@@ -29,7 +29,7 @@ class Reaper {
   static Result<void> become_subreaper();
 
   // Calls `on_exit` once, from the event loop, when `process` has ended; its pid is free for reuse
-  // by then.
+  // by then.  Where a debugger is attached to it, that is when the debugger has let go.
   void watch(Process process, std::function<void(ExitStatus)> on_exit);
 
   // Calls `on_change` after each SIGCHLD, when strangers have been collected.  One listener;
@@ -41,6 +41,7 @@ class Reaper {
 
  private:
   struct Watched;
+  void collect(std::list<Watched>::iterator watched);
   void wait_for_sigchld();
 
   boost::asio::any_io_executor executor_;

@@ -181,6 +181,18 @@ Result<Process> spawn(const ProcessSpec& spec) {
   return finish_spawn(std::move(*starting));
 }
 
+std::vector<std::string> to_assignments(const Environment& environment) {
+  std::vector<std::string> assignments;
+  assignments.reserve(environment.size());
+  for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
+  return assignments;
+}
+
+std::string search_path_of(const Environment& environment) {
+  auto path = environment.find("PATH");
+  return path == environment.end() ? "" : path->second;
+}
+
 Result<std::string> find_program(const std::string& name, std::string_view search_path) {
   if (name.find('/') != std::string::npos) return name;
   while (!name.empty()) {

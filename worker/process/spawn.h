@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,14 @@
 #include "worker/process/fd.h"
 
 namespace ddprun::process {
+
+using Environment = std::map<std::string, std::string, std::less<>>;  // values by name
+
+// The variables as "NAME=value", in the order of their names.
+std::vector<std::string> to_assignments(const Environment& environment);
+
+// The value of PATH; empty where there is none.
+std::string search_path_of(const Environment& environment);
 
 struct ProcessSpec {
   std::vector<std::string> argv;  // argv[0]: a path, or a name that find_program() has resolved

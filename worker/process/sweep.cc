@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "worker/process/life.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::process {
 namespace {
@@ -25,6 +26,13 @@ using namespace std::chrono_literals;
 constexpr auto kKillLimit = 2s;     // how long a killed process may take to go
 constexpr auto kLookAgain = 100ms;  // for the deaths that raise no SIGCHLD here
 constexpr std::size_t kNamesShown = 5;
+
+// Whether /proc has our numbers.  In a namespace of process ids that kept the /proc of another one
+// they are other processes', which are not ours to end.
+bool has_our_numbers() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self", error) == std::to_string(::getpid());
+}
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
@@ -39,8 +47,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 // The name, or nothing for a process that has gone or is a zombie.
 std::string living_name(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  std::string stat = text_of_file("/proc/" + std::to_string(pid) + "/stat").value_or("");
   auto open = stat.find('(');
   auto close = stat.rfind(')');  // the name itself may contain brackets
   if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size())
@@ -65,6 +72,7 @@ std::vector<Leftover> descendants(const std::set<pid_t>& spared) {
 }
 
 std::vector<Leftover> descendants_of(pid_t pid, const std::set<pid_t>& spared) {
+  if (!has_our_numbers()) return {};
   std::vector<Leftover> found;
   std::vector<pid_t> to_visit = {pid};
   while (!to_visit.empty()) {

@@ -26,7 +26,7 @@ struct Leftover {
 std::string to_string(const std::vector<Leftover>& leftovers);
 
 // Every living descendant of this process but those in `spared`.  Ended ones that nobody has
-// collected do not count.
+// collected do not count.  None where /proc is missing or that of another namespace.
 std::vector<Leftover> descendants(const std::set<pid_t>& spared = {});
 
 // Every living descendant of `pid`.
