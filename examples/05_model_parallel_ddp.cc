@@ -5,8 +5,8 @@
 //
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/model_parallel_ddp
 //
-// The two devices are both the CPU here, since GPU tensors need a backend that is not built yet;
-// the module does not know it.  Rank 0 prints the mean loss of each step over all ranks.
+// The two devices are both the CPU here, so that it runs on any machine; the module does not know
+// it.  Rank 0 prints the mean loss of each step over all ranks.
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -11,21 +11,16 @@
 // and what has happened.  Exit code: 0; 1 when something failed, the accuracy stayed below 95 % or
 // the parameters differ; 2 for bad options; 143 after SIGTERM, with a checkpoint of the last step.
 // SIGUSR1 has one written and goes on.
-//
-// A run that is started anew trains from the beginning, with its checkpoints in a new folder
-// <checkpoint-dir>/<run id>-<number>; a restart in the same run goes on from its newest checkpoint.
-// --resume FOLDER goes on in the folder of an older run.  Folders of older runs are never touched.
 #include <torch/torch.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <iostream>
 #include <thread>
 
+#include "examples/digits.h"
+#include "examples/digits_options.h"
 #include "worker/ddp/checkpoint/checkpointer.h"
-#include "worker/ddp/checkpoint/crc32c.h"
 #include "worker/ddp/data_parallel.h"
 #include "worker/ddp/process_group.h"
 #include "worker/ddp/sampler.h"
@@ -33,130 +28,18 @@
 namespace {
 
 namespace ddp = ddprun::ddp;
+using digits::Digits;
+using digits::Net;
 
 constexpr double kWantedAccuracy = 0.95;
 
-struct Options {
-  std::string data = "build/data/digits.csv";
-  std::int64_t epochs = 8;
-  std::int64_t batch_size = 32;  // samples per step, over all ranks
-  double lr = 0.05;
-  std::uint64_t seed = 1;
-  std::string checkpoint_dir = "build/checkpoints/train_digits";
-  std::string resume;
-  double step_seconds = 0;
-  int kill_rank = -1;
-  int kill_epoch = 0;
-};
-
-void add_options(CLI::App& app, Options& options) {
-  const CLI::Range kCount(1, 1000000);
-  app.add_option("--data", options.data,
-                 "The digits: 64 pixels of 0 to 16 and the label, a line each")
-      ->capture_default_str();
-  app.add_option("--epochs", options.epochs)->check(kCount)->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Samples per step, over all ranks")
-      ->check(kCount)
-      ->capture_default_str();
-  app.add_option("--lr", options.lr)->check(CLI::Range(1e-9, 1e3))->capture_default_str();
-  app.add_option("--seed", options.seed)->capture_default_str();
-  app.add_option("--checkpoint-dir", options.checkpoint_dir, "A folder for each run is made in it")
-      ->capture_default_str();
-  app.add_option("--resume", options.resume, "Go on in this folder of an older run");
-  app.add_option("--step-seconds", options.step_seconds,
-                 "Makes each step last that long at least, so that one can watch")
-      ->check(CLI::Range(0.0, 60.0));
-  auto* kill_rank = app.add_option("--kill-rank", options.kill_rank,
-                                   "This rank kills itself, in the first attempt only")
-                        ->check(CLI::Range(0, 1000000));
-  auto* kill_epoch =
-      app.add_option("--kill-epoch", options.kill_epoch, "In the middle of this epoch")
-          ->check(kCount);
-  kill_rank->needs(kill_epoch);
-  kill_epoch->needs(kill_rank);
-}
-
-struct Digits {
-  torch::Tensor images;  // [n, 1, 8, 8], 0 to 1
-  torch::Tensor labels;  // [n]
-
-  Digits at(const torch::Tensor& rows) const {
-    return {images.index_select(0, rows), labels.index_select(0, rows)};
-  }
-};
-
-Digits read_digits(const std::string& path) {
-  constexpr std::int64_t kColumns = 65;
-  std::ifstream file(path);
-  if (!file)
-    throw ddp::DdpError("cannot read " + path + ": scripts/setup puts it there; or --data");
-  std::vector<float> cells;
-  for (std::string cell; std::getline(file, cell, ',');) {
-    std::istringstream line(cell);  // the last cell of a line comes with the first of the next
-    for (float value; line >> value;) cells.push_back(value);
-  }
-  auto rows = static_cast<std::int64_t>(cells.size()) / kColumns;
-  if (rows == 0 || rows * kColumns != static_cast<std::int64_t>(cells.size())) {
-    throw ddp::DdpError(path + " is not a table of 65 numbers a line");
-  }
-  torch::Tensor table = torch::tensor(cells).view({rows, kColumns});
-  return {(table.slice(1, 0, 64) / 16).view({rows, 1, 8, 8}), table.select(1, 64).to(torch::kLong)};
-}
-
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
-    register_module("conv1", conv1);
-    register_module("conv2", conv2);
-    register_module("hidden", hidden);
-    register_module("output", output);
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    x = torch::relu(conv1(x));
-    x = torch::max_pool2d(torch::relu(conv2(x)), 2);
-    return output(torch::relu(hidden(x.flatten(1))));
-  }
-  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 16, 3).padding(1)};
-  torch::nn::Conv2d conv2{torch::nn::Conv2dOptions(16, 32, 3).padding(1)};
-  torch::nn::Linear hidden{32 * 4 * 4, 64};
-  torch::nn::Linear output{64, 10};
-};
-TORCH_MODULE(Net);
-
-double accuracy(Net& net, const Digits& digits) {
-  torch::NoGradGuard no_grad;
-  torch::Tensor right = net(digits.images).argmax(1) == digits.labels;
-  return right.to(torch::kDouble).mean().item<double>();
-}
-
-// Whether all ranks hold the same parameters, bit for bit; rank 0 says so.
-bool parameters_agree(ddp::ProcessGroup& group, Net& net) {
-  std::uint32_t sum = 0;
-  for (const torch::Tensor& parameter : net->parameters()) {
-    torch::Tensor bytes = parameter.detach().contiguous();
-    sum = ddp::crc32c(sum, bytes.const_data_ptr(), bytes.nbytes());
-  }
-  bool agree = true;
-  for (const torch::Tensor& other : group.all_gather(torch::tensor(std::int64_t{sum}))) {
-    agree = agree && other.item<std::int64_t>() == sum;
-  }
-  if (group.rank() == 0) {
-    std::cout << "parameters " << (agree ? "identical" : "DIFFERENT") << " on "
-              << group.world_size() << " ranks: " << std::hex << sum << std::dec << std::endl;
-  }
-  return agree;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-int train(const Options& options) {
+int train(const digits::Options& options) {
   auto start = std::chrono::steady_clock::now();
   ddp::ProcessGroup group = ddp::init_process_group();
   ddp::StopRequests stops(group);
   const bool is_talker = group.rank() == 0;
 
-  Digits digits = read_digits(options.data);
+  Digits digits = digits::read_digits(options.data);
   torch::Tensor rows = torch::arange(digits.labels.size(0));
   Digits test = digits.at(rows.index({rows % 5 == 0}));
   Digits training = digits.at(rows.index({rows % 5 != 0}));
@@ -169,7 +52,6 @@ int train(const Options& options) {
   Net net;
   torch::optim::SGD optimizer(net->parameters(),
                               torch::optim::SGDOptions(options.lr).momentum(0.9));
-
   ddp::Progress progress;
   ddp::BucketLayout buckets;
   ddp::TrainingState state{.model = *net,
@@ -217,12 +99,14 @@ int train(const Options& options) {
       buckets = model.bucket_layout();
       if (checkpointer.save_if_asked(state, stops)) {
         if (is_talker) {
-          std::cout << "stopped at step " << progress.step << ", saved" << std::endl;
+          auto reason = ddp::stop_reason(group);
+          std::cout << "stopped at step " << progress.step << ", saved"
+                    << (reason ? ": " + reason->words : "") << std::endl;
         }
         return ddp::StopRequests::kExitCode;
       }
     }
-    double seconds = seconds_since(epoch_start);
+    double seconds = digits::seconds_since(epoch_start);
     sampler.next_epoch();
     ++progress.epoch;
     torch::Tensor mean_loss = torch::tensor(
@@ -232,17 +116,17 @@ int train(const Options& options) {
     if (is_talker) {
       std::printf("epoch %lld: loss %.4f, test accuracy %.1f %%, %.0f samples/s\n",
                   static_cast<long long>(progress.epoch), mean_loss.item<double>(),
-                  100 * accuracy(net, test), static_cast<double>(samples_left) / seconds);
+                  100 * digits::accuracy(net, test), static_cast<double>(samples_left) / seconds);
       std::fflush(stdout);
     }
   }
 
-  double reached = accuracy(net, test);
-  bool agree = parameters_agree(group, net);
+  double reached = digits::accuracy(net, test);
+  bool agree = digits::parameters_agree(group, net);
   if (is_talker) {
     std::printf("done after %d restart(s), %s: test accuracy %.1f %%%s; this attempt took %.1f s\n",
                 group.env().restart_count, origin.c_str(), 100 * reached,
-                reached > kWantedAccuracy ? "" : ", too low", seconds_since(start));
+                reached > kWantedAccuracy ? "" : ", too low", digits::seconds_since(start));
     std::fflush(stdout);
   }
   group.barrier();  // rank 0 may be the host of the store: it leaves with the others
@@ -252,18 +136,8 @@ int train(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  CLI::App app("Trains a small conv net on handwritten digits, with all the ranks of a run");
-  add_options(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "train_digits: " << error.what() << " (--help lists the options)" << std::endl;
-    return 2;
-  }
+  digits::Options options;
+  if (std::optional<int> code = digits::parse(argc, argv, options)) return *code;
   try {
     return train(options);
   } catch (const c10::Error& error) {

@@ -110,15 +110,24 @@ message(STATUS "torch ${DDPRUN_TORCH_VERSION} in ${DDPRUN_TORCH_DIR}")
 # torch has no CUDA or they are not there.  A toolkit's nccl.h is never taken: with another version
 # than the wheel's library it links, and memory is overwritten.  CUDA 13's headers lie in one folder,
 # CUDA 12's in one for each library.
+# CUDA 13's have no crt/, which is in the wheel nvidia-cuda-crt; torch asks for triton, which brings
+# a copy, and a toolkit has one.  It comes last, so that nothing else is taken from its folder.
 set(DDPRUN_NCCL_INCLUDES)
 if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
   get_filename_component(ddprun_nvidia "${DDPRUN_TORCH_DIR}/../nvidia" ABSOLUTE)
   file(GLOB ddprun_cuda_includes "${ddprun_nvidia}/cu[0-9]*/include" "${ddprun_nvidia}/cu[a-z]*/include")
   find_file(ddprun_cuda_header cuda_runtime.h PATHS ${ddprun_cuda_includes}
     NO_DEFAULT_PATH NO_CACHE)
-  if(ddprun_cuda_header AND EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
-    set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" ${ddprun_cuda_includes})
-  else()
+  find_path(ddprun_crt crt/host_config.h NO_DEFAULT_PATH NO_CACHE
+    PATHS ${ddprun_cuda_includes} "${ddprun_nvidia}/../triton/backends/nvidia/include"
+    ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES include)
+  if(NOT ddprun_cuda_header OR NOT EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
     message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h")
+  elseif(NOT ddprun_crt)
+    message(STATUS "no NCCL plug-in: crt/host_config.h is missing (pip install nvidia-cuda-crt)")
+  else()
+    set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" ${ddprun_cuda_includes})
+    list(APPEND DDPRUN_NCCL_INCLUDES "${ddprun_crt}")
+    list(REMOVE_DUPLICATES DDPRUN_NCCL_INCLUDES)
   endif()
 endif()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One rank of scripts/bench/ddp, which has the same models for Python's DDP.  Rank 0 writes one
-// figure.
+// One rank of scripts/bench/ddp, which has the same models, weights and inputs for Python's DDP.
+// Rank 0 writes the figures.
 //
 //   ddp_load train mlp|conv|transformer WARM STEPS   the seconds that STEPS took after WARM others,
-//                                                    and what the monotonic clock says after them
+//                                                    what the monotonic clock says after them, and
+//                                                    the loss of the third step, or the last before
 //   ddp_load all_reduce BYTES COUNT                  the median of COUNT, in microseconds
 //   ddp_load memcpy BYTES COUNT                      the same of a copy, in a program of one rank
 #include <torch/torch.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <iostream>
+#include <sstream>
 
 #include "worker/ddp/data_parallel.h"
 
@@ -68,55 +70,111 @@ struct ConvImpl : nn::Module {
 };
 TORCH_MODULE(Conv);
 
+// Of operations that both languages have; nn::TransformerEncoder computes attention in another way
+// than Python's.
+struct AttentionLayerImpl : nn::Module {
+  AttentionLayerImpl() {
+    register_module("attention", attention);
+    register_module("joined", joined);
+    register_module("first_norm", first_norm);
+    register_module("up", up);
+    register_module("down", down);
+    register_module("last_norm", last_norm);
+  }
+  torch::Tensor forward(torch::Tensor x) {  // [texts, characters, 384]
+    torch::Tensor heads =
+        attention(x).view({x.size(0), x.size(1), 3, 6, 64}).permute({2, 0, 3, 1, 4});
+    torch::Tensor seen = at::scaled_dot_product_attention(heads[0], heads[1], heads[2]);
+    x = first_norm(x + joined(seen.transpose(1, 2).reshape(x.sizes())));
+    return last_norm(x + down(torch::relu(up(x))));
+  }
+  nn::Linear attention{384, 3 * 384}, joined{384, 384}, up{384, 1536}, down{1536, 384};
+  nn::LayerNorm first_norm{nn::LayerNormOptions({384})}, last_norm{nn::LayerNormOptions({384})};
+};
+TORCH_MODULE(AttentionLayer);
+
 // Of characters: 10.8 million parameters, 78 tensors.
 struct TransformerImpl : nn::Module {
   TransformerImpl() {
     register_module("embedding", embedding);
-    register_module("encoder", encoder);
+    register_module("layers", layers);
     register_module("norm", norm);
     register_module("head", head);
-    position = register_parameter("position", torch::zeros({64, 1, 384}));
+    position = register_parameter("position", torch::zeros({64, 384}));
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    return head(norm(encoder(embedding(x) + position))).flatten(0, 1);
+    return head(norm(layers->forward(embedding(x) + position))).flatten(0, 1);
   }
   nn::Embedding embedding{128, 384};
   torch::Tensor position;
-  nn::TransformerEncoder encoder{nn::TransformerEncoderOptions(
-      nn::TransformerEncoderLayerOptions(384, 6).dim_feedforward(1536).dropout(0.0), 6)};
+  nn::Sequential layers{AttentionLayer(), AttentionLayer(), AttentionLayer(),
+                        AttentionLayer(), AttentionLayer(), AttentionLayer()};
   nn::LayerNorm norm{nn::LayerNormOptions({384})};
   nn::Linear head{384, 128};
 };
 TORCH_MODULE(Transformer);
 
+// Values from -1 to 1 that are the same in both languages.
+torch::Tensor values(at::IntArrayRef sizes, double frequency) {
+  torch::Tensor numbers = torch::arange(c10::multiply_integers(sizes), torch::kDouble);
+  return torch::sin(numbers * numbers * frequency).to(torch::kFloat).view(sizes);
+}
+
+torch::Tensor labels(std::int64_t classes, std::int64_t count, int rank) {
+  return (torch::arange(count) * 7 + rank) % classes;
+}
+
+void fill(nn::Module& net) {
+  torch::NoGradGuard no_grad;
+  for (auto& item : net.named_parameters()) {
+    torch::Tensor& parameter = item.value();
+    if (parameter.dim() == 1) {
+      parameter.fill_(item.key().ends_with("weight") ? 1 : 0);
+    } else {
+      const auto inputs = static_cast<double>(parameter.numel() / parameter.size(0));
+      parameter.copy_(values(parameter.sizes(), 0.37) * std::sqrt(2 / inputs));
+    }
+  }
+}
+
+struct Trained {
+  double seconds = 0;
+  double loss = 0;
+};
+
 template <class Net>
-double train(const ddp::ProcessGroup& group, Net net, const torch::Tensor& x,
-             const torch::Tensor& y, int warm, int steps) {
+Trained train(const ddp::ProcessGroup& group, Net net, const torch::Tensor& x,
+              const torch::Tensor& y, int warm, int steps) {
+  constexpr int kCompared = 2;
+  fill(*net);
   ddp::DistributedDataParallel<Net> model(net, group, {.gradient_as_bucket_view = true});
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   Clock::time_point begin;
+  torch::Tensor compared;
   for (int step = 0; step < warm + steps; ++step) {
     if (step == warm) begin = Clock::now();
     model.zero_grad();
-    torch::nn::functional::cross_entropy(model(x), y).backward();
+    torch::Tensor loss = torch::nn::functional::cross_entropy(model(x), y);
+    loss.backward();
     optimizer.step();
+    if (step <= kCompared) compared = loss.detach();
   }
-  return seconds_since(begin);
+  return {.seconds = seconds_since(begin), .loss = compared.item<double>()};
 }
 
-double train(const ddp::ProcessGroup& group, const std::string& name, int warm, int steps) {
-  auto labels = [](std::int64_t classes, std::int64_t count) {
-    return torch::randint(classes, {count}, torch::kLong);
-  };
+Trained train(const ddp::ProcessGroup& group, const std::string& name, int warm, int steps) {
+  const int rank = group.rank();
+  const double frequency = 0.11 * (rank + 1);
   if (name == "mlp") {
-    return train(group, Mlp(), torch::randn({64, 784}), labels(10, 64), warm, steps);
+    return train(group, Mlp(), values({64, 784}, frequency), labels(10, 64, rank), warm, steps);
   }
   if (name == "conv") {
-    return train(group, Conv(), torch::randn({16, 3, 32, 32}), labels(10, 16), warm, steps);
+    return train(group, Conv(), values({16, 3, 32, 32}, frequency), labels(10, 16, rank), warm,
+                 steps);
   }
   if (name == "transformer") {
-    torch::Tensor text = torch::randint(128, {64, 4}, torch::kLong);
-    return train(group, Transformer(), text, labels(128, 64 * 4), warm, steps);
+    return train(group, Transformer(), labels(128, 4 * 64, rank).view({4, 64}),
+                 labels(128, 4 * 64, rank + 7), warm, steps);
   }
   throw std::invalid_argument("there is no model '" + name + "'");
 }
@@ -153,13 +211,17 @@ int run(const std::vector<std::string>& arguments) {
     std::cout << copy(number(1), number(2)) << std::endl;
     return 0;
   }
-  std::cout.precision(12);
   ddp::ProcessGroup group = ddp::init_process_group();
-  const double figure = arguments.at(0) == "train"
-                            ? train(group, arguments.at(1), number(2), number(3))
-                            : all_reduce(group, number(1), number(2));
-  const double end = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-  if (group.rank() == 0) std::cout << figure << ' ' << end << std::endl;
+  std::ostringstream figures;
+  figures.precision(12);
+  if (arguments.at(0) == "train") {
+    const Trained trained = train(group, arguments.at(1), number(2), number(3));
+    const auto end = std::chrono::duration<double>(Clock::now().time_since_epoch());
+    figures << trained.seconds << ' ' << end.count() << ' ' << trained.loss;
+  } else {
+    figures << all_reduce(group, number(1), number(2));
+  }
+  if (group.rank() == 0) std::cout << figures.str() << std::endl;
   group.barrier();
   return 0;
 }

@@ -3,8 +3,10 @@
 
 #include <torch/optim/schedulers/step_lr.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
+#include <limits>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
@@ -19,7 +21,7 @@ using namespace ddprun::ddp;
 using namespace ddprun::ddp::test;
 using ddprun::test::TempDir;
 
-enum class Kind : std::uint8_t { Sgd, Adam, AdamW };
+enum class Kind : std::uint8_t { Sgd, Adam, AdamW, RmsProp, Adagrad };
 
 // A training program in small: everything that a checkpoint keeps.
 struct Program {
@@ -67,6 +69,12 @@ struct Program {
                                                     torch::optim::AdamOptions(0.01).amsgrad(true));
       case Kind::AdamW:
         return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(0.01));
+      case Kind::RmsProp:
+        return std::make_unique<torch::optim::RMSprop>(
+            parameters, torch::optim::RMSpropOptions(0.01).momentum(0.9).centered(true));
+      case Kind::Adagrad:
+        return std::make_unique<torch::optim::Adagrad>(
+            parameters, torch::optim::AdagradOptions(0.01).lr_decay(0.1));
     }
     return nullptr;
   }
@@ -106,6 +114,29 @@ Normalised& net_of(std::vector<Normalised>& nets, const ProcessGroup& group) {
   return nets[static_cast<std::size_t>(group.rank())];
 }
 
+// An optimizer that LibTorch does not know.
+struct OwnOptimizer : torch::optim::Optimizer {
+  explicit OwnOptimizer(std::vector<torch::Tensor> parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  torch::Tensor step(LossClosure) override { return {}; }
+};
+
+// Steps of LBFGS on a small problem; returns what the parameters are then.
+std::vector<torch::Tensor> minimise(torch::nn::Linear& net, torch::optim::LBFGS& optimizer,
+                                    int steps) {
+  const torch::Tensor input = torch::linspace(-1, 1, 24).reshape({8, 3});
+  for (int i = 0; i < steps; ++i) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      torch::Tensor loss = (net(input).square().square().mean() - 1).square().mean();
+      loss.backward();
+      return loss;
+    });
+  }
+  return {net->weight.detach().clone(), net->bias.detach().clone()};
+}
+
 // Publishes a checkpoint of steps 3 and 6, made by one rank.
 void save_two(const std::string& directory) {
   std::vector<Normalised> nets = make_nets(1);
@@ -135,7 +166,7 @@ std::string refusal(
 
 TEST_SUITE("ddp/checkpoint/checkpointer") {
   TEST_CASE("a program that was stopped ends bit for bit as one that was not") {
-    for (Kind kind : {Kind::Sgd, Kind::Adam, Kind::AdamW}) {
+    for (Kind kind : {Kind::Sgd, Kind::Adam, Kind::AdamW, Kind::RmsProp, Kind::Adagrad}) {
       CAPTURE(static_cast<int>(kind));
       TempDir directory;
       std::vector<Normalised> undisturbed = make_nets(2), first = make_nets(2);
@@ -203,6 +234,24 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
                                  ": model.safetensors has 100 bytes instead of "));
   }
 
+  TEST_CASE("a run does not begin anew where there are checkpoints that it cannot read") {
+    TempDir directory;
+    save_two(directory.path());
+    for (const FoundCheckpoint& found : list_checkpoints(directory.path())) {
+      fs::resize_file(found.path / "model.safetensors", 100);
+    }
+    std::vector<Normalised> nets = make_nets(2);
+    auto resume = [&](Checkpointer& checkpointer, ProcessGroup group) {
+      return checkpointer.resume({.model = *net_of(nets, group)});
+    };
+    CHECK(refusal(directory.path(), resume) ==
+          "resume: " + directory.path() +
+              ": none of its 2 checkpoints is good; move them away to begin anew");
+    const std::string file = directory.path() + "/file";
+    std::ofstream(file) << "no folder";
+    CHECK(refusal(file, resume) == "resume: read " + file + ": Not a directory");
+  }
+
   TEST_CASE("keep_last checkpoints stay") {
     TempDir directory;
     std::vector<Normalised> nets = make_nets(1);
@@ -257,8 +306,8 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
                     return checkpointer.resume(program.state());
                   }) ==
           prefix +
-              "the checkpoint has 7 values of an optimizer, and this one can take 1: it "
-              "is of another kind or has other parameters");
+              "the checkpoint has 'conv.bias/momentum_buffer', which this optimizer has not: it is "
+              "of another kind or has other parameters");
 
     CHECK(refusal(directory.path(),
                   [&](Checkpointer& checkpointer, ProcessGroup group) {
@@ -293,12 +342,13 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(refusal(directory.path(),
                   [&](Checkpointer& checkpointer, ProcessGroup group) {
                     Normalised& net = net_of(nets, group);
-                    torch::optim::RMSprop optimizer(net->parameters());
+                    OwnOptimizer optimizer(net->parameters());
                     checkpointer.save({.model = *net, .optimizer = &optimizer});
                     return std::nullopt;
                   }) ==
-          "save a checkpoint: the state of this kind of optimizer cannot be saved yet: SGD, "
-          "Adam and AdamW can");
+          "save a checkpoint: the state of an optimizer of the program's own cannot be known: only "
+          "that of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS; leave `optimizer` null and give "
+          "its tensors as `tensors`");
     CHECK(list_checkpoints(directory.path()).empty());
   }
 
@@ -407,6 +457,86 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     }
   }
 
+  TEST_CASE("LBFGS goes on from what it remembers") {
+    torch::optim::LBFGSOptions options(0.5);
+    options.max_iter(3).history_size(4).line_search_fn("strong_wolfe");
+    TempDir directory;
+    torch::nn::Linear net(3, 2);
+    torch::optim::LBFGS optimizer(net->parameters(), options);
+    minimise(net, optimizer, 2);
+    {
+      Checkpointer checkpointer({.directory = directory.path()});
+      checkpointer.save({.model = *net, .optimizer = &optimizer});
+    }
+    torch::nn::Linear new_net(3, 2);
+    torch::optim::LBFGS new_optimizer(new_net->parameters(), options);
+    Checkpointer checkpointer({.directory = directory.path()});
+    REQUIRE(checkpointer.resume({.model = *new_net, .optimizer = &new_optimizer}));
+    std::vector<torch::Tensor> at_the_save = {net->weight.detach().clone()};
+    const std::vector<torch::Tensor> end = minimise(net, optimizer, 2);
+    CHECK(!torch::equal(end[0], at_the_save[0]));
+    CHECK(are_equal(minimise(new_net, new_optimizer, 2), end));
+
+    // Without what it remembers it would have gone elsewhere.
+    torch::nn::Linear bare_net(3, 2);
+    torch::optim::LBFGS bare_optimizer(bare_net->parameters(), options);
+    REQUIRE(checkpointer.resume({.model = *bare_net}));
+    CHECK(!are_equal(minimise(bare_net, bare_optimizer, 2), end));
+  }
+
+  TEST_CASE("a learning rate that waits for a plateau goes on waiting") {
+    TempDir directory;
+    torch::nn::Linear net(2, 2);
+    auto make_scheduler = [](torch::optim::Optimizer& optimizer) {
+      return torch::optim::ReduceLROnPlateauScheduler(
+          optimizer, torch::optim::ReduceLROnPlateauScheduler::min, /*factor=*/0.5, /*patience=*/2,
+          1e-4, torch::optim::ReduceLROnPlateauScheduler::rel, /*cooldown=*/2);
+    };
+    // The last of the losses is the one that ends the patience, or comes in the cooldown.
+    for (const std::vector<float>& losses :
+         {std::vector<float>{}, std::vector<float>{1, 0.7F, 0.7F, 0.8F},
+          std::vector<float>{1, 1, 1, 1, 1}}) {
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      auto scheduler = make_scheduler(optimizer);
+      for (float loss : losses) scheduler.step(loss);
+      {
+        Checkpointer checkpointer({.directory = directory.path()});
+        checkpointer.save({.model = *net, .optimizer = &optimizer, .plateau = &scheduler});
+      }
+      torch::optim::SGD new_optimizer(net->parameters(), 0.1);
+      auto new_scheduler = make_scheduler(new_optimizer);
+      Checkpointer checkpointer({.directory = directory.path()});
+      REQUIRE(checkpointer.resume(
+          {.model = *net, .optimizer = &new_optimizer, .plateau = &new_scheduler}));
+      for (float loss : {0.9F, 0.9F, 0.8F, 0.9F, 0.9F, 0.9F, 0.9F, 0.9F}) {
+        scheduler.step(loss);
+        new_scheduler.step(loss);
+        CHECK(new_optimizer.param_groups()[0].options().get_lr() ==
+              optimizer.param_groups()[0].options().get_lr());
+      }
+      CHECK(optimizer.param_groups()[0].options().get_lr() < 0.1);
+    }
+  }
+
+  TEST_CASE("values that JSON has no number for come back") {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    TempDir directory;
+    torch::nn::Linear net(2, 2);
+    Progress progress{.values = {{"best loss", kInfinity},
+                                 {"best accuracy", -kInfinity},
+                                 {"last loss", std::nan("")},
+                                 {"tenth", 0.1}}};
+    Checkpointer checkpointer({.directory = directory.path()});
+    checkpointer.save({.model = *net, .progress = &progress});
+    Progress restored;
+    REQUIRE(checkpointer.resume({.model = *net, .progress = &restored}));
+    CHECK(restored.values.size() == 4);
+    CHECK(restored.values["best loss"] == kInfinity);
+    CHECK(restored.values["best accuracy"] == -kInfinity);
+    CHECK(std::isnan(restored.values["last loss"]));
+    CHECK(restored.values["tenth"] == 0.1);
+  }
+
   TEST_CASE("random numbers go on where they were, or in a stream of each rank's own") {
     TempDir directory;
     torch::nn::Linear net(2, 2);
@@ -484,6 +614,33 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     });
     CHECK(folders[0] == base.path() + "/none-1");
     CHECK(folders[1] == folders[0]);
+  }
+
+  TEST_CASE("a job that Slurm begins again goes on in the folder of its run") {
+    TempDir base;
+    for (int life : {0, 1, 2}) {
+      StoreHost host;
+      ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+      env.run_id = "slurm-12.0-r" + std::to_string(life);
+      env.run_family = "slurm-12.0";
+      env.life = life;
+      ProcessGroup group = init_process_group({}, env);
+      CHECK(choose_run_directory(group, base.path()) == base.path() + "/slurm-12.0-1");
+    }
+  }
+
+  TEST_CASE("why a stop was asked for") {
+    TempDir folder;
+    StoreHost host;
+    ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+    env.stop_file = folder.path() + "/stop_reason";
+    ProcessGroup group = init_process_group({}, env);
+    CHECK_FALSE(stop_reason(group));
+    std::ofstream(env.stop_file) << "preempted\nSlurm has preempted job 12\n10\n";
+    auto reason = stop_reason(group);
+    REQUIRE(reason);
+    CHECK(reason->cause == ddprun::worker::StopCause::Preempted);
+    CHECK(reason->seconds_left == 10);
   }
 
   TEST_CASE("a round after a lost node goes on in the folder of the run") {

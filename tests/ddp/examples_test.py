@@ -28,6 +28,11 @@ def losses(output):
 
 
 class Examples(unittest.TestCase):
+    def test_each_can_be_read_in_one_sitting(self):
+        for path in [*TWINS.parent.glob("*.cc"), *TWINS.glob("*.py")]:
+            with self.subTest(path.name):
+                self.assertLess(len(path.read_text().splitlines()), 150)
+
     def run_ok(self, command, world_size=2):
         """The output of rank 0 of a run in which every rank is content."""
         ranks = run_ranks([str(part) for part in command], world_size)

@@ -5,8 +5,9 @@
 usage: kill_while_training_test.py KILL_RANKS [KILLS [SEED]]
 
 Under ddprun, which starts the group again each time.  The final weights are those of an undisturbed
-run, bit for bit, and each sample of an epoch was used exactly once by the steps that count.  With
-DDPRUN_TEST_LONG set, 500 kills instead of 50.
+run, bit for bit; each sample of an epoch was used exactly once by the steps that count; and each attempt
+went on from the newest checkpoint that was reported saved.  With DDPRUN_TEST_LONG set, 500 kills
+instead of 50.
 """
 
 import os
@@ -65,12 +66,15 @@ class Training:
             time.sleep(0.002)
         raise AssertionError(f"no attempt {count} within {LIMIT_S} s: {self.text()[-3000:]}")
 
+    def has_steps_left(self):
+        """A kill after the last step would show little."""
+        return int(records_of(self.records / "starts")[-1][1]) < STEPS
+
     def pids(self):
         """Of the newest attempt, rank 0 first."""
         return [int(records_of(self.records / f"pid.{rank}")[-1][0]) for rank in range(RANKS)]
 
     def text(self):
-        self.log.flush()
         return (self.folder / "log").read_text()
 
     def finish(self):
@@ -88,6 +92,22 @@ class Training:
         ends = [records_of(self.records / f"end.{rank}")[-1] for rank in range(RANKS)]
         assert len({parameters for parameters, _ in ends}) == 1, ends
         return ends[0]
+
+
+def check_resumed(training):
+    """Each attempt goes on from the newest checkpoint that was whole when the last one was killed.
+
+    A save waits for the one before it, so what rank 0 did before a record of step n is to save up
+    to step n - 2.
+    """
+    assert "passing over" not in training.text(), "a checkpoint was damaged"
+    reached = {}
+    for attempt, step, *_ in records_of(training.records / "samples.0"):
+        reached[int(attempt)] = int(step)
+    starts = [(int(attempt), int(step)) for attempt, step in records_of(training.records / "starts")]
+    for (attempt, begin), (_, resumed) in zip(starts, starts[1:]):
+        durable = max(begin, reached.get(attempt, 0) - 2)
+        assert resumed >= durable, f"{durable} was saved, and {resumed} resumed from: {starts}"
 
 
 def check_samples(training):
@@ -115,7 +135,7 @@ def killed_training(program, chance, kills, where):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         training = Training(program, folder, kills)
         done = 0
-        while done < kills and training.wait_for_start(done + 1):
+        while done < kills and training.wait_for_start(done + 1) and training.has_steps_left():
             time.sleep(chance.uniform(0, 0.25))  # the moment of the kill
             victims = training.pids()
             for pid in victims[:1] if chance.random() < 0.5 else victims:
@@ -129,6 +149,7 @@ def killed_training(program, chance, kills, where):
             break
         training.finish()
         try:
+            check_resumed(training)
             check_samples(training)
         except AssertionError as error:
             raise AssertionError(f"{where}: {error}\n{training.text()[-3000:]}") from error
@@ -148,6 +169,7 @@ def main(program, kills=None, seed=None):
         sums, killed = killed_training(program, chance, kills - done, where)
         assert sums == undisturbed, f"{where}: {sums} instead of {undisturbed}"
         done, trainings = done + killed, trainings + 1
+        print(f"  {done} kills after {trainings} trainings", flush=True)
     print(f"{done} kills in {trainings} trainings of {STEPS} steps: always the same weights")
 
 

@@ -54,9 +54,12 @@ class Rank:
         return self.process.returncode
 
 
-def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120):
-    """Runs `command` on `world_size` ranks, rank 0 hosting the store; returns the ended Ranks."""
-    port = free_port()
+def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, store_port=None):
+    """Runs `command` on `world_size` ranks and returns the ended Ranks.
+
+    The store is at `store_port`, as an agent's would be; without one rank 0 hosts it.
+    """
+    port = store_port or free_port()
     ranks = [
         Rank(
             command,
@@ -69,6 +72,7 @@ def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120):
                 "MASTER_PORT": str(port),
                 "TORCHELASTIC_RESTART_COUNT": str(restart_count),
                 "TORCHELASTIC_RUN_ID": run_id,
+                "TORCHELASTIC_USE_AGENT_STORE": str(store_port is not None),
                 "OMP_NUM_THREADS": "1",
             },
         )

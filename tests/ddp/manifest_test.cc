@@ -35,6 +35,11 @@ TEST_SUITE("ddp/checkpoint/manifest") {
           "manifest: '../state.json' is no plain file name");
     CHECK(!parse_manifest(replaced(good, "state.json", "..")));
     CHECK(!parse_manifest(replaced(good, "\"step\": 12", "\"step\": \"12\"")));
+    for (const char* number : {"-1.5", "2.0", "1e103", "99999999999999999999", "null"}) {
+      CHECK(!parse_manifest(replaced(good, "\"step\": 12", std::string("\"step\": ") + number)));
+    }
+    CHECK(!parse_manifest(replaced(good, "\"crc32c\": ", "\"crc32c\": 9999999999")));
+    CHECK(!parse_manifest(replaced(good, "\"crc32c\": ", "\"crc32c\": -")));
     CHECK(!parse_manifest(replaced(good, "\"world_size\"", "\"worlds\"")));
     CHECK(!parse_manifest(replaced(good, "\"size_bytes\"", "\"size\"")));
     CHECK(!parse_manifest(""));

@@ -12,15 +12,6 @@ namespace {
 using namespace ddprun::ddp;
 using namespace ddprun::ddp::test;
 
-std::string problem_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const DdpError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // Whether a library of that name is loaded in this process.
 bool is_loaded(const std::string& library) {
   std::ifstream maps("/proc/self/maps");

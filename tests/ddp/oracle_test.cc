@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <random>
 #include <sstream>
 
@@ -19,7 +20,7 @@ using namespace ddprun::ddp::test;
 
 constexpr int kSteps = 4;
 constexpr int kMaxRanks = 4;
-constexpr int kModelsPerCell = 3;
+constexpr int kModelsPerCell = 2;
 
 struct Mode {
   const char* name;
@@ -131,14 +132,17 @@ double train(ProcessGroup& group, const Mode& mode, unsigned seed, Pile net, Pil
 }
 
 // The largest difference of the models of `seeds` on `world_size` ranks.
-double largest_difference(const Mode& mode, int world_size, const std::vector<unsigned>& seeds) {
+double largest_difference(const Mode& mode, const std::string& backend, int world_size,
+                          const std::vector<unsigned>& seeds) {
   const bool may_skip = mode.options.find_unused_parameters || mode.options.static_graph;
   std::vector<Pile> nets;  // made here, since all threads share one generator of random numbers
   for (unsigned seed : seeds) {
     for (int i = 0; i < 3 * world_size; ++i) nets.emplace_back(seed, may_skip);
   }
   std::vector<double> largest(static_cast<std::size_t>(world_size));
-  on_ranks(world_size, [&](ProcessGroup group) {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto train_all = [&](ProcessGroup group) {
     auto rank = static_cast<std::size_t>(group.rank());
     for (std::size_t i = 0; i < seeds.size(); ++i) {
       const Pile* mine = &nets[3 * (i * static_cast<std::size_t>(world_size) + rank)];
@@ -147,7 +151,9 @@ double largest_difference(const Mode& mode, int world_size, const std::vector<un
                                std::to_string(found));  // float sums in another order
       largest[rank] = std::max(largest[rank], found);
     }
-  });
+  };
+  const auto problems = run_ranks(ranks, world_size, train_all, std::chrono::minutes(1), backend);
+  CHECK(problems == std::vector<std::string>(ranks.size()));
   return *std::max_element(largest.begin(), largest.end());
 }
 
@@ -158,18 +164,21 @@ TEST_SUITE("ddp/oracle") {
     std::ostringstream table;
     table << std::scientific << std::setprecision(0)
           << "largest difference over the largest gradient, " << kModelsPerCell
-          << " random models each\nmode | 1 rank | 2 ranks | 3 ranks | 4 ranks\n";
+          << " random models each\nmode | backend | 1 rank | 2 ranks | 3 ranks | 4 ranks\n";
     unsigned seed = 1;
     for (const Mode& mode : kModes) {
-      table << mode.name;
-      for (int world_size = 1; world_size <= kMaxRanks; ++world_size) {
-        std::vector<unsigned> seeds;
-        for (int i = 0; i < kModelsPerCell; ++i) seeds.push_back(seed++);
-        CAPTURE(mode.name);
-        CAPTURE(world_size);
-        table << " | " << largest_difference(mode, world_size, seeds);
+      for (const std::string backend : {"shm", "gloo"}) {
+        table << mode.name << " | " << backend;
+        for (int world_size = 1; world_size <= kMaxRanks; ++world_size) {
+          std::vector<unsigned> seeds;
+          for (int i = 0; i < kModelsPerCell; ++i) seeds.push_back(seed++);
+          CAPTURE(mode.name);
+          CAPTURE(backend);
+          CAPTURE(world_size);
+          table << " | " << largest_difference(mode, backend, world_size, seeds);
+        }
+        table << '\n';
       }
-      table << '\n';
     }
     std::cout << table.str();
   }

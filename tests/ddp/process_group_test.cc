@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/process_group.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <future>
 
 #include "tests/ddp/ranks.h"
-#include "worker/ddp/meeting.h"
+#include "worker/ddp/presence.h"
 #include "worker/ddp/route.h"
+#include "worker/ddp/words.h"
 
 namespace {
 
 using namespace ddprun::ddp;
 using namespace ddprun::ddp::test;
 using namespace std::chrono_literals;
-
-std::string problem_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const DdpError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -99,6 +94,35 @@ TEST_SUITE("ddp/process_group") {
     CHECK(sum.item<float>() == 1);
   }
 
+  TEST_CASE("an abort ends what is under way, and is refused over Gloo") {
+    auto abort_on_1 = [](ProcessGroup group) {
+      if (group.rank() == 1) return group.abort();
+      torch::Tensor sum = torch::ones({1});
+      group.all_reduce(sum);
+    };
+    auto shm = run_ranks({0, 1}, 2, abort_on_1, 60s, "shm");
+    CHECK(shm == std::vector<std::string>{"all_reduce: rank 1 of 2 has aborted the group", ""});
+    auto gloo = run_ranks(
+        {0, 1}, 2, [](ProcessGroup group) { group.abort(); }, 60s, "gloo");
+    const std::string refusal =
+        "abort: Gloo cannot end what is under way; end the process, which its peers hear of";
+    CHECK(gloo == std::vector<std::string>{refusal, refusal});
+  }
+
+  TEST_CASE("who is gone refuses a connection, and who is there takes one") {
+    std::vector<ddprun::Endpoint> endpoints;
+    std::vector<std::unique_ptr<Presence>> presences;
+    for (int i = 0; i < 300; ++i) {
+      presences.push_back(value_or_throw(Presence::open("127.0.0.1")));
+      endpoints.push_back(presences.back()->endpoint());
+    }
+    endpoints[5].host = "";
+    CHECK(refusing(endpoints, 5s).empty());
+    for (std::size_t gone : {5, 7, 299}) presences[gone] = nullptr;
+    CHECK(refusing(endpoints, 5s) == std::vector<std::size_t>{7, 299});
+    CHECK(!Presence::open("a name"));
+  }
+
   TEST_CASE("a backend that is not there is refused") {
     ddprun::worker::WorkerEnv env = env_of(0, 1, 1);
     CHECK(problem_of([&] { init_process_group({.backend = "glue"}, env); }) ==
@@ -131,6 +155,38 @@ TEST_SUITE("ddp/process_group") {
     CHECK(local_address_towards("127.0.0.1", 80) == "127.0.0.1");
     CHECK(local_address_towards("localhost", 80) != "");
     CHECK(local_address_towards("no-such-host.invalid", 80) == "");
+  }
+
+  TEST_CASE("a listener is found when it comes, and not before") {
+    int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in here{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof here;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&here), size) == 0);
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0);
+    std::uint16_t port = ntohs(here.sin_port);
+
+    CHECK_FALSE(wait_for_listener("127.0.0.1", port, 20ms));
+    CHECK_FALSE(wait_for_listener("no-such-host.invalid", port, 20ms));
+    auto found = std::async(std::launch::async,
+                            [port] { return wait_for_listener("127.0.0.1", port, 60s); });
+    CHECK(found.wait_for(20ms) == std::future_status::timeout);  // nobody listens yet
+    REQUIRE(::listen(fd, 1) == 0);
+    CHECK(found.get());
+    ::close(fd);
+  }
+
+  TEST_CASE("a problem of one rank is every rank's") {
+    for (int world_size : {1, 3}) {
+      auto problems = run_ranks(world_size, [&](ProcessGroup group) {
+        group.throw_first_problem("");
+        group.throw_first_problem(group.rank() > 0 || world_size == 1
+                                      ? "rank " + std::to_string(group.rank()) + " has no data"
+                                      : "");
+      });
+      const std::string expected = world_size == 1 ? "rank 0 has no data" : "rank 1 has no data";
+      CHECK(problems == std::vector<std::string>(problems.size(), expected));
+    }
   }
 
   TEST_CASE("ranks in words") {

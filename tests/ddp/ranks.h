@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "worker/ddp/error.h"
 #include "worker/ddp/process_group.h"
 
 namespace ddprun::ddp::test {
@@ -92,6 +93,16 @@ struct Unexpected : std::runtime_error {
 
 inline void expect(bool condition, const std::string& claim) {
   if (!condition) throw Unexpected("expected that " + claim);
+}
+
+// What `action` throws as a DdpError, in words; "" when it does not.
+inline std::string problem_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const DdpError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace ddprun::ddp::test

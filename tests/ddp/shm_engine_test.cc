@@ -316,9 +316,7 @@ TEST_SUITE("ddp/shm/engine") {
         CHECK(said(problem.get()) == "rank 0 of 3 has aborted the group");
       // Of a small one all that rank 2 needs is already there.
       Floats third(size, 1);
-      Problem problem = run(*engines[2], all_reduce(third));
-      if (!problem) problem = run(*engines[2], barrier());
-      CHECK(said(problem) == "rank 0 of 3 has aborted the group");
+      CHECK(said(run(*engines[2], all_reduce(third))) == "rank 0 of 3 has aborted the group");
     }
   }
 
@@ -328,6 +326,40 @@ TEST_SUITE("ddp/shm/engine") {
           "ranks 1 and 2 of 3 did not come to barrier within 0.1 s");
     CHECK(said(run(*engines[1], barrier())) ==
           "ranks 1 and 2 of 3 did not come to barrier within 0.1 s");
+  }
+
+  TEST_CASE("who comes late hears that the others gave up, though all it needs of them is there") {
+    const std::pair<Request (*)(Floats&), std::string> cases[] = {
+        {[](Floats& values) { return all_reduce(values, 100ms); }, "all_reduce (sum) of 10 float"},
+        {[](Floats&) { return barrier(100ms); }, "barrier"},
+        {[](Floats& values) {
+           Request request = broadcast(values, 1);
+           request.timeout = 100ms;
+           return request;
+         },
+         "broadcast of 40 bytes from rank 1"},
+    };
+    for (const auto& [request, in_words] : cases) {
+      auto engines = make_engines(2);
+      Floats first(10, 1);
+      Floats second(10, 2);
+      const std::string expected = "rank 1 of 2 did not come to " + in_words + " within 0.1 s";
+      CHECK(said(run(*engines[0], request(first))) == expected);
+      CHECK(said(run(*engines[1], request(second))) == expected);
+      CHECK(second == Floats(10, 2));
+    }
+  }
+
+  TEST_CASE("who comes late to what the others have completed still gets it") {
+    auto engines = make_engines(2);
+    Floats sent(1000, 5);
+    Floats received(1000, 0);
+    CHECK(said(run(*engines[0], broadcast(sent, 0))) == "(nothing)");
+    const std::string expected = "rank 1 of 2 did not come to barrier within 0.1 s";
+    CHECK(said(run(*engines[0], barrier(100ms))) == expected);
+    CHECK(said(run(*engines[1], broadcast(received, 0))) == "(nothing)");
+    CHECK(received == sent);
+    CHECK(said(run(*engines[1], barrier())) == expected);
   }
 
   TEST_CASE("a rank that has left is missed by name") {

@@ -58,12 +58,35 @@ class ExplainedGroup : public c10d::ProcessGroup {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
-    auto work = ProcessGroup::allreduce(tensors, options);
-    if (tensors.empty() || !tensors[0].is_cpu()) return work;
-    return c10::make_intrusive<ExplainedWork>(std::move(work), incidents_);
+    return explained(ProcessGroup::allreduce(tensors, options), tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    return explained(ProcessGroup::broadcast(tensors, options), tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
+                                        const c10d::ReduceOptions& options) override {
+    return explained(ProcessGroup::reduce(tensors, options), tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override {
+    return explained(ProcessGroup::allgather(outputs, inputs, options), inputs);
+  }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
+    return explained(ProcessGroup::barrier(options));
   }
 
  private:
+  c10::intrusive_ptr<c10d::Work> explained(c10::intrusive_ptr<c10d::Work> work,
+                                           const std::vector<at::Tensor>& tensors) const {
+    const bool is_of_cpu = !tensors.empty() && tensors[0].is_cpu();
+    return is_of_cpu ? explained(std::move(work)) : work;
+  }
+  c10::intrusive_ptr<c10d::Work> explained(c10::intrusive_ptr<c10d::Work> work) const {
+    return c10::make_intrusive<ExplainedWork>(std::move(work), incidents_);
+  }
+
   std::shared_ptr<Incidents> incidents_;
 };
 

@@ -15,9 +15,10 @@ class ProcessGroup;
 
 namespace ddprun::ddp {
 
-// A c10d group like any other, except that the errors of its all-reduces on CPU tensors are
-// explained by `incidents`.  Those are what a backward pass waits for inside c10d::Reducer, where
-// nobody else can step in.  It has no backend yet.
+// A c10d group like any other, except that the errors of its collectives on CPU tensors
+// (all-reduce, broadcast, all-gather, reduce, barrier) are explained by `incidents`.  Those are
+// what c10d::Reducer waits for in a backward pass and when it rebuilds its buckets, where nobody
+// else can step in.  It has no backend yet.
 c10::intrusive_ptr<c10d::ProcessGroup> make_explained_group(
     const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<Incidents> incidents, int rank,
     int world_size);

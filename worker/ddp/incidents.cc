@@ -2,13 +2,13 @@
 #include "worker/ddp/incidents.h"
 
 #include <algorithm>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "worker/ddp/error.h"
-#include "worker/ddp/meeting.h"
+#include "worker/ddp/presence.h"
+#include "worker/ddp/words.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -20,17 +20,17 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds kMaxSkew = 5s;
 constexpr std::chrono::milliseconds kPollInterval = 20ms;
 
+// How long a rank whose connection broke looks for one that is gone: a process ends piece by piece.
+// It looks less and less often, since all others look as well.
+constexpr std::chrono::milliseconds kMaxLook = 1s;
+
+constexpr char kGone[] = "incident/gone";
 constexpr char kLeftOut[] = "left_out";
 constexpr char kGaveUp[] = "gave_up";
+constexpr char kPresence[] = "presence";
 
 std::string key_of(const char* kind, int rank) {
   return std::string("incident/") + kind + "/" + std::to_string(rank);
-}
-
-std::string in_seconds(std::chrono::milliseconds time) {
-  std::ostringstream text;
-  text << std::chrono::duration<double>(time).count() << " s";
-  return text.str();
 }
 
 std::vector<int> ranks_of(const std::map<int, std::string>& reports) {
@@ -48,19 +48,6 @@ bool is_timeout(const std::string& problem) {
 
 }  // namespace
 
-std::string parameters_in_words(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxNamed = 8;
-  std::string text = names.size() == 1 ? "parameter " : "parameters ";
-  std::size_t named = std::min(names.size(), kMaxNamed);
-  for (std::size_t i = 0; i < named; ++i) {
-    bool is_last = i + 1 == names.size();
-    if (i > 0) text += is_last ? " and " : ", ";
-    text += names[i];
-  }
-  if (names.size() > named) text += " and " + std::to_string(names.size() - named) + " more";
-  return text;
-}
-
 std::string left_out_sentence(const std::map<int, std::string>& parameters_by_rank) {
   std::string text;
   for (const auto& [rank, parameters] : parameters_by_rank) {
@@ -75,6 +62,14 @@ std::string left_out_sentence(const std::map<int, std::string>& parameters_by_ra
 Incidents::Incidents(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
                      std::chrono::milliseconds timeout)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout) {}
+
+void Incidents::set_presence(const Endpoint& presence) {
+  try {
+    store_->set(key_of(kPresence, rank_), to_string(presence));
+  } catch (const std::exception&) {
+    // Then this rank is never known to be gone.
+  }
+}
 
 void Incidents::set_left_out(const void* owner, const std::vector<std::string>& names) {
   std::string words = parameters_in_words(names);
@@ -141,20 +136,65 @@ std::string Incidents::missing_after_timeout() {
   }
   if (missing.empty() || !here.contains(rank_)) return "";
   return ranks_in_words(missing) + " of " + std::to_string(world_size_) + " did not come within " +
-         in_seconds(timeout_);
+         seconds_in_words(timeout_);
+}
+
+// What another rank has seen, "" when none has.
+std::string Incidents::reported_gone() const {
+  try {
+    if (store_->check({kGone})) return store_->get_to_str(kGone);
+  } catch (const std::exception&) {
+    // The store is lost as well.
+  }
+  return "";
+}
+
+// Ranks that have heard of it end as well, so the store keeps what the first of them saw.
+std::string Incidents::gone() const {
+  std::vector<Endpoint> presences(static_cast<std::size_t>(world_size_));
+  for (const auto& [rank, text] : reports(kPresence)) {
+    Result<Endpoint> endpoint = parse_endpoint(text, 0);
+    if (endpoint) presences[static_cast<std::size_t>(rank)] = std::move(*endpoint);
+  }
+  const auto limit = std::chrono::steady_clock::now() + kMaxLook;
+  std::string seen;
+  for (auto pause = kPollInterval; seen.empty(); pause *= 2) {
+    std::vector<int> ranks;
+    for (std::size_t rank : refusing(presences, kMaxLook)) ranks.push_back(static_cast<int>(rank));
+    if (!ranks.empty()) {
+      seen = ranks_in_words(ranks) + " of " + std::to_string(world_size_) +
+             (ranks.size() == 1 ? " has" : " have") + " ended or left the group";
+    }
+    try {
+      const std::vector<std::uint8_t> own(seen.begin(), seen.end());
+      const std::vector<std::uint8_t> first = store_->compareSet(kGone, {}, own);
+      if (!first.empty()) return {first.begin(), first.end()};
+    } catch (const std::exception&) {
+      // What this rank sees by itself is better than nothing.
+    }
+    if (std::chrono::steady_clock::now() + pause > limit) break;
+    std::this_thread::sleep_for(pause);
+  }
+  return seen;
 }
 
 std::string Incidents::explain(const std::string& problem) {
   std::map<int, std::string> left_out = reports(kLeftOut);
   if (!left_out.empty()) return left_out_sentence(left_out) + " (" + problem + ")";
+  if (const std::string ended = reported_gone(); !ended.empty()) {
+    return ended + " (" + problem + ")";
+  }
   std::map<int, std::string> gave_up = reports(kGaveUp);
   if (!gave_up.empty() && !gave_up.contains(rank_)) {
     std::string missing = is_timeout(problem) ? missing_after_timeout() : "";
     if (!missing.empty()) return missing + " (" + problem + ")";
     return ranks_in_words(ranks_of(gave_up)) + " of " + std::to_string(world_size_) +
-           " gave up after " + in_seconds(timeout_) + " (" + problem + ")";
+           " gave up after " + seconds_in_words(timeout_) + " (" + problem + ")";
   }
-  if (!is_timeout(problem)) return problem;
+  if (!is_timeout(problem)) {
+    const std::string ended = gone();
+    return ended.empty() ? problem : ended + " (" + problem + ")";
+  }
   std::string missing = missing_after_timeout();
   return missing.empty() ? problem : missing + " (" + problem + ")";
 }

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "store/base/endpoint.h"
+
 namespace c10d {
 class Store;
 }
@@ -23,9 +25,6 @@ namespace ddprun::ddp {
 // what to do about it.
 std::string left_out_sentence(const std::map<int, std::string>& parameters_by_rank);
 
-// "parameter a", "parameters a, b and c", "parameters a, b, c, d, e, f, g, h and 12 more".
-std::string parameters_in_words(const std::vector<std::string>& names);
-
 // One rank's view of what goes wrong in a group.
 //
 // Threads: any; calls of explain() may wait for the other ranks.  No call throws but check(): where
@@ -35,6 +34,9 @@ class Incidents {
   // `store` is the group's own part of the worker store; `timeout` is that of its collectives.
   Incidents(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
             std::chrono::milliseconds timeout);
+
+  // Where this rank's Presence listens; only ranks that have said so are ever known to be gone.
+  void set_presence(const Endpoint& presence);
 
   // A backward pass of this rank has ended, and the parameters `names` have had no gradient, so
   // that a reduction which the others wait for has not begun.  `owner` tells wrapped modules apart.
@@ -48,12 +50,15 @@ class Incidents {
   void check() const;
 
   // `problem`, a transport's words, with what the ranks have to say about it before: who left out
-  // which parameters; after a time-out, who did not come, which takes up to 5 s to find out.
+  // which parameters; whose process is gone, or who did not come where it is a time-out, which
+  // takes up to 2 s and 5 s to find out.
   std::string explain(const std::string& problem);
 
  private:
   std::map<int, std::string> reports(const char* kind) const;
   std::string missing_after_timeout();
+  std::string gone() const;
+  std::string reported_gone() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;

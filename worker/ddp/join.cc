@@ -6,8 +6,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/meeting.h"
 #include "worker/ddp/named_tensor.h"
+#include "worker/ddp/words.h"
 
 namespace ddprun::ddp {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/meeting.h"
 
-#include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "worker/ddp/error.h"
+#include "worker/ddp/words.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -30,10 +30,8 @@ void meet(c10d::Store& store, const std::string& name, int rank, int world_size,
       if (!store.check({rank_key(name, other)})) missing.push_back(other);
     }
     if (missing.empty()) throw;
-    std::ostringstream seconds;
-    seconds << std::chrono::duration<double>(timeout).count();
     throw DdpError(ranks_in_words(missing) + " of " + std::to_string(world_size) +
-                   " did not come within " + seconds.str() + " s");
+                   " did not come within " + seconds_in_words(timeout));
   }
 }
 
@@ -42,19 +40,6 @@ void forget_meeting(c10d::Store& store, const std::string& name, int rank) {
   if (rank != 0) return;
   store.deleteKey(name + "/count");
   store.deleteKey(name + "/complete");
-}
-
-std::string ranks_in_words(const std::vector<int>& ranks) {
-  constexpr std::size_t kMaxNamed = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  std::size_t named = std::min(ranks.size(), kMaxNamed);
-  for (std::size_t i = 0; i < named; ++i) {
-    bool is_last = i + 1 == ranks.size();
-    if (i > 0) text += is_last ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  if (ranks.size() > named) text += " and " + std::to_string(ranks.size() - named) + " more";
-  return text;
 }
 
 }  // namespace ddprun::ddp

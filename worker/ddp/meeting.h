@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 namespace c10d {
 class Store;
@@ -22,8 +21,5 @@ void meet(c10d::Store& store, const std::string& name, int rank, int world_size,
 
 // Deletes this rank's keys of a meeting that every rank has left.
 void forget_meeting(c10d::Store& store, const std::string& name, int rank);
-
-// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3 and 12 more".
-std::string ranks_in_words(const std::vector<int>& ranks);
 
 }  // namespace ddprun::ddp

@@ -11,10 +11,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "worker/ddp/exchange.h"
 #include "worker/ddp/explained_group.h"
 #include "worker/ddp/incidents.h"
 #include "worker/ddp/meeting.h"
 #include "worker/ddp/nccl_backend.h"
+#include "worker/ddp/presence.h"
 #include "worker/ddp/route.h"
 #include "worker/ddp/shm/backend.h"
 #include "worker/ddp/shm/connect.h"
@@ -23,7 +25,9 @@ namespace ddprun::ddp {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
-constexpr std::size_t kCoalesceBytes = std::size_t{250} << 20;  // as Python's DDP sends its state
+
+// Ranks of one launcher start within this of each other, if they start at all.
+constexpr std::chrono::milliseconds kStartOfRankZero = std::chrono::seconds(5);
 
 std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
@@ -62,11 +66,11 @@ std::string backend_of(const ProcessGroupOptions& options) {
 }
 
 // Shared memory where all ranks can have it and want it; nullptr where Gloo stands alone.
-c10::intrusive_ptr<c10d::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                   const worker::WorkerEnv& env,
-                                                   const std::string& backend,
-                                                   c10::intrusive_ptr<c10d::Backend> gloo,
-                                                   std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<shm::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const worker::WorkerEnv& env,
+                                                  const std::string& backend,
+                                                  c10::intrusive_ptr<c10d::Backend> gloo,
+                                                  std::chrono::milliseconds timeout) {
   const bool wants_shm = backend == "auto" || backend == "shm";
   shm::Connection connection = shm::connect(*store, env.rank, env.world_size, wants_shm, timeout);
   if (connection.channel) {
@@ -86,6 +90,11 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   options.waitWorkers = false;  // meet() waits, and can say who is missing
   options.multiTenant = options.isServer;
   options.timeout = timeout;
+  // c10d's client, once refused, pauses for up to a second.  Who has not come by then
+  // is its business: it knows the time-out and says what failed.
+  if (!options.isServer && !env.use_agent_store) {
+    wait_for_listener(env.master.host, env.master.port, std::min(timeout, kStartOfRankZero));
+  }
   return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
 }
 
@@ -112,6 +121,13 @@ std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const worker:
     return {ProcessGroupGloo::createDefaultDevice()};
   }
   return {ProcessGroupGloo::createDeviceForHostname(address)};
+}
+
+// A sign of life for the other ranks, at the address that they reach; nullptr where there is none.
+std::unique_ptr<Presence> make_presence(const worker::WorkerEnv& env) {
+  Result<std::unique_ptr<Presence>> opened =
+      Presence::open(local_address_towards(env.master.host, env.master.port));
+  return opened ? std::move(*opened) : nullptr;
 }
 
 // Runs `action`, and turns LibTorch's exceptions into ours, without their stack traces.
@@ -148,10 +164,29 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
   std::shared_ptr<Incidents> incidents;
   std::string cpu_backend;
+  c10::intrusive_ptr<shm::Backend> shm;    // null where Gloo stands alone
+  c10::intrusive_ptr<c10d::Backend> nccl;  // null without it
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  // Before Gloo's connections in the order of closing: here as the last member, and at the end of
+  // the process, which closes files in the order of their numbers, as the first to be opened.
+  std::unique_ptr<Presence> presence;
   at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
 };
+
+namespace {
+
+// A template, so that a LibTorch without Backend::abort() compiles it.
+template <class Backend>
+void abort_backend(Backend& backend) {
+  if constexpr (requires { backend.abort(); }) {
+    backend.abort();
+  } else {
+    throw DdpError("NCCL needs torch 2.9 or newer for it; end the process instead");
+  }
+}
+
+}  // namespace
 
 const worker::WorkerEnv& ProcessGroup::env() const {
   return impl_->env;
@@ -189,14 +224,14 @@ void ProcessGroup::barrier() {
 void ProcessGroup::all_reduce(at::Tensor tensor) {
   explained("all_reduce", *impl_->incidents, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    impl_->group->allreduce(tensors)->wait();
+    impl_->group->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
   });
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
   explained("broadcast", *impl_->incidents, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    c10d::BroadcastOptions options;
+    auto options = waited_for<c10d::BroadcastOptions>();
     options.rootRank = root;
     impl_->group->broadcast(tensors, options)->wait();
   });
@@ -209,24 +244,29 @@ void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
 }
 
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return explained("all_gather", *impl_->incidents, [&] {
-    std::vector<at::Tensor> input{tensor.contiguous()};
-    std::vector<std::vector<at::Tensor>> output(1);
-    for (int i = 0; i < world_size(); ++i) output[0].push_back(at::empty_like(input[0]));
-    impl_->group->allgather(output, input)->wait();
-    return std::move(output[0]);
-  });
+  return explained("all_gather", *impl_->incidents,
+                   [&] { return ddp::all_gather(*impl_->group, tensor); });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
-  at::Tensor size = at::tensor(static_cast<std::int64_t>(text.size()), at::kLong);
-  broadcast(size, root);
-  at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
-  if (bytes.numel() == 0) return "";
-  char* data = reinterpret_cast<char*>(bytes.data_ptr<std::uint8_t>());
-  if (rank() == root) text.copy(data, text.size());
-  broadcast(bytes, root);
-  return std::string(data, static_cast<std::size_t>(bytes.numel()));
+  if (world_size() == 1) return text;
+  return explained("broadcast", *impl_->incidents,
+                   [&] { return ddp::broadcast_text(*impl_->group, text, root); });
+}
+
+void ProcessGroup::abort() {
+  guarded("abort", [&] {
+    if (impl_->shm) impl_->shm->abort();
+    if (impl_->nccl) abort_backend(*impl_->nccl);
+    if (impl_->shm || impl_->nccl) return;
+    throw DdpError("Gloo cannot end what is under way; end the process, which its peers hear of");
+  });
+}
+
+void ProcessGroup::throw_first_problem(const std::string& problem) {
+  const std::string first = explained("throw_first_problem", *impl_->incidents,
+                                      [&] { return first_problem(*impl_->group, problem); });
+  if (!first.empty()) throw DdpError(first);
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
@@ -251,6 +291,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
         connect_store(env, impl->timeout));
     impl->incidents =
         std::make_shared<Incidents>(impl->store, env.rank, env.world_size, impl->timeout);
+    impl->presence = make_presence(env);
     meet(*impl->store, "join", env.rank, env.world_size, impl->timeout);
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
@@ -259,18 +300,25 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
         c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
         gloo_options);
     impl->group = make_explained_group(impl->store, impl->incidents, env.rank, env.world_size);
-    auto shm = make_shm_backend(c10::make_intrusive<c10d::PrefixStore>("shm", impl->store), env,
-                                backend, gloo, impl->timeout);
+    impl->shm = make_shm_backend(c10::make_intrusive<c10d::PrefixStore>("shm", impl->store), env,
+                                 backend, gloo, impl->timeout);
     const auto type =
-        shm ? c10d::ProcessGroup::BackendType::CUSTOM : c10d::ProcessGroup::BackendType::GLOO;
-    impl->cpu_backend = shm ? "shm" : "gloo";
+        impl->shm ? c10d::ProcessGroup::BackendType::CUSTOM : c10d::ProcessGroup::BackendType::GLOO;
+    impl->cpu_backend = impl->shm ? "shm" : "gloo";
     impl->group->setDefaultBackend(type);
-    impl->group->setBackend(c10::DeviceType::CPU, type, shm ? shm : gloo);
+    if (impl->shm) {
+      impl->group->setBackend(c10::DeviceType::CPU, type, impl->shm);
+      impl->presence = nullptr;  // shared memory has a watch of its own
+    } else {
+      impl->group->setBackend(c10::DeviceType::CPU, type, gloo);
+      if (impl->presence) impl->incidents->set_presence(impl->presence->endpoint());
+    }
     if (backend == "nccl") {
-      auto nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
-                                    env, variable("CUDA_VISIBLE_DEVICES"), impl->timeout);
+      impl->nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
+                                     env, variable("CUDA_VISIBLE_DEVICES"), impl->timeout);
       impl->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank));
-      impl->group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl);
+      impl->group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
+                              impl->nccl);
     }
     impl->group->setGroupName(options.name);
   });

@@ -50,14 +50,15 @@ struct ProcessGroupOptions {
 
 // The ranks of a run, seen from one of them.  A handle: copies share one connection.
 //
-// Threads: one at a time; the collectives must be called by all ranks in the same order.
-// Lifetime: the connections close when the last copy, and the last DistributedDataParallel made
-// from it, are gone.
+// Threads: one at a time, but for abort(); the collectives must be called by all ranks in the same
+// order. Lifetime: the connections close when the last copy, and the last DistributedDataParallel
+// made from it, are gone.
 //
 // Every collective throws DdpError when a peer is lost or the timeout passes; the error names the
-// ranks that did not come, or that left parameters out, as far as they can be known.  The
-// group is unusable after that: end the process, and let the launcher restart all.  Over shared
-// memory all ranks that wait get the error at once; over Gloo some may sit out the timeout.
+// ranks that have ended, that did not come, or that left parameters out, as far as they can be
+// known.  The group is unusable after that: end the process, and let the launcher restart all.
+// Over shared memory all ranks that wait get the error at once; over Gloo some may sit out the
+// timeout, unless those which heard of it have ended.
 //
 // A backward pass that leaves parameters out without find_unused_parameters leaves its reduction
 // half done: until a further pass has brought the rest, every collective of the group throws, since
@@ -97,6 +98,18 @@ class ProcessGroup {
 
   // Gives every rank the `root`'s `text`; the others' argument is ignored.
   std::string broadcast_text(const std::string& text, int root = 0);
+
+  // Lets no rank go on alone: returns when every rank gives an empty `problem`; else every rank
+  // throws the same DdpError, the sentence of the lowest rank that gives one.  For what one rank
+  // may fail at and the others not, such as reading its share of the data.
+  void throw_first_problem(const std::string& problem);
+
+  // Ends what is under way, for a program that has found out by itself that it cannot go on.  Over
+  // shared memory every rank that waits for this one throws DdpError at once and names it; over
+  // NCCL (torch 2.9 or newer) this rank's collectives end, and the others' by their time-out.  From
+  // any thread, also while another is in a collective; the group is unusable after that.  Throws
+  // DdpError over Gloo alone, which cannot: end the process, and the others hear of that.
+  void abort();
 
   // What this is made of, for what is not offered here.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/verification.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
 namespace ddprun::ddp {
 namespace {
-
-// What one rank has to say about a difference.  Bytes.
-constexpr std::size_t kReportBytes = 1024;
 
 std::string joined(const Description& lines) {
   std::string text;
@@ -38,17 +33,6 @@ std::string first_difference(const Description& mine, const Description& referen
   return "";
 }
 
-void throw_first_problem(ProcessGroup& group, const std::string& problem) {
-  at::Tensor report = at::zeros({static_cast<std::int64_t>(kReportBytes)}, at::kByte);
-  std::size_t size = std::min(problem.size(), kReportBytes);
-  std::copy_n(problem.begin(), size, report.data_ptr<std::uint8_t>());
-  for (const at::Tensor& other : group.all_gather(report)) {
-    const std::uint8_t* text = other.data_ptr<std::uint8_t>();
-    std::string words(text, std::find(text, text + kReportBytes, 0));
-    if (!words.empty()) throw DdpError(words);
-  }
-}
-
 void verify_same(ProcessGroup& group, const std::string& what, const Description& description) {
   std::string reference = group.broadcast_text(joined(description));
   std::string difference = first_difference(description, split(reference));
@@ -56,7 +40,7 @@ void verify_same(ProcessGroup& group, const std::string& what, const Description
     difference = "the " + what + " of the ranks differ: rank " + std::to_string(group.rank()) +
                  " " + difference + "; all ranks must build the same, in the same order";
   }
-  throw_first_problem(group, difference);
+  group.throw_first_problem(difference);
 }
 
 }  // namespace ddprun::ddp

@@ -18,10 +18,6 @@ using Description = std::vector<std::string>;
 // The first line in which `mine` differs from `reference`, in words; empty when they are equal.
 std::string first_difference(const Description& mine, const Description& reference);
 
-// Lets no rank go on alone: returns when every rank gives an empty `problem`; else every rank
-// throws the same DdpError, the sentence of the lowest rank that gives one.
-void throw_first_problem(ProcessGroup& group, const std::string& problem);
-
 // Returns when all ranks give the same `description`; else every rank throws the same DdpError,
 // which tells how the lowest rank that differs from rank 0 does so.  `what` is plural: "modules".
 void verify_same(ProcessGroup& group, const std::string& what, const Description& description);

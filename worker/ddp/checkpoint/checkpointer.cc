@@ -43,14 +43,16 @@ Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, con
   return {};
 }
 
-// Takes a snapshot; LibTorch's exceptions (no memory) become a failure, so that rank 0 does not
-// leave the others waiting.
-Result<void> take(SnapshotTaker& taker, const TrainingState& state, int world_size,
-                  const std::vector<at::Tensor>& random_states) {
+// What `action` returns; exceptions of LibTorch and others (no memory) become a failure, so that a
+// rank does not leave the others waiting.
+template <class Action>
+auto without_throwing(const std::string& what, Action action) -> decltype(action()) {
   try {
-    return taker.take(state, world_size, random_states);
+    return action();
+  } catch (const c10::Error& error) {
+    return Error{Errc::LimitExceeded, what + ": " + error.what_without_backtrace()};
   } catch (const std::exception& error) {
-    return Error{Errc::LimitExceeded, std::string("copy the state: ") + error.what()};
+    return Error{Errc::LimitExceeded, what + ": " + error.what()};
   }
 }
 
@@ -100,7 +102,9 @@ void Checkpointer::save(const TrainingState& state) {
   if (writer_) {
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
-    Result<void> taken = take(writer_->taker, state, ranks_.world_size(), random_states);
+    Result<void> taken = without_throwing("copy the state", [&] {
+      return writer_->taker.take(state, ranks_.world_size(), random_states);
+    });
     if (taken) {
       writer_->under_way = std::async(
           std::launch::async,
@@ -136,12 +140,24 @@ void Checkpointer::wait() {
 std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
   wait();
   std::optional<SavedCheckpoint> saved;
-  if (writer_) saved = load_newest_checkpoint(options_.directory, options_.notify);
+  std::string problem;
+  if (writer_) {
+    auto loaded = without_throwing("read " + options_.directory.string(), [&] {
+      return load_newest_checkpoint(options_.directory, options_.notify);
+    });
+    if (loaded) {
+      saved = std::move(*loaded);
+    } else {
+      problem = "resume: " + to_string(loaded.error());
+    }
+  }
+  ranks_.throw_first_problem(problem);
   std::string path = ranks_.broadcast_text(saved ? saved->path.string() : "");
   if (!path.empty()) {
     if (!saved) saved.emplace();
     share(ranks_, *saved);
-    Result<void> done = apply(state, *saved, ranks_);
+    Result<void> done =
+        without_throwing("restore the state", [&] { return apply(state, *saved, ranks_); });
     ranks_.throw_first_problem(done ? "" : "resume from " + path + ": " + to_string(done.error()));
   }
   if (writer_) writer_->taker.prepare(state);
@@ -158,8 +174,10 @@ fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
   std::string problem;
   if (group.rank() == 0) {
     // A round after a lost or a joining node is no failure restart, but no start either.
-    bool is_restart = group.env().restart_count > 0 || group.env().round > 0;
-    Result<fs::path> chosen = run_directory(base, group.env().run_id, is_restart);
+    const worker::WorkerEnv& env = group.env();
+    bool is_restart = env.restart_count > 0 || env.round > 0 || env.life > 0;
+    const std::string& name = env.run_family.empty() ? env.run_id : env.run_family;
+    Result<fs::path> chosen = run_directory(base, name, is_restart);
     if (chosen) {
       folder = chosen->string();
     } else {

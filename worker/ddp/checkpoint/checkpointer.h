@@ -98,8 +98,9 @@ class Checkpointer {
 
   // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
   // when there is none.  A damaged one is passed over, with a notice, for the one before it.
-  // Throws the same DdpError on every rank when the checkpoint is of another model, optimizer or
-  // data set, and names the first thing that differs; `state` may be half restored then.
+  // Throws the same DdpError on every rank when the directory cannot be read, when all that is in
+  // it is damaged, and when the checkpoint is of another model, optimizer or data set, and names
+  // the first thing that differs; `state` may be half restored then.
   std::optional<Resumed> resume(const TrainingState& state);
 
  private:
@@ -113,7 +114,8 @@ class Checkpointer {
 
 // A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
 // (run_directory() in directory.h): a new one when the run starts, the same one in each later
-// round, be it after a failure or because nodes were lost or came.
+// round, be it after a failure or because nodes were lost or came, and when Slurm begins the job
+// again.
 // Throws DdpError when it cannot be made.
 std::filesystem::path choose_run_directory(ProcessGroup& group, const std::filesystem::path& base);
 

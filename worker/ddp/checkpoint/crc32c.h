@@ -12,7 +12,13 @@ namespace ddprun::ddp {
 // Continues `crc` (0 at the start) over `size` bytes.
 std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size);
 
-// The same without the processor's help; for tests and other processors.
+// The sum of two parts in a row, of which the second has `second_bytes`, from the sum of each.
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
+
+// The sum of `size` bytes, by several threads where that is quicker.
+std::uint32_t crc32c_in_threads(const void* data, std::size_t size);
+
+// As crc32c(), without the processor's help; for tests and other processors.
 std::uint32_t crc32c_portable(std::uint32_t crc, const void* data, std::size_t size);
 
 }  // namespace ddprun::ddp

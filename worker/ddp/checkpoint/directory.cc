@@ -153,7 +153,8 @@ Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& en
   if (!file) return file;
   file->read_ahead();
   const std::string_view bytes = file->bytes();
-  if (bytes.size() != entry.size_bytes || crc32c(0, bytes.data(), bytes.size()) != entry.crc32c) {
+  if (bytes.size() != entry.size_bytes ||
+      crc32c_in_threads(bytes.data(), bytes.size()) != entry.crc32c) {
     return damaged(path, entry.name + " does not match its checksum");
   }
   return file;

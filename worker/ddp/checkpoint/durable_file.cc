@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <future>
 
 #include "worker/ddp/checkpoint/crc32c.h"
 #include "worker/ddp/checkpoint/descriptor.h"
+#include "worker/ddp/checkpoint/in_threads.h"
 #include "worker/ddp/checkpoint/staging.h"
 
 namespace ddprun::ddp {
@@ -19,8 +20,9 @@ namespace {
 // Large enough to keep the disk busy, small enough that the checksum finds the bytes in the cache.
 constexpr std::size_t kBlockBytes = 1 << 20;
 
-// One request to the disk, when writing past the cache.
+// One request to the disk, when writing past the cache, and how many are under way.
 constexpr std::size_t kDirectBytes = 8 << 20;
+constexpr int kDirectThreads = 4;
 constexpr mode_t kMode = 0644;
 
 Result<void> write_block(int fd, std::string_view block, const std::filesystem::path& path) {
@@ -33,26 +35,51 @@ Result<void> write_block(int fd, std::string_view block, const std::filesystem::
   return {};
 }
 
-// Writes `file` and the rest of its last page to `fd`, opened with O_DIRECT; then cuts it to
-// length.
-Result<void> write_direct(int fd, std::string_view file, const std::filesystem::path& path) {
+Result<void> write_at(int fd, std::string_view block, std::size_t place,
+                      const std::filesystem::path& path) {
+  while (!block.empty()) {
+    ssize_t written = ::pwrite(fd, block.data(), block.size(), static_cast<off_t>(place));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error(errno, "write " + path.string());
+    block.remove_prefix(static_cast<std::size_t>(written));
+    place += static_cast<std::size_t>(written);
+  }
+  return {};
+}
+
+// Writes `file` and the rest of its last page to `fd`, opened with O_DIRECT, by a few threads, so
+// that the disk always has the next request while another thread sums; then cuts it to length.
+// Returns the sum.
+Result<std::uint32_t> write_direct(int fd, std::string_view file,
+                                   const std::filesystem::path& path) {
   const std::size_t whole = (file.size() + kPageBytes - 1) / kPageBytes * kPageBytes;
   // Room is asked for at once: a full disk is known before the writing, and the file lies together.
   // Not every file system can; those find out as they write.
-  if (int error = ::posix_fallocate(fd, 0, static_cast<off_t>(whole)); error == ENOSPC) {
-    return system_error(error, "write " + path.string());
+  if (::fallocate(fd, 0, 0, static_cast<off_t>(whole)) != 0 && errno == ENOSPC) {
+    return system_error(ENOSPC, "write " + path.string());
   }
-  std::string_view rest(file.data(), whole);
-  while (!rest.empty()) {
-    std::string_view block = rest.substr(0, kDirectBytes);
-    Result<void> done = write_block(fd, block, path);
-    if (!done) return done;
-    rest.remove_prefix(block.size());
+  const std::size_t count = (file.size() + kDirectBytes - 1) / kDirectBytes;
+  std::vector<std::uint32_t> sums(count);
+  std::vector<Result<void>> written(count);
+  std::atomic<bool> has_failed = false;
+  for_each_part(count, kDirectThreads, [&](std::size_t i) {
+    if (has_failed) return;
+    const std::size_t place = i * kDirectBytes;
+    const std::string_view block = file.substr(place, kDirectBytes);
+    sums[i] = crc32c(0, block.data(), block.size());
+    const std::size_t on_disk = std::min(kDirectBytes, whole - place);
+    written[i] = write_at(fd, {block.data(), on_disk}, place, path);
+    if (!written[i]) has_failed = true;
+  });
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!written[i]) return written[i].error();
+    sum = crc32c_joined(sum, sums[i], file.substr(i * kDirectBytes, kDirectBytes).size());
   }
   if (::ftruncate(fd, static_cast<off_t>(file.size())) != 0) {
     return system_error(errno, "write " + path.string());
   }
-  return {};
+  return sum;
 }
 
 Result<std::size_t> read_block(int fd, char* data, std::size_t size,
@@ -99,14 +126,11 @@ Result<FileEntry> write_past_cache(const std::filesystem::path& path, std::strin
     if (errno == EINVAL) return write_through_cache();
     return system_error(errno, "create " + path.string());
   }
-  // The sum is taken beside the writing, which leaves the processor to it.
-  auto sum = std::async(std::launch::async, [file] { return crc32c(0, file.data(), file.size()); });
-  Result<void> done = write_direct(fd.get(), file, path);
-  if (!done && done.error().code.value() == EINVAL) return write_through_cache();
-  if (!done) return done.error();
+  Result<std::uint32_t> sum = write_direct(fd.get(), file, path);
+  if (!sum && sum.error().code.value() == EINVAL) return write_through_cache();
+  if (!sum) return sum.error();
   if (::fsync(fd.get()) != 0) return system_error(errno, "sync " + path.string());
-  return FileEntry{
-      .name = path.filename().string(), .size_bytes = file.size(), .crc32c = sum.get()};
+  return FileEntry{.name = path.filename().string(), .size_bytes = file.size(), .crc32c = *sum};
 }
 
 Result<void> replace_durably(const std::filesystem::path& path, std::string_view file) {

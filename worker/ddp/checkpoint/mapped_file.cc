@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/ddp/checkpoint/descriptor.h"
+#include "worker/ddp/checkpoint/in_threads.h"
 
 namespace ddprun::ddp {
 
@@ -31,7 +33,12 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
 }
 
 void MappedFile::read_ahead() {
-  if (data_) ::madvise(data_, size_, MADV_POPULATE_READ);  // before Linux 5.14: as it is looked at
+  static constexpr std::size_t kPartBytes = 8 << 20;
+  for_each_part((size_ + kPartBytes - 1) / kPartBytes, memory_threads(), [this](std::size_t i) {
+    const std::size_t begin = i * kPartBytes;
+    // Before Linux 5.14 this does nothing: pages come as they are looked at.
+    ::madvise(data_ + begin, std::min(kPartBytes, size_ - begin), MADV_POPULATE_READ);
+  });
 }
 
 MappedFile::~MappedFile() {

@@ -2,11 +2,12 @@
 #include "worker/ddp/checkpoint/optimizer_state.h"
 
 #include <ATen/ATen.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 
+#include <deque>
+#include <optional>
 #include <unordered_map>
+
+#include "worker/ddp/checkpoint/optimizer_kinds.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -36,127 +37,129 @@ Result<std::vector<NamedTensor>> named_parameters_of(const torch::optim::Optimiz
   return parameters;
 }
 
-// The fields of one parameter's state that are tensors, under the names they are saved with.
-using Fields = std::vector<NamedTensor>;
+// Of a parameter's state, the tensors under the names they are saved with; numbers become tensors.
+class Collector {
+ public:
+  Collector(const std::string& parameter, std::vector<NamedTensor>& tensors)
+      : parameter_(parameter), tensors_(tensors) {}
 
-Fields fields_of(const torch::optim::SGDParamState& state) {
-  return {{"momentum_buffer", state.momentum_buffer()}};
-}
-template <class State>
-Fields adam_fields_of(const State& state) {
-  return {{"step", at::scalar_tensor(state.step(), at::kLong)},
-          {"exp_avg", state.exp_avg()},
-          {"exp_avg_sq", state.exp_avg_sq()},
-          {"max_exp_avg_sq", state.max_exp_avg_sq()}};
-}
-
-enum class Kind : std::uint8_t { Sgd, Adam, AdamW };
-
-Result<Kind> kind_of_optimizer(const torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) return Kind::Sgd;
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) return Kind::Adam;
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) return Kind::AdamW;
-  return Error{Errc::NotSupported,
-               "the state of this kind of optimizer cannot be saved yet: SGD, Adam and AdamW can"};
-}
-
-Fields fields_of(Kind kind, const torch::optim::OptimizerParamState& state) {
-  switch (kind) {
-    case Kind::Sgd:
-      return fields_of(static_cast<const torch::optim::SGDParamState&>(state));
-    case Kind::Adam:
-      return adam_fields_of(static_cast<const torch::optim::AdamParamState&>(state));
-    case Kind::AdamW:
-      return adam_fields_of(static_cast<const torch::optim::AdamWParamState&>(state));
+  void operator()(const std::string& field, const at::Tensor& tensor) {
+    if (tensor.defined()) tensors_.push_back({parameter_ + "/" + field, tensor});
   }
-  return {};
-}
+  void operator()(const std::string& field, std::int64_t number) {
+    (*this)(field, at::scalar_tensor(number, at::kLong));
+  }
+  void operator()(const std::string& field, double number) {
+    (*this)(field, at::scalar_tensor(number, at::kDouble));
+  }
+  void operator()(const std::string& field, const std::deque<at::Tensor>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      (*this)(field + "." + std::to_string(i), list[i]);
+    }
+  }
+
+ private:
+  const std::string& parameter_;
+  std::vector<NamedTensor>& tensors_;
+};
 
 std::string rate_name(std::size_t group) {
   return "group" + std::to_string(group) + ".lr";
 }
 
-// Takes tensors by name, in the shape of their parameter, and remembers the first that is wrong.
+// Takes tensors by name, each once, and remembers the first that is wrong.
 class Source {
  public:
-  explicit Source(const std::map<std::string, at::Tensor>& tensors) : tensors_(tensors) {}
+  explicit Source(const std::map<std::string, at::Tensor>& tensors) : left_(tensors) {}
 
   bool has_any(const std::string& parameter) const {
-    auto next = tensors_.lower_bound(parameter + "/");
-    return next != tensors_.end() && next->first.starts_with(parameter + "/");
+    auto next = left_.lower_bound(parameter + "/");
+    return next != left_.end() && next->first.starts_with(parameter + "/");
   }
 
-  // A copy of its own for the optimizer, where the parameter is; undefined when not saved.
-  at::Tensor tensor(const NamedTensor& parameter, const std::string& field) {
-    auto found = tensors_.find(parameter.name + "/" + field);
-    if (found == tensors_.end()) return {};
-    ++taken_;
-    if (found->second.sizes() != parameter.tensor.sizes()) {
-      error_ = invalid("the optimizer's '" + found->first + "' is " + kind_of(found->second) +
-                       " in the checkpoint, and its parameter is " + kind_of(parameter.tensor));
-    }
-    return found->second.to(parameter.tensor.device(), found->second.scalar_type(), false, true);
+  // Undefined when it was not saved.
+  at::Tensor take(const std::string& name) {
+    auto found = left_.find(name);
+    if (found == left_.end()) return {};
+    at::Tensor tensor = found->second;
+    left_.erase(found);
+    return tensor;
   }
 
   template <class T>
-  std::optional<T> number(const std::string& name) {
-    auto found = tensors_.find(name);
-    if (found == tensors_.end()) return std::nullopt;
-    ++taken_;
-    if (found->second.numel() != 1) {
-      error_ = invalid("the optimizer's '" + name + "' is not one number in the checkpoint");
-      return std::nullopt;
+  void take_number(const std::string& name, T& number) {
+    at::Tensor tensor = take(name);
+    if (!tensor.defined()) return;
+    if (tensor.numel() != 1) {
+      refuse("the optimizer's '" + name + "' is not one number in the checkpoint");
+    } else {
+      number = tensor.item<T>();
     }
-    return found->second.item<T>();
+  }
+
+  void refuse(std::string sentence) {
+    if (!error_) error_ = invalid(std::move(sentence));
   }
 
   Result<void> finish() const {
     if (error_) return *error_;
-    if (taken_ != tensors_.size()) {
-      return invalid("the checkpoint has " + std::to_string(tensors_.size()) +
-                     " values of an optimizer, and this one can take " + std::to_string(taken_) +
-                     ": it is of another kind or has other parameters");
-    }
-    return {};
+    if (left_.empty()) return {};
+    return invalid(
+        "the checkpoint has '" + left_.begin()->first +
+        "', which this optimizer has not: it is of another kind or has other parameters");
   }
 
  private:
-  const std::map<std::string, at::Tensor>& tensors_;
-  std::size_t taken_ = 0;
+  std::map<std::string, at::Tensor> left_;
   std::optional<Error> error_;
 };
 
-template <class State>
-std::unique_ptr<State> adam_state(Source& source, const NamedTensor& parameter) {
-  auto state = std::make_unique<State>();
-  state->step(source.number<std::int64_t>(parameter.name + "/step").value_or(0));
-  state->exp_avg(source.tensor(parameter, "exp_avg"));
-  state->exp_avg_sq(source.tensor(parameter, "exp_avg_sq"));
-  state->max_exp_avg_sq(source.tensor(parameter, "max_exp_avg_sq"));
-  return state;
-}
+// Gives the fields of a parameter's state what was saved; of what was not, they keep what they
+// have.
+class Restorer {
+ public:
+  // `elements`: of a tensor that is not in the shape of its parameter.
+  Restorer(Source& source, const NamedTensor& parameter, std::optional<std::int64_t> elements)
+      : source_(source), parameter_(parameter), elements_(elements) {}
 
-std::unique_ptr<torch::optim::OptimizerParamState> make_state(Kind kind, Source& source,
-                                                              const NamedTensor& parameter) {
-  switch (kind) {
-    case Kind::Sgd: {
-      auto state = std::make_unique<torch::optim::SGDParamState>();
-      state->momentum_buffer(source.tensor(parameter, "momentum_buffer"));
-      return state;
+  void operator()(const std::string& field, at::Tensor& tensor) {
+    const std::string name = parameter_.name + "/" + field;
+    at::Tensor saved = source_.take(name);
+    if (!saved.defined()) return;
+    const bool fits = elements_ ? saved.numel() == *elements_ || saved.numel() == 1
+                                : saved.sizes() == parameter_.tensor.sizes();
+    if (!fits) {
+      source_.refuse("the optimizer's '" + name + "' is " + kind_of(saved) +
+                     " in the checkpoint, and its parameter is " + kind_of(parameter_.tensor));
     }
-    case Kind::Adam:
-      return adam_state<torch::optim::AdamParamState>(source, parameter);
-    case Kind::AdamW:
-      return adam_state<torch::optim::AdamWParamState>(source, parameter);
+    // A copy of its own for the optimizer, where the parameter is.
+    tensor = saved.to(parameter_.tensor.device(), saved.scalar_type(), false, true);
   }
-  return nullptr;
-}
+  template <class T>
+  void operator()(const std::string& field, T& number) {
+    source_.take_number(parameter_.name + "/" + field, number);
+  }
+  void operator()(const std::string& field, std::deque<at::Tensor>& list) {
+    list.clear();
+    for (;;) {
+      at::Tensor next;
+      (*this)(field + "." + std::to_string(list.size()), next);
+      if (!next.defined()) return;
+      list.push_back(next);
+    }
+  }
+
+ private:
+  Source& source_;
+  const NamedTensor& parameter_;
+  std::optional<std::int64_t> elements_;
+};
 
 }  // namespace
 
 Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
                                                    const torch::nn::Module& module) {
-  Result<Kind> kind = kind_of_optimizer(optimizer);
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
   if (!kind) return kind.error();
   Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
   if (!parameters) return parameters.error();
@@ -165,9 +168,10 @@ Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer
   for (const NamedTensor& parameter : *parameters) {
     auto found = optimizer.state().find(parameter.tensor.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;  // no step has touched it yet
-    for (const NamedTensor& field : fields_of(*kind, *found->second)) {
-      if (!field.tensor.defined()) continue;
-      tensors.push_back({parameter.name + "/" + field.name, field.tensor});
+    Collector collector(parameter.name, tensors);
+    if (!each_field(*kind, *found->second, collector)) {
+      return Error{Errc::NotSupported, "the optimizer keeps a state of its own for '" +
+                                           parameter.name + "', which cannot be known"};
     }
   }
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
@@ -177,29 +181,43 @@ Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer
   return tensors;
 }
 
-std::uint64_t most_fields(const torch::optim::Optimizer& optimizer) {
-  Result<Kind> kind = kind_of_optimizer(optimizer);
-  if (!kind || *kind == Kind::Sgd) return 1;
-  return 2;  // and a third with amsgrad, whose memory is then touched at the first save
+std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return 0;
+  std::uint64_t bytes = 0;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    const auto fields = static_cast<std::uint64_t>(expected_fields(*kind, group.options()));
+    for (const at::Tensor& parameter : group.params()) bytes += fields * parameter.nbytes();
+  }
+  return bytes;
 }
 
 Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
                                const std::map<std::string, at::Tensor>& tensors) {
-  Result<Kind> kind = kind_of_optimizer(optimizer);
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
   if (!kind) return kind.error();
   Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
   if (!parameters) return parameters.error();
 
+  std::optional<std::int64_t> elements;
+  if (*kind == OptimizerKind::Lbfgs) {
+    elements = 0;
+    for (const NamedTensor& parameter : *parameters) *elements += parameter.tensor.numel();
+  }
   Source source(tensors);
   optimizer.state().clear();
   for (const NamedTensor& parameter : *parameters) {
     if (!source.has_any(parameter.name)) continue;
-    optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] =
-        make_state(*kind, source, parameter);
+    std::unique_ptr<torch::optim::OptimizerParamState> state = new_state(*kind);
+    Restorer restorer(source, parameter, elements);
+    each_field(*kind, *state, restorer);
+    optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
   }
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
-    std::optional<double> rate = source.number<double>(rate_name(i));
-    if (rate) optimizer.param_groups()[i].options().set_lr(*rate);
+    torch::optim::OptimizerOptions& options = optimizer.param_groups()[i].options();
+    double rate = options.get_lr();
+    source.take_number(rate_name(i), rate);
+    options.set_lr(rate);
   }
   return source.finish();
 }

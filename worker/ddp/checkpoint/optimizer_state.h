@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,9 +16,13 @@
 
 namespace ddprun::ddp {
 
-// The state of an SGD, Adam or AdamW whose parameters are all `module`'s:
+// The state of one of LibTorch's optimizers whose parameters are all `module`'s:
 //   <parameter>/momentum_buffer                                     SGD
 //   <parameter>/step, exp_avg, exp_avg_sq, max_exp_avg_sq           Adam, AdamW
+//   <parameter>/step, square_avg, momentum_buffer, grad_avg         RMSprop
+//   <parameter>/step, sum                                           Adagrad
+//   <first parameter>/n_iter, func_evals, t, prev_loss, d, H_diag, prev_flat_grad, and for each
+//   step it remembers old_dirs.<i>, old_stps.<i>, ro.<i>            LBFGS
 //   group<i>.lr                      the learning rate of each group of parameters, as a schedule
 //                                    has left it; the other settings are the program's
 // The tensors are the optimizer's own, not copies.  Fails with Errc::NotSupported for another kind
@@ -25,8 +30,8 @@ namespace ddprun::ddp {
 Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
                                                    const torch::nn::Module& module);
 
-// How many tensors of a parameter's size such a state has for each at most.
-std::uint64_t most_fields(const torch::optim::Optimizer& optimizer);
+// The bytes that the tensors of such a state will take, from the optimizer's kind and settings.
+std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer);
 
 // Gives `optimizer`, made anew for `module`, the state that optimizer_tensors() returned for one of
 // the same kind.  Fails as above, and with Errc::InvalidInput naming the tensor for a name, shape

@@ -8,13 +8,12 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "worker/ddp/error.h"
+#include "worker/ddp/exchange.h"
 
 namespace ddprun::ddp {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::size_t kCoalesceBytes = std::size_t{250} << 20;  // as Python's DDP sends its state
 
 // Runs a collective, and turns LibTorch's exceptions into ours, without their stack traces.
 template <class Action>
@@ -43,23 +42,8 @@ Ranks::Ranks(const Ranks&) = default;
 Ranks& Ranks::operator=(const Ranks&) = default;
 
 std::string Ranks::broadcast_text(const std::string& text) const {
-  return broadcast_text(text, 0);
-}
-
-std::string Ranks::broadcast_text(const std::string& text, int root) const {
   if (world_size_ == 1) return text;
-  return explained([&] {
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    std::vector<at::Tensor> size{at::tensor(static_cast<std::int64_t>(text.size()), at::kLong)};
-    group_->broadcast(size, options)->wait();
-    std::vector<at::Tensor> bytes{at::empty({size[0].item<std::int64_t>()}, at::kByte)};
-    if (bytes[0].numel() == 0) return std::string();
-    char* data = reinterpret_cast<char*>(bytes[0].data_ptr<std::uint8_t>());
-    if (rank_ == root) text.copy(data, text.size());
-    group_->broadcast(bytes, options)->wait();
-    return std::string(data, static_cast<std::size_t>(bytes[0].numel()));
-  });
+  return explained([&] { return ddp::broadcast_text(*group_, text, 0); });
 }
 
 void Ranks::broadcast(std::map<std::string, at::Tensor>& tensors) const {
@@ -85,13 +69,7 @@ void Ranks::broadcast(std::map<std::string, at::Tensor>& tensors) const {
 
 std::vector<at::Tensor> Ranks::all_gather(const at::Tensor& tensor) const {
   if (world_size_ == 1) return {tensor};
-  return explained([&] {
-    std::vector<at::Tensor> input{tensor.contiguous()};
-    std::vector<std::vector<at::Tensor>> output(1);
-    for (int i = 0; i < world_size_; ++i) output[0].push_back(at::empty_like(input[0]));
-    group_->allgather(output, input)->wait();
-    return std::move(output[0]);
-  });
+  return explained([&] { return ddp::all_gather(*group_, tensor); });
 }
 
 c10::intrusive_ptr<c10d::Work> Ranks::begin_maximum(at::Tensor number) const {
@@ -105,12 +83,9 @@ c10::intrusive_ptr<c10d::Work> Ranks::begin_maximum(at::Tensor number) const {
 }
 
 void Ranks::throw_first_problem(const std::string& problem) const {
-  std::vector<at::Tensor> flags =
-      all_gather(at::tensor(std::int64_t{problem.empty() ? 0 : 1}, at::kLong));
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (flags[static_cast<std::size_t>(rank)].item<std::int64_t>() == 0) continue;
-    throw DdpError(broadcast_text(problem, rank));
-  }
+  const std::string first =
+      world_size_ == 1 ? problem : explained([&] { return first_problem(*group_, problem); });
+  if (!first.empty()) throw DdpError(first);
 }
 
 }  // namespace ddprun::ddp

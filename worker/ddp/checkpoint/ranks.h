@@ -48,8 +48,6 @@ class Ranks {
   void throw_first_problem(const std::string& problem) const;
 
  private:
-  std::string broadcast_text(const std::string& text, int root) const;
-
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int rank_ = 0;
   int world_size_ = 1;

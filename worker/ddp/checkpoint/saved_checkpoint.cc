@@ -50,14 +50,23 @@ Result<SavedCheckpoint> load_checkpoint(const fs::path& path) {
   return saved;
 }
 
-std::optional<SavedCheckpoint> load_newest_checkpoint(
+Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
     const fs::path& directory, const std::function<void(const std::string& sentence)>& notify) {
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(directory)) {
+  std::error_code error;
+  fs::directory_iterator(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) return system_error(error.value(), "read " + directory.string());
+
+  const std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  for (const FoundCheckpoint& checkpoint : found) {
     Result<SavedCheckpoint> saved = load_checkpoint(checkpoint.path);
-    if (saved) return std::move(*saved);
+    if (saved) return std::optional(std::move(*saved));
     notify("passing over a damaged checkpoint: " + to_string(saved.error()));
   }
-  return std::nullopt;
+  if (found.empty()) return std::nullopt;
+  return Error{Errc::Protocol, directory.string() + ": none of its " +
+                                   std::to_string(found.size()) +
+                                   " checkpoints is good; move them away to begin anew"};
 }
 
 void share(const Ranks& ranks, SavedCheckpoint& checkpoint) {

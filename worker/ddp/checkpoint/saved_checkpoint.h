@@ -30,8 +30,10 @@ struct SavedCheckpoint {
 // format.  Fails with what is wrong.
 Result<SavedCheckpoint> load_checkpoint(const std::filesystem::path& path);
 
-// The newest checkpoint in `directory` that can be read; tells `notify` of those that cannot.
-std::optional<SavedCheckpoint> load_newest_checkpoint(
+// The newest good checkpoint in `directory`; tells `notify` of those it passes over.  None when
+// there is none at all, and no directory either.  Fails when it cannot look, and when there are
+// checkpoints and all are damaged: a program that then began anew would lose them.
+Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
     const std::filesystem::path& directory,
     const std::function<void(const std::string& sentence)>& notify);
 

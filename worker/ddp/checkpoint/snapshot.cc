@@ -9,24 +9,49 @@
 #include "worker/ddp/checkpoint/state_json.h"
 
 namespace ddprun::ddp {
+namespace {
+
+std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
+  return list;
+}
+
+std::uint64_t bytes_of(const std::vector<NamedTensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& item : tensors) bytes += item.tensor.nbytes();
+  return bytes;
+}
+
+}  // namespace
 
 std::string random_name(int rank) {
   return "cpu/" + std::to_string(rank);
 }
 
 void SnapshotTaker::prepare(const TrainingState& state) {
-  std::uint64_t bytes = 1 << 20;  // for the header
-  for (const NamedTensor& item : model_tensors(state.model)) bytes += item.tensor.nbytes();
-  const std::uint64_t fields = state.optimizer ? most_fields(*state.optimizer) : 0;
-  if (preparation_.valid()) preparation_.get();
-  preparation_ =
-      std::async(std::launch::async,
-                 [model = &parts_[kModelPart], optimizer = &parts_[kOptimizerPart], bytes, fields] {
-                   // What cannot be had now is asked for again, and its lack reported, when it is
-                   // needed.
-                   (void)model->reserve(bytes);
-                   (void)optimizer->reserve(bytes * fields);
-                 });
+  end_preparation();
+  std::vector<std::pair<TensorImage*, std::uint64_t>> sizes;
+  auto add = [&](const char* part, std::uint64_t bytes) {
+    constexpr std::uint64_t kForTheHeader = 1 << 20;
+    sizes.emplace_back(&parts_[part], bytes + kForTheHeader);
+  };
+  add(kModelPart, bytes_of(model_tensors(state.model)));
+  if (state.optimizer) add(kOptimizerPart, expected_bytes(*state.optimizer));
+  if (state.tensors) add(kOwnPart, bytes_of(named(*state.tensors)));
+  preparation_ = std::async(std::launch::async, [this, sizes = std::move(sizes)] {
+    for (auto [image, bytes] : sizes) {
+      // What cannot be had now is asked for again, and its lack reported, when it is needed.
+      if (!must_stop_preparing_) (void)image->prepare(bytes, must_stop_preparing_);
+    }
+  });
+}
+
+void SnapshotTaker::end_preparation() {
+  if (!preparation_.valid()) return;
+  must_stop_preparing_ = true;
+  preparation_.get();
+  must_stop_preparing_ = false;
 }
 
 Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedTensor>& tensors) {
@@ -36,7 +61,7 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
 
 Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
                                  const std::vector<at::Tensor>& random_states) {
-  if (preparation_.valid()) preparation_.get();
+  end_preparation();
   manifest_ = {.step = state.progress ? state.progress->step : 0,
                .world_size = world_size,
                .torch_version = TORCH_VERSION,
@@ -50,9 +75,7 @@ Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
     done = take_part(kOptimizerPart, *tensors);
   }
   if (done && state.tensors) {
-    std::vector<NamedTensor> tensors;
-    for (const auto& [name, tensor] : *state.tensors) tensors.push_back({name, tensor});
-    done = take_part(kOwnPart, tensors);
+    done = take_part(kOwnPart, named(*state.tensors));
   }
   if (done && !random_states.empty()) {
     std::vector<NamedTensor> tensors;

@@ -3,6 +3,7 @@
 // A training program's state at one moment, copied so that training can go on while it is written.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -33,9 +34,10 @@ std::string random_name(int rank);
 class SnapshotTaker {
  public:
   explicit SnapshotTaker(TensorFormat format) : format_(format) {}
+  ~SnapshotTaker() { end_preparation(); }
 
-  // Touches memory for the states to come of a program that looks like `state`, in a thread of its
-  // own; take() waits for it.
+  // Asks the system for the memory that the states to come of a program like `state` will take, in
+  // a thread of its own; what take() comes too early for, it asks for itself.
   void prepare(const TrainingState& state);
 
   // Copies `state` and the ranks' generators.  Fails as optimizer_tensors() and
@@ -56,13 +58,15 @@ class SnapshotTaker {
 
  private:
   Result<void> take_part(const char* part, const std::vector<NamedTensor>& tensors);
+  void end_preparation();
 
   TensorFormat format_;
   Manifest manifest_;                         // of what was taken last, without its files
   std::map<std::string, TensorImage> parts_;  // kept, so that their memory is
   std::vector<std::string> taken_;            // the parts of what was taken last
   std::string state_json_;
-  std::future<void> preparation_;  // last: its thread uses the parts
+  std::atomic<bool> must_stop_preparing_ = false;
+  std::future<void> preparation_;  // its thread uses the parts
 };
 
 }  // namespace ddprun::ddp

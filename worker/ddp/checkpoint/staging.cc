@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -10,14 +11,11 @@
 namespace ddprun::ddp {
 namespace {
 
-// Gives every page its memory now.  Kernels before 5.14 do not know the request, and touch by hand.
-void touch(char* data, std::size_t bytes) {
-  ::madvise(data, bytes, MADV_HUGEPAGE);  // fewer faults, where the system allows it
-  if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
-  for (std::size_t i = 0; i < bytes; i += kPageBytes) {
-    static_cast<volatile char*>(data)[i] = 0;
-  }
-}
+// As much as is asked of the system in one go: meanwhile no other thread can map memory.
+constexpr std::size_t kTouchBytes = 8 << 20;
+
+// Whole large pages, so that the file's last bytes lie in one too.
+constexpr std::size_t kLargePageBytes = 2 << 20;
 
 }  // namespace
 
@@ -37,15 +35,24 @@ Staging& Staging::operator=(Staging&& other) noexcept {
 Result<void> Staging::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return {};
   if (data_) ::munmap(std::exchange(data_, nullptr), std::exchange(capacity_, 0));
-  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::size_t unit = bytes < kLargePageBytes ? kPageBytes : kLargePageBytes;
+  const std::size_t whole = (bytes + unit - 1) / unit * unit;
   void* memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return system_error(errno, "reserve " + std::to_string(whole) + " bytes of memory");
   }
   data_ = static_cast<char*>(memory);
   capacity_ = whole;
-  touch(data_, whole);
+  ::madvise(memory, whole, MADV_HUGEPAGE);  // fewer faults and look-ups, where they are allowed
   return {};
+}
+
+void Staging::touch(const std::atomic<bool>& stop) {
+  for (std::size_t begin = 0; begin < capacity_ && !stop; begin += kTouchBytes) {
+    // Kernels before 5.14 do not know the request: there, the first copy touches.
+    const std::size_t bytes = std::min(kTouchBytes, capacity_ - begin);
+    if (::madvise(data_ + begin, bytes, MADV_POPULATE_WRITE) != 0) return;
+  }
 }
 
 }  // namespace ddprun::ddp

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <csignal>
 #include <exception>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -123,6 +125,11 @@ StopRequests::Asked StopRequests::poll() {
     exchange_->begin();
   }
   return asked;
+}
+
+std::optional<worker::StopReason> stop_reason(const ProcessGroup& group) {
+  std::ifstream file(group.env().stop_file);
+  return worker::parse_stop_file(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
 }  // namespace ddprun::ddp

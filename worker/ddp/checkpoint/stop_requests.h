@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "worker/ddp/checkpoint/ranks.h"
 #include "worker/ddp/process_group.h"
+#include "worker/stop_reason.h"
 
 namespace ddprun::ddp {
 
@@ -46,5 +48,11 @@ class StopRequests {
 
   std::unique_ptr<Exchange> exchange_;
 };
+
+// Why this rank was asked to stop or to save, as its agent knows it at the moment: preempted, the
+// time limit, a node lost (worker/stop_reason.h).  nullopt where nothing was said: no signal has
+// come through ddprun, or another launcher runs the program.  Under Slurm the cause may come a
+// moment after the signal.  Reads a file.
+std::optional<worker::StopReason> stop_reason(const ProcessGroup& group);
 
 }  // namespace ddprun::ddp

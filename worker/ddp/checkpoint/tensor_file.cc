@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "worker/ddp/checkpoint/durable_file.h"
+#include "worker/ddp/checkpoint/in_threads.h"
 #include "worker/ddp/checkpoint/mapped_file.h"
 #include "worker/ddp/error.h"
 
@@ -70,6 +71,29 @@ at::Tensor tensor_at(const StoredTensor& stored, at::ScalarType type,
   return copy;
 }
 
+// Whether the bytes of both can be copied as they lie.
+bool are_alike(const at::Tensor& to, const at::Tensor& from) {
+  return to.is_cpu() && from.is_cpu() && to.layout() == at::kStrided &&
+         from.layout() == at::kStrided && to.is_contiguous() && from.is_contiguous() &&
+         to.scalar_type() == from.scalar_type() && !from.is_conj() && !from.is_neg() &&
+         !to.is_conj() && !to.is_neg();
+}
+
+// Gives each first tensor the values of the second, which has its shape.
+void copy_tensors(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs) {
+  at::NoGradGuard no_grad;
+  std::vector<Copy> copies;
+  for (const auto& [to, from] : pairs) {
+    if (are_alike(to, from)) {
+      copies.push_back({static_cast<char*>(to.mutable_data_ptr()),
+                        static_cast<const char*>(from.const_data_ptr()), from.nbytes()});
+    } else {
+      to.copy_(from.detach());
+    }
+  }
+  copy_all(copies);
+}
+
 void throw_about(const std::filesystem::path& path, const Error& error) {
   throw DdpError(Error{error.code, path.string() + ": " + error.context});
 }
@@ -98,14 +122,21 @@ Result<void> TensorImage::take(TensorFormat format, const std::vector<NamedTenso
   if (!room) return room;
   layout_ = std::move(*layout);
 
-  at::NoGradGuard no_grad;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const StoredTensor& stored : layout_.tensors) {
     if (stored.begin == stored.end) continue;
     const at::Tensor& tensor = by_name[stored.name];
-    at::from_blob(staging_.data() + stored.begin, stored.shape, tensor.scalar_type())
-        .copy_(tensor.detach());
+    char* place = staging_.data() + stored.begin;
+    copies.emplace_back(at::from_blob(place, stored.shape, tensor.scalar_type()), tensor);
   }
+  copy_tensors(copies);
   return {};
+}
+
+Result<void> TensorImage::prepare(std::uint64_t bytes, const std::atomic<bool>& stop) {
+  Result<void> room = staging_.reserve(bytes);
+  if (room) staging_.touch(stop);
+  return room;
 }
 
 Result<TensorMap> tensors_in(const std::shared_ptr<void>& owner, char* data, std::size_t size) {
@@ -143,7 +174,6 @@ TensorMap load_tensors(const std::filesystem::path& path, at::Device device) {
 
 Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
                            const LoadOptions& options) {
-  at::NoGradGuard no_grad;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: once all is known to fit
   TensorMap left = saved;
   for (const NamedTensor& item : model_tensors(module)) {
@@ -163,7 +193,7 @@ Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
   if (!left.empty() && !options.allow_partial) {
     return invalid("it has '" + left.begin()->first + "', which the model has not");
   }
-  for (auto& [to, from] : copies) to.copy_(from);
+  copy_tensors(copies);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -65,8 +66,9 @@ Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
 // A file put together in memory that is used again for the next one (staging.h).
 class TensorImage {
  public:
-  // Makes room for a file of about `bytes`, so that the first take() need not.
-  Result<void> reserve(std::uint64_t bytes) { return staging_.reserve(bytes); }
+  // Makes room for a file of about `bytes`, and has the system give it, until `stop`, so that the
+  // first take() need not.
+  Result<void> prepare(std::uint64_t bytes, const std::atomic<bool>& stop);
 
   // Copies `tensors` as they are now.  Fails as lay_out() does, or with no memory.
   Result<void> take(TensorFormat format, const std::vector<NamedTensor>& tensors,

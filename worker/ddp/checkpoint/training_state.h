@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 
 #include <cstdint>
 #include <map>
@@ -30,8 +31,12 @@ struct Progress {
 // saved nor restored.
 struct TrainingState {
   torch::nn::Module& model;                      // the module itself, not the DDP wrapper
-  torch::optim::Optimizer* optimizer = nullptr;  // SGD, Adam or AdamW
+  torch::optim::Optimizer* optimizer = nullptr;  // one of LibTorch's own kinds
+
+  // How often it has stepped; the rates are with the optimizer.  What a scheduler of the program's
+  // own keeps beyond that goes into `progress`.
   torch::optim::LRScheduler* scheduler = nullptr;
+  torch::optim::ReduceLROnPlateauScheduler* plateau = nullptr;  // which is no LRScheduler
   ElasticSampler* sampler = nullptr;
   Progress* progress = nullptr;
 

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
+
+#include "worker/ddp/words.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -25,6 +26,10 @@ void pause_core() {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
+}
+
+std::string reason_of(const RankWords& words) {
+  return std::string(words.reason, ::strnlen(words.reason, sizeof words.reason));
 }
 
 // Whether `is_met` before it is worth sleeping.
@@ -102,13 +107,29 @@ bool Channel::is_met(const Need& need, int root) const {
   return all;
 }
 
+std::optional<std::string> Channel::failure() const {
+  if (!has_failed_.load()) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// Why somebody does not take part in the collective that begins with `first`, though all that this
+// rank needs of it may have been given.
+std::optional<std::string> Channel::given_up(std::uint64_t first) const {
+  if (auto own = failure()) return own;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const RankWords& words = segment_->words(peer);
+    if (words.life.load() == Life::Failed && words.given_up.load() <= first) {
+      return reason_of(words);
+    }
+  }
+  return std::nullopt;
+}
+
 // Who has died or failed takes part in nothing more, so whoever still waits, for whomever, waits in
 // vain.  Who has left gave what it had to give, and is missed only where that is not enough.
 std::optional<std::string> Channel::obstacle(const Wait& wait) const {
-  if (has_failed_.load()) {
-    std::lock_guard lock(mutex_);
-    return failure_;
-  }
+  if (auto own = failure()) return own;
   std::optional<std::string> reason;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank_) continue;
@@ -117,13 +138,13 @@ std::optional<std::string> Channel::obstacle(const Wait& wait) const {
     const Life life = words.life.load();
     const std::string name = "rank " + std::to_string(peer) + " of " + std::to_string(ranks());
     if (life == Life::Running && is_dead) {
-      return name + " has died while others wait for it in " + std::string(wait.what);
+      return name + " has died while others wait for it in " + in_words(*wait.call);
     }
     if (life == Life::Failed) {
-      reason = std::string(words.reason, ::strnlen(words.reason, sizeof words.reason));
+      reason = reason_of(words);
     } else if (life == Life::Left &&
                (lacks(wait.need, wait.root, peer) || lacks(wait.wanted, wait.root, peer))) {
-      reason = name + " has left while others wait for it in " + std::string(wait.what);
+      reason = name + " has left while others wait for it in " + in_words(*wait.call);
     }
   }
   return reason;
@@ -134,20 +155,14 @@ std::string Channel::late(const Wait& wait) const {
   for_each(wait.need.of, wait.root, [&](int peer) {
     if (seen(peer, wait.need.counter) < wait.need.value) missing.push_back(peer);
   });
-  std::ostringstream text;
-  text << (missing.size() == 1 ? "rank " : "ranks ");
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    if (i > 0) text << (i + 1 == missing.size() ? " and " : ", ");
-    text << missing[i];
-  }
-  text << " of " << ranks() << " did not come to " << wait.what << " within "
-       << std::chrono::duration<double>(wait.timeout).count() << " s";
-  return text.str();
+  return ranks_in_words(missing) + " of " + std::to_string(ranks()) + " did not come to " +
+         in_words(*wait.call) + " within " + seconds_in_words(wait.timeout);
 }
 
 // A peer's end is seen before its count is read once more: what it gave before still counts.
 std::optional<std::string> Channel::await(const Wait& wait, Patience patience) {
   auto has_news = [&] { return is_met(wait.need, wait.root); };
+  if (auto reason = given_up(wait.first)) return reason;
   if (has_news()) return std::nullopt;
   if (patience == Patience::Look && looked_for(has_news)) return std::nullopt;
   while (true) {
@@ -166,7 +181,7 @@ std::optional<std::string> Channel::await(const Wait& wait, Patience patience) {
   }
 }
 
-void Channel::fail(const std::string& reason) {
+void Channel::fail(const std::string& reason, std::uint64_t first) {
   {
     std::lock_guard lock(mutex_);
     if (has_failed_.load()) return;
@@ -174,6 +189,7 @@ void Channel::fail(const std::string& reason) {
     const std::size_t length = std::min(reason.size(), sizeof own_.reason - 1);
     std::memcpy(own_.reason, reason.data(), length);
     own_.reason[length] = '\0';
+    own_.given_up.store(first);
     own_.life.store(Life::Failed);
     has_failed_.store(true);
   }

@@ -48,18 +48,22 @@ class Channel {
     Need need;    // until when to wait
     Need wanted;  // what a peer must have given before it may leave
     int root = 0;
-    std::string_view what;  // the call, in words
+    std::uint64_t first = 0;  // the number of the collective's first chunk
+    const Call* call = nullptr;
     Deadline deadline;
     std::chrono::milliseconds timeout{};  // what the deadline was made from, for the message
   };
 
   // Returns when `need` is met; else a sentence that says who is in the way: a rank that has died,
-  // left or failed, that did not come before the deadline, or an abort.
+  // left or failed, that did not come before the deadline, or an abort.  It does so at once where a
+  // peer has given this collective up, so that nobody goes on with what the others do not have.
   std::optional<std::string> await(const Wait& wait, Patience patience);
 
-  // Makes every await() end with `reason`, here and on every rank whose need is not met by then.
-  // A sentence that names ranks by number, since others will show it.  The first counts.
-  void fail(const std::string& reason);
+  // Gives up the collective whose first chunk is `first`, and all after it: makes every await() end
+  // with `reason`, here, on every rank that is not past that collective, and wherever a need is not
+  // met by then.  A sentence that names ranks by number, since others will show it.  The first
+  // counts.
+  void fail(const std::string& reason, std::uint64_t first);
 
   // Says that this rank takes part no more.
   void leave();
@@ -69,6 +73,8 @@ class Channel {
 
   template <class Visit>
   void for_each(Need::Of of, int root, Visit visit) const;
+  std::optional<std::string> failure() const;
+  std::optional<std::string> given_up(std::uint64_t first) const;
   std::optional<std::string> obstacle(const Wait& wait) const;
   std::string late(const Wait& wait) const;
   void ring(int rank);

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "worker/ddp/error.h"
-#include "worker/ddp/meeting.h"
 #include "worker/ddp/shm/offer.h"
+#include "worker/ddp/words.h"
 
 namespace ddprun::ddp::shm {
 namespace {

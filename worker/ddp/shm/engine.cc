@@ -53,7 +53,7 @@ void Engine::carry_out_first(Lock& lock, Patience patience) {
   is_at_work_ = true;
   lock.unlock();
   if (!problem) problem = job->transfer_.run(*channel_, patience);
-  if (problem) channel_->fail(*problem);
+  if (problem) channel_->fail(*problem, job->transfer_.plan().number(0));
   if (!problem && job->on_success_) job->on_success_();
   lock.lock();
   if (problem && !failure_) failure_ = problem;
@@ -107,8 +107,8 @@ bool Engine::is_done(const Job& job) {
 void Engine::abort() {
   const std::string reason = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks()) +
                              " has aborted the group";
-  channel_->fail(reason);
   std::lock_guard lock(mutex_);
+  channel_->fail(reason, queue_.empty() ? next_chunk_ : queue_.front()->transfer_.plan().number(0));
   if (!failure_) failure_ = reason;
   is_hurried_ = true;
   wanted_.notify_one();

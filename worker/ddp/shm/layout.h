@@ -15,8 +15,11 @@ inline constexpr std::size_t kHeaderBytes = 4096;   // what the segment says of 
 inline constexpr std::size_t kWordsBytes = 1024;    // of one rank's words
 inline constexpr std::size_t kSlotHeadBytes = 128;  // before a slot's data: what travels in it
 
+// More ranks than this, on one node, take more memory for slots than it is worth.
+inline constexpr int kMaxRanks = 64;
+
 struct Layout {
-  int ranks = 1;
+  int ranks = 1;  // kMaxRanks at most
 
   // How deep the pipeline is.  At least 4: three chunks are under way at once in an all-reduce, and
   // one more lets a rank run ahead of a slower one.

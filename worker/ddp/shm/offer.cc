@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "worker/ddp/shm/layout.h"
+
 namespace ddprun::ddp::shm {
 namespace {
 

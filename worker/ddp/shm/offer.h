@@ -29,8 +29,6 @@ struct Decision {
   std::vector<int> pids;
 };
 
-// More ranks than this, on one node, take more memory for slots than it is worth.
-inline constexpr int kMaxRanks = 64;
 std::string too_many();  // as a refusal
 
 // Why these ranks, by rank, cannot share memory; "" when it may be tried.

@@ -16,7 +16,8 @@
 
 namespace ddprun::ddp::shm {
 
-// Running, Left (it closed the group), Failed (`reason` says why; written before).
+// Running, Left (it closed the group), Failed (`reason` says why, `given_up` since when; both are
+// written before).
 enum class Life : std::uint32_t { Running, Left, Failed };
 
 // What one rank says to the others.  Written by that rank only, but for the bell, which anyone
@@ -26,7 +27,8 @@ struct RankWords {
   alignas(kLineBytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> is_asleep;
   alignas(kLineBytes) std::atomic<Life> life;
-  char reason[kWordsBytes - 2 * kLineBytes - sizeof(Life)];  // ends with a zero
+  std::atomic<std::uint64_t> given_up;  // the first chunk of the first collective it did not end
+  char reason[kWordsBytes - 2 * kLineBytes - 2 * sizeof(std::uint64_t)];  // ends with a zero
 };
 static_assert(sizeof(RankWords) == kWordsBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/shm/transfer.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -32,8 +33,7 @@ Route route_of(const Call& call) {
 Transfer::Transfer(const Request& request, std::uint64_t first, const Layout& layout, Deadline now)
     : request_(request),
       plan_(route_of(request.call), request.call.bytes, first, layout, request.call.root),
-      deadline_(now + request.timeout),
-      what_(in_words(request.call)) {}
+      deadline_(now + request.timeout) {}
 
 bool Transfer::try_post(Channel& channel) {
   if (plan_.chunks() != 1 || plan_.route() == Route::Reduce) return false;
@@ -61,7 +61,8 @@ std::optional<std::string> Transfer::make(const Move& move, Channel& channel, Pa
   Channel::Wait wait{.need = plan_.before(move, rank),
                      .wanted = plan_.wanted(rank),
                      .root = plan_.root(),
-                     .what = what_,
+                     .first = plan_.number(0),
+                     .call = &request_.call,
                      .deadline = deadline_,
                      .timeout = request_.timeout};
   if (auto problem = channel.await(wait, patience)) return problem;
@@ -92,8 +93,8 @@ std::optional<std::string> Transfer::disagreement(const Channel& channel) {
     if (peer == rank || (is_from_root && (rank == plan_.root() || peer != plan_.root()))) continue;
     const Call& theirs = channel.segment().call(peer, plan_.number(0));
     if (theirs == request_.call) continue;
-    return "the ranks do not call the same: rank " + std::to_string(rank) + " called " + what_ +
-           ", rank " + std::to_string(peer) + " " + in_words(theirs);
+    return "the ranks do not call the same: rank " + std::to_string(rank) + " called " +
+           in_words(request_.call) + ", rank " + std::to_string(peer) + " " + in_words(theirs);
   }
   return std::nullopt;
 }
@@ -121,14 +122,16 @@ void Transfer::post(const Channel& channel, std::uint64_t chunk) {
 void Transfer::add_up(const Channel& channel, std::uint64_t chunk, const Span& span) {
   if (span.bytes == 0) return;
   const std::size_t offset = span.begin - plan_.chunk(chunk).begin;
-  std::vector<const std::byte*> sources;
-  for (int rank = 0; rank < channel.ranks(); ++rank) {
-    sources.push_back(rank == channel.rank()
-                          ? request_.input + span.begin
-                          : channel.segment().data(rank, plan_.number(chunk)) + offset);
+  const auto ranks = static_cast<std::size_t>(channel.ranks());
+  std::array<const std::byte*, kMaxRanks> sources;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int number = static_cast<int>(rank);
+    sources[rank] = number == channel.rank()
+                        ? request_.input + span.begin
+                        : channel.segment().data(number, plan_.number(chunk)) + offset;
   }
-  shm::reduce(request_.call.element, request_.call.reduction, sources, span.bytes,
-              request_.output + span.begin);
+  shm::reduce(request_.call.element, request_.call.reduction, std::span(sources).first(ranks),
+              span.bytes, request_.output + span.begin);
 }
 
 void Transfer::reduce(const Channel& channel, std::uint64_t chunk) {

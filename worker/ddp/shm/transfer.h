@@ -55,7 +55,6 @@ class Transfer {
   Request request_;
   Plan plan_;
   Deadline deadline_;
-  std::string what_;
   bool is_posted_ = false;
   bool is_compared_ = false;
 };

@@ -11,9 +11,7 @@ Work::Work(c10d::OpType type, std::shared_ptr<Engine> engine, std::vector<at::Te
     : c10d::Work(engine->rank(), type),
       engine_(std::move(engine)),
       results_(std::move(results)),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
-}
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
 c10::intrusive_ptr<Work> Work::start(c10d::OpType type, std::shared_ptr<Engine> engine,
                                      const Request& request, Engine::Start start,
