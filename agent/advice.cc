@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "agent/job_report.h"
@@ -36,11 +38,13 @@ constexpr std::array kByWords = {
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
     Advice{"No module named",
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{"null bytes", "that is no Python script; a program is run with --no-python"},
     Advice{"SyntaxError", "correct the script; the Python that runs it may be an older one"},
     Advice{"IndentationError", "correct the script's indentation"},
     Advice{"CUDA out of memory", "use less GPU memory: smaller batches, or see who else uses it"},
     Advice{"OutOfMemoryError", "use less GPU memory: smaller batches, or see who else uses it"},
-    Advice{"No space left on device", "make room on that disk, or name another with --log-dir"},
+    Advice{"No space left on device",
+           "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
     Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
     Advice{"DataLoader worker",
            "run with num_workers=0 to see the error in the data set's own code"},
@@ -49,16 +53,38 @@ constexpr std::array kByWords = {
     Advice{"Permission denied", "give this user access to the file that is named above"},
 };
 
+// For a worker that could not be started, by the kernel's words.
+constexpr std::array kByRefusal = {
+    Advice{"Too many open files", "allow more open files: ulimit -n, or the service's LimitNOFILE"},
+    Advice{"Resource temporarily unavailable",
+           "allow more processes: ulimit -u, or the pids limit of its container or cgroup"},
+    Advice{"Cannot allocate memory", "free memory on that node, or give the job more"},
+    Advice{"Argument list too long", "pass fewer arguments, or a smaller environment"},
+    Advice{
+        "Exec format error",
+        "give the script a first line as #!/bin/sh, or see that the program is for this machine"},
+    Advice{"Permission denied", "see that it is a program and that this user may execute it"},
+};
+
 // For a job that no worker has ended.
 constexpr std::array kByError = {
     Advice{"Address already in use",
            "choose another port, or end the process that has this one: ss -ltnp shows it"},
+    kByRefusal[0],
+    Advice{"Network is unreachable",
+           "see that this machine has a route there; for 127.0.0.1: ip link set lo up"},
     Advice{"another run", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
     Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
+    Advice{"cannot start its workers", "mend that on that node, and start all nodes again"},
+    Advice{
+        "the server does not answer",
+        "see what listens there, since it accepts connections and says nothing: ss -ltnp, on the "
+        "host that the endpoint names"},
     Advice{"Connection refused",
-           "start the node that the endpoint names, and see that the port is the same everywhere"},
+           "start the node that the endpoint names, unless its run is over, and see that the port "
+           "is the same everywhere"},
     Advice{"cannot meet the other nodes",
            "see that the endpoint names the first node, with the same port everywhere, and that "
            "no firewall is between and no other program answers there"},
@@ -70,6 +96,15 @@ constexpr std::array kByError = {
            "endpoint, --rdzv-id and --nnodes"},
 };
 constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
+
+// The text of the first entry whose words are in `said`.
+std::optional<std::string_view> find_words(std::span<const Advice> advices, std::string_view said) {
+  auto found = std::ranges::find_if(advices, [&](const Advice& advice) {
+    return said.find(advice.words) != std::string_view::npos;
+  });
+  if (found == advices.end()) return std::nullopt;
+  return found->text;
+}
 
 std::string by_signal(int signal) {
   switch (signal) {
@@ -90,10 +125,10 @@ std::string by_signal(int signal) {
 
 std::string by_failure(const FailureFacts& failure) {
   std::string words = words_of(failure);
-  auto found = std::find_if(kByWords.begin(), kByWords.end(), [&](const Advice& advice) {
-    return words.find(advice.words) != std::string::npos;
-  });
-  if (found != kByWords.end()) return std::string(found->text);
+  if (failure.pid == 0) {
+    if (auto text = find_words(kByRefusal, words)) return std::string(*text);
+  }
+  if (auto text = find_words(kByWords, words)) return std::string(*text);
   if (failure.status.signal != 0) return by_signal(failure.status.signal);
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
@@ -109,10 +144,7 @@ std::string by_failure(const FailureFacts& failure) {
 
 std::string next_step(const JobReport& report) {
   if (is_by_worker(report)) return by_failure(report.failures.back());
-  auto found = std::ranges::find_if(kByError, [&](const Advice& advice) {
-    return report.error.find(advice.words) != std::string::npos;
-  });
-  return std::string(found == kByError.end() ? kOtherError : found->text);
+  return std::string(find_words(kByError, report.error).value_or(kOtherError));
 }
 
 }  // namespace ddprun::agent

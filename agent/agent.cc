@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "agent/failure_message.h"
 #include "agent/log_dir.h"
 #include "store/base/check.h"
 #include "store/base/variant.h"
@@ -22,9 +23,6 @@ namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
-
-// What the other nodes are told of this one.
-const std::string kWasStoppedBy = "was stopped by ";
 
 Now now() {
   return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
@@ -43,34 +41,6 @@ bool is_protected_from(int signal) {
          current.sa_handler == SIG_IGN;
 }
 
-// What travels between nodes, and what this agent knows of its own workers, differ in the types of
-// their times and statuses only.
-rendezvous::Failure to_message(const Failure& failure) {
-  return {.rank = failure.rank,
-          .local_rank = failure.local_rank,
-          .pid = failure.pid,
-          .exit_code = failure.status.exit_code,
-          .signal = failure.status.signal,
-          .core_dumped = failure.status.core_dumped,
-          .message = failure.message,
-          .logs = failure.logs,
-          .attempt = failure.attempt};
-}
-Failure from_message(const rendezvous::Failure& failure) {
-  return {.rank = failure.rank,
-          .local_rank = failure.local_rank,
-          .pid = failure.pid,
-          .status = {.exit_code = failure.exit_code,
-                     .signal = failure.signal,
-                     .core_dumped = failure.core_dumped},
-          .message = failure.message,
-          .attempt = failure.attempt,
-          .host = failure.host,
-          .logs = failure.logs,
-          .words = failure.words,
-          .is_traceback = failure.is_traceback};
-}
-
 EventContext event_context(const AgentConfig& config) {
   return {.run_id = config.workers.run_id,
           .role = config.workers.role,
@@ -79,13 +49,12 @@ EventContext event_context(const AgentConfig& config) {
           .entry_point = entry_point(config.workers.command)};
 }
 
-HangConfig hang_config(const AgentConfig& config) {
-  HangConfig hang{.timeout = config.hang_timeout};
-  for (const auto& [name, value] : config.workers.environment) {
-    hang.environment.push_back(name + "=" + value);
-    if (name == "PATH") hang.search_path = value;
-  }
-  return hang;
+StopTellerConfig stop_teller_config(const AgentConfig& config) {
+  const auto& environment = config.workers.environment;
+  return {.path = stop_file(config.workers),
+          .job = config.slurm_job,
+          .environment = process::to_assignments(environment),
+          .search_path = process::search_path_of(environment)};
 }
 
 }  // namespace
@@ -103,23 +72,19 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       witness_(config_.no_restart_codes),
-      hang_watch_(
-          executor, reaper_, hang_config(config_), logger_,
-          [this](int local_rank) { abandon_hung(local_rank); },
-          [this](int local_rank) { release_held(local_rank); }),
+      hangs_(
+          executor, reaper_, config_, workers_, logger_,
+          [this](const WorkerExit& exit) { worker_exited(exit); },
+          [this](const RunningWorker& worker) { abandon_hung(worker); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       forwards_(executor),
       echo_(executor, config_.signal_reports, config_.slurm_signals == SlurmSignals::ToAll),
       deadline_timer_(executor),
-      finished_(executor, MonoTime::max()) {
+      finished_(executor, MonoTime::max()),
+      stop_teller_(executor, reaper_, not_to_sweep_, stop_teller_config(config_), logger_) {
   not_to_sweep_.insert(config_.guardian_pid);
-  if (config_.timer_file == nullptr) return;
-  timers_.emplace(
-      executor, *config_.timer_file,
-      [this](const ExpiredTimer& expired) { timer_expired(expired); },
-      [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
 
 Agent::~Agent() = default;
@@ -151,7 +116,8 @@ asio::awaitable<int> Agent::run() {
   job_control_.stop();
   forwards_.cancel();
   echo_.stop();
-  co_await hang_watch_.stop();
+  co_await hangs_.stop();
+  co_await stop_teller_.stop();
   tasks_.cancel();
   co_await tasks_.join();
   co_return exit_code_;
@@ -164,11 +130,8 @@ void Agent::on(const Event& event) {
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
-  if (before == Phase::Running && state_.phase == Phase::Stopping) {
-    stop_began_ = now().mono;
-    if (timers_) timers_->clear();
-  }
-  if (state_.phase != Phase::Running) hang_watch_.forget_all();
+  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  if (state_.phase != Phase::Running) hangs_.workers_stop();
   arm_deadline();
   perform(next.actions);
 }
@@ -186,10 +149,13 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::ReportFailure& report) { report_failure(report); },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
-              rendezvous_.leave(kWasStoppedBy + process::signal_name(leave.signal));
+              rendezvous_.leave("was stopped by " + process::signal_name(leave.signal),
+                                leave.signal);
             },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) {
+              if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
+                stop_teller_.tell(worker::StopCause::WorkerFailed, describe(*state_.failure));
               bool is_slurms =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
               if (!is_slurms || !config_.signal_reports) return workers_.signal_all(signal.signal);
@@ -206,7 +172,11 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::AbandonWorkers&) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
             },
-            [this](const action::Finish& end) { finish(end.exit_code); },
+            [this](const action::Finish& end) {
+              if (state_.shutdown_signal == 0 || !stop_teller_.is_asking())
+                return finish(end.exit_code);
+              tasks_.spawn(finish_when_told(end.exit_code));
+            },
         },
         action);
   }
@@ -233,6 +203,7 @@ void Agent::wait_for_signal() {
                   state_.phase == Phase::Running    ? "stopping the workers"
                   : state_.phase == Phase::Stopping ? "already stopping"
                                                     : "ending");
+    if (state_.phase != Phase::Finished) stop_teller_.signalled(signal, true);
     on(event::ShutdownRequested{signal});
     // Whoever only stays for others that meet here, goes.
     if (state_.phase == Phase::Finished) rendezvous_.close();
@@ -245,6 +216,7 @@ void Agent::wait_for_signal() {
 void Agent::wait_for_forward() {
   forwards_.async_wait([this](boost::system::error_code error, int signal) {
     if (error) return;
+    stop_teller_.signalled(signal, false);
     tasks_.spawn(forward(signal));
     wait_for_forward();
   });
@@ -297,7 +269,8 @@ void Agent::heard(const rendezvous::Notice& notice) {
 }
 
 void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
-  others_are_signalled_ = stop.why.find(kWasStoppedBy) != std::string::npos;
+  others_are_signalled_ = stop.signal != 0;
+  if (others_are_signalled_) stop_teller_.other_signalled(stop.signal);
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
     logger_->error("{}; {}{}  {}", describe(from_message(*stop.failure)),
@@ -308,11 +281,17 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
   }
+  if (stop.failure) {
+    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(from_message(*stop.failure)));
+  } else {
+    stop_teller_.tell(worker::StopCause::NewRound, stop.why);
+  }
   on(event::StopOrdered{});
 }
 
 void Agent::run_ended(const rendezvous::order::End& end) {
-  others_are_signalled_ = end.why.find(kWasStoppedBy) != std::string::npos;
+  others_are_signalled_ = end.signal != 0;
+  if (others_are_signalled_) stop_teller_.other_signalled(end.signal);
   story_.restart_count = end.restart_count;
   story_.why = end.why;
   story_.failures.clear();
@@ -334,6 +313,11 @@ void Agent::run_ended(const rendezvous::order::End& end) {
                      round_.number, end.restart_count);
     }
   }
+  if (is_by_worker) {
+    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(story_.failures.back()));
+  } else if (end.exit_code != 0) {
+    stop_teller_.tell(worker::StopCause::RunEnded, end.why);
+  }
   on(event::RunEnded{end.exit_code});
 }
 
@@ -348,12 +332,15 @@ void Agent::report_failure(const action::ReportFailure& report) {
                .message = state_.error,
                .attempt = state_.restart_count};
   }
-  failure.logs = workers_.log_path();
+  // A folder in which nothing lies is not there any more when the others look for it.
+  if (!config_.workers.has_late_folders) failure.logs = workers_.log_path();
+  if (state_.failure && !witness_.folder().empty()) failure.logs = witness_.folder();
   if (state_.failure) std::tie(failure.words, failure.is_traceback) = witness_.last_words();
   rendezvous_.report_failure(std::move(failure), report.exit_code, report.is_final);
 }
 
 void Agent::start_workers(int restart_count) {
+  stop_teller_.forget();
   auto failure = workers_.start(round_, restart_count);
   if (failure) {
     on(event::StartFailed{
@@ -370,9 +357,8 @@ void Agent::start_workers(int restart_count) {
   }
   rendezvous_.workers_started(round_, std::move(started));
   story_.took_part = true;
-  is_showing_stacks_ = false;
   witness_.attempt_started(restart_count, now().mono);
-  watch_for_hangs();
+  hangs_.start();
   events_.started(workers_.running(), now());
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
@@ -390,63 +376,24 @@ void Agent::start_workers(int restart_count) {
       std::max(0.0, milliseconds(last_exit_ - stop_began_)), fields);
 }
 
-void Agent::watch_for_hangs() {
-  if (config_.hang_timeout == Duration::zero() && !timers_) return;
-  std::vector<WatchedWorker> watched;
-  for (RunningWorker& worker : workers_.running()) {
-    watched.push_back({.local_rank = worker.local_rank,
-                       .rank = worker.rank,
-                       .pid = worker.pid,
-                       .folder = std::move(worker.folder),
-                       .output_bytes = std::move(worker.output_bytes)});
-  }
-  hang_watch_.start(std::move(watched));
-}
-
-void Agent::release_held(int hung_rank) {
-  auto held = std::exchange(held_, {});
-  std::ranges::stable_partition(
-      held, [hung_rank](const WorkerExit& exit) { return exit.local_rank == hung_rank; });
-  for (const WorkerExit& exit : held) worker_exited(exit);
-}
-
 void Agent::worker_exited(const WorkerExit& exit) {
-  if (hang_watch_.is_holding()) {
-    hang_watch_.forget(exit.local_rank);
-    held_.push_back(exit);
-    return;
-  }
+  if (hangs_.hold_back(exit)) return;
   last_exit_ = now().mono;
   event::WorkerExited event{
       .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid};
   events_.ended(exit, state_.phase != Phase::Running, now());
   if (state_.phase != Phase::Running) {
-    witness_.ended_after(exit, is_showing_stacks_);
+    witness_.ended_after(exit, hangs_.is_showing_stacks());
   } else if (!exit.status.is_success()) {
-    std::string hang = hang_watch_.cause_of(exit.local_rank);
-    hang_watch_.forget_all();
+    std::string hang = hangs_.judge_failure(exit.local_rank);
     Witness::Finding finding = witness_.first_failure(exit, hang, last_exit_);
     event.message = std::move(finding.message);
     event.is_final = !finding.why_no_restart.empty();
-    event.is_hang = !hang.empty() && !hang_watch_.has_python_stacks();
-    is_showing_stacks_ = event.is_hang;
+    event.is_hang = hangs_.is_showing_stacks();
     if (event.is_final) logger_->error("no restart: {}", finding.why_no_restart);
   }
-  hang_watch_.forget(exit.local_rank);
-  if (is_showing_stacks_) keep_stack(exit);
+  hangs_.worker_ended(exit);
   on(event);
-}
-
-// What Python's faulthandler has written upon SIGABRT, beside the stacks of other tools.
-void Agent::keep_stack(const WorkerExit& exit) {
-  if (exit.folder.empty() || exit.status.signal != SIGABRT) return;
-  const std::vector<std::string>& lines = exit.words.stderr_lines;
-  auto begin = std::ranges::find_if(
-      lines, [](const std::string& line) { return line.starts_with("Fatal Python error"); });
-  if (begin == lines.end()) return;
-  Result<void> written = write_file(exit.folder + "/stack.faulthandler",
-                                    fmt::format("{}\n", fmt::join(begin, lines.end(), "\n")));
-  if (!written) logger_->warn("a stack is not kept: {}", to_string(written.error()));
 }
 
 // What the kernel does not let go, such as a process in D state, must not keep the job.
@@ -460,31 +407,13 @@ void Agent::abandon(const RunningWorker& worker) {
   not_to_sweep_.insert(worker.pid);
 }
 
-void Agent::abandon_hung(int local_rank) {
-  for (const RunningWorker& worker : workers_.running()) {
-    if (worker.local_rank != local_rank) continue;
-    abandon(worker);
-    worker_exited({.local_rank = local_rank,
-                   .rank = worker.rank,
-                   .pid = worker.pid,
-                   .status = {.signal = SIGKILL},
-                   .folder = worker.folder});
-  }
-}
-
-// A timer belongs to the worker that set it, or whose child did.  Anybody else's is nobody's.
-void Agent::timer_expired(const ExpiredTimer& expired) {
-  if (state_.phase != Phase::Running) return;
-  for (const RunningWorker& worker : workers_.running()) {
-    auto is_it = [&](const process::Leftover& child) { return child.pid == expired.pid; };
-    if (worker.pid != expired.pid &&
-        std::ranges::none_of(process::descendants_of(worker.pid), is_it))
-      continue;
-    std::string what = fmt::format("hung: its timer '{}' has expired", expired.scope);
-    logger_->warn("rank {} (local rank {}, pid {}) {}{}", worker.rank, worker.local_rank,
-                  worker.pid, what, expired.signal > 0 ? "" : ", without a signal: it goes on");
-    if (expired.signal > 0) hang_watch_.end(worker.local_rank, expired.signal, what);
-  }
+void Agent::abandon_hung(const RunningWorker& worker) {
+  abandon(worker);
+  worker_exited({.local_rank = worker.local_rank,
+                 .rank = worker.rank,
+                 .pid = worker.pid,
+                 .status = {.signal = SIGKILL},
+                 .folder = worker.folder});
 }
 
 asio::awaitable<void> Agent::sweep() {
@@ -503,12 +432,21 @@ asio::awaitable<void> Agent::sweep() {
   on(event::Swept{});
 }
 
+// So that the report can say why, if Slurm knows.
+asio::awaitable<void> Agent::finish_when_told(int exit_code) {
+  co_await stop_teller_.settled();
+  finish(exit_code);
+}
+
 void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
   exit_code_ = exit_code_in(config_.exit_codes, exit_code, story_);
+  const auto& outside = stop_teller_.reason();
+  if (outside && outside->cause != worker::StopCause::Signal) story_.outside = outside->words;
   std::string line = closing_line(state_, config_.core, story_, exit_code);
   events_.finished(exit_code, line, now());
+  stop_teller_.forget();
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
     logger_->info("{}", line);
@@ -531,17 +469,23 @@ void Agent::report_end(bool is_stopped) {
   report.exit_code = exit_code_;
   report.max_restarts = round_.max_restarts;
   report.log_path = workers_.log_path();
+  report.log_loss = workers_.log_loss();
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state_.error;
   }
   // Of a run that did not find together again the loss is the cause.
   if (!loss_.empty() && !report.error.empty()) report.error = loss_ + "; then " + report.error;
-  if (is_stopped) report.error = "stopped by " + process::signal_name(state_.shutdown_signal);
-  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
+  if (is_stopped) report.error = stopped_by(state_.shutdown_signal, story_);
+  if (const auto& outside = stop_teller_.reason()) {
+    report.outside = {.signal = process::signal_name(stop_teller_.signal()),
+                      .reason = std::string(worker::to_word(outside->cause)),
+                      .words = outside->words};
+  }
   if (!report.log_path.empty()) {
     Result<void> written = write_file(report.log_path + "/report.json", to_json(report));
     if (!written) logger_->warn("no report: {}", to_string(written.error()));
   }
+  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
   if (ends_by_own_failure_ && !is_stopped) pass_up_cause();
 }
 

@@ -12,18 +12,17 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
-#include <optional>
 #include <set>
 #include <vector>
 
 #include "agent/config.h"
 #include "agent/core.h"
 #include "agent/event_recorder.h"
-#include "agent/hang_watch.h"
+#include "agent/hangs.h"
 #include "agent/job_control.h"
 #include "agent/report.h"
 #include "agent/signal_echo.h"
-#include "agent/timer_pipe.h"
+#include "agent/stop_teller.h"
 #include "agent/witness.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
@@ -62,14 +61,11 @@ class Agent {
   void report_failure(const action::ReportFailure& report);
   boost::asio::awaitable<void> sweep();
   void start_workers(int restart_count);
-  void watch_for_hangs();
   void worker_exited(const WorkerExit& exit);
-  void keep_stack(const WorkerExit& exit);
   void abandon(const RunningWorker& worker);
-  void abandon_hung(int local_rank);
-  void release_held(int hung_rank);
-  void timer_expired(const ExpiredTimer& expired);
+  void abandon_hung(const RunningWorker& worker);
   void finish(int exit_code);
+  boost::asio::awaitable<void> finish_when_told(int exit_code);
   void report_end(bool is_stopped);
   void pass_up_cause();
 
@@ -82,8 +78,7 @@ class Agent {
   WorkerGroup workers_;
   store::TaskGroup tasks_;
   Witness witness_;
-  HangWatch hang_watch_;
-  std::optional<TimerPipe> timers_;
+  Hangs hangs_;
   EventRecorder events_;
   boost::asio::signal_set signals_;
   JobControl job_control_;
@@ -97,13 +92,12 @@ class Agent {
   int attempt_ = -1;                    // that of the workers started last
   Story story_;                         // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
-  std::set<pid_t> not_to_sweep_;        // the guardian, and what nothing ends
+  std::set<pid_t> not_to_sweep_;        // the guardian, scontrol, and what nothing ends
+  StopTeller stop_teller_;              // says in the stop file why the workers are told to end
   MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
   MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};                // when the last worker to end did
   std::string loss_;                    // of a node, since which there was no round
-  std::vector<WorkerExit> held_;        // ends of workers while HangWatch::is_holding()
-  bool is_showing_stacks_ = false;      // the workers end by SIGABRT, since one has hung
   int exit_code_ = 0;
 };
 

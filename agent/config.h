@@ -15,6 +15,7 @@
 
 #include "agent/core.h"
 #include "agent/log_dir.h"
+#include "agent/slurm_job.h"
 
 namespace ddprun::process {
 class Fd;
@@ -63,6 +64,9 @@ struct WorkerGroupConfig {
   int local_world_size = 1;
   std::string role = "default";
   std::string run_id = "none";
+  // The same for a run that a scheduler begins again under another id, and how often it has.
+  std::string run_family{};
+  int life = 0;
 
   // By local rank; its size is local_world_size.
   std::vector<WorkerRoutes> routes;
@@ -94,6 +98,11 @@ struct WorkerGroupConfig {
   bool has_log_dir = true;
   std::string log_base;
   std::optional<LogDir> log_dir;
+
+  // Whether a worker's folder is made when it ends and has left an error file: nothing else will
+  // lie in it.  Until then its error file lies in the run's folder.  To make and remove a folder
+  // for each worker takes longer than all the rest of a short run.
+  bool has_late_folders = false;
 };
 
 // Whom a signal of Slurm's reaches, as far as its configuration tells.
@@ -115,6 +124,7 @@ struct AgentConfig {
   ExitCodes exit_codes = ExitCodes::Distinct;
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
   SlurmSignals slurm_signals = SlurmSignals::None;
+  std::optional<SlurmJob> slurm_job{};
   // Reports of signals that reached the guardian (worker/process/guardian.h), where Slurm sends, or
   // may send, a signal to every process of the step.
   std::shared_ptr<process::Fd> signal_reports{};

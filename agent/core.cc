@@ -106,11 +106,12 @@ class Turn {
         // stop for another reason, only changes what follows.
         if (state_.shutdown_signal != 0) {
           bool is_repeated = config_.is_sigterm_repeated && event.signal == SIGTERM;
-          if (!is_repeated) kill_now();
+          bool is_impatient = now_.mono - state_.asked_at >= kOneRequest;
+          if (is_impatient && !is_repeated) kill_now();
           return;
         }
         if (state_.stop_reason == StopReason::Succeeded) {
-          state_.shutdown_signal = event.signal;
+          asked(event.signal);
         } else {
           leave(event.signal);
           state_.stop_reason = StopReason::ShutdownRequested;
@@ -162,8 +163,13 @@ class Turn {
     }
   }
 
-  void leave(int signal) {
+  void asked(int signal) {
     state_.shutdown_signal = signal;
+    state_.asked_at = now_.mono;
+  }
+
+  void leave(int signal) {
+    asked(signal);
     want(action::LeaveRun{signal});
   }
 

@@ -18,6 +18,10 @@
 
 namespace ddprun::agent {
 
+// Signals within this time are one request: timeout(1) signals its child and then their group, and
+// wrappers pass on a Ctrl-C that the terminal has sent to all.
+inline constexpr Duration kOneRequest = std::chrono::milliseconds(500);
+
 struct Config {
   int local_world_size = 1;
   Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
@@ -70,6 +74,7 @@ struct State {
   Verdict verdict = Verdict::None;                 // of the current round
   int exit_code = 0;                               // with Verdict::End
   int shutdown_signal = 0;                         // with StopReason::ShutdownRequested
+  MonoTime asked_at{};                             // when that came
   int running = 0;                                 // local workers not yet known to have ended
   bool is_killed = false;                          // in Stopping: they have had SIGKILL
   int restart_count = 0;                           // failures that the run has survived

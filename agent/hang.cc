@@ -131,6 +131,8 @@ std::string describe(const HangVerdict& verdict) {
             describe_ranks(local_ranks) + (local_ranks.size() == 1 ? " was " : " were ") +
             (doing.empty() ? "silent as well" : doing);
   }
+  if (verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size())
+    text += "; which of them holds up the rest is not known: compare their stacks";
   return text;
 }
 

@@ -10,11 +10,10 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "worker/process/life.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::agent {
 namespace {
@@ -179,9 +178,8 @@ HangVerdict HangWatch::judged_by_stacks(HangVerdict verdict) const {
     auto worker = workers_.find(local_rank);
     if (worker == workers_.end()) continue;
     for (const char* tool : {".gdb", ".eu-stack"}) {
-      std::ifstream file(stacks_path(worker->second.folder) + tool, std::ios::binary);
-      std::string text((std::istreambuf_iterator<char>(file)), {});
-      if (process::waits_for_peers(text)) waiting.push_back(local_rank);
+      auto text = process::text_of_file(stacks_path(worker->second.folder) + tool);
+      if (text && process::waits_for_peers(*text)) waiting.push_back(local_rank);
     }
   }
   return without_waiting(std::move(verdict), waiting);

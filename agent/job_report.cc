@@ -6,6 +6,7 @@
 
 #include "agent/advice.h"
 #include "agent/core.h"
+#include "rendezvous/messages.h"
 
 namespace ddprun::agent {
 namespace {
@@ -81,13 +82,21 @@ void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
 // What the exit code of this agent says, where it is not simply the worker's own.
 std::string words_on(const JobReport& report) {
   std::string code = std::to_string(report.exit_code);
-  if (is_by_worker(report) && report.exit_code == report.failures.back().status.shell_code())
+  bool is_by_start = is_by_worker(report) && report.failures.back().pid == 0;
+  if (is_by_worker(report) && !is_by_start &&
+      report.exit_code == report.failures.back().status.shell_code())
     return code + ", the worker's own";
   switch (report.exit_code) {
+    case rendezvous::order::kExitUnfit:
+      return code + (is_by_worker(report) ? "" : ", a node lacks what its workers need");
     case kExitRendezvousFailed:
       return code + ", the rendezvous failed";
     case kExitInfrastructure:
       return code + ", this machine lacks what a worker needs to start";
+    case kExitNotExecutable:
+      return code + (is_by_start ? ", the program cannot be executed" : "");
+    case kExitCannotStart:
+      return code + (is_by_start ? ", there is no such program" : "");
     case kExitBudgetSpent:
       return code + (report.max_restarts == 1
                          ? ", the one restart is spent"
@@ -136,22 +145,31 @@ std::string describe(const FailureFacts& failure) {
 std::vector<std::string> to_lines(const JobReport& report) {
   std::vector<std::string> lines;
   std::string logs = report.log_path;
+  std::string loss = report.log_loss;
   if (is_by_worker(report)) {
     const FailureFacts& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
     add_last_words(last, lines);
     add_victims(report.victims, lines);
-    if (!last.log_path.empty()) logs = last.log_path;
+    bool is_elsewhere = !last.node.empty() && last.node != report.node;
+    if (is_elsewhere || !last.log_path.empty()) logs = last.log_path;
+    if (is_elsewhere && !logs.empty()) logs += " on " + last.node;
+    if (is_elsewhere) loss.clear();
   } else {
     lines.push_back("FAILED: " + report.error);
   }
   add_attempts(report, lines);
+  if (report.outside) {
+    lines.push_back("  signalled from outside: " + report.outside->signal + ", " +
+                    report.outside->words);
+  }
   if (!report.stuck.empty()) {
     std::size_t more = report.stuck.size() - 1;
     lines.push_back("  left behind: " + report.stuck.front() +
                     (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
   }
-  if (!logs.empty()) lines.push_back("  logs: " + logs);
+  if (!logs.empty())
+    lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,13 @@ struct Victim {
   bool is_stopped_by_us = false;  // by the signal that we had sent, or by our SIGKILL
 };
 
+// A signal that came to this node's agent from outside the run.
+struct OutsideSignal {
+  std::string signal;  // "SIGUSR1"
+  std::string reason;  // worker/stop_reason.h's word: "preempted"
+  std::string words;   // "Slurm has preempted job 12"
+};
+
 struct JobReport {
   std::string run_id;
   std::string node;  // this agent's host name
@@ -47,6 +55,8 @@ struct JobReport {
   std::vector<std::string> stuck;      // what not even SIGKILL has ended, a sentence each
   std::string error;                   // why the job cannot go on, where no worker is the reason
   std::string log_path;                // the run's log folder on this node; empty: none
+  std::string log_loss;                // why the logs on this node are not whole; empty: they are
+  std::optional<OutsideSignal> outside{};  // the last one
 };
 
 // All of a report fits into this many lines.

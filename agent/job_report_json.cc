@@ -51,12 +51,19 @@ std::string to_json(const JobReport& report) {
                {"exit_code", report.exit_code},
                {"max_restarts", report.max_restarts},
                {"error", text_or_null(report.error)},
+               {"signalled", Json()},
                {"root_cause", is_by_worker(report) ? to_json(report.failures.back()) : Json()},
                {"failures", Json::array()},
                {"victims", Json::array()},
                {"left_behind", report.stuck},
                {"log_path", text_or_null(report.log_path)},
+               {"log_loss", text_or_null(report.log_loss)},
                {"next_step", text_or_null(next_step(report))}};
+  if (report.outside) {
+    json["signalled"] = {{"signal", report.outside->signal},
+                         {"reason", report.outside->reason},
+                         {"words", report.outside->words}};
+  }
   for (const FailureFacts& failure : report.failures) json["failures"].push_back(to_json(failure));
   for (const Victim& victim : report.victims) {
     Json one = {{"rank", victim.rank}};

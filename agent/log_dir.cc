@@ -68,30 +68,28 @@ void link_latest(const std::string& base, const std::string& name) {
 
 }  // namespace
 
-Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id) {
+Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id, bool has_logs) {
   std::error_code error;
-  std::string parent;
-  std::string made_for_run;
-  if (base.empty()) {
-    fs::path temporary = fs::temp_directory_path(error);
-    if (error) temporary = "/tmp";
-    Result<std::string> made = make_unique_folder((temporary / "ddprun_").string());
-    if (!made) return made.error();
-    parent = made_for_run = *made;
+  fs::path parent;
+  bool is_temporary = base.empty();
+  if (is_temporary) {
+    parent = fs::temp_directory_path(error);
+    if (error) parent = "/tmp";
   } else {
-    parent = fs::absolute(base, error).string();
+    parent = fs::absolute(base, error);
     if (!error) fs::create_directories(parent, error);
-    if (error) return failure(error, parent);
+    if (error) return failure(error, parent.string());
   }
-  Result<std::string> path = make_unique_folder(parent + "/" + as_file_name(run_id) + "_");
+  std::string name = (is_temporary ? "ddprun_" : "") + as_file_name(run_id) + "_";
+  Result<std::string> path = make_unique_folder((parent / name).string());
   if (!path) return path.error();
-  Result<void> written = try_to_write(*path);
+  Result<void> written = has_logs ? try_to_write(*path) : Result<void>();
   if (!written) {
     ::rmdir(path->c_str());
     return written.error();
   }
-  if (made_for_run.empty()) link_latest(parent, fs::path(*path).filename().string());
-  return LogDir(std::move(made_for_run), std::move(*path));
+  if (!is_temporary) link_latest(parent.string(), fs::path(*path).filename().string());
+  return LogDir(is_temporary, std::move(*path));
 }
 
 Result<std::string> LogDir::make_attempt(int restart_count) const {
@@ -110,8 +108,14 @@ Result<std::string> LogDir::make_worker_folder(const std::string& attempt, int l
   return folder;
 }
 
+std::string LogDir::loose_error_file(int start, int local_rank) const {
+  return path_ + "/error_" + std::to_string(start) + "_" + std::to_string(local_rank) + ".json";
+}
+
+// One removal a folder, and no more: each may cost a turn with the disk.
 bool LogDir::remove_if_empty() const {
-  if (base_.empty()) return false;
+  if (!is_temporary_) return false;
+  if (::rmdir(path_.c_str()) == 0) return true;
   std::error_code error;
   std::vector<fs::path> folders = {path_};
   for (const auto& entry : fs::recursive_directory_iterator(path_, error)) {
@@ -119,8 +123,10 @@ bool LogDir::remove_if_empty() const {
     folders.push_back(entry.path());
   }
   // Deepest first; each removal fails harmlessly should something have appeared meanwhile.
-  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) ::rmdir(folder->c_str());
-  return ::rmdir(base_.c_str()) == 0;
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
+    if (::rmdir(folder->c_str()) != 0) return false;
+  }
+  return true;
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {

@@ -4,7 +4,8 @@
 //   <base>/<run id>_<random>/attempt_<restart count>/<local
 //   rank>/{stdout.log,stderr.log,error.json}
 // Nothing in it is ever overwritten or deleted: each attempt has a folder of its own.  In a base
-// that the user named, the link `latest` leads to the run that began last.
+// that the user named, the link `latest` leads to the run that began last.  Without one the run's
+// folder is <temporary>/ddprun_<run id>_<random>.
 #pragma once
 
 #include <string>
@@ -15,10 +16,11 @@ namespace ddprun::agent {
 
 class LogDir {
  public:
-  // Makes the run's folder in `base`, which is made too; an empty `base` is a fresh folder in the
-  // system's place for temporary files.  Sees to it that files can be written there.  Fails with
+  // Makes the run's folder in `base`, which is made too; an empty `base` is the system's place for
+  // temporary files.  With `has_logs` it sees to it that files can be written there.  Fails with
   // the path, the system's reason and what can be done.
-  static Result<LogDir> create(const std::string& base, const std::string& run_id);
+  static Result<LogDir> create(const std::string& base, const std::string& run_id,
+                               bool has_logs = true);
 
   // The run's folder, absolute.
   const std::string& path() const { return path_; }
@@ -26,6 +28,10 @@ class LogDir {
   // Makes the folder of an attempt, and returns its path: attempt_<restart count>, and for a
   // further round under the same count attempt_<restart count>.1 and so on.
   Result<std::string> make_attempt(int restart_count) const;
+
+  // Where a worker writes its error file while it has no folder.  `start` tells attempts apart,
+  // also those under the same restart count.
+  std::string loose_error_file(int start, int local_rank) const;
 
   // Makes the folder of one worker in an attempt's, and returns its path.
   static Result<std::string> make_worker_folder(const std::string& attempt, int local_rank);
@@ -35,10 +41,10 @@ class LogDir {
   bool remove_if_empty() const;
 
  private:
-  explicit LogDir(std::string base, std::string path)
-      : base_(std::move(base)), path_(std::move(path)) {}
+  LogDir(bool is_temporary, std::string path)
+      : is_temporary_(is_temporary), path_(std::move(path)) {}
 
-  std::string base_;  // empty unless it was made for this run
+  bool is_temporary_;
   std::string path_;
 };
 

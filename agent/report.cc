@@ -79,17 +79,25 @@ int exit_code_in(ExitCodes codes, int exit_code, const Story& story) {
                                                 : exit_code;
 }
 
+std::string stopped_by(int signal, const Story& story) {
+  return "stopped by " + process::signal_name(signal) +
+         (story.outside.empty() ? "" : ": " + story.outside);
+}
+
 std::string closing_line(const State& state, const Config& config, const Story& story,
                          int exit_code) {
   std::string code = ", exit code " + std::to_string(exit_code);
   if (exit_code == 0) {
-    if (!story.took_part) return "finished: the run has succeeded, and this node was not needed";
+    if (!story.took_part) {
+      return "finished: " + (story.why.empty()
+                                 ? "the run has succeeded, and this node was not needed"
+                                 : story.why);
+    }
     return "finished: " + count_of(config.local_world_size, "worker") + " succeeded" +
            restarts_so_far(story);
   }
   if (state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal) {
-    return "stopped by " + process::signal_name(state.shutdown_signal) + restarts_so_far(story) +
-           code;
+    return stopped_by(state.shutdown_signal, story) + restarts_so_far(story) + code;
   }
   if (!state.error.empty()) return "failed: " + state.error + code;
   if (!story.why.empty()) return "failed: " + story.why + code;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/witness.h"
 
-#include <algorithm>
 #include <csignal>
 
+#include "agent/last_words.h"
 #include "agent/start_failure.h"
 
 namespace ddprun::agent {
@@ -15,27 +15,6 @@ constexpr std::size_t kWordsBytes = 4 * 1024;  // of a traceback, on its way to 
 bool is_our_doing(const process::ExitStatus& status, bool is_by_abort) {
   int code = status.shell_code();
   return code == 128 + SIGTERM || code == 128 + SIGKILL || (is_by_abort && code == 128 + SIGABRT);
-}
-
-bool is_exception_line(const std::string& line) {
-  auto colon = line.find(": ");
-  auto name_end = colon == std::string::npos ? line.size() : colon;
-  if (name_end == 0 || line[0] == ' ') return false;
-  bool is_name = std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(name_end),
-                             [](char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
-  std::string name = line.substr(0, name_end);
-  return is_name && (name.ends_with("Error") || name.ends_with("Exception") ||
-                     name.ends_with("Interrupt") || name.ends_with("Exit"));
-}
-
-// The line that says it: Python's exception, else the last one that is not empty.
-std::string telling_line(const std::vector<std::string>& lines) {
-  auto exception = std::find_if(lines.rbegin(), lines.rend(), is_exception_line);
-  if (exception != lines.rend()) return *exception;
-  auto last = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
-    return line.find_first_not_of(" \t\r") != std::string::npos;
-  });
-  return last == lines.rend() ? "" : *last;
 }
 
 FailureFacts facts_of(const Failure& failure, const std::string& node) {

@@ -51,6 +51,9 @@ class Witness {
   // The end of what it said, at most kWordsBytes, and whether that is a traceback.
   std::pair<std::string, bool> last_words() const;
 
+  // The log folder of the worker in the last first_failure(); empty where it has none.
+  const std::string& folder() const { return last_.folder; }
+
   // The error file of the last first_failure().
   const worker::ErrorReport& error_report() const { return last_.words.report; }
 

@@ -2,12 +2,12 @@
 #include "agent/worker_group.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "agent/hang_watch.h"
@@ -16,6 +16,7 @@
 #include "worker/env.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::agent {
 
@@ -23,6 +24,7 @@ struct WorkerGroup::Worker {
   int local_rank = 0;
   int rank = 0;
   int pid = -1;
+  std::string error_file;
   bool has_ended = false;
   WorkerStreams streams;
   process::CgroupLeaf cgroup;
@@ -58,7 +60,11 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
           .restart_count = restart_count,
           .round = static_cast<int>(round.number),
           .max_restarts = round.max_restarts,
-          .run_id = config.run_id};
+          .run_id = config.run_id,
+          .error_file = "",
+          .run_family = config.run_family,
+          .life = config.life,
+          .stop_file = stop_file(config)};
 }
 
 std::vector<std::string> environment_of(const WorkerGroupConfig& config,
@@ -72,16 +78,12 @@ std::vector<std::string> environment_of(const WorkerGroupConfig& config,
   };
   for (auto& [name, value] : worker::to_variables(env, inherited)) environment[name] = value;
   for (const auto& [name, value] : placement.environment) environment[name] = value;
-  std::vector<std::string> assignments;
-  assignments.reserve(environment.size());
-  for (const auto& [name, value] : environment) assignments.push_back(name + "=" + value);
-  return assignments;
+  return process::to_assignments(environment);
 }
 
 worker::ErrorReport read_error_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  return worker::parse_error_file(text).value_or(worker::ErrorReport{});
+  return worker::parse_error_file(process::text_of_file(path).value_or(""))
+      .value_or(worker::ErrorReport{});
 }
 
 // The last lines of a file, of its last 64 KiB.
@@ -112,6 +114,10 @@ std::uint64_t size_of_logs(const std::string& folder) {
 
 }  // namespace
 
+std::string stop_file(const WorkerGroupConfig& config) {
+  return config.log_dir ? config.log_dir->path() + "/stop_reason" : "";
+}
+
 WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
                          Consoles consoles, WorkerGroupConfig config,
                          std::function<void(const WorkerExit&)> on_exit,
@@ -128,6 +134,9 @@ WorkerGroup::~WorkerGroup() = default;
 std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Round& round,
                                                             int restart_count) {
   workers_.clear();
+  ++starts_;
+  restart_count_ = restart_count;
+  late_attempt_.clear();
   auto output = AttemptOutput::open(executor_, consoles_, config_, restart_count,
                                     [this](const Error& error) { output_lost(error); });
   if (!output) {
@@ -162,7 +171,11 @@ Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output
                                                      worker::WorkerEnv env) {
   auto streams = output.open_worker(env);
   if (!streams) return streams.error();
-  if (!streams->folder.empty()) env.error_file = streams->folder + "/error.json";
+  if (!streams->folder.empty()) {
+    env.error_file = streams->folder + "/error.json";
+  } else if (config_.log_dir) {
+    env.error_file = config_.log_dir->loose_error_file(starts_, env.local_rank);
+  }
 
   process::ProcessSpec spec;
   for (const std::string& argument : config_.command) {
@@ -196,6 +209,7 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
   workers_.push_back(std::make_shared<Worker>(Worker{.local_rank = starting.env.local_rank,
                                                      .rank = starting.env.rank,
                                                      .pid = process->pid,
+                                                     .error_file = starting.env.error_file,
                                                      .streams = std::move(starting.streams),
                                                      .cgroup = std::move(starting.cgroup)}));
   reaper_.watch(std::move(*process),
@@ -203,6 +217,7 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
                   auto ended = worker.lock();
                   if (!ended || ended->has_ended) return;  // abandoned
                   ended->has_ended = true;
+                  keep_error_file(*ended);
                   on_exit_({.local_rank = ended->local_rank,
                             .rank = ended->rank,
                             .pid = ended->pid,
@@ -216,9 +231,9 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
 
 // One line for the run: a full disk refuses every worker's.
 void WorkerGroup::output_lost(const Error& error) {
-  if (std::exchange(has_told_of_loss_, true)) return;
-  on_warning_("log files miss lines from here on, which are on the console only: " +
-              to_string(error));
+  if (!log_loss_.empty()) return;
+  log_loss_ = to_string(error);
+  on_warning_("log files miss lines from here on, which are on the console only: " + log_loss_);
 }
 
 void WorkerGroup::signal_all(int signal) {
@@ -251,12 +266,29 @@ void WorkerGroup::finish_output() {
   }
 }
 
+// Into the worker's own folder, which is made for it.  Where that fails it stays where it is.
+void WorkerGroup::keep_error_file(Worker& worker) {
+  bool is_loose = worker.streams.folder.empty() && !worker.error_file.empty();
+  if (!is_loose || ::access(worker.error_file.c_str(), F_OK) != 0) return;
+  if (late_attempt_.empty()) {
+    auto attempt = config_.log_dir->make_attempt(restart_count_);
+    if (!attempt) return;
+    late_attempt_ = *attempt;
+  }
+  auto folder = LogDir::make_worker_folder(late_attempt_, worker.local_rank);
+  if (!folder) return;
+  std::string kept = *folder + "/error.json";
+  if (::rename(worker.error_file.c_str(), kept.c_str()) != 0) return;
+  worker.error_file = kept;
+  worker.streams.folder = *folder;
+}
+
 LastWords WorkerGroup::last_words(Worker& worker) const {
   WorkerStreams& streams = worker.streams;
   streams.pull();
   LastWords words{.stderr_lines = streams.stderr_tail->lines(LastWords::kStderrLines)};
+  if (!worker.error_file.empty()) words.report = read_error_file(worker.error_file);
   if (streams.folder.empty()) return words;
-  words.report = read_error_file(streams.folder + "/error.json");
   if (words.stderr_lines.empty())
     words.stderr_lines = last_lines(streams.folder + "/stderr.log", LastWords::kStderrLines);
   return words;

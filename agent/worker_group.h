@@ -33,7 +33,7 @@ struct WorkerExit {
   int rank = 0;
   int pid = 0;
   process::ExitStatus status;
-  std::string folder;  // in the log folder; empty without one
+  std::string folder;  // in the log folder; empty where it has none
   LastWords words;     // of one that has failed
   std::string cgroup;  // its own, until the next start(); empty without one
 };
@@ -43,9 +43,13 @@ struct RunningWorker {
   int local_rank = 0;
   int rank = 0;
   int pid = 0;
-  std::string folder;                           // in the log folder; empty without one
+  std::string folder;                           // in the log folder; empty where it has none
   std::function<std::uint64_t()> output_bytes;  // written so far through the agent and to its files
 };
+
+// The file in which workers are told why they are to stop (worker/stop_reason.h); empty without a
+// log folder.
+std::string stop_file(const WorkerGroupConfig& config);
 
 // Threads: used from the executor's only thread.
 // Lifetime: borrows the reaper and the consoles.  After destruction no callback runs; the processes
@@ -92,6 +96,9 @@ class WorkerGroup {
   // The run's log folder; empty when there is none.
   std::string log_path() const { return config_.log_dir ? config_.log_dir->path() : ""; }
 
+  // Why the log files miss lines, "" while they miss none.
+  const std::string& log_loss() const { return log_loss_; }
+
   // At the end: a log folder that was made for this run alone and holds no log is removed.
   void remove_empty_log_dir();
 
@@ -101,6 +108,7 @@ class WorkerGroup {
   Result<Starting> begin_one(const AttemptOutput& output, worker::WorkerEnv env);
   Result<void> finish_one(Starting starting);
   void output_lost(const Error& error);
+  void keep_error_file(Worker& worker);
   LastWords last_words(Worker& worker) const;
 
   boost::asio::any_io_executor executor_;
@@ -109,8 +117,11 @@ class WorkerGroup {
   WorkerGroupConfig config_;
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const std::string&)> on_warning_;
-  bool has_told_of_loss_ = false;
+  std::string log_loss_;
   int cgroups_made_ = 0;
+  int starts_ = 0;            // attempts so far
+  int restart_count_ = 0;     // of the current one
+  std::string late_attempt_;  // its folder, where that is made late and has been
   std::vector<std::shared_ptr<Worker>> workers_;  // of the current round, by local rank
 };
 

@@ -75,7 +75,7 @@ Result<AttemptOutput> AttemptOutput::open(boost::asio::any_io_executor executor,
                                           const WorkerGroupConfig& config, int restart_count,
                                           std::function<void(const Error&)> on_lost) {
   AttemptOutput output(std::move(executor), consoles, config, std::move(on_lost));
-  if (!config.log_dir) return output;
+  if (!config.log_dir || config.has_late_folders) return output;
   Result<std::string> folder = config.log_dir->make_attempt(restart_count);
   if (!folder) return folder.error();
   output.folder_ = *folder;

@@ -209,16 +209,27 @@ TEST_SUITE("agent/core: stopping") {
   TEST_CASE_FIXTURE(Running, "a second SIGTERM of Slurm's does not end the grace") {
     config.is_sigterm_repeated = true;
     CHECK(on(event::ShutdownRequested{SIGTERM}) == "leave, signal SIGTERM");
+    now.mono += 1s;
     CHECK(on(event::ShutdownRequested{SIGTERM}) == "nothing");
     CHECK(on(event::ShutdownRequested{SIGINT}) == "kill now");
   }
 
   TEST_CASE_FIXTURE(Running, "a second stop signal ends the grace") {
     asked_to_stop(SIGINT);
+    now.mono += kOneRequest;
     CHECK(asked_to_stop(SIGINT) == "kill now");
     killed(0, SIGKILL);
     CHECK(killed(1, SIGKILL) == "sweep");
     CHECK(swept() == "finish 130");
+  }
+
+  TEST_CASE_FIXTURE(Running, "what sends a stop signal twice at once asks once") {
+    asked_to_stop(SIGTERM);
+    now.mono += kOneRequest - 1ms;
+    CHECK(asked_to_stop(SIGTERM) == "nothing");
+    CHECK(asked_to_stop(SIGINT) == "nothing");
+    now.mono += 1ms;
+    CHECK(asked_to_stop(SIGTERM) == "kill now");
   }
 
   TEST_CASE_FIXTURE(StoppingAfterFailure, "the grace over, the workers are killed") {
@@ -250,7 +261,8 @@ TEST_SUITE("agent/core: stopping") {
 
   TEST_CASE_FIXTURE(Running, "more signals do not lengthen the wait for SIGKILL's effect") {
     asked_to_stop(SIGINT);
-    asked_to_stop(SIGINT);
+    now.mono += 1s;
+    REQUIRE(asked_to_stop(SIGINT) == "kill now");
     MonoTime limit = state.deadline.value();
     now.mono += 1s;
     CHECK(asked_to_stop(SIGINT) == "kill now");
@@ -272,6 +284,7 @@ TEST_SUITE("agent/core: stopping") {
     exits(0, 0);
     exits(1, 0);
     CHECK(asked_to_stop(SIGTERM) == "nothing");
+    now.mono += kOneRequest;
     CHECK(asked_to_stop(SIGTERM) == "kill now");
     CHECK(swept() == "report success");
     CHECK(told_of_end(0) == "finish 0");

@@ -127,7 +127,7 @@ TEST_SUITE("agent/hang") {
     CHECK(verdict->hung == std::vector{2, 0, 1, 3});
     CHECK(describe(*verdict) ==
           "hung: no output, CPU time or heartbeat for 60 s, while local ranks 0, 1, 3 were silent "
-          "as well");
+          "as well; which of them holds up the rest is not known: compare their stacks");
   }
 
   TEST_CASE("two against two is no majority") {

@@ -36,6 +36,7 @@ bool has(const std::vector<std::string>& lines, const std::string& wanted) {
 TEST_SUITE("agent/job_report") {
   TEST_CASE("the cause comes first, then its words, its victims, its logs, and what to do") {
     JobReport report{
+        .node = "node7",
         .failures = {boom()},
         .victims = {{.rank = 4, .status = {.signal = SIGTERM}, .is_stopped_by_us = true},
                     {.rank = 6, .status = {.exit_code = 1}},
@@ -49,6 +50,22 @@ TEST_SUITE("agent/job_report") {
             "  then stopped by ddprun: ranks 4, 7", "  logs: /logs/attempt_0/1",
             "  exit code: 1, the worker's own",
             "  next: correct what its last words above say, on node7"});
+  }
+
+  TEST_CASE("logs on another node are told to be there, and no other folder is named for them") {
+    auto logs_line = [](const JobReport& report) -> std::string {
+      for (const std::string& line : to_lines(report)) {
+        if (line.starts_with("  logs: ")) return line;
+      }
+      return "";
+    };
+    JobReport report{.node = "node7", .failures = {boom()}};
+    CHECK(logs_line(report) == "  logs: /logs/attempt_0/1");
+    report.node = "elsewhere";
+    report.log_path = "/mine";
+    CHECK(logs_line(report) == "  logs: /logs/attempt_0/1 on node7");
+    report.failures.back().log_path.clear();
+    CHECK(logs_line(report) == "");
   }
 
   TEST_CASE("what cannot be shown in full keeps its end") {
@@ -110,6 +127,12 @@ TEST_SUITE("agent/job_report") {
     CHECK(next_step({.failures = {failure}}).find("give the job more memory") == 0);
   }
 
+  TEST_CASE("what is no Python script is called so") {
+    FailureFacts failure = boom();
+    failure.message = "SyntaxError: source code cannot contain null bytes";
+    CHECK(next_step({.failures = {failure}}).starts_with("that is no Python script"));
+  }
+
   TEST_CASE("a worker that said nothing") {
     FailureFacts failure{.status = {.exit_code = 3}};
     CHECK(next_step({.failures = {failure}}).find("--redirects=3") != std::string::npos);
@@ -143,6 +166,22 @@ TEST_SUITE("agent/job_report") {
     report.failures.back().message = "start x: Exec format error";
     CHECK(to_lines(report)[0] ==
           "FAILED: rank 5 on node7 could not be started: start x: Exec format error");
+  }
+
+  TEST_CASE("what could not be started is no worker's end: the code and the advice say so") {
+    JobReport report{.exit_code = 81, .failures = {{.status = {.exit_code = 81}}}};
+    report.failures[0].message = "local rank 0: start x: Too many open files";
+    CHECK(
+        has(to_lines(report), "  exit code: 81, this machine lacks what a worker needs to start"));
+    CHECK(next_step(report).find("ulimit -n") != std::string::npos);
+    report.failures[0].message = "local rank 0: start x: Resource temporarily unavailable";
+    CHECK(next_step(report).find("ulimit -u") != std::string::npos);
+    report.exit_code = report.failures[0].status.exit_code = 126;
+    report.failures[0].message = "local rank 0: start x: Argument list too long";
+    CHECK(has(to_lines(report), "  exit code: 126, the program cannot be executed"));
+    CHECK(next_step(report).starts_with("pass fewer arguments"));
+    report.failures[0].pid = 7;
+    CHECK(has(to_lines(report), "  exit code: 126, the worker's own"));
   }
 
   TEST_CASE("ranks are folded") {

@@ -72,7 +72,8 @@ TEST_SUITE("agent/log_dir") {
     CHECK(fs::exists(attempt + "/stdout.log"));
     fs::remove(attempt + "/stdout.log");
     CHECK(temporary.remove_if_empty());
-    CHECK_FALSE(fs::exists(fs::path(temporary.path()).parent_path()));
+    CHECK_FALSE(fs::exists(temporary.path()));
+    CHECK(fs::exists(fs::path(temporary.path()).parent_path()));
   }
 
   TEST_CASE("a folder that cannot be made is named with the reason and what to do") {

@@ -175,10 +175,14 @@ class NodeSim {
     bool was_stopping = state_.phase == Phase::Stopping;
     bool is_second = shutdowns_ > 0;
     if (state_.phase == Phase::Finished) return;
+    if (!is_second) asked_at_ = now_;
+    bool is_same_request = is_second && now_ - asked_at_ < kOneRequest;
     ++shutdowns_;
     kills_ = 0;
     on(event::ShutdownRequested{SIGTERM});
-    if (was_stopping && is_second) require(kills_ == 1, "a second signal does not end the grace");
+    if (!was_stopping || !is_second) return;
+    if (is_same_request) require(kills_ == 0, "a signal that came twice ends the grace");
+    if (!is_same_request) require(kills_ == 1, "a second signal does not end the grace");
   }
 
   // The workers.
@@ -295,6 +299,7 @@ class NodeSim {
   MonoTime sweep_deadline_{};
   int restarts_ = 0;
   int shutdowns_ = 0;
+  MonoTime asked_at_{};  // when the first of them came
   int kills_ = 0;
   int succeeded_ = 0;
   bool has_reported_ = false;

@@ -69,5 +69,7 @@ TEST_SUITE("agent/report") {
           "failed: only 1 of 2 nodes came, exit code 1");
     CHECK(closing_line({}, config, {.took_part = false}, 0) ==
           "finished: the run has succeeded, and this node was not needed");
+    CHECK(closing_line({}, config, {.why = "this spare was not needed: x", .took_part = false},
+                       0) == "finished: this spare was not needed: x");
   }
 }
