@@ -27,28 +27,31 @@ std::string python_name(const Draft& draft) {
 }
 
 // The program itself.  A script is a path, also without a slash; a program is looked up.
-Result<std::vector<std::string>> program(const Draft& draft, bool is_path) {
+Result<std::vector<std::string>> program(Draft& draft, bool is_path) {
   const std::string& name = draft.options.command.front();
   bool is_bare_file = is_path && name.find('/') == std::string::npos;
   Result<std::string> found = draft.machine.find_program(is_bare_file ? "./" + name : name);
-  if (!found) return found.error();
+  if (!found) return draft.lacks(to_string(found.error()));
   return std::vector{*found};
 }
 
 // Python, with its own options in front of the script or module.
-Result<std::vector<std::string>> python(const Draft& draft,
-                                        const std::vector<std::string>& options) {
+Result<std::vector<std::string>> python(Draft& draft, const std::vector<std::string>& options) {
   const std::string& script = draft.options.command.front();
   Result<std::string> found = draft.machine.find_program(python_name(draft));
-  if (!found) return invalid("no Python to run '" + script + "' with: " + to_string(found.error()));
+  if (!found)
+    return draft.lacks("no Python to run '" + script + "' with: " + to_string(found.error()));
   std::vector<std::string> argv = {*found, "-u"};
   argv.insert(argv.end(), options.begin(), options.end());
   argv.push_back(script);
   return argv;
 }
 
-Error missing(const std::string& script) {
-  return invalid("script '" + script + "' does not exist");
+Result<void> can_be_run(Draft& draft, const std::string& script, FileKind kind) {
+  if (kind == FileKind::Missing) return draft.lacks("script '" + script + "' does not exist");
+  if (kind == FileKind::Folder)
+    return draft.lacks("script '" + script + "' is a folder, and has no __main__.py");
+  return {};
 }
 
 Result<std::vector<std::string>> run_path(Draft& draft) {
@@ -57,7 +60,8 @@ Result<std::vector<std::string>> run_path(Draft& draft) {
     if (const OptionValue* value = draft.given(name))
       draft.note(value->origin + " has no effect with --run-path");
   }
-  if (draft.machine.file_kind(script) == FileKind::Missing) return missing(script);
+  Result<void> there = can_be_run(draft, script, draft.machine.file_kind(script));
+  if (!there) return there.error();
   return python(draft, {"-c", kRunPath});
 }
 
@@ -70,8 +74,10 @@ Result<std::vector<std::string>> start_of_command(Draft& draft) {
     return python(draft, {"-m"});
   }
   if (is_program) return program(draft, false);
+  if (script == "-") return python(draft, {});  // Python reads the script from its stdin
   FileKind kind = draft.machine.file_kind(script);
-  if (kind == FileKind::Missing) return missing(script);
+  Result<void> there = can_be_run(draft, script, kind);
+  if (!there) return there.error();
   if (kind == FileKind::Native) {
     draft.note(script + " is a native program, so it is run directly, as with --no-python");
     return program(draft, true);
@@ -83,7 +89,8 @@ Result<std::vector<std::string>> start_of_command(Draft& draft) {
 
 Result<void> add_command(Draft& draft) {
   const std::vector<std::string>& given = draft.options.command;
-  if (given.empty()) return invalid("no script or program to run; see ddprun --help");
+  if (given.empty() || given.front().empty())
+    return invalid("no script or program to run; see ddprun --help");
   Result<std::vector<std::string>> argv = start_of_command(draft);
   if (!argv) return argv.error();
   argv->insert(argv->end(), given.begin() + 1, given.end());

@@ -62,6 +62,14 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
   return commands;
 }
 
+// The exit code, unless what was said did not get through.
+int written(int exit_code) {
+  std::cout.flush();
+  if (std::cout) return exit_code;
+  std::cerr << "ddpctl: cannot write to stdout" << std::endl;
+  return 1;
+}
+
 // Does what was asked; returns the exit code.
 int run(const Commands& commands, const Arguments& arguments) {
   using namespace ddprun;
@@ -75,8 +83,7 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }
-  std::cout.flush();
-  if (done) return *done ? 0 : 1;
+  if (done) return written(*done ? 0 : 1);
   std::cerr << "ddpctl: " << to_string(done.error()) << std::endl;
   return done.error().code == Errc::InvalidInput ? 2 : 1;
 }
@@ -90,7 +97,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    return written(app.exit(asked));
   } catch (const CLI::ParseError& error) {
     std::cerr << "ddpctl: " << error.what() << " (--help lists the commands)" << std::endl;
     return 2;

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,15 +63,6 @@ Result<std::unique_ptr<Server>> listen(const asio::any_io_executor& executor,
   return Server::serve(executor, std::move(**passed), options.server);
 }
 
-// The coordinator's own keys are not the clients'.
-void make_room_for_coordinator(ddprun::store::KeyspaceLimits& limits) {
-  constexpr std::size_t kKeys = 2;
-  constexpr std::size_t kBytes = 1024;
-  constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
-  if (limits.max_keys != kUnlimited) limits.max_keys += kKeys;
-  if (limits.max_bytes != kUnlimited) limits.max_bytes += kBytes;
-}
-
 std::string host_name() {
   char name[256] = "localhost";
   ::gethostname(name, sizeof name - 1);
@@ -96,7 +86,6 @@ int serve(DdpdOptions options) {
   asio::io_context context(1);
   auto log = [](const std::string& sentence) { std::cerr << "ddpd: " << sentence << std::endl; };
   options.server.log = log;
-  make_room_for_coordinator(options.server.keyspace);
   ddprun::cli::Notifier notifier;
   auto server = listen(context.get_executor(), options);
   if (!server) {
@@ -133,7 +122,7 @@ int main(int argc, char** argv) {
   if (!options) return fail(kBadUsage, to_string(options.error()));
   if (const auto* asked = std::get_if<ddprun::cli::DdpdText>(&*options)) {
     std::cout << asked->text << std::flush;
-    return 0;
+    return std::cout ? 0 : fail(kFailed, "cannot write to stdout");
   }
   return serve(std::get<DdpdOptions>(std::move(*options)));
 }

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <optional>
@@ -33,12 +32,10 @@ std::optional<std::size_t> size_of(std::string_view text) {
     shift = 10 * static_cast<unsigned>(unit + 1);
     text.remove_suffix(1);
   }
-  std::size_t count = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (text.empty() || error != std::errc{} || stop != end || count == 0) return std::nullopt;
-  if (count > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
-  return count << shift;
+  std::optional<std::size_t> count = number_in<std::size_t>(text);
+  if (!count || *count == 0) return std::nullopt;
+  if (*count > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
+  return *count << shift;
 }
 
 Result<void> set_size(const OptionValue& value, std::size_t& size) {
@@ -78,11 +75,10 @@ Result<void> set_memory(const OptionValue& value, DdpdOptions& options) {
   return read;
 }
 
-Result<void> set_handshake(const OptionValue& value, DdpdOptions& options) {
+Result<void> set_time(const OptionValue& value, Duration& time) {
   Result<double> seconds = parse_seconds(value);
   if (!seconds) return seconds.error();
-  options.server.handshake_timeout =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+  time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
   return {};
 }
 
@@ -105,7 +101,7 @@ constexpr Row kRows[] = {
        return set_count(value, options.server.max_connections);
      }},
     {"--max-memory", "SIZE",
-     "Bytes of all keys, values, queue items and wills, as 512M or 2G (default: no limit); "
+     "Bytes of all keys, values, queues, wills and waits, as 512M or 2G (default: no limit); "
      "requests "
      "on their way in may take as much again",
      set_memory},
@@ -125,8 +121,44 @@ constexpr Row kRows[] = {
      [](const OptionValue& value, DdpdOptions& options) {
        return set_size(value, options.server.wire.max_value_bytes);
      }},
+    {"--max-request-keys", "N",
+     "Keys in one CHECK, WAIT, MULTI_GET or MULTI_SET (default 131072, torch's)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.wire.max_keys_per_request);
+     }},
+    {"--max-request-bytes", "SIZE", "Bytes of one such request (default 1G)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_size(value, options.server.wire.max_request_bytes);
+     }},
+    {"--max-held-bytes", "SIZE",
+     "Bytes of all requests that have not arrived in full (default 4G, or --max-memory if that is "
+     "less)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_size(value, options.server.max_held_bytes);
+     }},
+    {"--max-awaited-keys", "N", "Keys that one connection waits for (default 262144)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.keyspace.max_awaited_keys);
+     }},
+    {"--max-spaces", "N", "Spaces of runs and of ddprun's own clients (default 1024)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.max_spaces);
+     }},
+    {"--max-unread-bytes", "SIZE",
+     "A client that leaves so much of its replies unread is not read from (default 1M)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_size(value, options.server.max_unread_bytes);
+     }},
+    {"--unread-timeout", "SECONDS",
+     "And is closed when it has taken nothing for so long (default 120)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_time(value, options.server.unread_timeout);
+     }},
     {"--handshake-timeout", "SECONDS",
-     "A peer that has not shaken hands by then is closed (default 30)", set_handshake},
+     "A peer that has not shaken hands by then is closed (default 30)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_time(value, options.server.handshake_timeout);
+     }},
 };
 
 }  // namespace

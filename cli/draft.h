@@ -39,6 +39,12 @@ struct Draft {
     return found == config.agent.workers.environment.end() ? "" : found->second;
   }
 
+  // The failure of a part whose cause is this machine and not the command line.
+  Error lacks(std::string text) {
+    config.unfit = text;
+    return {Errc::InvalidInput, std::move(text)};
+  }
+
   // One line that the user should know.
   void note(std::string text) { config.notes.push_back(std::move(text)); }
 };
@@ -47,8 +53,7 @@ inline Error invalid(std::string text) {
   return {Errc::InvalidInput, std::move(text)};
 }
 inline Error not_supported(const std::string& what, const std::string& instead) {
-  return {Errc::NotSupported,
-          what + " is not supported yet" + (instead.empty() ? "" : ": " + instead)};
+  return {Errc::NotSupported, what + " is not supported" + (instead.empty() ? "" : ": " + instead)};
 }
 
 }  // namespace ddprun::cli

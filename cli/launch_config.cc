@@ -37,7 +37,10 @@ class Builder {
           &Builder::nodes_and_workers, &Builder::command, &Builder::placement, &Builder::failures,
           &Builder::meeting, &Builder::output, &Builder::environment}) {
       Result<void> done = (this->*part)();
-      if (!done) return done.error();
+      if (done) continue;
+      bool others_wait = nnodes_.second > 1 && given("dry-run") == nullptr;
+      bool is_lacking = to_string(done.error()) == config_.unfit;
+      if (!is_lacking || !others_wait) return done.error();
     }
     if (given("dry-run") != nullptr) config_.dry_run = dry_run_text(draft_);
     return std::move(config_);
@@ -117,10 +120,13 @@ class Builder {
       int gpus = machine_.gpu_count();
       if (gpus > 0) return gpus;
       if (value->text == "auto") return machine_.cpu_count();
-      return invalid(value->origin +
-                     "=gpu: no GPU is visible on this machine; give a number, or 'cpu' or 'auto'");
+      return draft_.lacks(
+          value->origin +
+          "=gpu: no GPU is visible on this machine; give a number, or 'cpu' or 'auto'");
     }
-    if (value->text == "xpu") return not_supported(value->origin + "=xpu", "");
+    if (value->text == "xpu") {
+      return invalid_value(*value, "supported: Intel's GPUs are not counted; give their number");
+    }
     Result<int> count = parse_whole(*value, 1, 65536);
     if (!count)
       return invalid_value(*value, "a number of workers from 1 to 65536, or auto, gpu or cpu");
@@ -135,8 +141,9 @@ class Builder {
     }
     OptionValue grace{inherited("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
                       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"};
-    if (const OptionValue* value = given("shutdown-timeout")) grace = *value;
-    if (!grace.text.empty()) {
+    const OptionValue* wanted = given("shutdown-timeout");
+    if (wanted != nullptr) grace = *wanted;
+    if (wanted != nullptr || !grace.text.empty()) {
       Result<int> seconds = parse_whole(grace, 0, 1'000'000);
       if (!seconds) return seconds.error();
       config_.agent.core.stop_grace = std::chrono::seconds(*seconds);
@@ -167,8 +174,18 @@ class Builder {
         cli::slurm_signals(text, machine_.file_text(folder + "/cgroup.conf"));
   }
 
+  // An id of the user's own is the same in every life of the job.
+  void slurm_job() {
+    auto variable = [this](std::string_view name) { return draft_.inherited(name); };
+    config_.agent.slurm_job = cli::slurm_job(variable);
+    workers().run_family =
+        draft_.slurm.run_family.empty() ? workers().run_id : draft_.slurm.run_family;
+    if (config_.agent.slurm_job) workers().life = config_.agent.slurm_job->restart_count;
+  }
+
   Result<void> environment() {
     slurm_signals();
+    slurm_job();
     // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
     config_.agent.error_file = inherited("TORCHELASTIC_ERROR_FILE");
     threads();

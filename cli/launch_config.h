@@ -21,7 +21,8 @@
 
 namespace ddprun::cli {
 
-enum class FileKind { Missing, Native, Other };  // Native: an ELF file
+// Folder: one that Python cannot run; Native: an ELF file.
+enum class FileKind { Missing, Folder, Native, Other };
 
 // What must be known of the machine, asked only where it matters.
 struct Machine {
@@ -33,6 +34,7 @@ struct Machine {
   // How others reach this machine, where `name`, which they use, is not known here: the address of
   // an interface.  Empty where the name is known, or no interface has an address.
   std::function<std::string(const std::string& name)> address_instead_of;
+  std::function<bool(const std::string& host)> resolves;  // into an address
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;
   // nullopt where it cannot be read.
@@ -53,6 +55,9 @@ struct LaunchConfig {
   std::string event_log;              // "console", "jsonl:PATH", or empty for none
   std::vector<std::string> notes;     // what the user should know, one line each
   std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
+  // What this machine lacks, of a run of several nodes.  It can start no worker, so that only the
+  // rendezvous may be made use of, to tell the others.
+  std::string unfit{};
   // With --dry-run: what to print instead of running.
   std::optional<std::string> dry_run{};
 };

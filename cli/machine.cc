@@ -3,13 +3,14 @@
 
 #include <netdb.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -19,6 +20,7 @@
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
 #include "worker/process/spawn.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::cli {
 namespace {
@@ -57,12 +59,15 @@ std::string hostname() {
   return full.substr(0, full.find('.'));
 }
 
-std::string address_instead_of(const std::string& name) {
+bool resolves(const std::string& host) {
   addrinfo* found = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, nullptr, &found) == 0) {
-    ::freeaddrinfo(found);
-    return "";
-  }
+  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
+  ::freeaddrinfo(found);
+  return true;
+}
+
+std::string address_instead_of(const std::string& name) {
+  if (resolves(name)) return "";
   for (const std::string& address : rendezvous::own_addresses()) {
     bool is_local = is_loopback_host(address) || address.starts_with("fe80:");
     if (!is_local) return address;
@@ -84,15 +89,13 @@ std::string random_id() {
   return digits;
 }
 
-std::optional<std::string> file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 FileKind file_kind(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return FileKind::Missing;
+  if (fs::is_directory(path, error) && !fs::exists(path + "/__main__.py", error))
+    return FileKind::Folder;
+  // What is read of a pipe (`... | ddprun /dev/stdin`) would be missing in the script.
+  if (!fs::is_regular_file(path, error)) return FileKind::Other;
   std::array<char, 4> magic{};
   std::ifstream file(path, std::ios::binary);
   file.read(magic.data(), magic.size());
@@ -112,6 +115,19 @@ Environment read_environment() {
   return environment;
 }
 
+Result<void> has_descriptors_for(int workers) {
+  constexpr rlim_t kOwn = 32;      // the loop, the store, the guardian, the logs, the rendezvous
+  constexpr rlim_t kOfWorker = 2;  // its pidfd, and the pipe of its stderr
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return system_error(errno, "getrlimit");
+  rlim_t needed = kOwn + kOfWorker * static_cast<rlim_t>(workers);
+  if (limit.rlim_max >= needed) return {};
+  return Error{Errc::LimitExceeded,
+               "this process may open no more than " + std::to_string(limit.rlim_max) +
+                   " files (ulimit -n), and a run of " + std::to_string(workers) +
+                   (workers == 1 ? " worker" : " workers") + " needs " + std::to_string(needed)};
+}
+
 Machine this_machine(const Environment& environment) {
   return {.cpu_count = cpu_count,
           .gpu_count =
@@ -124,9 +140,10 @@ Machine this_machine(const Environment& environment) {
               },
           .hostname = hostname,
           .address_instead_of = address_instead_of,
+          .resolves = resolves,
           .random_id = random_id,
           .file_kind = file_kind,
-          .file_text = file_text,
+          .file_text = process::text_of_file,
           .find_program =
               [&environment](const std::string& name) {
                 auto path = environment.find("PATH");

@@ -21,8 +21,10 @@
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/options.h"
+#include "cli/unfit.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
+#include "store/system_limits.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/console.h"
 #include "worker/process/fd.h"
@@ -45,9 +47,21 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
-int refuse(const Error& error) {
+int refuse(const Error& error, int exit_code = kExitUsage) {
   std::fprintf(stderr, "ddprun: %s\n", to_string(error).c_str());
+  return exit_code;
+}
+
+int refuse_with_others(const cli::LaunchConfig& config, const std::string& why) {
+  cli::tell_others(*config.network, why);
   return kExitUsage;
+}
+
+// What was asked for, and no run.
+int print(const std::string& text) {
+  bool is_written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return is_written ? 0
+                    : refuse(system_error(errno, "write to stdout"), agent::kExitInfrastructure);
 }
 
 std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
@@ -130,10 +144,6 @@ int run(cli::LaunchConfig config) {
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  // A console that has gone (`ddprun … | head`) must not end the run.
-  std::signal(SIGPIPE, SIG_IGN);
-  // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
-  std::signal(SIGXFSZ, SIG_IGN);
   cli::Environment environment = cli::read_environment();
   auto lookup = [&environment](std::string_view name) -> std::optional<std::string> {
     auto found = environment.find(name);
@@ -142,22 +152,26 @@ int main(int argc, char** argv) {
   };
   auto parsed = cli::parse_options({argv + 1, argv + argc}, lookup);
   if (!parsed) return refuse(parsed.error());
-  if (auto* answer = std::get_if<cli::Answer>(&*parsed)) {
-    std::fputs(answer->text.c_str(), stdout);
-    return 0;
-  }
+  if (auto* answer = std::get_if<cli::Answer>(&*parsed)) return print(answer->text);
   auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
                                    cli::this_machine(environment));
   if (!config) return refuse(config.error());
-  if (config->dry_run) {
-    std::fputs(config->dry_run->c_str(), stdout);
-    return 0;
-  }
+  if (config->dry_run) return print(*config->dry_run);
+  // A console that has gone (`ddprun … | head`) must not end the run.
+  std::signal(SIGPIPE, SIG_IGN);
+  // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
+  Result<void> has_room = cli::has_descriptors_for(config->agent.workers.local_world_size);
+  if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);
+  store::raise_file_limit();
+  if (!config->unfit.empty()) return refuse_with_others(*config, config->unfit);
   agent::WorkerGroupConfig& workers = config->agent.workers;
   workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   if (workers.has_log_dir) {
-    Result<agent::LogDir> logs = agent::LogDir::create(workers.log_base, workers.run_id);
-    if (!logs) return refuse(logs.error());
+    Result<agent::LogDir> logs =
+        agent::LogDir::create(workers.log_base, workers.run_id, !workers.has_late_folders);
+    if (!logs && !config->network) return refuse(logs.error());
+    if (!logs) return refuse_with_others(*config, to_string(logs.error()));
     workers.log_dir = std::move(*logs);
   }
   if (auto base = process::delegated_cgroup()) {

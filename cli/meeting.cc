@@ -16,6 +16,12 @@ constexpr std::uint16_t kElasticPort = 29400;
 constexpr std::size_t kMaxNameBytes = 256;
 constexpr int kAny = std::numeric_limits<int>::max();
 
+// torchrun wants an IPv6 address as "[::1]" where it stands alone, too.
+std::string without_brackets(const std::string& host) {
+  bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return has_brackets ? host.substr(1, host.size() - 2) : host;
+}
+
 class Meeting {
  public:
   Meeting(Draft& draft, int min_nodes, int max_nodes)
@@ -76,11 +82,27 @@ class Meeting {
     }
   }
 
+  // Where the others, and the workers, are to reach this node.
+  Result<std::string> local_address(std::string fallback) const {
+    const OptionValue* given = draft_.given("local-addr");
+    if (given == nullptr || given->text.empty()) return fallback;
+    std::string host = without_brackets(given->text);
+    if (draft_.machine.resolves(host)) return host;
+    return unresolvable(*given);
+  }
+
+  static Error unresolvable(const OptionValue& value) {
+    return invalid(value.origin + "='" + value.text +
+                   "': this machine cannot resolve that host into an address");
+  }
+
   // One node.
 
   Result<void> standalone() {
     draft_.workers().run_id = draft_.machine.random_id();
-    config().master.host = draft_.text_of("local-addr", config().master.host);
+    Result<std::string> host = local_address(config().master.host);
+    if (!host) return host.error();
+    config().master.host = std::move(*host);
     note_no_effect("--standalone",
                    {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port"});
     return {};
@@ -91,6 +113,10 @@ class Meeting {
     note_no_effect("the static backend", {"local-addr"});
     Result<Endpoint> master = static_endpoint(0);
     if (!master) return master.error();
+    if (!draft_.machine.resolves(master->host)) {
+      const OptionValue* endpoint = given_endpoint();
+      return unresolvable(endpoint != nullptr ? *endpoint : *draft_.given("master-addr"));
+    }
     config().master = std::move(*master);
     // Nothing says where to meet: torchrun takes it for --standalone, with an id of its own.
     bool is_standalone = given_endpoint() == nullptr && draft_.given("master-port") == nullptr;
@@ -106,7 +132,10 @@ class Meeting {
       if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
       return parsed;
     }
-    Endpoint master{.host = draft_.text_of("master-addr", "127.0.0.1"), .port = default_port};
+    const OptionValue* host = draft_.given("master-addr");
+    if (host != nullptr && host->text.empty()) return invalid_value(*host, "a host");
+    Endpoint master{.host = without_brackets(draft_.text_of("master-addr", "127.0.0.1")),
+                    .port = default_port};
     if (const OptionValue* port = draft_.given("master-port")) {
       Result<std::uint16_t> parsed = parse_port(port->text);
       if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
@@ -117,7 +146,9 @@ class Meeting {
 
   Result<void> c10d_master() {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
-    config().master = {.host = draft_.text_of("local-addr", "127.0.0.1"), .port = 0};
+    Result<std::string> host = local_address("127.0.0.1");
+    if (!host) return host.error();
+    config().master = {.host = std::move(*host), .port = 0};
     const OptionValue* endpoint = given_endpoint();
     if (endpoint == nullptr) return {};
     Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
@@ -176,8 +207,10 @@ class Meeting {
   void add_slurm_meeting() {
     if (!draft_.slurm.meeting) return;
     const SlurmMeeting& meeting = *draft_.slurm.meeting;
+    network().expected_nodes = meeting.expected_nodes;
     network().other_ports.assign(meeting.ports.begin() + 1, meeting.ports.end());
     if (!is_host_) network().is_host = meeting.is_host;
+    member().is_spare = meeting.is_spare;
     std::string& address = member().hello.address;
     bool is_ours = meeting.is_host && draft_.given("local-addr") == nullptr;
     if (!is_ours) return;
@@ -230,7 +263,9 @@ class Meeting {
 
   Result<void> c10d_meeting() {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
-    member().hello.address = draft_.text_of("local-addr", "");
+    Result<std::string> address = local_address("");
+    if (!address) return address.error();
+    member().hello.address = std::move(*address);
     network().endpoint = {.host = "localhost", .port = kElasticPort};
     if (const OptionValue* endpoint = given_endpoint()) {
       Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
@@ -245,7 +280,12 @@ class Meeting {
   }
 
   Result<void> who_may_come_in() {
-    network().bind = draft_.text_of("bind", "");
+    const OptionValue* bind = draft_.given("bind");
+    if (bind != nullptr) {
+      if (bind->text != "localhost" && !is_numeric_host(bind->text))
+        return invalid_value(*bind, "a numeric address, or localhost");
+      network().bind = bind->text;
+    }
     const OptionValue* allow = draft_.given("allow");
     if (allow == nullptr) return {};
     auto list = store::AllowList::parse(allow->text);

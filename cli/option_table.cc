@@ -16,7 +16,7 @@ constexpr const char* kOutput = "Output and logs";
 constexpr const char* kHelp = "Help";
 constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
 
-// Every option of torch 2.15's torchrun.
+// Every option of torch 2.15's torchrun, and ours.
 constexpr std::array kSpecs = {
     OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
                "Number of nodes, or the least and the most (default 1:1)"},
@@ -144,6 +144,13 @@ constexpr std::array kSpecs = {
 
 std::span<const OptionSpec> option_specs() {
   return kSpecs;
+}
+
+bool is_ours(const OptionSpec& spec) {
+  constexpr std::array<std::string_view, 7> kOurs = {
+      "bind",      "allow",  "signals-to-forward", "no-restart-exit-codes", "hang-timeout",
+      "exit-code", "dry-run"};
+  return std::ranges::find(kOurs, spec.name) != kOurs.end();
 }
 
 std::string with_underscores(std::string name) {

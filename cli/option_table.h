@@ -24,6 +24,9 @@ struct OptionSpec {
 
 std::span<const OptionSpec> option_specs();
 
+// Whether torchrun has no such option.
+bool is_ours(const OptionSpec& spec);
+
 // "--nproc_per_node" for "nproc-per-node"; the same as with dashes where there is nothing to
 // replace.
 std::string with_underscores(std::string name);

@@ -15,37 +15,90 @@ namespace {
 constexpr const char* kEpilogue =
     "Options come before SCRIPT; what follows it is the script's own. Each is also spelled with\n"
     "underscores (--nproc_per_node) and read from PET_<NAME> (PET_NPROC_PER_NODE).\n"
-    "Exit codes: 0 all workers succeeded; 2 bad usage or log folder; 1 the rendezvous failed; 127 "
-    "a\n"
-    "worker cannot be started; 128+n stopped by signal n; else the code of the worker that failed\n"
-    "first (128+n when signal n killed it).";
+    "Exit codes: 0 all workers succeeded; 2 bad usage, or no such script, program, GPU or log\n"
+    "folder; 80 the rendezvous failed; 81 no processes, memory or descriptors to start a worker\n"
+    "with; 82 all of --max-restarts are spent; 126 the program cannot be executed; 127 there is "
+    "no\n"
+    "such program; 128+n stopped by signal n; else the code of the worker that failed first "
+    "(128+n\n"
+    "when signal n killed it).";
 
 Error invalid(std::string text) {
   return {Errc::InvalidInput, std::move(text)};
 }
 
-const OptionSpec* find_short(char name) {
+// Whether `word` stands where a value was expected, and is none: as for torchrun, which takes a
+// negative number or words in quotes for a value.
+bool looks_like_option(const std::string& word) {
+  if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
+  return word.find_first_not_of("0123456789.", 1) != std::string::npos;
+}
+
+// The full name, without dashes in front, of the option that `name` is or is an unambiguous
+// beginning of; `name` itself for an unknown one.  Our own options make no abbreviation of one of
+// torchrun's ambiguous.
+Result<std::string> full_name(const std::string& name) {
+  std::string dashed = name;
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  std::vector<std::string> torchruns;
+  std::vector<std::string> ours;
+  auto consider = [&](const std::string& option, std::vector<std::string>& candidates) {
+    if (!dashed.empty() && option.starts_with(dashed)) candidates.push_back(option);
+  };
+  consider("help", torchruns);
+  consider("version", ours);
   for (const OptionSpec& spec : option_specs()) {
-    if (spec.short_name == name) return &spec;
+    if (spec.name == dashed) return dashed;
+    consider(spec.name, is_ours(spec) ? ours : torchruns);
+  }
+  const std::vector<std::string>& candidates = torchruns.empty() ? ours : torchruns;
+  if (candidates.empty()) return name;
+  if (candidates.size() == 1) return candidates.front();
+  std::string matches;
+  for (const std::string& each : candidates) matches += (matches.empty() ? "--" : ", --") + each;
+  return invalid("option --" + name + " is ambiguous: it could be " + matches);
+}
+
+// One option as it was written.
+struct Spelled {
+  std::string name;  // in full, or whatever an unknown one says
+  const OptionSpec* spec = nullptr;
+  std::optional<std::string> value;  // that is part of the word
+  std::string rest;                  // of "-mr3" the "-r3"
+};
+
+const OptionSpec* find_spec(const std::string& name, char short_name) {
+  for (const OptionSpec& spec : option_specs()) {
+    if (spec.name == name || (short_name != 0 && spec.short_name == short_name)) return &spec;
   }
   return nullptr;
 }
 
-// The option that `name` (without dashes in front) is, or is an unambiguous beginning of.  nullptr
-// for an unknown one.
-Result<const OptionSpec*> find_long(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::vector<const OptionSpec*> candidates;
-  for (const OptionSpec& spec : option_specs()) {
-    if (spec.name == name) return &spec;
-    if (std::string_view(spec.name).starts_with(name)) candidates.push_back(&spec);
+Result<Spelled> read_long(const std::string& word) {
+  Spelled spelled;
+  auto equals = word.find('=');
+  if (equals != std::string::npos) spelled.value = word.substr(equals + 1);
+  auto name = full_name(word.substr(2, equals == std::string::npos ? equals : equals - 2));
+  if (!name) return name.error();
+  spelled.name = std::move(*name);
+  spelled.spec = find_spec(spelled.name, 0);
+  return spelled;
+}
+
+Spelled read_short(const std::string& word) {
+  Spelled spelled;
+  spelled.spec = find_spec("", word[1]);
+  if (spelled.spec != nullptr) spelled.name = spelled.spec->name;
+  if (word[1] == 'h') spelled.name = "help";
+  if (word.size() == 2) return spelled;
+  bool has_equals = word[2] == '=';
+  bool takes_value = spelled.spec != nullptr && spelled.spec->value_name != nullptr;
+  if (takes_value || has_equals) {
+    spelled.value = word.substr(has_equals ? 3 : 2);
+  } else if (!spelled.name.empty()) {
+    spelled.rest = "-" + word.substr(2);
   }
-  if (candidates.empty()) return nullptr;
-  if (candidates.size() == 1) return candidates.front();
-  std::string matches;
-  for (const OptionSpec* spec : candidates)
-    matches += (matches.empty() ? "--" : ", --") + std::string(spec->name);
-  return invalid("option --" + name + " is ambiguous: it could be " + matches);
+  return spelled;
 }
 
 // The command line, cut in two.
@@ -63,42 +116,30 @@ Result<SplitArguments> split(const std::vector<std::string>& arguments) {
       result.command.assign(*argument == "--" ? argument + 1 : argument, arguments.end());
       break;
     }
-    bool is_long = argument->starts_with("--");
-    auto equals = argument->find('=');
-    std::optional<std::string> value;
-    if (equals != std::string::npos) value = argument->substr(equals + 1);
-    const OptionSpec* spec = nullptr;
-    if (is_long) {
-      std::string name = argument->substr(2, equals == std::string::npos ? equals : equals - 2);
-      if (name != "help" && name != "version") {
-        Result<const OptionSpec*> found = find_long(name);
-        if (!found) return found.error();
-        spec = *found;
+    for (std::string word = *argument; !word.empty();) {
+      Result<Spelled> spelled = word.starts_with("--") ? read_long(word) : read_short(word);
+      if (!spelled) return spelled.error();
+      bool is_answer = spelled->name == "help" || spelled->name == "version";
+      if (spelled->spec == nullptr && !is_answer)
+        return invalid("unknown option '" + word + "'; see ddprun --help");
+      word = std::move(spelled->rest);
+      std::string option = "--" + spelled->name;
+      if (is_answer || spelled->spec->value_name == nullptr) {
+        if (spelled->value)
+          return invalid(option + " takes no value, and was given '" + *spelled->value + "'");
+        result.options.push_back(option);
+        continue;
       }
-    } else {
-      spec = find_short((*argument)[1]);
-      if (spec != nullptr && argument->size() > 2 && equals != 2)
-        value = argument->substr(2);  // -r3
-    }
-    if (spec == nullptr) {
-      result.options.push_back(*argument);  // --help, --version, or unknown: CLI11 will tell
-      continue;
-    }
-    std::string option = "--" + std::string(spec->name);
-    if (spec->value_name == nullptr) {
-      if (value) return invalid(option + " takes no value, and was given '" + *value + "'");
-      result.options.push_back(option);
-      continue;
-    }
-    if (!value) {
-      if (argument + 1 == arguments.end())
-        return invalid(option + " needs a value: " + spec->value_name);
-      value = *++argument;
-    }
-    if (value->empty()) {  // CLI11 takes "--option=" for a missing value
-      result.options.insert(result.options.end(), {option, ""});
-    } else {
-      result.options.push_back(option + "=" + *value);
+      if (!spelled->value) {
+        if (argument + 1 == arguments.end() || looks_like_option(argument[1]))
+          return invalid(option + " needs a value: " + spelled->spec->value_name);
+        spelled->value = *++argument;
+      }
+      if (spelled->value->empty()) {  // CLI11 takes "--option=" for a missing value
+        result.options.insert(result.options.end(), {option, ""});
+      } else {
+        result.options.push_back(option + "=" + *spelled->value);
+      }
     }
   }
   return result;
@@ -196,8 +237,6 @@ Result<std::variant<Options, Answer>> parse_options(const std::vector<std::strin
     return Answer{"ddprun " DDPRUN_VERSION "\n"};
   } catch (const CLI::CallForHelp&) {
     return Answer{app.help() + "\n"};
-  } catch (const CLI::ExtrasError&) {
-    return invalid("unknown option '" + app.remaining().front() + "'; see ddprun --help");
   } catch (const CLI::ParseError& error) {
     return invalid(error.what());
   }

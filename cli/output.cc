@@ -10,16 +10,19 @@
 namespace ddprun::cli {
 namespace {
 
+// Other nodes may have more workers.
+void note_unknown(Draft& draft, const OptionValue& value, int local_rank) {
+  draft.note(value.origin + " names local rank " + std::to_string(local_rank) +
+             ", which this node does not have");
+}
+
 Result<std::vector<Streams>> streams_option(Draft& draft, const char* name) {
   const OptionValue* value = draft.given(name);
   OptionValue none{"0", "--" + std::string(name)};
   std::set<int> unknown;
   auto streams =
       parse_streams(value != nullptr ? *value : none, draft.workers().local_world_size, unknown);
-  for (int local_rank : unknown) {
-    draft.note(value->origin + " names local rank " + std::to_string(local_rank) +
-               ", which this node does not have");
-  }
+  for (int local_rank : unknown) note_unknown(draft, *value, local_rank);
   return streams;
 }
 
@@ -31,11 +34,14 @@ agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown, bool h
 }
 
 // Which local ranks the console shows; none: all.
-Result<std::optional<std::set<int>>> shown_local_ranks(const Draft& draft) {
+Result<std::optional<std::set<int>>> shown_local_ranks(Draft& draft) {
   const OptionValue* filter = draft.given("local-ranks-filter");
   if (filter == nullptr || filter->text.empty()) return std::optional<std::set<int>>();
   Result<std::set<int>> parsed = parse_local_ranks(*filter);
   if (!parsed) return parsed.error();
+  for (int local_rank : *parsed) {
+    if (local_rank >= draft.workers().local_world_size) note_unknown(draft, *filter, local_rank);
+  }
   return std::optional(std::move(*parsed));
 }
 
@@ -80,6 +86,19 @@ Result<void> add_filters(Draft& draft, const char* name,
   return {};
 }
 
+// Whether nothing but error files can come to lie in the workers' folders, which nobody has named.
+bool only_error_files(Draft& draft) {
+  const agent::WorkerGroupConfig& workers = draft.workers();
+  auto has_file = [](const agent::WorkerRoutes& routes) {
+    auto is_file = [](agent::StreamRoute route) {
+      return route == agent::StreamRoute::File || route == agent::StreamRoute::FileAndConsole;
+    };
+    return is_file(routes.out) || is_file(routes.err);
+  };
+  return workers.has_log_dir && workers.log_base.empty() && !workers.has_heartbeat &&
+         !draft.config.agent.has_timers && !std::ranges::any_of(workers.routes, has_file);
+}
+
 }  // namespace
 
 Result<void> add_output(Draft& draft) {
@@ -95,8 +114,10 @@ Result<void> add_output(Draft& draft) {
   Result<void> filters = add_filters(draft, "duplicate-stdout-filters", &agent::WorkerRoutes::out,
                                      workers.stdout_filters);
   if (!filters) return filters.error();
-  return add_filters(draft, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
-                     workers.stderr_filters);
+  filters = add_filters(draft, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
+                        workers.stderr_filters);
+  workers.has_late_folders = only_error_files(draft);
+  return filters;
 }
 
 }  // namespace ddprun::cli

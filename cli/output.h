@@ -8,7 +8,7 @@
 namespace ddprun::cli {
 
 // Fills in the log folder, the routes of all streams, and the prefix of lines.  The number of
-// workers must be known.
+// workers must be known, and what watches over hangs.
 Result<void> add_output(Draft& draft);
 
 }  // namespace ddprun::cli

@@ -24,9 +24,9 @@ Result<void> show_one_gpu(Draft& draft) {
   for (int local_rank = 0; local_rank < workers.local_world_size; ++local_rank) {
     auto index = static_cast<std::size_t>(local_rank);
     if (has_list && index >= devices.size()) {
-      return invalid("--virtual-local-rank: " + std::string(list_name) + "='" + list + "' has " +
-                     std::to_string(devices.size()) + " entries for " +
-                     std::to_string(workers.local_world_size) + " workers");
+      return draft.lacks("--virtual-local-rank: " + std::string(list_name) + "='" + list +
+                         "' has " + std::to_string(devices.size()) + " entries for " +
+                         std::to_string(workers.local_world_size) + " workers");
     }
     std::string device =
         has_list ? without_blanks_around(devices[index]) : std::to_string(local_rank);
@@ -43,11 +43,11 @@ Result<void> bind_to_cpus(Draft& draft, const OptionValue& option) {
   if (!mode) return invalid_value(option, "node, socket, exclusive or core-complex");
   std::string context = option.origin + "=" + option.text + ": ";
   Result<Topology> topology = draft.machine.topology();
-  if (!topology) return invalid(context + to_string(topology.error()));
+  if (!topology) return draft.lacks(context + to_string(topology.error()));
   int local_rank = 0;
   for (agent::WorkerPlacement& placement : draft.workers().placements) {
     Result<std::vector<int>> cpus = cpus_near_gpu(*topology, *mode, local_rank++);
-    if (!cpus) return invalid(context + to_string(cpus.error()));
+    if (!cpus) return draft.lacks(context + to_string(cpus.error()));
     placement.cpus = std::move(*cpus);
   }
   return {};

@@ -2,7 +2,6 @@
 #include "cli/slurm_adoption.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "cli/values.h"
 
@@ -17,12 +16,6 @@ constexpr unsigned kPortsInBlock = 8;
 
 constexpr const char* kRunOnce = "srun --ntasks-per-node=1 ddprun ...";
 
-unsigned number_in(const std::string& text) {
-  unsigned value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
 std::string plural(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
@@ -32,6 +25,8 @@ class Adopter {
   explicit Adopter(Options options) : given_(std::move(options)) { adoption_.options = given_; }
 
   Result<SlurmAdoption> adopt(const std::map<std::string, std::string, std::less<>>& environment) {
+    Result<SlurmPlace> place = slurm_place(environment);
+    if (place) share(*place);
     if (has("standalone") || says_all()) return std::move(adoption_);
     if (has("nnodes")) {
       Result<std::pair<int, int>> nnodes = parse_nnodes(given_.values.at("nnodes"));
@@ -39,7 +34,6 @@ class Adopter {
       if (nnodes->second == 1) return std::move(adoption_);
       nnodes_ = *nnodes;
     }
-    Result<SlurmPlace> place = slurm_place(environment);
     if (!place) return place.error();
     if (auto* batch = std::get_if<SlurmBatch>(&*place)) return in_batch(*batch);
     if (auto* step = std::get_if<SlurmStep>(&*place)) return in_step(*step);
@@ -57,6 +51,12 @@ class Adopter {
     if (!has(name)) adoption_.options.values[name] = {std::move(text), std::move(origin)};
   }
   static Error refused(std::string text) { return {Errc::InvalidInput, std::move(text)}; }
+
+  void share(const SlurmPlace& place) {
+    auto* step = std::get_if<SlurmStep>(&place);
+    if (step == nullptr || !step->has_task_per_node) return;
+    adoption_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
+  }
 
   // torchrun, and ddprun elsewhere, would train on this node alone, and each of the others would
   // stand idle until the job's time is over.
@@ -78,10 +78,9 @@ class Adopter {
                      "); others can only come to an --rdzv-endpoint that they know");
     }
     adoption_.node_name = step.nodes[static_cast<std::size_t>(step.node)];
-    adoption_.share = SlurmShare{.cpus = step.cpus_on_node, .cpus_per_task = step.cpus_per_task};
     fill("nnodes", std::to_string(node_count), "SLURM_STEP_NUM_NODES");
-    fill("rdzv-id",
-         "slurm-" + step.job + "." + step.step + "-r" + std::to_string(step.restart_count),
+    if (!has("rdzv-id")) adoption_.run_family = "slurm-" + step.job + "." + step.step;
+    fill("rdzv-id", adoption_.run_family + "-r" + std::to_string(step.restart_count),
          "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT");
     workers(step);
     node_rank(step);
@@ -113,9 +112,8 @@ class Adopter {
 
   // Nodes beyond the most that take part are spares and get the rank of the node they replace.
   void node_rank(const SlurmStep& step) {
-    int max_nodes = nnodes_ ? nnodes_->second : static_cast<int>(step.nodes.size());
     if (!has("node-rank")) {
-      if (step.node < max_nodes) fill("node-rank", std::to_string(step.node), step.node_from);
+      if (!is_beyond_max(step)) fill("node-rank", std::to_string(step.node), step.node_from);
       return;
     }
     const OptionValue& rank = given_.values.at("node-rank");
@@ -127,15 +125,22 @@ class Adopter {
     }
   }
 
+  bool is_beyond_max(const SlurmStep& step) const {
+    return nnodes_ && !has("node-rank") && step.node >= nnodes_->second;
+  }
+
   void meeting_place(const SlurmStep& step) {
     bool is_static = has("rdzv-backend") ? given_.values.at("rdzv-backend").text == "static"
                                          : has("master-addr") || has("master-port");
     if (!is_static) fill("rdzv-backend", "c10d", "started by srun");
     if (has_place()) return;
-    SlurmMeeting meeting{.is_host = step.node == 0};
-    unsigned block = kFirstPort + number_in(step.job) % kBlocks * kPortsInBlock;
+    SlurmMeeting meeting{.is_host = step.node == 0,
+                         .is_spare = is_beyond_max(step),
+                         .expected_nodes = has("rdzv-id") ? 0 : step.nodes.size()};
+    unsigned block =
+        kFirstPort + number_in<unsigned>(step.job).value_or(0) % kBlocks * kPortsInBlock;
     for (unsigned k = 0; k < kPortsInBlock; ++k) {
-      unsigned port = block + (number_in(step.step) + k) % kPortsInBlock;
+      unsigned port = block + (number_in<unsigned>(step.step).value_or(0) + k) % kPortsInBlock;
       meeting.ports.push_back(static_cast<std::uint16_t>(port));
     }
     std::string port = std::to_string(meeting.ports.front());

@@ -5,6 +5,7 @@
 // this step is refused.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,7 +23,10 @@ struct SlurmMeeting {
   // In the order to try them.  Steps that run at the same time seldom share any, and all lie below
   // Linux's default range for outgoing connections (32768..60999) and torchrun's own ports.
   std::vector<std::uint16_t> ports;
-  bool is_host = false;  // this is the first node
+  bool is_host = false;   // this is the first node
+  bool is_spare = false;  // one beyond the most that take part
+  // How many nodes the step has, where the run id is its own; else 0.
+  std::size_t expected_nodes = 0;
 };
 
 // What a job may use of this node.
@@ -34,12 +38,14 @@ struct SlurmShare {
 struct SlurmAdoption {
   Options options;  // with the step's values for what was not given; their origin is a variable
   std::optional<SlurmMeeting> meeting;
-  std::optional<SlurmShare> share;  // set in a step whose values are used
+  std::optional<SlurmShare> share;  // in a step with one task on each node, whatever was given
   std::string node_name;            // what Slurm calls this node; empty outside
+  // The run id without the job's restart count, where the id is ours; else empty.
+  std::string run_family;
   std::vector<std::string> notes;
 };
 
-// Nothing is taken from Slurm outside a step, under --standalone, with at most one node in
+// No option is taken from Slurm outside a step, under --standalone, with at most one node in
 // --nnodes, and where the user gave both --nnodes and a place to meet.  Fails with
 // Errc::InvalidInput and a line that says how to run it.
 Result<SlurmAdoption> adopt_slurm(

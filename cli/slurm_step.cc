@@ -2,7 +2,6 @@
 #include "cli/slurm_step.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "cli/slurm_nodelist.h"
@@ -17,14 +16,6 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 // (slurm.h: SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT, SLURM_INTERACTIVE_STEP, and what may come.)
 constexpr std::uint32_t kFirstReservedStep = 0xfffffff0;
 
-std::optional<std::uint32_t> number_in(std::string_view text) {
-  std::uint32_t value = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
-
 class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
@@ -33,8 +24,8 @@ class Reader {
     std::string job = text("SLURM_JOB_ID");
     if (job.empty()) job = text("SLURM_JOBID");
     if (job.empty()) return SlurmPlace(OutsideSlurm{});
-    if (!number_in(job)) return malformed("SLURM_JOB_ID", "a number");
-    std::optional<std::uint32_t> step_id = number_in(text("SLURM_STEP_ID"));
+    if (!number_in<std::uint32_t>(job)) return malformed("SLURM_JOB_ID", "a number");
+    std::optional<std::uint32_t> step_id = number_in<std::uint32_t>(text("SLURM_STEP_ID"));
     bool is_step = step_id && *step_id < kFirstReservedStep;
     if (!is_step) return batch(job);
     SlurmStep step{.job = job, .step = text("SLURM_STEP_ID")};
@@ -57,7 +48,7 @@ class Reader {
   }
   // Of a variable that may be missing; nothing where it is no such number.
   std::optional<int> count(const char* name) const {
-    std::optional<std::uint32_t> value = number_in(text(name));
+    std::optional<std::uint32_t> value = number_in<std::uint32_t>(text(name));
     if (!value || *value == 0 || *value > kMaxNodes) return std::nullopt;
     return static_cast<int>(*value);
   }
@@ -71,7 +62,7 @@ class Reader {
   Result<void> life(SlurmStep& step) {
     std::string restarts = text("SLURM_RESTART_COUNT");
     if (restarts.empty()) return {};
-    std::optional<std::uint32_t> value = number_in(restarts);
+    std::optional<std::uint32_t> value = number_in<std::uint32_t>(restarts);
     if (!value || *value > 1'000'000) return malformed("SLURM_RESTART_COUNT", "a count");
     step.restart_count = static_cast<int>(*value);
     return {};
@@ -84,7 +75,7 @@ class Reader {
     if (!names) return Error{Errc::InvalidInput, "SLURM_STEP_NODELIST: " + names.error().context};
     step.nodes = std::move(*names);
     std::string told = text("SLURM_STEP_NUM_NODES");
-    if (!told.empty() && number_in(told) != step.nodes.size()) {
+    if (!told.empty() && number_in<std::uint32_t>(told) != step.nodes.size()) {
       return Error{Errc::InvalidInput,
                    "SLURM_STEP_NUM_NODES='" + told + "', but SLURM_STEP_NODELIST='" +
                        step.node_list + "' names " + std::to_string(step.nodes.size()) + " nodes"};
@@ -97,12 +88,13 @@ class Reader {
     auto found = std::ranges::find(step.nodes, name);
     if (!name.empty() && found != step.nodes.end()) {
       step.node = static_cast<int>(found - step.nodes.begin());
-      step.node_from = number_in(text("SLURM_NODEID")) == static_cast<std::uint32_t>(step.node)
-                           ? "SLURM_NODEID"
-                           : "SLURMD_NODENAME in SLURM_STEP_NODELIST";
+      step.node_from =
+          number_in<std::uint32_t>(text("SLURM_NODEID")) == static_cast<std::uint32_t>(step.node)
+              ? "SLURM_NODEID"
+              : "SLURMD_NODENAME in SLURM_STEP_NODELIST";
       return {};
     }
-    std::optional<std::uint32_t> id = number_in(text("SLURM_NODEID"));
+    std::optional<std::uint32_t> id = number_in<std::uint32_t>(text("SLURM_NODEID"));
     if (!id || *id >= step.nodes.size()) {
       return malformed("SLURM_NODEID",
                        "a number from 0 to " + std::to_string(step.nodes.size() - 1));
@@ -123,7 +115,8 @@ class Reader {
       if (piece.substr(0, piece.find('(')) != "1")
         step.has_task_per_node = step.tasks_per_node.empty();
     }
-    if (!all.empty() && number_in(all) != step.nodes.size()) step.has_task_per_node = false;
+    if (!all.empty() && number_in<std::uint32_t>(all) != step.nodes.size())
+      step.has_task_per_node = false;
     return {};
   }
 

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+#include <cstdint>
 #include <sstream>
+
+#include "cli/values.h"
 
 namespace ddprun::cli {
 namespace {
@@ -29,6 +33,23 @@ std::optional<std::string> value_of(const std::string& text, const std::string& 
 }
 
 }  // namespace
+
+std::optional<agent::SlurmJob> slurm_job(
+    const std::function<std::string(std::string_view)>& variable) {
+  std::string id = variable("SLURM_JOB_ID");
+  if (!number_in<std::uint32_t>(id)) return std::nullopt;
+  auto count = [&](std::string_view name, int otherwise) {
+    return number_in<int>(variable(name)).value_or(otherwise);
+  };
+  agent::SlurmJob job{.id = std::move(id),
+                      .restart_count = count("SLURM_RESTART_COUNT", 0),
+                      .node_count = count("SLURM_JOB_NUM_NODES", 1),
+                      .node = count("SLURM_NODEID", 0),
+                      .end = std::nullopt};
+  if (auto end = number_in<std::int64_t>(variable("SLURM_JOB_END_TIME")))
+    job.end = WallTime(std::chrono::seconds(*end));
+  return job;
+}
 
 agent::SlurmSignals slurm_signals(const std::optional<std::string>& slurm_conf,
                                   const std::optional<std::string>& cgroup_conf) {

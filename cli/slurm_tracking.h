@@ -10,15 +10,23 @@
 //   proctrack/linuxproc                every process of the step
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "agent/config.h"
+#include "agent/slurm_job.h"
 
 namespace ddprun::cli {
 
 // From the texts of slurm.conf and cgroup.conf, where they could be read.
 agent::SlurmSignals slurm_signals(const std::optional<std::string>& slurm_conf,
                                   const std::optional<std::string>& cgroup_conf);
+
+// The job that this process runs in, by SLURM_JOB_ID and others, which `variable` looks up; empty
+// for one that is not set.  nullopt outside.
+std::optional<agent::SlurmJob> slurm_job(
+    const std::function<std::string(std::string_view)>& variable);
 
 }  // namespace ddprun::cli

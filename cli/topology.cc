@@ -5,21 +5,14 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "cli/values.h"
+#include "worker/process/text_file.h"
 
 namespace ddprun::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::optional<int> number_in(std::string_view text) {
   int value = 0;
@@ -55,7 +48,7 @@ std::vector<InstalledGpu> installed_gpus(const std::string& root) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root + "/proc/driver/nvidia/gpus", error)) {
     InstalledGpu gpu{.pci = entry.path().filename().string()};
-    std::string text = read_text(entry.path().string() + "/information").value_or("");
+    std::string text = process::text_of_file(entry.path().string() + "/information").value_or("");
     if (auto begin = text.find("GPU-"); begin != std::string::npos)
       gpu.uuid = text.substr(begin, text.find_first_of(" \t\r\n", begin) - begin);
     gpus.push_back(std::move(gpu));
@@ -69,7 +62,7 @@ Gpu with_node(const std::string& root, std::string pci) {
   std::transform(pci.begin(), pci.end(), pci.begin(),
                  [](unsigned char c) { return std::tolower(c); });
   Gpu gpu{.pci = pci};
-  if (auto text = read_text(root + "/sys/bus/pci/devices/" + pci + "/numa_node")) {
+  if (auto text = process::text_of_file(root + "/sys/bus/pci/devices/" + pci + "/numa_node")) {
     // -1 where there is only one node.
     if (auto node = number_in(*text)) gpu.node = std::max(0, *node);
   }
@@ -100,10 +93,10 @@ std::vector<int> sharing_last_cache(const std::string& cpu_folder, int number) {
   int highest = -1;
   std::vector<int> cpus = {number};
   for (const auto& [index, folder] : numbered(cpu_folder + "/cache", "index")) {
-    std::string type = read_text(folder + "/type").value_or("");
+    std::string type = process::text_of_file(folder + "/type").value_or("");
     if (!type.starts_with("Unified") && !type.starts_with("Data")) continue;
-    auto level = number_in(read_text(folder + "/level").value_or(""));
-    auto shared = parse_cpu_list(read_text(folder + "/shared_cpu_list").value_or(""));
+    auto level = number_in(process::text_of_file(folder + "/level").value_or(""));
+    auto shared = parse_cpu_list(process::text_of_file(folder + "/shared_cpu_list").value_or(""));
     if (!level || *level <= highest || shared.empty()) continue;
     highest = *level;
     cpus = shared;
@@ -115,9 +108,9 @@ Result<Cpu> read_cpu(const std::string& root, int number) {
   std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(number);
   std::string package = folder + "/topology/physical_package_id";
   std::string siblings = folder + "/topology/thread_siblings_list";
-  auto socket = number_in(read_text(package).value_or(""));
+  auto socket = number_in(process::text_of_file(package).value_or(""));
   if (!socket) return unreadable(package);
-  std::vector<int> core = parse_cpu_list(read_text(siblings).value_or(""));
+  std::vector<int> core = parse_cpu_list(process::text_of_file(siblings).value_or(""));
   if (core.empty()) return unreadable(siblings);
   std::vector<int> cache = sharing_last_cache(folder, number);
   return Cpu{.socket = *socket,
@@ -159,7 +152,7 @@ Result<Topology> read_topology(const std::string& root, const std::vector<int>& 
   std::map<int, std::string> nodes = numbered(folder, "node");
   if (nodes.empty()) return unreadable(folder + "/node0/cpulist");
   for (const auto& [node, path] : nodes) {
-    for (int number : parse_cpu_list(read_text(path + "/cpulist").value_or(""))) {
+    for (int number : parse_cpu_list(process::text_of_file(path + "/cpulist").value_or(""))) {
       if (auto cpu = topology.cpus.find(number); cpu != topology.cpus.end())
         cpu->second.node = node;
     }

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/values.h"
 
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 namespace ddprun::cli {
 namespace {
 
-std::optional<int> whole(std::string_view text) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
+constexpr double kMostSeconds = 1e9;
+constexpr int kMostNodes = 1'000'000;  // that the rendezvous takes (rendezvous/messages.h)
 
 std::optional<Streams> streams_of(std::string_view text) {
-  std::optional<int> number = whole(text);
+  std::optional<int> number = number_in<int>(text);
   if (!number || *number < 0 || *number > 3) return std::nullopt;
   return Streams{.out = (*number & 1) != 0, .err = (*number & 2) != 0};
 }
@@ -65,31 +58,35 @@ std::vector<std::string> split_texts(const std::string& text) {
 }
 
 Result<int> parse_whole(const OptionValue& value, int min, int max) {
-  std::optional<int> number = whole(value.text);
+  std::optional<int> number = number_in<int>(value.text);
   if (number && *number >= min && *number <= max) return *number;
-  std::string range = max == std::numeric_limits<int>::max()
+  bool is_digits = value.text.find_first_not_of("0123456789") == std::string::npos;
+  bool is_too_large = is_digits && !value.text.empty();
+  std::string range = max == std::numeric_limits<int>::max() && !is_too_large
                           ? "of " + std::to_string(min) + " or more"
                           : "from " + std::to_string(min) + " to " + std::to_string(max);
   return invalid_value(value, "a whole number " + range);
 }
 
 Result<double> parse_seconds(const OptionValue& value) {
-  double seconds = 0;
-  const char* end = value.text.data() + value.text.size();
-  auto [stop, error] = std::from_chars(value.text.data(), end, seconds);
-  bool is_number = error == std::errc{} && stop == end && !value.text.empty();
-  if (!is_number || !(seconds > 0) || seconds > 1e9)
-    return invalid_value(value, "a number of seconds above 0");
-  return seconds;
+  std::optional<double> seconds = number_in<double>(value.text);
+  if (!seconds || !(*seconds > 0)) return invalid_value(value, "a number of seconds above 0");
+  if (*seconds > kMostSeconds) {
+    return invalid_value(value, "a number of seconds above 0 and up to " +
+                                    std::to_string(static_cast<int>(kMostSeconds)));
+  }
+  return *seconds;
 }
 
 Result<std::pair<int, int>> parse_nnodes(const OptionValue& value) {
   auto colon = value.text.find(':');
-  std::optional<int> min = whole(std::string_view(value.text).substr(0, colon));
-  std::optional<int> max =
-      colon == std::string::npos ? min : whole(std::string_view(value.text).substr(colon + 1));
-  if (!min || !max || *min < 1 || *max < *min) {
-    return invalid_value(value, "a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX");
+  std::optional<int> min = number_in<int>(std::string_view(value.text).substr(0, colon));
+  std::optional<int> max = colon == std::string::npos
+                               ? min
+                               : number_in<int>(std::string_view(value.text).substr(colon + 1));
+  if (!min || !max || *min < 1 || *max < *min || *max > kMostNodes) {
+    return invalid_value(value, "a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX <= " +
+                                    std::to_string(kMostNodes));
   }
   return std::pair(*min, *max);
 }
@@ -103,7 +100,7 @@ Result<std::vector<Streams>> parse_streams(const OptionValue& value, int local_w
   std::vector<Streams> by_local_rank(size);
   for (const std::string& entry : split_commas(value.text)) {
     auto colon = entry.find(':');
-    std::optional<int> local_rank = whole(std::string_view(entry).substr(0, colon));
+    std::optional<int> local_rank = number_in<int>(std::string_view(entry).substr(0, colon));
     std::optional<Streams> streams;
     if (colon != std::string::npos) streams = streams_of(std::string_view(entry).substr(colon + 1));
     if (!local_rank || *local_rank < 0 || !streams) return invalid_value(value, accepted);
@@ -119,7 +116,7 @@ Result<std::vector<Streams>> parse_streams(const OptionValue& value, int local_w
 Result<std::set<int>> parse_local_ranks(const OptionValue& value) {
   std::set<int> local_ranks;
   for (const std::string& entry : split_commas(value.text)) {
-    std::optional<int> local_rank = whole(entry);
+    std::optional<int> local_rank = number_in<int>(entry);
     if (!local_rank || *local_rank < 0)
       return invalid_value(value, "a list of local ranks such as 0,1");
     local_ranks.insert(*local_rank);

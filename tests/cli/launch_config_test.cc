@@ -24,10 +24,12 @@ struct Launch {
                               .gpus = {{.pci = "a", .node = 0}, {.pci = "b", .node = 1}}};
             },
             .hostname = [] { return "node7"; },
+            .resolves = [](const std::string& host) { return host != "nowhere"; },
             .random_id = [] { return "random"; },
             .file_kind =
                 [](const std::string& path) {
                   if (path == "train") return FileKind::Native;
+                  if (path == "/data") return FileKind::Folder;
                   return path == "train.py" ? FileKind::Other : FileKind::Missing;
                 },
             .find_program = [](const std::string& name) -> Result<std::string> {
@@ -165,6 +167,8 @@ TEST_SUITE("cli/launch_config") {
     CHECK(accepted({"--master-port=29511", "train.py"}).master == Endpoint{"127.0.0.1", 29511});
     CHECK(accepted({"--master-addr=node7", "--master-port=1", "train.py"}).master ==
           Endpoint{"node7", 1});
+    CHECK(accepted({"--master-addr=[::1]", "train.py"}).master == Endpoint{"::1", 0});
+    CHECK(accepted({"--standalone", "--local-addr=[::1]", "train.py"}).master.host == "::1");
     CHECK(accepted({"--rdzv-endpoint=node7", "train.py"}).master == Endpoint{"node7", 29500});
     LaunchConfig c10d = accepted(
         {"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "--rdzv-id=100", "train.py"});
@@ -191,6 +195,13 @@ TEST_SUITE("cli/launch_config") {
           "--master-port has no effect with the c10d backend");
     CHECK(only_note({"--local-addr=node7", "train.py"}) ==
           "--local-addr has no effect with the static backend");
+    const char* unknown =
+        "--local-addr='nowhere': this machine cannot resolve that host into an address";
+    CHECK(why_not({"--standalone", "--local-addr=nowhere", "train.py"}) == unknown);
+    CHECK(why_not({"--rdzv-backend=c10d", "--local-addr=nowhere", "train.py"}) == unknown);
+    CHECK(why_not({"--rdzv-backend=c10d", "--nnodes=2", "--local-addr=nowhere", "train.py"}) ==
+          unknown);
+    CHECK(accepted({"--standalone", "--local-addr=", "train.py"}).master.host == "127.0.0.1");
     CHECK(accepted({"--standalone", "--local-addr=node7", "train.py"}).master ==
           Endpoint{"node7", 0});
   }
@@ -227,6 +238,8 @@ TEST_SUITE("cli/launch_config") {
           "for a range");
     CHECK(why_not({"--nnodes=2", "--node-rank=2", "train.py"}) ==
           "--node-rank=2: with at most 2 nodes it is 0..1");
+    for (const char* nodes : {"--nnodes=1", "--nnodes=2"})
+      CHECK(why_not({nodes, "--master-addr=", "train.py"}) == "--master-addr='' is not a host");
     CHECK(why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::]:1", "train.py"}) ==
           "[::]:1 is no place to meet at: it stands for all addresses of a machine; name one of "
           "them, or its host name");
@@ -253,7 +266,7 @@ TEST_SUITE("cli/launch_config") {
     };
     CHECK(why("is_host=maybe") == "--rdzv-conf: is_host='maybe' is not true or false");
     CHECK(why("join_timeout=0").starts_with("--rdzv-conf: join_timeout='0' is not"));
-    CHECK(why("store_type=file") == "--rdzv-conf: store_type=file is not supported yet: tcp is");
+    CHECK(why("store_type=file") == "--rdzv-conf: store_type=file is not supported: tcp is");
   }
 
   TEST_CASE_FIXTURE(Launch, "who hosts can say where it listens and to whom") {
@@ -262,12 +275,16 @@ TEST_SUITE("cli/launch_config") {
     CHECK(config.network->bind == "10.0.0.7");
     CHECK(config.network->allow.admits("10.1.2.3"));
     CHECK_FALSE(config.network->allow.admits("11.1.2.3"));
+    for (const char* address : {"", "node0", "10.0.0.0/8"}) {
+      CHECK(why_not({"--nnodes=2", "--bind=" + std::string(address), "train.py"}) ==
+            "--bind='" + std::string(address) + "' is not a numeric address, or localhost");
+    }
     CHECK(why_not({"--nnodes=2", "--allow=here", "train.py"}).starts_with("--allow=here"));
   }
 
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
     CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
-          "--rdzv-backend=etcd is not supported yet: c10d needs no service beside ddprun; where a "
+          "--rdzv-backend=etcd is not supported: c10d needs no service beside ddprun; where a "
           "fixed place to meet is wanted, run ddpd there and name it in --rdzv-endpoint");
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
           "--logs-specs='x' is not default: any other names a class in a Python package, and "
@@ -278,13 +295,41 @@ TEST_SUITE("cli/launch_config") {
     CHECK(why_not({"--event-log-handler=null", "train.py"}) == "accepted");
   }
 
+  TEST_CASE_FIXTURE(Launch, "what this machine lacks is no reason to keep other nodes waiting") {
+    LaunchConfig config = accepted({"--nnodes=2", "--rdzv-backend=c10d", "other.py"});
+    CHECK(config.unfit == "script 'other.py' does not exist");
+    CHECK(config.network);
+    CHECK(accepted({"--nnodes=2", "--nproc-per-node=gpu", "train.py"})
+              .unfit.starts_with("--nproc-per-node=gpu: no GPU is visible"));
+    CHECK(why_not({"other.py"}) == "script 'other.py' does not exist");
+    CHECK(why_not({"/data"}) == "script '/data' is a folder, and has no __main__.py");
+    CHECK(why_not({"-m", ""}) == "no script or program to run; see ddprun --help");
+    CHECK(why_not({"--nnodes=2", "--dry-run", "other.py"}) == "script 'other.py' does not exist");
+    CHECK(why_not({"--nnodes=2", "--tee=9", "other.py"}).starts_with("--tee='9' is not"));
+    CHECK(accepted({"--nnodes=2", "train.py"}).unfit.empty());
+  }
+
   TEST_CASE_FIXTURE(Launch, "bad values are named with what is accepted") {
     CHECK(why_not({"--nnodes=0", "train.py"}) ==
-          "--nnodes='0' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX");
+          "--nnodes='0' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX <= 1000000");
     CHECK(why_not({"--nnodes=3:2", "train.py"}) ==
-          "--nnodes='3:2' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX");
+          "--nnodes='3:2' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX <= 1000000");
+    CHECK(why_not({"--nnodes=1:1000001", "train.py"}).starts_with("--nnodes='1:1000001' is not"));
     CHECK(why_not({"--max-restarts=-1", "train.py"}) ==
           "--max-restarts='-1' is not a whole number of 0 or more");
+    CHECK(why_not({"--max-restarts=99999999999", "train.py"}) ==
+          "--max-restarts='99999999999' is not a whole number from 0 to 2147483647");
+    CHECK(why_not({"--hang-timeout=1e10", "train.py"}) ==
+          "--hang-timeout='1e10' is not a number of seconds above 0 and up to 1000000000");
+    CHECK(why_not({"--shutdown-timeout=", "train.py"}) ==
+          "--shutdown-timeout='' is not a whole number from 0 to 1000000");
+    CHECK(why_not({"--nproc-per-node=xpu", "train.py"}) ==
+          "--nproc-per-node='xpu' is not supported: Intel's GPUs are not counted; give their "
+          "number");
+    CHECK(why_not({"--master-addr=nowhere", "train.py"}) ==
+          "--master-addr='nowhere': this machine cannot resolve that host into an address");
+    CHECK(why_not({"--rdzv-endpoint=nowhere:1", "train.py"}) ==
+          "--rdzv-endpoint='nowhere:1': this machine cannot resolve that host into an address");
     CHECK(why_not({"--rdzv-backend=zookeeper", "train.py"}) ==
           "--rdzv-backend='zookeeper' is not static or c10d");
     CHECK(why_not({"--monitor-interval=0", "train.py"}) ==
@@ -303,6 +348,23 @@ TEST_SUITE("cli/launch_config") {
           "--node-rank=1: with one node only 0 is possible");
     CHECK(why_not({"--local-ranks-filter=a", "train.py"}) ==
           "--local-ranks-filter='a' is not a list of local ranks such as 0,1");
+  }
+
+  TEST_CASE_FIXTURE(Launch,
+                    "workers have folders from the start where logs or stacks may go there") {
+    auto is_late = [this](std::vector<std::string> words) {
+      words.push_back("train.py");
+      return accepted(std::move(words)).agent.workers.has_late_folders;
+    };
+    CHECK(is_late({}));
+    CHECK(is_late({"--nproc-per-node=2"}));
+    CHECK_FALSE(is_late({"--log-dir=logs"}));
+    CHECK_FALSE(is_late({"--log-dir=/dev/null"}));
+    CHECK_FALSE(is_late({"--nproc-per-node=2", "--tee=1:1"}));
+    CHECK_FALSE(is_late({"--nproc-per-node=2", "--redirects=1:2"}));
+    CHECK_FALSE(is_late({"--hang-timeout=60"}));
+    environment["TORCHELASTIC_ENABLE_FILE_TIMER"] = "1";
+    CHECK_FALSE(is_late({}));
   }
 
   TEST_CASE_FIXTURE(Launch, "the streams of each worker go where redirects, tee and filter say") {
@@ -327,6 +389,9 @@ TEST_SUITE("cli/launch_config") {
     CHECK(no_files.agent.workers.routes[0].out == StreamRoute::Inherit);
     CHECK(accepted({"--tee=5:3", "train.py"}).notes.front() ==
           "--tee names local rank 5, which this node does not have");
+    CHECK(accepted({"--local-ranks-filter=0,5", "train.py"}).notes ==
+          std::vector<std::string>{
+              "--local-ranks-filter names local rank 5, which this node does not have"});
   }
 
   TEST_CASE_FIXTURE(Launch, "lines that are duplicated") {

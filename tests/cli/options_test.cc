@@ -48,6 +48,8 @@ TEST_SUITE("cli/options") {
     CHECK(read({"-r3", "x"}) == "redirects=3 (--redirects) | x");
     CHECK(read({"-t=1:2", "x"}) == "tee=1:2 (--tee) | x");
     CHECK(read({"-m", "pkg.train"}) == "module=1 (--module) | pkg.train");
+    CHECK(read({"-mr3", "x"}) == "module=1 (--module) redirects=3 (--redirects) | x");
+    CHECK(read({"-mr", "3", "x"}) == "module=1 (--module) redirects=3 (--redirects) | x");
   }
 
   TEST_CASE("the last of several wins, and a value may look like an option") {
@@ -65,6 +67,25 @@ TEST_SUITE("cli/options") {
     CHECK(read({"--rdzv", "1", "x"}) ==
           "option --rdzv is ambiguous: it could be --rdzv-backend, --rdzv-endpoint, --rdzv-id, "
           "--rdzv-conf");
+    CHECK(read({"--h"}) == "answer");
+    CHECK(read({"--vers"}) == "answer");
+  }
+
+  TEST_CASE("our own options make no abbreviation of torchrun's ambiguous") {
+    CHECK(read({"--signals", "SIGINT", "x"}) ==
+          "signals-to-handle=SIGINT (--signals-to-handle) | x");
+    CHECK(read({"--e=null", "x"}) == "event-log-handler=null (--event-log-handler) | x");
+    CHECK(read({"--v", "x"}) == "virtual-local-rank=1 (--virtual-local-rank) | x");
+    CHECK(read({"--no", "x"}) == "option --no is ambiguous: it could be --node-rank, --no-python");
+    CHECK(read({"--signals-to-f=SIGINT", "x"}) ==
+          "signals-to-forward=SIGINT (--signals-to-forward) | x");
+    CHECK(read({"--hang=1", "x"}) == "hang-timeout=1 (--hang-timeout) | x");
+  }
+
+  TEST_CASE("an option is no value of the one before it, and a negative number is") {
+    CHECK(read({"-r", "--no-python", "true"}) == "--redirects needs a value: 0-3|L:V,...");
+    CHECK(read({"--tee", "--", "x"}) == "--tee needs a value: 0-3|L:V,...");
+    CHECK(read({"--node-rank", "-1", "x"}) == "node-rank=-1 (--node-rank) | x");
   }
 
   TEST_CASE("what follows the script is the script's own") {
@@ -91,6 +112,10 @@ TEST_SUITE("cli/options") {
     CHECK(read({"-x", "y"}) == "unknown option '-x'; see ddprun --help");
     CHECK(read({"--max-restarts"}) == "--max-restarts needs a value: N");
     CHECK(read({"--standalone=yes", "x"}) == "--standalone takes no value, and was given 'yes'");
+    CHECK(read({"--help=1"}) == "--help takes no value, and was given '1'");
+    CHECK(read({"--=1", "x"}) == "unknown option '--=1'; see ddprun --help");
+    CHECK(read({"-h3"}) == "unknown option '-3'; see ddprun --help");
+    CHECK(read({"-é", "x"}) == "unknown option '-é'; see ddprun --help");
   }
 
   TEST_CASE("help and version answer, whatever else is there") {

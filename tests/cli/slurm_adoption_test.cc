@@ -141,6 +141,8 @@ TEST_SUITE("cli/slurm_adoption") {
           "master-addr=node0 master-port=20096 nnodes=4 node-rank=2 nproc-per-node=4 "
           "rdzv-id=slurm-12.0-r0 guest");
     CHECK(adopted({"--rdzv-backend=static"}, on_node(2))->meeting->ports.size() == 1);
+    CHECK(adopted({"--nnodes=2"}, on_node(2))->meeting->expected_nodes == 4);
+    CHECK(adopted({"--rdzv-id=mine"}, on_node(2))->meeting->expected_nodes == 0);
     CHECK(filled({"--master-port=1234"}, on_node(0)) ==
           "master-addr=node0 nnodes=4 node-rank=0 nproc-per-node=4 rdzv-id=slurm-12.0-r0 host");
     CHECK(filled({"--node-rank=0"}, on_node(3)).find("note: --node-rank=0, and this is node 3") !=
@@ -150,6 +152,9 @@ TEST_SUITE("cli/slurm_adoption") {
   TEST_CASE("nodes beyond the most that take part are spares, without a rank of their own") {
     CHECK(filled({"--nnodes=2:3"}, on_node(2)).find("node-rank=2") != std::string::npos);
     CHECK(filled({"--nnodes=2:3"}, on_node(3)).find("node-rank") == std::string::npos);
+    CHECK(!adopted({"--nnodes=2:3"}, on_node(2))->meeting->is_spare);
+    CHECK(adopted({"--nnodes=2:3"}, on_node(3))->meeting->is_spare);
+    CHECK(!adopted({"--nnodes=2:3", "--node-rank=2"}, on_node(3))->meeting->is_spare);
   }
 
   TEST_CASE("what cannot be in this step is refused") {
@@ -281,6 +286,25 @@ TEST_SUITE("cli/slurm_adoption") {
         }
       }
     }
+  }
+
+  TEST_CASE("the CPUs of the step count whatever the user has given") {
+    Environment step = with(on_node(0), {{"SLURM_CPUS_PER_TASK", "8"}});
+    const std::vector<std::vector<std::string>> given = {
+        {}, {"--standalone"}, {"--nnodes=1"}, {"--nnodes=4", "--rdzv-endpoint=a:1"}};
+    for (const std::vector<std::string>& options : given) {
+      CAPTURE(options.size());
+      auto result = adopted(options, step);
+      REQUIRE(result.has_value());
+      REQUIRE(result->share);
+      CHECK(result->share->cpus == 8);
+      CHECK(result->share->cpus_per_task == 8);
+    }
+    // Of several launchers on a node each has a part that nobody tells it.
+    auto several = adopted({"--nnodes=4", "--rdzv-endpoint=a:1"},
+                           with(step, {{"SLURM_STEP_TASKS_PER_NODE", "4(x4)"}}));
+    REQUIRE(several.has_value());
+    CHECK(!several->share);
   }
 
   TEST_CASE("threads are the worker's part of the CPUs that are really allowed") {

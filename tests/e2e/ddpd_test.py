@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 from ddpd_process import LIMIT_S, Ddpd, ddpd_path
@@ -32,6 +33,20 @@ def is_closed(peer):
         return True
 
 
+def page(port, path):
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as peer:
+        peer.sendall(b"GET /%s HTTP/1.0\r\n\r\n" % path)
+        return b"".join(iter(lambda: peer.recv(65536), b""))
+
+
+def wait_until_alone(port):
+    """Until nobody is connected any more."""
+    deadline = time.monotonic() + LIMIT_S
+    while b'"connections": 1,' not in page(port, b"status"):  # which is this one's
+        if time.monotonic() > deadline:
+            raise TimeoutError("somebody is connected still")
+
+
 class DdpdTest(unittest.TestCase):
     def test_it_serves_and_ends_cleanly_on_both_signals(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,6 +69,12 @@ class DdpdTest(unittest.TestCase):
                     self.assertEqual(file.read(), f"{ddpd.port}\n")
                 self.assertEqual(os.listdir(folder), ["port"])
 
+    def test_a_fresh_one_has_nobody_who_waits(self):
+        with Ddpd() as ddpd:
+            self.assertIn(b"\nddprun_store_waits 0\n", page(ddpd.port, b"metrics"))
+            self.assertIn(b'"waits": 0,', page(ddpd.port, b"status"))
+            self.assertNotIn(b"waiting_ms", page(ddpd.port, b"status"))
+
     def test_a_client_that_is_disconnected_is_told_of_in_one_line(self):
         with Ddpd() as ddpd:
             with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as peer:
@@ -72,20 +93,34 @@ class DdpdTest(unittest.TestCase):
         def SET(key, value):
             return b"\x01" + S(key) + S(value)
 
+        def many(operation, *keys):
+            return operation + struct.pack("<Q", len(keys)) + b"".join(map(S, keys))
+
         push = b"\x0e" + S(b"q") + S(b"x")
+        get = b"\x03" + S(b"k")
         for options, request, why in (
-            (["--max-memory", "1K"], SET(b"k", bytes(2000)), "no room for SET of 'k'"),
+            (["--max-memory", "4K"], SET(b"k", bytes(5000)), "no room for SET of 'k'"),
             (["--max-keys", "1"], SET(b"k", b"") + SET(b"l", b""), "no room for SET of 'l'"),
             (["--max-key-bytes", "4"], SET(b"long", b"") + SET(b"longer", b""), "a key of 6 bytes"),
             (["--max-value-bytes", "1K"], SET(b"k", bytes(1025)), "a value of 1025 bytes"),
             (["--max-queue-items", "2"], push * 3, "a push to a queue of 2 items"),
+            (["--max-request-keys", "2"], many(b"\x05", b"a", b"b", b"c"), "a request of 3 keys"),
+            (["--max-request-bytes", "64"], many(b"\x0a", bytes(99)), "a request of more than 64"),
+            (["--max-held-bytes", "1K"], SET(b"k", bytes(4000))[:-1], "holds 4017 bytes of an inc"),
+            (["--max-awaited-keys", "1"], many(b"\x06", b"a", b"b"), "waits for 2 keys at once"),
+            (["--unread-timeout", "0.05"], SET(b"k", bytes(1 << 20)) + get * 50, "leaves "),
+            (["--unread-timeout", "0.05", "--max-unread-bytes", "4M"],
+             SET(b"k", bytes(1 << 20)) + get * 50, "leaves "),
             (["--handshake-timeout", "0.05"], None, "no handshake in time"),
         ):
             with self.subTest(options=options), Ddpd(*options) as ddpd:
                 with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as peer:
                     if request:
                         peer.sendall(HANDSHAKE + request)
-                    self.assertTrue(is_closed(peer))
+                    if why == "leaves ":
+                        wait_until_alone(ddpd.port)  # to read would keep it open
+                    else:
+                        self.assertTrue(is_closed(peer))
                 ddpd.stop()
                 self.assertRegex(
                     ddpd.log, rf"\Addpd: disconnected 127.0.0.1:\d+: {why}[^\n]*\n\Z"
@@ -128,6 +163,9 @@ class DdpdTest(unittest.TestCase):
             ["--max-connections", "many"],
             ["--max-queue-items", "1.5"],
             ["--handshake-timeout", "0"],
+            ["--unread-timeout", "never"],
+            ["--max-spaces", "0"],
+            ["--max-request-bytes", "1 G"],
             ["surplus"],
         ):
             with self.subTest(options=options):

@@ -211,6 +211,10 @@ class StartTest(FaultCase):
         self.assertIn(run.returncode, (2, 127), run.stdout)
         self.assertIn("/no/such/python", self.last)
 
+    def test_an_error_file_that_cannot_be_read_is_as_none(self):
+        self.one_at_fault("os.mkdir(os.environ['TORCHELASTIC_ERROR_FILE']); raise ValueError('the cause')", code=1)
+        self.check_report(2, "exited with code 1: ValueError: the cause")
+
     def test_a_full_log_folder_hides_no_cause(self):
         disk = self.path / "disk"
         disk.mkdir()
@@ -220,8 +224,11 @@ class StartTest(FaultCase):
             self.skipTest("no file system can be mounted here")
         script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nraise ValueError('the cause')\n")
         self.logs = disk / "logs"
-        self.fails("--tee=3", script, prefix=("unshare", "-m", "sh", "-c", mount, "sh"), code=1)
+        run = self.fails("--tee=3", script, prefix=("unshare", "-m", "sh", "-c", mount, "sh"), code=1)
         self.assertIn("FAILED: rank 0", self.last)
+        report = run.stdout[run.stdout.index("FAILED: "):]
+        self.assertRegex(report, "\n  logs: .*, which miss lines: .*No space left on device\n")
+        self.assertNotIn("no report: ", report, "nothing stands behind the report")
         self.assertIn("ValueError: the cause", self.last)
         self.assertIn("\n  next: ", self.last)
 

@@ -111,26 +111,23 @@ class Hosts:
 
     def cut_one_way(self, source, target):
         """Frames from `source` to `target` are dropped; the others pass."""
-        rules = ("add table bridge cut\n"
-                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
-                 f"add rule bridge cut forward iifname p{source} oifname p{target} drop\n")
-        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+        self._drop(f"iifname p{source} oifname p{target}")
 
     def cut_flow(self, source, port):
         """Packets of one TCP connection of a host are dropped, in both directions."""
-        rules = ("add table bridge cut\n"
-                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
-                 f"add rule bridge cut forward ip saddr {self.address(source)} tcp sport {port} drop\n"
-                 f"add rule bridge cut forward ip daddr {self.address(source)} tcp dport {port} drop\n")
-        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+        self._drop(f"ip saddr {self.address(source)} tcp sport {port}",
+                   f"ip daddr {self.address(source)} tcp dport {port}")
 
     def open_only(self, target, port):
         """New connections to a host pass to this port only."""
-        rules = ("add table bridge cut\n"
-                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }\n"
-                 f"add rule bridge cut forward ip daddr {self.address(target)} tcp flags syn / syn,ack "
-                 f"tcp dport != {port} drop\n")
-        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=rules)
+        self._drop(f"ip daddr {self.address(target)} tcp flags syn / syn,ack tcp dport != {port}")
+
+    def _drop(self, *frames):
+        """What one of these nftables expressions matches is dropped by the switch."""
+        rules = ["add table bridge cut",
+                 "add chain bridge cut forward { type filter hook forward priority 0; policy accept; }"]
+        rules += [f"add rule bridge cut forward {frame} drop" for frame in frames]
+        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text="\n".join(rules) + "\n")
 
     def slow_down(self, k, milliseconds):
         """Each frame from and to a host takes so much longer, until the function that is returned is

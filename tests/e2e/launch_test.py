@@ -224,6 +224,19 @@ class FailureTest(LaunchCase):
         self.assertEqual((words["message"], words["errorCode"], words["extraInfo"]["timestamp"]),
                          ("ValueError: boom", 4, "1763733600"))
 
+    def test_an_error_file_comes_into_the_workers_folder_of_a_temporary_log_folder(self):
+        script = self.script("import os, time\n"
+                             "if os.environ['RANK'] == '0': time.sleep(1000)\n"
+                             "open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('{\"message\": \"boom\"}')\n"
+                             "raise SystemExit(4)\n")
+        run = subprocess.run([DDPRUN, "--nproc-per-node=2", "--max-restarts=1", script], cwd=self.path, timeout=LIMIT,
+                             env=environment(TMPDIR=str(self.path)), capture_output=True, text=True)
+        self.assertEqual(run.returncode, 82, run.stderr)
+        (folder,) = self.path.glob("ddprun_*")
+        self.assertEqual(sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json")),
+                         ["attempt_0/1/error.json", "attempt_1/1/error.json", "report.json"])
+        self.assertIn(f"  logs: {folder}/attempt_1/1\n", run.stderr)
+
     def test_what_cannot_be_started_is_not_tried_again(self):
         (self.path / "data").write_text("no program")
         run = self.ddprun("--max-restarts=3", "--no-python", "./data")
@@ -275,7 +288,11 @@ class EndTest(LaunchCase):
         run.terminate()
         while "received SIGTERM; stopping the workers" not in run.stderr.readline():
             pass
-        run.terminate()
+        # One that comes within half a second belongs to the first.
+        def has_ended():
+            run.terminate()
+            return run.poll() is not None
+        wait_until(has_ended, "the grace was ended")
         _, stderr = run.communicate(timeout=LIMIT)
         self.assertEqual(run.returncode, 143, stderr)
 
@@ -426,17 +443,52 @@ class OutputTest(LaunchCase):
 
 class UsageTest(LaunchCase):
     def test_bad_usage_is_one_line_and_exit_code_2(self):
-        for arguments in (["--nnodes=2", "x"], ["--no-such-option"], ["no-such-script.py"], [],
-                          ["--tee=9", "x"], ["--rdzv-backend=etcd", "x"], ["--no-python", "no-such-program"]):
+        for arguments in (["--nnodes=2:3", "x"], ["--no-such-option"], ["no-such-script.py"], [],
+                          ["--tee=9", "x"], ["--rdzv-backend=etcd", "x"], ["--no-python", "no-such-program"],
+                          ["--standalone", "--local-addr=no-such-host.invalid", "/bin/true"]):
             with self.subTest(arguments=arguments):
-                run = self.ddprun(*arguments)
+                run = self.ddprun(*arguments, RES_OPTIONS="timeout:1 attempts:1")
                 self.assertEqual(run.returncode, 2)
                 self.assertEqual(run.stdout, "")
                 self.assertRegex(run.stderr, r"\Addprun: [^\n]+\n\Z")
 
+    def test_a_script_on_stdin_is_read_by_python_alone(self):
+        for name in ("-", "/dev/stdin"):
+            with self.subTest(name):
+                run = subprocess.run([DDPRUN, name, "word"], env=environment(), input="import sys; print(sys.argv[1:])",
+                                     capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual((run.returncode, run.stdout), (0, "['word']\n"), run.stderr)
+
     def test_help_and_version(self):
         self.assertRegex(self.ddprun("--version").stdout, r"\Addprun \d+\.\d+\.\d+\n\Z")
         self.assertIn("--nproc-per-node", self.ddprun("--help").stdout)
+
+    def test_what_does_not_get_through_to_stdout_is_an_error(self):
+        for arguments in (["--help"], ["--version"], ["--print-completion=bash"], ["--dry-run", "/bin/true"]):
+            with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
+                run = subprocess.run([DDPRUN, *arguments], env=environment(), stdout=full, stderr=subprocess.PIPE,
+                                     text=True, timeout=LIMIT)
+                self.assertEqual((run.returncode, run.stderr), (81, "ddprun: write to stdout: No space left on device\n"))
+
+    def test_the_other_programs_say_so_too(self):
+        for program in ("ddpd", "ddpctl"):
+            with self.subTest(program), open("/dev/full", "w") as full:
+                run = subprocess.run([os.path.join(os.path.dirname(DDPRUN), program), "--help"], stdout=full,
+                                     stderr=subprocess.PIPE, text=True, timeout=LIMIT)
+                self.assertEqual((run.returncode, run.stderr), (1, f"{program}: cannot write to stdout\n"))
+
+    def test_too_few_descriptors_are_one_line(self):
+        for limit in (8, 12, 14, 33):
+            with self.subTest(limit):
+                run = subprocess.run(["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", DDPRUN, "--no-python", "true"],
+                                     env=environment(), capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual((run.returncode, run.stderr),
+                                 (81, f"ddprun: this process may open no more than {limit} files (ulimit -n), "
+                                      "and a run of 1 worker needs 34\n"))
+        # Not the soft limit, which is raised.
+        run = subprocess.run(["sh", "-c", 'ulimit -S -n 12; exec "$@"', "sh", DDPRUN, "--no-python", "true"],
+                             env=environment(), capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stderr)
 
     def test_pet_variables_are_defaults(self):
         command = ("--no-python", "sh", "-c", "echo $WORLD_SIZE")

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs of several nodes, all on this machine: rounds, failures, losses, late comers, refusals."""
 
+import contextlib
+import http.server
 import os
 import pathlib
 import re
 import signal
 import socket
+import struct
 import sys
 import threading
 import unittest
 
 from ddpd_process import Ddpd
-from nodes import NodesCase, kill, wait_until
+from nodes import LIMIT, NodesCase, kill, wait_until
 
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
@@ -35,6 +38,20 @@ class RoundTest(NodesCase):
         self.assertEqual(ranks, [0, 1, 2])
         self.assertEqual(len({line.rpartition(" at ")[2] for line in lines}), 1, lines)
         self.assert_all_succeed(*nodes)
+
+    def test_the_workers_store_listens_where_the_others_are_told_to_find_it(self):
+        meet = ("--no-python", sys.executable, "-c",
+                "import os, socket\n"
+                "where = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
+                "socket.create_connection(where).close()\n"
+                "open('met', 'a').write(where[0] + '\\n')\n")
+        for endpoint, options, address in ((f"localhost:{self.port}", ["--local-addr=127.0.0.2"], "127.0.0.2"),
+                                           (f"127.0.0.3:{self.port}", [], "127.0.0.3")):
+            nodes = [self.node("--nnodes=2", *options, command=meet, endpoint=endpoint) for _ in range(2)]
+            for node in nodes:
+                self.assertEqual(node.ends(), 0, node.log)
+            self.assertEqual((self.path / "met").read_text(), f"{address}\n" * 2)
+            (self.path / "met").unlink()
 
     def test_a_failure_anywhere_restarts_everybody_and_is_named_everywhere(self):
         nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]
@@ -69,6 +86,30 @@ class RoundTest(NodesCase):
         self.assertEqual(good.ends(), 126, good.log)
         self.assertRegex(good.log, r"FAILED: rank \d on \S+ could not be started: .*Exec format error")
 
+    def test_a_node_that_lacks_something_is_named_everywhere(self):
+        (self.path / "file").write_text("")
+        cases = (("log folder /\\S+/file/logs .*: Not a directory", ["--log-dir", self.path / "file/logs"], None),
+                 ("script 'no-such-script.py' does not exist", [], ("no-such-script.py",)),
+                 ("program 'no-such-program' was not found in PATH", [], ("--no-python", "no-such-program")),
+                 ("--nproc-per-node=gpu: no GPU is visible .*", ["--nproc-per-node=gpu"], None))
+        for is_host in (True, False):
+            for cause, options, command in cases:
+                with self.subTest(cause=cause, is_host=is_host):
+                    self.count = 0
+                    words = {"command": command} if command else {}
+                    extra = {"CUDA_VISIBLE_DEVICES": ""}
+                    if is_host:
+                        bad = self.node("--nnodes=2", *options, **words, **extra)
+                        good = self.node("--nnodes=2")
+                    else:
+                        good = self.node("--nnodes=2")
+                        bad = self.node("--nnodes=2", *options, **words, **extra)
+                    self.assertEqual((bad.ends(), good.ends()), (2, 2), bad.log + good.log)
+                    self.assertRegex(bad.log, rf"\Addprun \S+ error   {cause}; telling the other nodes, for at most 30 s\n")
+                    self.assertRegex(good.log, rf"FAILED: \S+ cannot start its workers: {cause}\n")
+                    self.assertIn("  exit code: 2, a node lacks what its workers need\n  next: mend that on that node", good.log)
+        self.assertEqual(self.started, [])
+
     def test_every_node_reads_the_traceback_wherever_it_happened(self):
         bad = ("--no-python", sys.executable, "-c",
                "import os, time\n"
@@ -86,6 +127,7 @@ class RoundTest(NodesCase):
             self.assertIn("  last lines of its stderr:\n", report)
             self.assertRegex(report, r"\n    (ValueError: boom )?xxxxxxxxxxx")
             self.assertLess(len(report), 3000)
+            self.assertRegex(report, r"\n  logs: /\S+/attempt_0/0\n", "that worker's own, on whichever node it was")
 
 
 class MembershipTest(NodesCase):
@@ -229,6 +271,29 @@ class WaitingTest(NodesCase):
                                    r"refused.*; tried for \d")
         self.assertEqual(node.log.count("trying for"), 1, "once, until there is something new")
 
+    def test_join_timeout_holds_for_a_host_that_is_not_there(self):
+        node = self.node("--nnodes=2", "--rdzv-conf=join_timeout=3,is_host=0")
+        self.assertEqual(node.ends(limit=30), 80)
+        self.assertRegex(node.log, r"Connection refused.*; trying for [01]\.\d s more\n")
+        self.assertRegex(node.log, r"FAILED: .*Connection refused.*; tried for 3\.\d s\n")
+
+    def test_who_accepts_and_says_nothing_is_tried_no_longer_than_join_timeout(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            node = self.node("--nnodes=2", "--rdzv-conf=join_timeout=3")
+            self.assertEqual(node.ends(limit=30), 80)
+        self.assertRegex(node.log, r"FAILED: .*shake hands on \S+.*: the server does not answer; .*tried for [34]\.\d s\n")
+        self.assertIn("  next: see what listens there", node.log)
+
+    def test_an_http_server_at_the_endpoint_is_called_one(self):
+        quiet = type("Quiet", (http.server.BaseHTTPRequestHandler,), {"log_message": lambda *_: None})
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), quiet)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        node = self.node("--nnodes=2")
+        self.assertEqual(node.ends(limit=30), 80)
+        self.assertIn("is taken by something that is not a TCPStore: it speaks HTTP\n", node.log)
+        server.shutdown()
+        server.server_close()
+
     def test_places_where_nobody_can_be_met_are_refused_at_once(self):
         for endpoint, what in (("0.0.0.0:29400", "0.0.0.0:29400 is no place to meet at"),
                                ("[::]:29400", "is no place to meet at"),
@@ -326,6 +391,18 @@ class ManyRunsTest(NodesCase):
                 self.assertEqual(sorted(line.split()[1] for line in lines), ["0/2", "0/2", "1/2", "1/2"])
                 self.assert_all_succeed(*runs)
                 (self.path / "go").unlink()
+
+    def test_a_client_that_fills_ddpd_keeps_no_node_out(self):
+        with Ddpd("--max-memory", "64K", "--max-queue-items", "1") as ddpd:
+            with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT) as peer:
+                sizes = [60_000] + 100 * [100]
+                peer.sendall(b"\x00\xce\xf7\x85\x3c" + b"".join(
+                    struct.pack("<BQBQ", 1, 1, i, size) + bytes(size) for i, size in enumerate(sizes)))  # SET
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertEqual(peer.recv(1), b"", "it is full, and who fills it is closed")
+            nodes = [self.node("--nnodes=2", endpoint=f"127.0.0.1:{ddpd.port}") for _ in range(2)]
+            self.until_round("0/2", "1/2")
+            self.assert_all_succeed(*nodes)
 
     def test_a_node_that_was_away_when_its_run_ended_hears_how(self):
         with Ddpd() as ddpd:

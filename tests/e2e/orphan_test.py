@@ -92,6 +92,17 @@ class OrphanTest(LaunchCase):
                 run.send_signal(signal.SIGTERM)
                 self.check_gone(run, 143)
 
+    def test_the_proc_of_another_namespace_names_nobody(self):
+        """Process 1 of a namespace whose /proc is still the outer one: number 1 there is not us."""
+        unshare = ["unshare", "--pid", "--fork"]
+        if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no namespace of process ids can be made here")
+        run = subprocess.run([*unshare, DDPRUN, "--no-python", "true"], env=environment(),
+                             capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertNotIn("left behind", run.stderr)
+        self.assertNotIn("do not end", run.stderr)
+
     def test_after_a_kill_of_the_agent(self):
         for name in HOSTILE:
             with self.subTest(name):

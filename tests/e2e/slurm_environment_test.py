@@ -102,6 +102,20 @@ class SlurmEnvironmentTest(NodesCase):
         self.assertEqual(sorted(line[:5] for line in lines[2:]), ["0 0/2", "2 1/2"])
         self.assert_all_succeed(nodes[0], spare)
 
+    def test_a_spare_that_comes_after_a_short_run_hears_how_it_ended(self):
+        nodes = [self.agent(node, "--nnodes=2:2", count=3) for node in (0, 1)]
+        self.go()
+        nodes[0].says("the run is over; staying for at most 10 s, for 1 of 3 nodes that have not come yet")
+        spare = self.agent(2, "--nnodes=2:2", count=3)
+        self.assert_all_succeed(*nodes, spare)
+        self.assertIn("this node was not needed", spare.log)
+        self.assertEqual(len(self.started), 2)
+
+    def test_a_spare_that_comes_after_the_end_was_not_needed(self):
+        spare = self.agent(2, "--nnodes=2:2", "--rdzv-conf=read_timeout=1", count=3)
+        self.assertEqual(spare.ends(), 0, spare.log)
+        self.assertIn("finished: this spare node was not needed: cannot meet the other nodes at", spare.log)
+
     def test_a_dry_run_names_the_variable_of_each_value_and_starts_nothing(self):
         text = self.dry_run("--max-restarts=3", **self.step(1, CUDA_VISIBLE_DEVICES="0,1,2"))
         self.assertRegex(text, r"(?m)^nnodes +2  \(SLURM_STEP_NUM_NODES\)$")

@@ -79,12 +79,17 @@ CASES = [
     Case("--standalone -- probe.py -- --nnodes=7 ${local_rank} $local_rank $$ ${other} $other"),
     Case("probe.py", {"PET_NPROC_PER_NODE": "2", "PET_ROLE": "trainer", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "2"}),
     Case(f"{TWO} --role=mine probe.py", {"PET_NPROC_PER_NODE": "3", "PET_ROLE": "trainer", "PET_NO_PYTHON": "0"}),
+    Case("--signals-to SIGTERM,SIGINT probe.py"),
+    Case("--log-dir={log} -mr3 probe"),
+    Case("--max-restarts 5 --max_restarts=1 probe.py"),
+    Case("--h", environment=False),
     Case("--version", environment=False),
     Case("--help", environment=False),
     # Nodes and workers.
     Case("--nnodes=1 --nproc-per-node=cpu probe.py"),
     Case("--nnodes=1:1 --nproc-per-node=auto probe.py"),
     Case("--node-rank=0 --master-addr=127.0.0.1 --master-port={port} probe.py"),
+    Case("--master-addr=[::1] --master-port={port} probe.py"),
     Case("--rdzv-backend=static --rdzv-endpoint=127.0.0.1:{port} --rdzv-id=7 probe.py"),
     Case("--rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=job --rdzv-conf=join_timeout=60 probe.py"),
     Case("--rdzv-backend=c10d --rdzv-endpoint=localhost:0 --local-addr=127.0.0.1 probe.py"),
@@ -115,6 +120,7 @@ CASES = [
     Case(f"{TWO} --log-dir={{log}} -t 0:1,1:2 -r 1 --role=r probe.py"),
     Case(f"{TWO} --log-dir={{log}} --tee=1 --local-ranks-filter=1 probe.py"),
     Case(f"{TWO} --local-ranks-filter=0 probe.py"),
+    Case("--local-ranks-filter=5 probe.py"),
     Case("--log-dir={log} --tee=3 --log-line-prefix-template='<${role_name}/${rank}/${local_rank}/${other}> ' probe.py"),
     Case("--log-dir={log} --tee=3 probe.py", {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${rank}| "}),
     Case("--log-dir={log} --tee=3 probe.py", {"PET_LOG_LINE_PREFIX_TEMPLATE": "P${rank}| "}),
@@ -138,6 +144,10 @@ CASES = [
     Case("--rdzv-conf=timeout probe.py"),
     Case("--rdzv-backend=zookeeper probe.py"),
     Case("--shutdown-timeout=-1 probe.py"),
+    Case("--shutdown-timeout= probe.py"),
+    Case("-r --no-python probe.py"),
+    Case("-h3"),
+    Case("--help=1"),
     Case("--signals-to-handle=SIGNONE probe.py"),
     Case(f"{TWO} --virtual-local-rank probe.py", {"CUDA_VISIBLE_DEVICES": "0"}),
     Case("--numa-binding=near probe.py"),
@@ -175,6 +185,10 @@ INTENDED = [
     Intended("", r"env MASTER_ADDR ", "one node meets on loopback; torchrun gives the host's name"),
     Intended("", r"env DDPRUN_ROUND ", "rounds that are no failure restarts show here"),
     Intended("", r"env DDPRUN_AGENT ", "the mark by which what workers leave behind is found"),
+    Intended(r"^(?!.*--log-dir)", r"env TORCHELASTIC_ERROR_FILE ",
+             "a folder that nobody has named gets a worker's own when that leaves something"),
+    Intended("", r"env DDPRUN_(RUN_FAMILY|LIFE) ", "what a job that Slurm begins again keeps"),
+    Intended("", r"env DDPRUN_STOP_REASON_FILE ", "workers can read why they are to stop"),
     Intended("", r"log HERE/logs/latest$", "the link to the newest run"),
     Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse"),
     Intended(r"probe.py (fail|kill)", r"exit status$", "the failed worker's own code, 128 + n for a signal; torchrun's is 1"),
@@ -255,7 +269,7 @@ class Seen:
             text = re.sub(pattern, word, text)
         # Random parts: the id of a standalone run, a temporary folder, a run's folder.
         text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", text)
-        text = re.sub(r"HERE/(torchelastic|ddprun)_\w+", "TEMPORARY", text)
+        text = re.sub(r"HERE/(torchelastic|ddprun_\w+)_\w+", "TEMPORARY", text)
         text = re.sub(r"(TEMPORARY|logs)/(UUID|none|job|7)_\w+", r"\1/\2_RANDOM", text)
         return json.loads(text)
 
