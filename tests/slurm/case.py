@@ -25,18 +25,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["DDPRUN_BIN"]).resolve()
 DDPRUN = BIN / "ddprun"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-IS_LONG = os.environ.get("DDPRUN_TEST_LONG") == "1"
+HAS_RUNTIME = (BIN / "train_digits").exists()
+needs_runtime = unittest.skipUnless(HAS_RUNTIME, "built without the runtime: no training and no all_reduce here")
 LIMIT = cluster.LIMIT
 
-# Losses are noticed in a second, and no last call is long.
-QUICK = "--rdzv-conf=last_call_timeout=0.5,read_timeout=30,keep_alive_interval=0.3,keep_alive_max_attempt=4"
+# A silent node is noticed in three seconds: less, and an agent that a busy machine lets wait would pass for one.  The
+# first round waits for all nodes, however late Slurm starts some of them.
+QUICK = "--rdzv-conf=last_call_timeout=60,read_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 # Says where it is, then what signals come and from whom, until the test lets it go by a file `go`.  Signals are taken
 # one by one, so that none hides behind another of its kind.  After SIGTERM it listens a little longer, and ends; with
-# SAVES set SIGUSR1 makes it save and end, too; with EXITS set it ends with that code in the first life of its job.
+# SAVES set SIGUSR1 makes it save and end, too; with ASKS it says in `reasons` why the signal came; with EXITS set it ends with that code in the first life of its job.
 WORKER = r"""
 import os, signal, socket, sys, time
 e = os.environ
+def say_why(name):
+    # Where Slurm itself has signalled the worker, the agent's words come a moment later.
+    path = e["DDPRUN_STOP_REASON_FILE"]
+    why = open(path).read().split("\n") if os.path.exists(path) else ["signal", "not told yet"]
+    say("reasons", f"{name} rank {e['RANK']} life {e['DDPRUN_LIFE']} {why[0]}: {why[1]}")
+    return why[0] not in ("signal", "run-ended", "new-round")
 watched = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT]
 signal.pthread_sigmask(signal.SIG_BLOCK, watched)
 def say(name, text):
@@ -54,6 +62,10 @@ while not os.path.exists("go") and time.monotonic() < end:
         continue
     sender = "ddprun" if got.si_pid == os.getppid() else "another"
     say("signals", f"{signal.Signals(got.si_signo).name} rank {e['RANK']} run {e['TORCHELASTIC_RUN_ID']} from {sender} {time.time():.4f}")
+    if "ASKS" in e:
+        name, limit = signal.Signals(got.si_signo).name, time.monotonic() + 10
+        while not say_why(name) and time.monotonic() < limit:
+            time.sleep(0.1)
     if got.si_signo == signal.SIGTERM:
         end = time.monotonic() + 0.4
         say("stopping", e["RANK"])
@@ -132,7 +144,9 @@ class SlurmCase(unittest.TestCase):
         self.cluster.wait_for_nodes("idle")
 
     def environment(self, **extra):
-        return environment(**{"PATH": f"{BIN}:{ROOT}/scripts/slurm:{os.environ['PATH']}", **extra})
+        # All nodes are this machine: no shared memory between them, and no threads that spin for a core.
+        path = f"{BIN}:{ROOT}/scripts/slurm:{os.environ['PATH']}"
+        return environment(**{"PATH": path, "OMP_NUM_THREADS": "1", "DDPRUN_BACKEND": "gloo", **extra})
 
     def srun(self, *command, **extra):
         """Starts it; `ddprun` in it is the one under test."""
@@ -149,15 +163,30 @@ class SlurmCase(unittest.TestCase):
         return self.srun("--ntasks-per-node=1", "--no-kill", "--kill-on-bad-exit=0", *slurm,
                          DDPRUN, "--log-dir", self.path / "logs", *ddprun, *worker, **extra)
 
-    def sbatch(self, script, *options, **extra):
+    def sbatch(self, script, *options, on=None, **extra):
         path = self.path / f"batch{self.count}.sh"
         self.count += 1
         path.write_text("#!/bin/bash\n" + script)
         done = subprocess.run(
-            self.cluster.command("sbatch", "--parsable", "-o", "out.%j", "--open-mode=append", *options, path),
+            (on or self.cluster).command("sbatch", "--parsable", "-o", "out.%j", "--open-mode=append", *options, path),
             env=self.environment(**extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip().partition(";")[0]
+
+    def training(self, epochs=8, step_seconds=0.1):
+        """A worker: each epoch has 23 steps, and is saved; rank 0 tells of it."""
+        return [BIN / "train_digits", "--checkpoint-dir", self.path / "checkpoints", "--data",
+                ROOT / "build/data/digits.csv", "--epochs", epochs, "--batch-size", 64, "--step-seconds", step_seconds]
+
+    def assert_resumed_and_trained(self, text, ranks, epochs=8):
+        """To the end, with no epoch left out and the same parameters everywhere; answers what those come to."""
+        self.assertEqual({int(k) for k in re.findall(r"epoch (\d+): loss", text)}, set(range(1, epochs + 1)), text)
+        self.assertRegex(text, r"done after 0 restart\(s\), resumed from epoch \d.*: test accuracy 9\d")
+        return parameters(text, ranks)
+
+    def make_warning_due(self, job):
+        """Of --signal=USR1@100, once there is somebody to hear it: Slurm looks every 30 s, at moments of its own."""
+        self.cluster.run("scontrol", "update", f"jobid={job}", "timelimit=2")
 
     def output(self, job):
         path = self.path / f"out.{job}"
@@ -191,6 +220,14 @@ class SlurmCase(unittest.TestCase):
 def worlds(lines):
     """["0/2", "1/2"] of lines of `started`, in order."""
     return sorted(line.split()[1] for line in lines)
+
+
+def parameters(text, ranks):
+    """What the parameters of a training that is over come to, which all ranks agree about."""
+    found = re.findall(rf"parameters identical on {ranks} ranks: (\w+)", text)
+    if len(found) != 1:
+        raise AssertionError(f"no training of {ranks} ranks has come to its end:\n{text}")
+    return found[0]
 
 
 def time_of(line):

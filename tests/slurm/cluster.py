@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-LIMIT = 90  # seconds of every wait
+LIMIT = 240  # seconds of every wait, which are far beyond what anything here takes
 TOOLS = ("munged", "munge", "unmunge", "slurmctld", "slurmd", "srun", "scontrol", "unshare", "nsenter", "setpriv")
 
 # Becomes a daemon or a command of one host: enter.sh HOSTNAME COMMAND...

@@ -2,9 +2,10 @@
 """How a job is told to stop, under each way in which Slurm keeps track of processes."""
 
 import re
+import shlex
 import unittest
 
-from case import BIN, IS_LONG, SlurmCase, cluster, now
+from case import BIN, SlurmCase, cluster, needs_runtime, now
 
 
 class Ends:
@@ -43,6 +44,19 @@ class Ends:
         self.note(f"scancel to nothing left: {now() - begin:.2f} s")
         self.cluster.until_state(job, "CANCELLED")
         self.assertEqual(self.received("SIGTERM"), {rank: 1 for rank in range(4)}, self.output(job))
+
+    @needs_runtime
+    def test_scancel_of_a_training_leaves_its_checkpoints_and_nothing_else(self):
+        training = shlex.join(map(str, self.training(epochs=1000)))
+        job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs --tee=3 {training}", "-N2", "--ntasks-per-node=1",
+                          DDPRUN_BACKEND="gloo", OMP_NUM_THREADS="1")
+        cluster.until(lambda: "epoch 2: loss" in self.output(job), f"it trains; {self.output(job)}")
+        self.cluster.run("scancel", job)
+        cluster.until(lambda: not any(self.left_on(name) for name in self.cluster.names), "nothing of the job is left")
+        self.cluster.until_state(job, "CANCELLED")
+        saved = [path for path in (self.path / "checkpoints").rglob("*") if path.is_file()]
+        self.assertTrue(saved, self.output(job))
+        self.assertFalse([path for path in saved if "lock" in path.name], saved)
 
     def left_on(self, name):
         """What runs on a node beside Slurm's own daemons."""
@@ -97,20 +111,13 @@ class CgroupTest(Ends, SlurmCase):
         self.assertEqual(sorted(self.lines("ended")), ["0", "1"], self.output(job))
 
     def test_a_save_request_before_the_time_limit(self):
-        # Slurm may send it up to a minute early: here at once.
         job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs worker.py", "-N2", "--ntasks-per-node=1",
-                          "--time=1", "--signal=USR1@60", SAVES="1")
+                          "--time=10", "--signal=USR1@100", SAVES="1")
+        self.until_started(2)
+        self.make_warning_due(job)
         self.cluster.until_state(job, "COMPLETED")
         self.assertEqual(self.received("SIGUSR1"), {0: 1, 1: 1}, self.output(job))
         self.assertEqual(len(self.lines("saved")), 2)
-
-    @unittest.skipUnless(IS_LONG, "takes two minutes: with --long")
-    def test_the_time_limit_itself(self):
-        job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs worker.py", "-N2", "--ntasks-per-node=1",
-                          "--time=1")
-        self.until_started(2)
-        cluster.until(lambda: self.cluster.state(job) == "TIMEOUT", "the time is over", limit=150)
-        self.assertEqual(self.received("SIGTERM"), {0: 1, 1: 1}, self.output(job))
 
     def test_a_worker_that_does_not_stop_is_killed_within_killwait(self):
         job = self.sbatch(f"trap : TERM; srun -N2 -n2 {BIN}/ddprun --log-dir logs --no-python sh -c "

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Nodes of a step that die, freeze, or are cut off, and the run that goes on."""
 
+import os
 import re
+import threading
 import unittest
 
-from case import BIN, QUICK, ROOT, SlurmCase, cluster, now, time_of, worlds
+from case import BIN, QUICK, SlurmCase, cluster, needs_runtime, now, parameters, time_of, worlds
 
 import hosts
+
+# Ranks that wait for a silent one in a collective of Gloo's do not hear the SIGTERM.
+HURRY = "--shutdown-timeout=3"
 
 
 class LossTest(SlurmCase):
@@ -63,16 +68,77 @@ class LossTest(SlurmCase):
         self.cluster.until_state(job, "COMPLETED")
         self.assertIn("status 0", self.output(job))
 
-    @unittest.skipUnless((BIN / "train_digits").exists(), "built without the runtime")
-    def test_training_goes_on_from_its_checkpoint(self):
-        step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK, "--tee=3"], worker=[
-            BIN / "train_digits", "--checkpoint-dir", self.path / "checkpoints",
-            "--data", ROOT / "build/data/digits.csv"])
+    @needs_runtime
+    def test_training_goes_on_from_its_checkpoint_when_a_node_is_killed(self):
+        step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK, "--tee=3"], worker=self.training())
         step.says("epoch 2: loss")
         self.addCleanup(self.revive, "node2")
         self.cluster.kill("node2")
-        step.says(r"with 2 ranks, resumed from epoch \d")
-        step.says(r"done .*, resumed from epoch \d+: test accuracy 9\d")
+        step.says(r"with 2 ranks, resumed from epoch [1-9]")
+        step.says(r"done after")
+        self.assert_resumed_and_trained(step.log, ranks=2)
+
+    @needs_runtime
+    def test_training_with_a_spare_comes_to_what_it_comes_to_undisturbed(self):
+        calm = self.agents("-N3", "-w", "node[0-2]", ddprun=["--tee=3"], worker=self.training(step_seconds=0))
+        self.assertEqual(calm.ends(), 0, calm.log)
+        step = self.agents("-N4", "--label", ddprun=["--nnodes=3:3", QUICK, "--tee=3"], worker=self.training())
+        step.says(r"standing by")
+        spare = int(re.search(r"(?m)^(\d): .*standing by", step.log)[1])
+        step.says("epoch 2: loss")
+        lost = f"node{max({1, 2, 3} - {spare})}"
+        self.addCleanup(self.revive, lost)
+        self.cluster.kill(lost)
+        step.says(r"with 3 ranks, resumed from epoch [1-9]")
+        step.says("done after")
+        self.assertEqual(self.assert_resumed_and_trained(step.log, ranks=3), parameters(calm.log, 3))
+
+    @needs_runtime
+    def test_training_goes_on_without_a_frozen_node_and_with_it_when_it_thaws(self):
+        step = self.agents("-N3", "-w", "node[0-2]", ddprun=["--nnodes=2:3", QUICK, HURRY, "--tee=3"],
+                           worker=self.training())
+        step.says("epoch 2: loss")
+        self.addCleanup(self.cluster.thaw, "node2")
+        self.cluster.freeze("node2")
+        step.says(r"with 2 ranks, resumed from epoch [1-9]")
+        self.cluster.thaw("node2")
+        step.says(r"with 3 ranks, resumed from epoch [1-9]")
+        self.assertEqual(step.ends(), 0, step.log)
+        self.assert_resumed_and_trained(step.log, ranks=3)
+
+
+class Watch(threading.Thread):
+    """When the processes of a program began and ended on all nodes."""
+
+    def __init__(self, nodes, program):
+        super().__init__(daemon=True)
+        self.nodes, self.program = nodes, program
+        self.began, self.ended, self.node = {}, {}, {}  # by pid
+        self.is_over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.is_over.wait(0.01):
+            seen = {pid for pid in os.listdir("/proc") if pid.isdigit() and self.is_it(pid) and self.node_of(pid)}
+            for pid in seen - self.began.keys():
+                self.began[pid], self.node[pid] = now(), self.node_of(pid)
+            for pid in self.began.keys() - seen - self.ended.keys():
+                self.ended[pid] = now()
+
+    def is_it(self, pid):
+        try:
+            with open(f"/proc/{pid}/comm") as comm:
+                return comm.read().strip() == self.program
+        except OSError:
+            return False
+
+    def node_of(self, pid):
+        space = cluster.namespace_of(pid)
+        return next((name for name, its in self.nodes.namespaces.items() if its == space), None)
+
+    def stop(self):
+        self.is_over.set()
+        self.join()
 
 
 @unittest.skipIf(hosts.why_not(), hosts.why_not())
@@ -96,6 +162,29 @@ class CutTest(SlurmCase):
         cluster.until(lambda: any("rank 2 " in line for line in self.lines("signals")), "the node's worker is stopped")
         stopped = next(line for line in self.lines("signals") if re.search(r"SIGTERM rank 2 ", line))
         self.assertLess(time_of(stopped), min(map(time_of, lines)))
+
+    @needs_runtime
+    def test_training_on_a_node_that_is_cut_off_has_ended_before_the_others_train_again(self):
+        step = self.agents("-N3", ddprun=["--nnodes=2:3", QUICK, HURRY, "--tee=3"], worker=self.training())
+        step.says("epoch 2: loss")
+        watch = Watch(self.cluster, "train_digits")
+        self.addCleanup(watch.stop)
+        cluster.until(lambda: len(watch.began) == 3, "its workers are watched")
+        alone = next(pid for pid, node in watch.node.items() if node == "node2")
+        self.addCleanup(self.hosts.heal, 2)
+        begin = now()
+        self.hosts.isolate(2)
+        step.says(r"with 2 ranks, resumed from epoch [1-9]")
+        cluster.until(lambda: len(watch.began) == 5, "the new workers are watched")
+        cluster.until(lambda: alone in watch.ended, "the node's worker has ended")
+        others = sorted(watch.began.values())[3]
+        self.note(f"node cut off to the end of its worker: {watch.ended[alone] - begin:.2f} s; "
+                  f"to the first worker of the new round: {others - begin:.2f} s")
+        self.assertLess(watch.ended[alone], others)
+        self.hosts.heal(2)
+        step.says(r"with 3 ranks, resumed from epoch [1-9]")
+        self.assertEqual(step.ends(), 0, step.log)
+        self.assert_resumed_and_trained(step.log, ranks=3)
 
 
 if __name__ == "__main__":

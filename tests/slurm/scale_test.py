@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Many nodes: from srun to the last worker, and back."""
 
+import re
 import unittest
 
-from case import SlurmCase, now, time_of, worlds
+from case import BIN, SlurmCase, needs_runtime, now, time_of, worlds
 
 # The lightest worker there is; it says when it was started.
 LIGHT = 'echo "$(hostname) $RANK/$WORLD_SIZE $(date +%s.%N)" >> started; while [ ! -e go ]; do sleep 1; done'
@@ -32,6 +33,13 @@ class ScaleTest(SlurmCase):
 
     def test_64_nodes(self):
         self.start(64)
+
+    @needs_runtime
+    def test_a_collective_over_64_nodes(self):
+        step = self.agents("-N64", ddprun=["--tee=1"], worker=[BIN / "hello_ranks"])
+        self.assertEqual(step.ends(), 0, step.log)
+        self.assertEqual(sorted(map(int, re.findall(r"rank (\d+) of 64,", step.log))), list(range(64)))
+        self.assertIn(f"the ranks add up to {sum(range(64))}", step.log)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from case import LIMIT, QUICK, ROOT, SlurmCase, cluster, now, time_of, worlds
+from case import LIMIT, QUICK, ROOT, SlurmCase, cluster, needs_runtime, now, time_of, worlds
 
 import ddpd_process
 
@@ -101,8 +101,9 @@ class ScriptsTest(SlurmCase):
         self.assertIn("it was requeued 0 times already, which is enough", self.output(job))
 
     def test_saved_and_requeued_before_the_time_limit(self):
-        # Slurm may send the signal up to a minute early: here at once.
-        job = self.submit("--nodes=2", "--time=1", "--requeue", "--warning=60", "--", "worker.py", SAVES="1")
+        job = self.submit("--nodes=2", "--time=10", "--requeue", "--warning=100", "--", "worker.py", SAVES="1")
+        self.until_started(2)
+        self.make_warning_due(job)
         lines = self.second_life(job, 2)
         saved = [line for line in self.lines("saved") if f"slurm-{job}.0-r0" in line]
         self.assertEqual(len(saved), 2, self.output(job))
@@ -132,6 +133,19 @@ class ScriptsTest(SlurmCase):
         self.assertEqual(other.ends(), 0, other.log)
         self.go()
         self.until_done(job)
+
+    @needs_runtime
+    def test_a_preempted_training_resumes_by_itself(self):
+        job = self.submit("--nodes=2", "--cpus-per-task=8", "--time=60", "--requeue", "--warning=4", "--", "--tee=3",
+                          *map(str, self.training()))
+        cluster.until(lambda: "epoch 1: loss" in self.output(job), f"it trains: {self.output(job)}")
+        other = self.srun("-p", "prio", "-N4", "-c8", "true")
+        cluster.until(lambda: re.search(r"with 2 ranks, resumed from epoch \d", self.output(job)),
+                      f"it has resumed; {self.output(job)}")
+        self.assertRegex(self.output(job), rf"resumed from epoch .*; checkpoints in \S+/slurm-{job}.0-1")
+        self.assertEqual(other.ends(), 0, other.log)
+        self.until_done(job)
+        self.assert_resumed_and_trained(self.output(job), ranks=2)
 
     def test_a_cancelled_job_is_not_requeued(self):
         job = self.submit("--nodes=2", "--time=5", "--requeue", "--", "worker.py")
@@ -186,13 +200,16 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
-    def join_by_array(self, **extra):
+    def submit_array(self, *arguments, **extra):
         done = subprocess.run(
             self.cluster.command("sbatch", "--parsable", "--array=0-2", "-o", "out.%A_%a", SCRIPTS / "array.sbatch",
-                                 QUICK, "worker.py"),
+                                 *arguments),
             env=self.environment(MIN_NODES="2", **extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
-        job = done.stdout.strip()
+        return done.stdout.strip()
+
+    def join_by_array(self, **extra):
+        job = self.submit_array("worker.py", **extra)
         cluster.until(lambda: sum(re.search(r" \d/3 ", line) is not None for line in self.started) == 3,
                       "all elements are in one round")
         lines = [line for line in self.started if re.search(r" \d/3 ", line)]
@@ -204,6 +221,19 @@ class ScriptsTest(SlurmCase):
         self.join_by_array()
         self.go()
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+
+    @needs_runtime
+    def test_the_jobs_of_an_array_train_together_and_go_on_without_a_lost_one(self):
+        job = self.submit_array("--tee=3", *self.training())
+
+        def text():
+            return "".join(self.output(f"{job}_{k}") for k in range(3))
+        cluster.until(lambda: "epoch 2: loss" in text(), "they train")
+        self.assertIn("with 3 ranks, from the start", text())
+        self.cluster.run("scancel", f"{job}_2")
+        cluster.until(lambda: re.search(r"with 2 ranks, resumed from epoch [1-9]", text()), "the others go on")
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+        self.assert_resumed_and_trained(text(), ranks=2)
 
     def test_the_jobs_of_an_array_meet_at_a_ddpd_and_a_lost_one_is_replaced(self):
         with ddpd_process.Ddpd() as ddpd:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from case import DDPRUN, HAS_TORCH, SlurmCase, cluster, worlds
+from case import DDPRUN, HAS_TORCH, SlurmCase, cluster, needs_runtime, parameters, worlds
 
 
 class StartTest(SlurmCase):
@@ -87,6 +87,15 @@ class StartTest(SlurmCase):
         self.go()
         for step in steps:
             self.assertEqual(step.ends(), 0, step.log)
+
+    @needs_runtime
+    def test_two_trainings_on_the_same_nodes_at_once(self):
+        worker = self.training(step_seconds=0)
+        steps = [self.agents("-N4", ddprun=["--tee=3"], worker=worker) for _ in range(2)]
+        for step in steps:
+            self.assertEqual(step.ends(), 0, step.log)
+        # The same program with the same data: had one of them heard of the other's gradients, it would show.
+        self.assertEqual(*(parameters(step.log, 4) for step in steps))
 
     def test_a_node_that_does_not_know_its_own_name(self):
         hosts = self.cluster.folder / "etc" / "hosts"
