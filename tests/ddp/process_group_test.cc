@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <future>
 
 #include "tests/ddp/ranks.h"
@@ -121,6 +122,16 @@ TEST_SUITE("ddp/process_group") {
     for (std::size_t gone : {5, 7, 299}) presences[gone] = nullptr;
     CHECK(refusing(endpoints, 5s) == std::vector<std::size_t>{7, 299});
     CHECK(!Presence::open("a name"));
+  }
+
+  TEST_CASE("a peer that is gone ends no program by SIGPIPE, and a handler is the program's") {
+    const auto before = std::signal(SIGPIPE, SIG_DFL);
+    on_ranks(1, [](ProcessGroup) {});
+    const auto ignored = std::signal(SIGPIPE, [](int) {});
+    CHECK((ignored == SIG_IGN));
+    on_ranks(1, [](ProcessGroup) {});
+    const auto handler = std::signal(SIGPIPE, before);
+    CHECK((handler != SIG_IGN && handler != SIG_DFL));
   }
 
   TEST_CASE("a backend that is not there is refused") {

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -41,6 +42,14 @@ std::optional<int> parse_count(const std::string& text, int max) {
   auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc{} || stop != end || value < 1 || value > max) return std::nullopt;
   return value;
+}
+
+// Gloo sends with writev(), which ends a program with SIGPIPE, and without a word, when the peer is
+// gone.  Python ignores the signal for its programs; here a handler that the program has is kept.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
@@ -280,6 +289,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
   const std::string backend = backend_of(options);
+  ignore_broken_pipes();
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->env = env;
   impl->timeout = timeout_of(options);

@@ -128,8 +128,10 @@ class ProcessGroup {
 
 // Joins the other ranks as the process's environment says, and returns when all are there.
 // Also sets LibTorch's number of threads from OMP_NUM_THREADS, which a launcher sets to 1 where
-// several workers share a machine.  Throws DdpError: a variable is missing or invalid, the backend
-// is not built, the store cannot be reached, or a rank (named) does not come within the timeout.
+// several workers share a machine, and ignores SIGPIPE as Python does, unless the program has set
+// it: over Gloo the end of a peer raises it.  Throws DdpError: a variable is missing or invalid,
+// the backend is not built, the store cannot be reached, or a rank (named) does not come within the
+// timeout.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 // The same for an environment already read; sets no number of threads.
