@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <string>
 
+#include "store/base/number.h"
 #include "worker/process/exit_status.h"
 
 namespace ddprun::agent {
@@ -17,14 +17,6 @@ using worker::StopReason;
 
 // Slurm's clock is read in whole seconds, and another machine's.
 constexpr Duration kClockSlack = std::chrono::seconds(2);
-
-template <typename Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // The value of " Key=Value" in one line of such; empty where there is none.
 std::string_view field(std::string_view line, std::string_view key) {
@@ -39,7 +31,7 @@ std::string_view field(std::string_view line, std::string_view key) {
 }
 
 std::optional<WallTime> time_field(std::string_view line, std::string_view key) {
-  auto seconds = number<std::int64_t>(field(line, key));
+  auto seconds = number_in<std::int64_t>(field(line, key));
   if (!seconds) return std::nullopt;
   return WallTime(std::chrono::seconds(*seconds));
 }
@@ -79,14 +71,14 @@ StopReason of_ending_job(const SlurmJob& job, std::string_view answer) {
   std::string_view state = field(answer, "JobState");
   std::string_view reason = field(answer, "Reason");
   std::string_view preempted = field(answer, "PreemptTime");
-  bool is_restarted = number<int>(field(answer, "Restarts")).value_or(0) > job.restart_count;
+  bool is_restarted = number_in<int>(field(answer, "Restarts")).value_or(0) > job.restart_count;
   bool is_smaller =
-      number<int>(field(answer, "NumNodes")).value_or(job.node_count) < job.node_count;
+      number_in<int>(field(answer, "NumNodes")).value_or(job.node_count) < job.node_count;
   if (reason == "TimeLimit" || state == "TIMEOUT")
     return {StopCause::TimeLimit, "the time of " + name + " is over", std::nullopt};
   if (reason == "NodeDown" || state == "NODE_FAIL" || (is_restarted && is_smaller))
     return {StopCause::NodeFailed, "a node of " + name + " has failed", std::nullopt};
-  if (state == "PREEMPTED" || number<std::int64_t>(preempted))
+  if (state == "PREEMPTED" || number_in<std::int64_t>(preempted))
     return {StopCause::Preempted, "Slurm has preempted " + name, std::nullopt};
   if (is_restarted) {
     return {StopCause::Requeued,
@@ -110,7 +102,7 @@ StopReason reason_of(int signal, bool is_stop, const SlurmJob& job, WallTime now
     return reason_of(signal, is_stop, &job, now);
   if (is_ending(state)) return of_ending_job(job, answer);
   std::optional<WallTime> end = time_field(answer, "EndTime");
-  if (number<std::int64_t>(field(answer, "PreemptTime")))
+  if (number_in<std::int64_t>(field(answer, "PreemptTime")))
     return {StopCause::Preempted, "Slurm has preempted job " + job.id, seconds_until(end, now)};
   StopReason reason = by_end(signal, is_stop, job.id, end, now);
   if (reason.cause == StopCause::Signal) reason.words += "; Slurm's job " + job.id + " goes on";

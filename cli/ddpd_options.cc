@@ -10,6 +10,7 @@
 
 #include "cli/values.h"
 #include "store/base/endpoint.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {

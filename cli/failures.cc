@@ -2,10 +2,10 @@
 #include "cli/failures.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 
 #include "cli/values.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {
@@ -16,16 +16,13 @@ constexpr int kMaxExitCode = 255;
 Result<std::set<int>> exit_codes(const OptionValue& value) {
   std::set<int> codes;
   for (const std::string& text : split_commas(value.text)) {
-    int code = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code);
-    bool is_code = error == std::errc() && end == text.data() + text.size() && code > 0 &&
-                   code <= kMaxExitCode;
-    if (!is_code) {
+    std::optional<int> code = number_in<int>(text);
+    if (!code || *code < 1 || *code > kMaxExitCode) {
       return invalid_value(value,
                            "a list of exit codes from 1 to 255, such as 3,42,139 (128 + n "
                            "is signal n)");
     }
-    codes.insert(code);
+    codes.insert(*code);
   }
   return codes;
 }

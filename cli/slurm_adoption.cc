@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/values.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {

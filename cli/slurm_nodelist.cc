@@ -2,9 +2,10 @@
 #include "cli/slurm_nodelist.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
+
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {
@@ -24,12 +25,9 @@ struct Number {
   std::size_t width = 0;
 };
 
-std::optional<Number> number_in(std::string_view text) {
-  Number number{.width = text.size()};
-  const char* end = text.data() + text.size();
-  if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return {};
-  if (std::from_chars(text.data(), end, number.value).ec != std::errc{}) return std::nullopt;
-  return number;
+std::optional<Number> bound_in(std::string_view text) {
+  auto value = number_in<std::uint64_t>(text);
+  return value ? std::optional(Number{.value = *value, .width = text.size()}) : std::nullopt;
 }
 
 std::string padded(std::uint64_t value, std::size_t width) {
@@ -134,9 +132,9 @@ class Expander {
 
   static std::optional<Wrong> add_range(std::string_view range, Texts& numbers) {
     std::size_t dash = range.find('-');
-    std::optional<Number> low = number_in(range.substr(0, dash));
+    std::optional<Number> low = bound_in(range.substr(0, dash));
     std::optional<Number> high =
-        dash == std::string_view::npos ? low : number_in(range.substr(dash + 1));
+        dash == std::string_view::npos ? low : bound_in(range.substr(dash + 1));
     if (!low || !high) return "'" + std::string(range) + "' is no number and no range of numbers";
     if (high->value < low->value) return "'" + std::string(range) + "' counts down";
     if (high->value - low->value >= kMaxNodes - numbers.size()) return too_many();

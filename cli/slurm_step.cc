@@ -6,6 +6,7 @@
 
 #include "cli/slurm_nodelist.h"
 #include "cli/values.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/values.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {

@@ -3,23 +3,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 
 #include "cli/values.h"
+#include "store/base/number.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<int> number_in(std::string_view text) {
-  int value = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
-    return std::nullopt;
-  return value;
-}
 
 Error unreadable(const std::string& path) {
   return {Errc::InvalidInput, "this machine does not tell its topology: cannot read " + path};
@@ -32,7 +25,7 @@ std::map<int, std::string> numbered(const std::string& folder, std::string_view 
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix)) continue;
-    if (auto number = number_in(std::string_view(name).substr(prefix.size())))
+    if (auto number = leading_number<int>(std::string_view(name).substr(prefix.size())))
       found[*number] = entry.path().string();
   }
   return found;
@@ -64,7 +57,7 @@ Gpu with_node(const std::string& root, std::string pci) {
   Gpu gpu{.pci = pci};
   if (auto text = process::text_of_file(root + "/sys/bus/pci/devices/" + pci + "/numa_node")) {
     // -1 where there is only one node.
-    if (auto node = number_in(*text)) gpu.node = std::max(0, *node);
+    if (auto node = leading_number<int>(*text)) gpu.node = std::max(0, *node);
   }
   return gpu;
 }
@@ -83,7 +76,7 @@ std::optional<std::string> pci_of(const std::vector<InstalledGpu>& installed,
     return are_told ? std::nullopt : std::optional<std::string>("");
   }
   bool is_number = !entry.empty() && entry.find_first_not_of("0123456789") == std::string::npos;
-  auto number = is_number ? number_in(entry) : std::nullopt;
+  auto number = is_number ? leading_number<int>(entry) : std::nullopt;
   if (!number || static_cast<std::size_t>(*number) >= installed.size()) return std::nullopt;
   return installed[static_cast<std::size_t>(*number)].pci;
 }
@@ -95,7 +88,7 @@ std::vector<int> sharing_last_cache(const std::string& cpu_folder, int number) {
   for (const auto& [index, folder] : numbered(cpu_folder + "/cache", "index")) {
     std::string type = process::text_of_file(folder + "/type").value_or("");
     if (!type.starts_with("Unified") && !type.starts_with("Data")) continue;
-    auto level = number_in(process::text_of_file(folder + "/level").value_or(""));
+    auto level = leading_number<int>(process::text_of_file(folder + "/level").value_or(""));
     auto shared = parse_cpu_list(process::text_of_file(folder + "/shared_cpu_list").value_or(""));
     if (!level || *level <= highest || shared.empty()) continue;
     highest = *level;
@@ -108,7 +101,7 @@ Result<Cpu> read_cpu(const std::string& root, int number) {
   std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(number);
   std::string package = folder + "/topology/physical_package_id";
   std::string siblings = folder + "/topology/thread_siblings_list";
-  auto socket = number_in(process::text_of_file(package).value_or(""));
+  auto socket = leading_number<int>(process::text_of_file(package).value_or(""));
   if (!socket) return unreadable(package);
   std::vector<int> core = parse_cpu_list(process::text_of_file(siblings).value_or(""));
   if (core.empty()) return unreadable(siblings);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "store/base/number.h"
+
 namespace ddprun::cli {
 namespace {
 

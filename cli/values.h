@@ -4,7 +4,6 @@
 // when the text is not of it.  `origin` names the option or variable in that sentence.
 #pragma once
 
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string>
@@ -19,16 +18,6 @@ namespace ddprun::cli {
 
 // "--max-restarts='x' is not a whole number of 0 or more".
 Error invalid_value(const OptionValue& value, const std::string& accepted);
-
-// The number of type Number that is the whole of `text`.
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number value = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
 
 Result<int> parse_whole(const OptionValue& value, int min, int max);
 

@@ -4,7 +4,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "store/base/number.h"
 
 namespace ddprun::store {
 namespace {
@@ -65,12 +66,11 @@ Result<AllowList::Range> AllowList::parse_range(const std::string& text) {
   std::size_t most = is_short ? kV4Bits : kBits;
   std::size_t bits = most;
   if (slash != std::string::npos) {
-    const char* begin = text.data() + slash + 1;
-    const char* end = text.data() + text.size();
-    auto [stop, error] = std::from_chars(begin, end, bits);
-    if (begin == end || stop != end || error != std::errc{} || bits > most) {
+    auto prefix = number_in<std::size_t>(std::string_view(text).substr(slash + 1));
+    if (!prefix || *prefix > most) {
       return not_a_range(text, "the prefix is a number from 0 to " + std::to_string(most));
     }
+    bits = *prefix;
   }
   range.prefix_bits = bits + kBits - most;
   if (range.base.is_v4 && range.prefix_bits < kBits - kV4Bits) range.base.is_v4 = false;

@@ -2,10 +2,10 @@
 #include "store/keyspace.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "store/base/error.h"
+#include "store/base/number.h"
 
 namespace ddprun::store {
 namespace {
@@ -21,10 +21,7 @@ std::optional<std::int64_t> parse_counter(std::string_view text) {
   if (start == std::string_view::npos) return std::nullopt;
   text.remove_prefix(start);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  std::int64_t number = 0;
-  auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{}) return std::nullopt;
-  return number;
+  return leading_number<std::int64_t>(text);
 }
 
 }  // namespace

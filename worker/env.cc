@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/env.h"
 
-#include <charconv>
 #include <limits>
+
+#include "store/base/number.h"
 
 namespace ddprun::worker {
 namespace {
@@ -43,17 +44,15 @@ class Reader {
 
  private:
   int parse_int(const char* name, const std::string& text, int min, int max) {
-    int value = 0;
-    const char* end = text.data() + text.size();
-    auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (text.empty() || error != std::errc{} || stop != end || value < min || value > max) {
+    std::optional<int> value = number_in<int>(text);
+    if (!value || *value < min || *value > max) {
       std::string range = max == kAny
                               ? "of " + std::to_string(min) + " or more"
                               : "from " + std::to_string(min) + " to " + std::to_string(max);
       fail(std::string(name) + "='" + text + "' is not a whole number " + range);
       return min;
     }
-    return value;
+    return *value;
   }
 
   void fail(std::string text) {

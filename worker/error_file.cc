@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/error_file.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "store/base/number.h"
 
 namespace ddprun::worker {
 namespace {
@@ -20,10 +21,7 @@ std::int64_t seconds_at(const Json& object, const char* name) {
   if (found == object.end()) return 0;
   if (found->is_number_integer()) return found->get<std::int64_t>();
   if (!found->is_string()) return 0;
-  const auto& text = found->get_ref<const std::string&>();
-  std::int64_t seconds = 0;
-  std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return seconds;
+  return leading_number<std::int64_t>(found->get_ref<const std::string&>()).value_or(0);
 }
 
 }  // namespace

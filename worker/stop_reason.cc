@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "store/base/number.h"
 
 namespace ddprun::worker {
 namespace {
@@ -38,10 +39,7 @@ std::optional<StopReason> parse_stop_file(std::string_view text) {
   StopReason reason{.cause = static_cast<StopCause>(word - kWords.begin()),
                     .words = std::string(next_line(text)),
                     .seconds_left = std::nullopt};
-  std::string_view left = next_line(text);
-  int seconds = 0;
-  auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), seconds);
-  if (error == std::errc{} && end == left.data() + left.size()) reason.seconds_left = seconds;
+  reason.seconds_left = number_in<int>(next_line(text));
   return reason;
 }
 

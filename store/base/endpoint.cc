@@ -4,7 +4,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "store/base/number.h"
 
 namespace ddprun {
 namespace {
@@ -16,14 +17,9 @@ Error invalid(std::string_view text, std::string_view why) {
 }  // namespace
 
 Result<std::uint16_t> parse_port(std::string_view text) {
-  std::uint16_t port = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, port);
-  if (text.empty() || error != std::errc{} || stop != end) {
-    return Error{Errc::InvalidInput,
-                 "'" + std::string(text) + "' is not a port (a number from 0 to 65535)"};
-  }
-  return port;
+  if (auto port = number_in<std::uint16_t>(text)) return *port;
+  return Error{Errc::InvalidInput,
+               "'" + std::string(text) + "' is not a port (a number from 0 to 65535)"};
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {

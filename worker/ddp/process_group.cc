@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "store/base/number.h"
 #include "worker/ddp/exchange.h"
 #include "worker/ddp/explained_group.h"
 #include "worker/ddp/incidents.h"
@@ -37,11 +37,8 @@ std::optional<std::string> variable(std::string_view name) {
 
 // Parses the whole of `text` as a number from 1 to `max`.
 std::optional<int> parse_count(const std::string& text, int max) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end || value < 1 || value > max) return std::nullopt;
-  return value;
+  auto value = number_in<int>(text);
+  return value && *value >= 1 && *value <= max ? value : std::nullopt;
 }
 
 // Gloo sends with writev(), which ends a program with SIGPIPE, and without a word, when the peer is

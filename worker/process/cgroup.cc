@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "store/base/number.h"
 #include "worker/process/fd.h"
 #include "worker/process/text_file.h"
 
@@ -68,9 +68,7 @@ void remove_tree(const std::string& path) {
 // The agent's pid in the name of a leaf; 0 for another name.
 pid_t agent_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return 0;
-  pid_t pid = 0;
-  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), pid);
-  return pid;
+  return leading_number<pid_t>(std::string_view(name).substr(kPrefix.size())).value_or(0);
 }
 
 }  // namespace

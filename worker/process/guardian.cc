@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <climits>
 #include <filesystem>
 #include <random>
 
+#include "store/base/number.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::process {
@@ -172,10 +172,7 @@ std::optional<std::uint64_t> parse_queue_limit(std::string_view limits) {
   if (found == std::string_view::npos) return std::nullopt;
   limits.remove_prefix(found + kName.size());
   limits.remove_prefix(std::min(limits.find_first_not_of(' '), limits.size()));
-  std::uint64_t limit = 0;
-  auto [end, error] = std::from_chars(limits.data(), limits.data() + limits.size(), limit);
-  if (error != std::errc() || end == limits.data()) return std::nullopt;
-  return limit;
+  return leading_number<std::uint64_t>(limits);
 }
 
 }  // namespace ddprun::process

@@ -3,20 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
+
+#include "store/base/number.h"
 
 namespace ddprun::process {
 namespace {
 
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // v1 writes 2^63 rounded to a page
-
-std::optional<std::int64_t> leading_number(std::string_view text) {
-  std::int64_t number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
 
 // Calls `visit` with each line, until it returns true.
 template <class Visit>
@@ -31,7 +25,7 @@ void for_each_line(std::string_view text, Visit visit) {
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view mark) {
   auto found = text.find(mark);
   if (found == std::string_view::npos) return std::nullopt;
-  return leading_number(text.substr(found + mark.size()));
+  return leading_number<std::int64_t>(text.substr(found + mark.size()));
 }
 
 bool rose(const std::optional<std::int64_t>& before, const std::optional<std::int64_t>& after) {
@@ -68,14 +62,14 @@ std::optional<std::int64_t> parse_counter(std::string_view text, std::string_vie
   for_each_line(text, [&](std::string_view line) {
     if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ' ')
       return false;
-    number = leading_number(line.substr(name.size() + 1));
+    number = leading_number<std::int64_t>(line.substr(name.size() + 1));
     return true;
   });
   return number;
 }
 
 std::optional<std::int64_t> parse_limit(std::string_view text) {
-  auto number = leading_number(text);
+  auto number = leading_number<std::int64_t>(text);
   if (!number || *number >= kNoLimit) return std::nullopt;
   return number;
 }

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "store/base/number.h"
 #include "worker/ddp/checkpoint/crc32c.h"
 #include "worker/ddp/checkpoint/durable_file.h"
 
@@ -27,10 +27,8 @@ std::string step_name(std::int64_t step) {
 }
 
 std::optional<std::int64_t> parse_number(std::string_view text) {
-  std::int64_t number = 0;
-  auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || stop != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  auto number = number_in<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 Error damaged(const fs::path& path, const std::string& what) {
