@@ -131,7 +131,8 @@ void Agent::on(const Event& event) {
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
-  if (state_.phase != Phase::Running) hangs_.workers_stop();
+  if (state_.phase != Phase::Running)
+    hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
   arm_deadline();
   perform(next.actions);
 }

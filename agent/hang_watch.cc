@@ -48,7 +48,7 @@ std::string heartbeat_path(const std::string& folder) {
 HangWatch::HangWatch(asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
                      std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck,
                      std::function<void(int)> on_shown)
-    : reaper_(reaper),
+    : stacks_(reaper),
       config_(std::move(config)),
       logger_(std::move(logger)),
       on_stuck_(std::move(on_stuck)),
@@ -143,8 +143,8 @@ asio::awaitable<void> HangWatch::collect_all_stacks() {
   if (tools.empty() || targets.empty()) co_return;
   logger_->warn("collecting the stacks of all workers, for at most {} s",
                 std::chrono::duration_cast<std::chrono::seconds>(config_.stack_limit).count());
-  co_await process::collect_stacks(reaper_, std::move(tools), std::move(targets),
-                                   config_.environment, config_.stack_limit);
+  co_await stacks_.collect(std::move(tools), std::move(targets), config_.environment,
+                           config_.stack_limit);
 }
 
 // Politely with `signal`, then by SIGKILL.

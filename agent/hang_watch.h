@@ -68,6 +68,9 @@ class HangWatch {
   void forget(int local_rank) { workers_.erase(local_rank); }
   void forget_all() { workers_.clear(); }
 
+  // The workers are to hear a signal: stacks that are being collected are not waited for.
+  void interrupt() { stacks_.interrupt(); }
+
   // Whether all workers are just showing their stacks by SIGABRT, which takes a few seconds.  Their
   // ends meanwhile are to be held back, so that the one that hung comes first and nobody is
   // interrupted.
@@ -90,7 +93,7 @@ class HangWatch {
   std::vector<LifeSample> sample() const;
   HangVerdict judged_by_stacks(HangVerdict verdict) const;
 
-  process::Reaper& reaper_;
+  process::StackCollector stacks_;
   HangConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(int)> on_stuck_;

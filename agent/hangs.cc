@@ -58,8 +58,9 @@ void Hangs::start() {
   watch_.start(std::move(watched));
 }
 
-void Hangs::workers_stop() {
+void Hangs::workers_stop(bool is_asked) {
   if (std::exchange(is_running_, false) && timers_) timers_->clear();
+  if (is_asked) watch_.interrupt();
   watch_.forget_all();
 }
 

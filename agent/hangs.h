@@ -38,8 +38,9 @@ class Hangs {
   // The workers of an attempt run, and are watched, if that is wanted.
   void start();
 
-  // They are being stopped: nobody is judged any more.
-  void workers_stop();
+  // They are being stopped: nobody is judged any more.  `is_asked`: by a signal, which waits for no
+  // stacks; what stops them otherwise may be the same hang, seen from another node.
+  void workers_stop(bool is_asked);
 
   // Whether on_exit hears of this end later.
   bool hold_back(const WorkerExit& exit);

@@ -321,6 +321,30 @@ class HangTest(FaultCase):
         run = self.ddprun("--hang-timeout=2", script)
         self.assertEqual(run.returncode, 0, run.stderr)
 
+    def test_a_stop_does_not_wait_for_the_stacks(self):
+        debugger = self.path / "gdb"  # holds its process as a real one does, and takes its time
+        debugger.write_text("#!/bin/sh\n"
+                            "for pid; do :; done\n"
+                            "kill -STOP $pid\n"
+                            f"touch {self.path}/held\n"
+                            "exec sleep 1000\n")
+        debugger.chmod(0o755)
+        script = self.script("import signal, sys, time\n"
+                             "signal.signal(signal.SIGTERM, lambda *_: (open('heard', 'w'), sys.exit(0)))\n"
+                             "time.sleep(1000)\n")
+        run = subprocess.Popen(
+            [DDPRUN, "--log-dir", str(self.logs), "--hang-timeout=1", script], cwd=self.path,
+            env=environment(PATH=f"{self.path}:/usr/bin:/bin"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        wait_until(lambda: (self.path / "held").exists(), "the debugger holds the worker")
+        run.terminate()
+        _, stderr = run.communicate(timeout=20)  # of the 30 s that the stacks may take
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, stderr)
+        self.assertTrue((self.path / "heard").exists(), stderr)
+        (stack,) = self.logs.glob("*_*/attempt_0/0/stack.gdb")
+        self.assertEqual(stack.read_text(), "(ddprun: not complete, the workers were stopped)\n")
+
     @needs_torch
     def test_in_a_collective_the_one_that_does_not_come_is_named(self):
         script = self.script("import time, torch, torch.distributed as dist\n"

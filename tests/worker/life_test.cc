@@ -72,13 +72,13 @@ TEST_SUITE("worker/process/life") {
   TEST_CASE("stack tools write a file each, and one that does not end is ended") {
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());
+    StackCollector collector(reaper);
     test::TempDir folder;
     bool is_done = false;
     std::vector<StackTool> tools = {{"/bin/echo", "stack of"},
                                     {"/bin/sh", "-c", "exec sleep 1000"}};
     boost::asio::co_spawn(
-        loop,
-        collect_stacks(reaper, tools, {{.pid = 7, .path = folder.path() + "/stack"}}, {}, 500ms),
+        loop, collector.collect(tools, {{.pid = 7, .path = folder.path() + "/stack"}}, {}, 500ms),
         [&](std::exception_ptr) { is_done = true; });
     REQUIRE(test::run_until(loop, [&] { return is_done; }));
     auto text = [&](const char* name) {

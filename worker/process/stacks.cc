@@ -18,47 +18,67 @@ namespace {
 
 namespace asio = boost::asio;
 
-// What the callbacks of the tools share with the one who waits; they may outlive it.
-struct Running {
-  explicit Running(const asio::any_io_executor& executor) : all_ended(executor, MonoTime::max()) {}
-  std::vector<pid_t> tools;
-  asio::steady_timer all_ended;
-};
-
 void write_line(const std::string& path, const std::string& line) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   std::string text = line + "\n";
   if (file) (void)!::write(file.get(), text.data(), text.size());
 }
 
+// Each tool has a file of its own, so that their lines do not mix.
 std::string own_path(const StackTarget& target, const StackTool& tool) {
   std::string name = tool.front().substr(tool.front().rfind('/') + 1);
   return target.path + "." + name;
 }
 
-// Each tool has a file of its own, so that their lines do not mix.
-void start(Reaper& reaper, const std::shared_ptr<Running>& running, const StackTool& tool,
-           const StackTarget& target, const std::vector<std::string>& environment) {
-  std::string path = own_path(target, tool);
+std::optional<Process> start(const StackTool& tool, const StackTarget& target,
+                             const std::string& path, const std::vector<std::string>& environment) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file) return;
+  if (!file) return std::nullopt;
   ProcessSpec spec{
       .argv = tool, .environment = environment, .stdout_fd = file.get(), .stderr_fd = file.get()};
   spec.argv.push_back(std::to_string(target.pid));
   Result<Process> process = spawn(spec);
-  if (!process) {
-    write_line(path, to_string(process.error()));
-    return;
-  }
-  pid_t pid = process->pid;
-  running->tools.push_back(pid);
-  reaper.watch(std::move(*process), [running, pid](ExitStatus) {
-    std::erase(running->tools, pid);
-    if (running->tools.empty()) running->all_ended.cancel();
-  });
+  if (process) return std::move(*process);
+  write_line(path, to_string(process.error()));
+  return std::nullopt;
 }
 
 }  // namespace
+
+// What the callbacks of the tools share with the one who waits; they may outlive it.
+struct StackCollector::Collection {
+  struct RunningTool {
+    pid_t pid = -1;
+    pid_t target = -1;
+    std::string path;
+  };
+
+  explicit Collection(const asio::any_io_executor& executor)
+      : all_ended(executor, MonoTime::max()) {}
+
+  void ended(pid_t pid);
+  void kill_all(const std::string& why);
+
+  std::vector<RunningTool> tools;
+  bool are_killed = false;
+  asio::steady_timer all_ended;
+};
+
+void StackCollector::Collection::ended(pid_t pid) {
+  auto tool = std::ranges::find(tools, pid, &RunningTool::pid);
+  // A debugger that is killed while it attaches leaves its target stopped.
+  if (are_killed) ::kill(tool->target, SIGCONT);
+  tools.erase(tool);
+  if (tools.empty()) all_ended.cancel();
+}
+
+void StackCollector::Collection::kill_all(const std::string& why) {
+  are_killed = true;
+  for (const RunningTool& tool : tools) {
+    ::kill(-tool.pid, SIGKILL);
+    write_line(tool.path, "(ddprun: not complete, " + why + ")");
+  }
+}
 
 std::vector<StackTool> stack_tools(std::string_view search_path) {
   std::vector<StackTool> tools;
@@ -76,22 +96,33 @@ std::vector<StackTool> stack_tools(std::string_view search_path) {
   return tools;
 }
 
-asio::awaitable<void> collect_stacks(Reaper& reaper, std::vector<StackTool> tools,
-                                     std::vector<StackTarget> targets,
-                                     std::vector<std::string> environment, Duration limit) {
-  auto executor = co_await asio::this_coro::executor;
-  auto running = std::make_shared<Running>(executor);
+asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,
+                                              std::vector<StackTarget> targets,
+                                              std::vector<std::string> environment,
+                                              Duration limit) {
+  auto collection = std::make_shared<Collection>(co_await asio::this_coro::executor);
   for (const StackTarget& target : targets) {
-    for (const StackTool& tool : tools) start(reaper, running, tool, target, environment);
+    for (const StackTool& tool : tools) {
+      std::string path = own_path(target, tool);
+      std::optional<Process> process = start(tool, target, path, environment);
+      if (!process) continue;
+      pid_t pid = process->pid;
+      collection->tools.push_back({.pid = pid, .target = target.pid, .path = path});
+      reaper_.watch(std::move(*process), [collection, pid](ExitStatus) { collection->ended(pid); });
+    }
   }
-  if (running->tools.empty()) co_return;
-  running->all_ended.expires_after(limit);
-  co_await running->all_ended.async_wait(asio::as_tuple(asio::use_awaitable));
-  for (pid_t tool : running->tools) ::kill(-tool, SIGKILL);
-  if (running->tools.empty()) co_return;
-  for (const StackTarget& target : targets) {
-    for (const StackTool& tool : tools)
-      write_line(own_path(target, tool), "(ddprun: not complete, the time for it was over)");
+  if (collection->tools.empty()) co_return;
+  std::erase_if(collections_, [](const auto& former) { return former.expired(); });
+  collections_.push_back(collection);
+  collection->all_ended.expires_after(limit);
+  co_await collection->all_ended.async_wait(asio::as_tuple(asio::use_awaitable));
+  if (!collection->are_killed) collection->kill_all("the time for it was over");
+}
+
+void StackCollector::interrupt() {
+  for (const std::weak_ptr<Collection>& running : collections_) {
+    auto collection = running.lock();
+    if (collection && !collection->are_killed) collection->kill_all("the workers were stopped");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,12 +28,29 @@ struct StackTarget {
   std::string path;  // the file that gets its stacks; appended to
 };
 
-// Runs every tool on every target, all at once, and returns when they have ended, at the latest
-// after `limit`: what still runs then is killed, and the file says so.  A tool that cannot be run
-// says why in the file.  (Attaching may be forbidden: kernel.yama.ptrace_scope.)
-boost::asio::awaitable<void> collect_stacks(Reaper& reaper, std::vector<StackTool> tools,
-                                            std::vector<StackTarget> targets,
-                                            std::vector<std::string> environment, Duration limit);
+// Threads: used from the reaper's only thread.
+// Lifetime: borrows the reaper, which must outlive the tools.
+class StackCollector {
+ public:
+  explicit StackCollector(Reaper& reaper) : reaper_(reaper) {}
+
+  // Runs every tool on every target, all at once, and returns when they have ended, at the latest
+  // after `limit`: what still runs then is killed, and its file says so.  A tool that cannot be run
+  // says why in the file.  (Attaching may be forbidden: kernel.yama.ptrace_scope.)
+  boost::asio::awaitable<void> collect(std::vector<StackTool> tools,
+                                       std::vector<StackTarget> targets,
+                                       std::vector<std::string> environment, Duration limit);
+
+  // Kills the tools that run, because a target that a debugger holds hears no signal.  What is
+  // being collected comes to its end soon.
+  void interrupt();
+
+ private:
+  struct Collection;
+
+  Reaper& reaper_;
+  std::vector<std::weak_ptr<Collection>> collections_;
+};
 
 // Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, which is
 // where a process waits for its peers.  The idle threads of Gloo and NCCL do not count.
