@@ -25,6 +25,9 @@ struct Advice {
   std::string_view text;
 };
 
+constexpr std::string_view kPeerLeft =
+    "see which rank left first, perhaps with exit code 0: this one still waited for it";
+
 // From the certain to the vague: an exception's name says more than a signal.
 constexpr std::array kByWords = {
     Advice{"not even by SIGKILL",
@@ -34,6 +37,12 @@ constexpr std::array kByWords = {
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
     Advice{"hung: ",
            "look at the stacks in the log folders: which rank does not do what the others do?"},
+    // Gloo's words, to one that only received what another rank sent.
+    Advice{"Received data size doesn't match",
+           "the ranks' tensors differ in size in that collective: run again with "
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes"},
+    Advice{"Detected mismatch between collectives",
+           "correct the rank whose collective differs: its last words above name both"},
     Advice{"ModuleNotFoundError",
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
     Advice{"No module named",
@@ -51,6 +60,8 @@ constexpr std::array kByWords = {
     Advice{"usage: ", "correct the arguments behind the script's name"},
     Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
     Advice{"Permission denied", "give this user access to the file that is named above"},
+    Advice{"Connection closed by peer [", kPeerLeft},  // Gloo's words
+    Advice{"Read error [", kPeerLeft},
 };
 
 // For a worker that could not be started, by the kernel's words.

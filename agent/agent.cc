@@ -385,7 +385,9 @@ void Agent::worker_exited(const WorkerExit& exit) {
   events_.ended(exit, state_.phase != Phase::Running, now());
   if (state_.phase != Phase::Running) {
     witness_.ended_after(exit, hangs_.is_showing_stacks());
-  } else if (!exit.status.is_success()) {
+  } else if (exit.status.is_success()) {
+    witness_.ended_well(exit);
+  } else {
     std::string hang = hangs_.judge_failure(exit.local_rank);
     Witness::Finding finding = witness_.first_failure(exit, hang, last_exit_);
     event.message = std::move(finding.message);
@@ -418,7 +420,9 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 }
 
 asio::awaitable<void> Agent::sweep() {
-  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, not_to_sweep_);
+  std::set<pid_t> spared = hangs_.sweep_begins();
+  spared.insert(not_to_sweep_.begin(), not_to_sweep_.end());
+  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, spared);
   workers_.finish_output();
   if (!result.found.empty()) {
     logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));

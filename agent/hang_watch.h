@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,8 +69,9 @@ class HangWatch {
   void forget(int local_rank) { workers_.erase(local_rank); }
   void forget_all() { workers_.clear(); }
 
-  // The workers are to hear a signal: stacks that are being collected are not waited for.
-  void interrupt() { stacks_.interrupt(); }
+  // The workers are to hear a signal, or have ended: stacks that are being collected are not waited
+  // for.  Returns the pids of the tools that are just ending.
+  std::set<pid_t> interrupt() { return stacks_.interrupt(); }
 
   // Whether all workers are just showing their stacks by SIGABRT, which takes a few seconds.  Their
   // ends meanwhile are to be held back, so that the one that hung comes first and nobody is

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,10 @@ class Hangs {
   // They are being stopped: nobody is judged any more.  `is_asked`: by a signal, which waits for no
   // stacks; what stops them otherwise may be the same hang, seen from another node.
   void workers_stop(bool is_asked);
+
+  // They have all ended, and what they left behind is to be ended too.  Returns the pids of
+  // children of this process that are none of that, and end by themselves.
+  std::set<pid_t> sweep_begins() { return watch_.interrupt(); }
 
   // Whether on_exit hears of this end later.
   bool hold_back(const WorkerExit& exit);

@@ -39,6 +39,12 @@ std::string also_failed(const Victim& victim) {
   return "rank " + std::to_string(victim.rank) + " " + process::to_string(victim.status);
 }
 
+// A rank that leaves early is why its peers fail, often enough.
+std::string had_finished(const std::vector<int>& ranks) {
+  return "had ended with exit code 0 before that: " +
+         std::string(ranks.size() == 1 ? "rank " : "ranks ") + describe_ranks(ranks);
+}
+
 // One line for all that we stopped, one for those that fell by themselves.
 void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& lines) {
   std::vector<int> stopped;
@@ -150,6 +156,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
     const FailureFacts& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
     add_last_words(last, lines);
+    if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
     add_victims(report.victims, lines);
     bool is_elsewhere = !last.node.empty() && last.node != report.node;
     if (is_elsewhere || !last.log_path.empty()) logs = last.log_path;

@@ -52,6 +52,7 @@ struct JobReport {
   int max_restarts = 0;
   std::vector<FailureFacts> failures;  // one an attempt, in the order they were decided
   std::vector<Victim> victims;         // of the last attempt, on this node
+  std::vector<int> finished;           // its ranks on this node that had ended well before that
   std::vector<std::string> stuck;      // what not even SIGKILL has ended, a sentence each
   std::string error;                   // why the job cannot go on, where no worker is the reason
   std::string log_path;                // the run's log folder on this node; empty: none

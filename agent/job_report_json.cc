@@ -55,6 +55,7 @@ std::string to_json(const JobReport& report) {
                {"root_cause", is_by_worker(report) ? to_json(report.failures.back()) : Json()},
                {"failures", Json::array()},
                {"victims", Json::array()},
+               {"finished", report.finished},
                {"left_behind", report.stuck},
                {"log_path", text_or_null(report.log_path)},
                {"log_loss", text_or_null(report.log_loss)},

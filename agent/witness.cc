@@ -41,6 +41,7 @@ void Witness::attempt_started(int attempt, MonoTime now) {
   attempt_ = attempt;
   started_at_ = now;
   victims_.clear();
+  finished_.clear();
 }
 
 Witness::Finding Witness::first_failure(const WorkerExit& exit, const std::string& hang_cause,
@@ -95,7 +96,11 @@ Duration Witness::delay_of_restart() const {
 }
 
 JobReport Witness::report(const Story& story, bool is_own, const std::string& node) const {
-  JobReport report{.node = node, .victims = victims_, .stuck = stuck_, .error = story.why};
+  JobReport report{.node = node,
+                   .victims = victims_,
+                   .finished = finished_,
+                   .stuck = stuck_,
+                   .error = story.why};
   for (const Failure& failure : story.failures) report.failures.push_back(facts_of(failure, node));
   if (!is_own || report.failures.empty()) return report;
   FailureFacts& last = report.failures.back();

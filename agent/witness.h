@@ -35,6 +35,9 @@ class Witness {
   // The first failure of the attempt.  `hang_cause`: what the hang watch says of it, or "".
   Finding first_failure(const WorkerExit& exit, const std::string& hang_cause, MonoTime now);
 
+  // A worker that has ended well while the others ran on.
+  void ended_well(const WorkerExit& exit) { finished_.push_back(exit.rank); }
+
   // A worker that ended while the others were being stopped, `is_by_abort`: by SIGABRT.
   void ended_after(const WorkerExit& exit, bool is_by_abort);
 
@@ -65,6 +68,7 @@ class Witness {
   int young_deaths_ = 0;  // in a row
   WorkerExit last_;       // that of first_failure()
   std::vector<Victim> victims_;
+  std::vector<int> finished_;  // ranks
   std::vector<std::string> stuck_;
 };
 

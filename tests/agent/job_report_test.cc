@@ -40,13 +40,15 @@ TEST_SUITE("agent/job_report") {
         .failures = {boom()},
         .victims = {{.rank = 4, .status = {.signal = SIGTERM}, .is_stopped_by_us = true},
                     {.rank = 6, .status = {.exit_code = 1}},
-                    {.rank = 7, .status = {.signal = SIGTERM}, .is_stopped_by_us = true}}};
+                    {.rank = 7, .status = {.signal = SIGTERM}, .is_stopped_by_us = true}},
+        .finished = {3}};
     CHECK(
         to_lines(report) ==
         std::vector<std::string>{
             "FAILED: rank 5 (local rank 1, pid 4211) on node7 exited with code 1: ValueError: boom",
             "  traceback:", "    Traceback (most recent call last):", "      File \"t.py\", line 3",
-            "    ValueError: boom", "  after that, as its victims: rank 6 exited with code 1",
+            "    ValueError: boom", "  had ended with exit code 0 before that: rank 3",
+            "  after that, as its victims: rank 6 exited with code 1",
             "  then stopped by ddprun: ranks 4, 7", "  logs: /logs/attempt_0/1",
             "  exit code: 1, the worker's own",
             "  next: correct what its last words above say, on node7"});
@@ -140,6 +142,16 @@ TEST_SUITE("agent/job_report") {
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
   }
 
+  TEST_CASE("who only received another rank's tensor is not told to correct its own words") {
+    FailureFacts failure = boom();
+    failure.stderr_lines = {
+        "  what():  [enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. 500 vs 4. "
+        "Received data size doesn't match expected size."};
+    CHECK(next_step({.failures = {failure}}).find("TORCH_DISTRIBUTED_DEBUG") != std::string::npos);
+    failure.stderr_lines = {"RuntimeError: Connection closed by peer [10.0.0.2]:4711."};
+    CHECK(next_step({.failures = {failure}}).find("which rank left first") != std::string::npos);
+  }
+
   TEST_CASE("a job without a failed worker says why") {
     JobReport report{.exit_code = 80, .error = "worker store: bind: Address already in use"};
     CHECK(to_lines(report) ==
@@ -193,8 +205,11 @@ TEST_SUITE("agent/job_report") {
     FailureFacts failure = boom();
     failure.status = {.signal = SIGSEGV};
     failure.stderr_lines = {"bad \xff byte"};
-    auto json = nlohmann::json::parse(to_json(
-        {.run_id = "r", .exit_code = 139, .failures = {failure}, .victims = {{.rank = 2}}}));
+    auto json = nlohmann::json::parse(to_json({.run_id = "r",
+                                               .exit_code = 139,
+                                               .failures = {failure},
+                                               .victims = {{.rank = 2}},
+                                               .finished = {0, 1}}));
     CHECK(json["version"] == 1);
     CHECK(json["exit_code"] == 139);
     CHECK(json["root_cause"]["signal"] == "SIGSEGV");
@@ -202,6 +217,7 @@ TEST_SUITE("agent/job_report") {
     CHECK(json["root_cause"]["node"] == "node7");
     CHECK(json["failures"].size() == 1);
     CHECK(json["victims"][0]["stopped_by_ddprun"] == false);
+    CHECK(json["finished"] == nlohmann::json({0, 1}));
     CHECK(json["error"].is_null());
     CHECK(json["next_step"].is_string());
   }

@@ -408,6 +408,18 @@ class TorchTest(FaultCase):
         self.fails(script, code=1)
         self.check_report(0, "sample 5 is damaged", "next: run with num_workers=0")
 
+    def test_a_rank_that_leaves_early_is_named(self):
+        script = self.script(
+            "import torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "tensor = torch.ones(4)\n"
+            "dist.all_reduce(tensor)\n"
+            "if dist.get_rank() != 1: dist.all_reduce(tensor)\n")
+        self.fails("--nproc-per-node=2", script, code=1)
+        document = self.check_report(0, "had ended with exit code 0 before that: rank 1",
+                                     "next: see which rank left first")
+        self.assertEqual(document["finished"], [1])
+
     def test_shapes_that_do_not_match(self):
         script = self.script(
             "import torch, torch.distributed as dist\n"

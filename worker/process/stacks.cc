@@ -119,11 +119,15 @@ asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,
   if (!collection->are_killed) collection->kill_all("the time for it was over");
 }
 
-void StackCollector::interrupt() {
+std::set<pid_t> StackCollector::interrupt() {
+  std::set<pid_t> ending;
   for (const std::weak_ptr<Collection>& running : collections_) {
     auto collection = running.lock();
-    if (collection && !collection->are_killed) collection->kill_all("the workers were stopped");
+    if (!collection) continue;
+    if (!collection->are_killed) collection->kill_all("the workers were stopped");
+    for (const auto& tool : collection->tools) ending.insert(tool.pid);
   }
+  return ending;
 }
 
 bool waits_for_peers(std::string_view stacks) {

@@ -8,6 +8,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +42,9 @@ class StackCollector {
                                        std::vector<StackTarget> targets,
                                        std::vector<std::string> environment, Duration limit);
 
-  // Kills the tools that run, because a target that a debugger holds hears no signal.  What is
-  // being collected comes to its end soon.
-  void interrupt();
+  // Kills the tools that run, because a target that a debugger holds hears no signal, and returns
+  // the pids of those that have not ended yet.  What is being collected comes to its end soon.
+  std::set<pid_t> interrupt();
 
  private:
   struct Collection;
