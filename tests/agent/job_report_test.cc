@@ -140,6 +140,10 @@ TEST_SUITE("agent/job_report") {
     CHECK(next_step({.failures = {failure}}).find("--redirects=3") != std::string::npos);
     failure.status = {.signal = SIGSEGV};
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
+    failure.status = {.signal = SIGABRT};
+    CHECK(next_step({.failures = {failure}}).find("abort()") != std::string::npos);
+    failure.cause = "terminate called without an active exception";
+    CHECK(next_step({.failures = {failure}}).find("destroy_process_group") != std::string::npos);
   }
 
   TEST_CASE("who only received another rank's tensor is not told to correct its own words") {

@@ -410,12 +410,13 @@ class TorchTest(FaultCase):
 
     def test_a_rank_that_leaves_early_is_named(self):
         script = self.script(
-            "import torch, torch.distributed as dist\n"
+            "import os, torch, torch.distributed as dist\n"
             "dist.init_process_group('gloo')\n"
             "tensor = torch.ones(4)\n"
             "dist.all_reduce(tensor)\n"
-            "if dist.get_rank() != 1: dist.all_reduce(tensor)\n")
-        self.fails("--nproc-per-node=2", script, code=1)
+            "if dist.get_rank() == 1: os._exit(0)  # at an ordinary exit Gloo may abort\n"
+            "dist.all_reduce(tensor)\n")
+        self.fails("--nproc-per-node=2", script)
         document = self.check_report(0, "had ended with exit code 0 before that: rank 1",
                                      "next: see which rank left first")
         self.assertEqual(document["finished"], [1])
