@@ -359,7 +359,7 @@ void Agent::start_workers(int restart_count) {
   rendezvous_.workers_started(round_, std::move(started));
   story_.took_part = true;
   witness_.attempt_started(restart_count, now().mono);
-  hangs_.start();
+  hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.running(), now());
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {

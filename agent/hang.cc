@@ -10,6 +10,8 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr const char* kWaiting = "waiting in a collective";
+
 using Groups = std::map<std::string, std::vector<int>>;  // by what they do
 
 // With no majority: those that wait in the kernel, where nothing reaches them; else everybody.
@@ -93,24 +95,38 @@ std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& sam
                                                          : verdict.silent;
   std::stable_sort(verdict.hung.begin(), verdict.hung.end(),
                    [this](int a, int b) { return lives_.at(a).alive_at < lives_.at(b).alive_at; });
+  verdict.is_clear =
+      verdict.hung.size() < verdict.silent.size() || verdict.silent.size() < samples.size();
   const Life& first = lives_.at(verdict.hung.front());
   verdict.silence = now - first.alive_at;
   verdict.is_heartbeat = first.last.heartbeat_ns != 0;
   return verdict;
 }
 
-HangVerdict without_waiting(HangVerdict verdict, const std::vector<int>& waiting) {
-  auto waits = [&](int local_rank) {
-    return std::find(waiting.begin(), waiting.end(), local_rank) != waiting.end();
+HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& waits) {
+  auto is_waiting = [&](int local_rank) {
+    auto found = waits.find(local_rank);
+    return found != waits.end() && found->second;
   };
   std::vector<int> suspects;
   for (int local_rank : verdict.silent) {
-    if (!waits(local_rank)) suspects.push_back(local_rank);
+    if (is_waiting(local_rank)) {
+      verdict.doing[local_rank] = kWaiting;
+    } else {
+      suspects.push_back(local_rank);
+    }
   }
-  if (suspects.empty() || waiting.empty()) return verdict;
-  std::erase_if(verdict.hung, waits);
-  if (verdict.hung.empty()) verdict.hung = suspects;
-  for (int local_rank : waiting) verdict.doing[local_rank] = "waiting in a collective";
+  if (suspects.empty()) {
+    verdict.is_clear = false;
+    return verdict;
+  }
+  if (suspects.size() < verdict.silent.size()) {
+    std::erase_if(verdict.hung, is_waiting);
+    if (verdict.hung.empty()) verdict.hung = suspects;
+    verdict.is_clear = true;
+  } else if (suspects.size() == 1 && waits.contains(suspects.front())) {
+    verdict.is_clear = true;  // it has nobody beside it to differ from
+  }
   return verdict;
 }
 
@@ -131,8 +147,11 @@ std::string describe(const HangVerdict& verdict) {
             describe_ranks(local_ranks) + (local_ranks.size() == 1 ? " was " : " were ") +
             (doing.empty() ? "silent as well" : doing);
   }
-  if (verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size())
+  if (std::ranges::all_of(verdict.doing, [](const auto& one) { return one.second == kWaiting; })) {
+    text += "; who keeps them waiting is not known: compare the stacks of all nodes";
+  } else if (verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size()) {
     text += "; which of them holds up the rest is not known: compare their stacks";
+  }
   return text;
 }
 

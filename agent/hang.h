@@ -33,6 +33,7 @@ struct HangVerdict {
   std::map<int, std::string> doing;  // of the silent ones
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
+  bool is_clear = false;             // hung[0] does what the others do not, and waits for nobody
 
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
 };
@@ -81,9 +82,10 @@ class HangDetector {
   std::optional<MonoTime> last_look_;
 };
 
-// The verdict once it is known who waits inside a collective: where some do and some do not, only
-// the latter are hung, and the text says what the others wait in.
-HangVerdict without_waiting(HangVerdict verdict, const std::vector<int>& waiting);
+// The verdict once it is known who waits inside a collective, by local rank, as far as their stacks
+// tell: where some do and some do not, only the latter are hung, and the text says what the others
+// wait in.  Where all do, the one that keeps them waiting is not among them.
+HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& waits);
 
 // "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, while
 // local ranks 0..2 were sleeping in futex_wait".

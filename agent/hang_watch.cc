@@ -57,7 +57,8 @@ HangWatch::HangWatch(asio::any_io_executor executor, process::Reaper& reaper, Ha
       tasks_(std::move(executor), [](std::exception_ptr error) { std::rethrow_exception(error); }) {
 }
 
-void HangWatch::start(std::vector<WatchedWorker> workers) {
+void HangWatch::start(std::vector<WatchedWorker> workers, bool has_other_nodes) {
+  has_other_nodes_ = has_other_nodes;
   workers_.clear();
   causes_.clear();
   detector_.start();
@@ -112,12 +113,36 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
     logger_->warn("rank {} (local rank {}, pid {}) shows no sign of life; it is {}", worker.rank,
                   local_rank, worker.pid, verdict.doing.at(local_rank));
   }
+  auto begun = std::chrono::steady_clock::now();
   co_await collect_all_stacks();
   verdict = judged_by_stacks(std::move(verdict));
+  if (!verdict.is_clear && has_other_nodes_) {
+    Duration for_stacks = std::chrono::steady_clock::now() - begun;
+    Duration grace = 2 * for_stacks + 2 * look_period(config_.timeout) + kAbortGrace + 1s;
+    bool is_left = co_await is_left_to_others(verdict, grace);
+    if (is_left) co_return;
+  }
   auto hung = workers_.find(verdict.hung.front());
   if (hung == workers_.end()) co_return;  // it has ended, or a stop has begun, meanwhile
   causes_[hung->first] = describe(verdict);
   co_await kill_one(hung->first, SIGABRT);
+}
+
+// Whether the workers have gone on, or are being stopped, before `grace` is over: an agent that
+// knows which of its workers hangs ends that one meanwhile.  Else `verdict` is that of the end.
+asio::awaitable<bool> HangWatch::is_left_to_others(HangVerdict& verdict, Duration grace) {
+  logger_->warn(
+      "it is not clear that one of them keeps the others waiting; {:.0f} s for the other "
+      "nodes to find one",
+      std::chrono::duration<double>(grace).count());
+  auto end = std::chrono::steady_clock::now() + grace;
+  while (std::chrono::steady_clock::now() < end) {
+    co_await wait(look_period(config_.timeout));
+    auto again = detector_.look(sample(), std::chrono::steady_clock::now());
+    if (!again) co_return true;
+    verdict = judged_by_stacks(std::move(*again));
+  }
+  co_return false;
 }
 
 void HangWatch::end(int local_rank, int signal, std::string cause) {
@@ -173,16 +198,17 @@ asio::awaitable<void> HangWatch::kill_one(int local_rank, int signal) {
 
 // Where some wait for their peers and some do not, the latter keep them waiting.
 HangVerdict HangWatch::judged_by_stacks(HangVerdict verdict) const {
-  std::vector<int> waiting;
+  std::map<int, bool> waits;
   for (int local_rank : verdict.silent) {
     auto worker = workers_.find(local_rank);
     if (worker == workers_.end()) continue;
     for (const char* tool : {".gdb", ".eu-stack"}) {
       auto text = process::text_of_file(stacks_path(worker->second.folder) + tool);
-      if (text && process::waits_for_peers(*text)) waiting.push_back(local_rank);
+      auto is_waiting = text ? process::waits_for_peers(*text) : std::nullopt;
+      if (is_waiting) waits[local_rank] = *is_waiting;
     }
   }
-  return without_waiting(std::move(verdict), waiting);
+  return without_waiting(std::move(verdict), waits);
 }
 
 }  // namespace ddprun::agent

@@ -58,8 +58,9 @@ class HangWatch {
             std::function<void(int local_rank)> on_shown);
 
   // The workers of an attempt run.  Forgets those before.  Without a timeout they are only there to
-  // be ended by end().
-  void start(std::vector<WatchedWorker> workers);
+  // be ended by end().  `has_other_nodes`: their peers run on other nodes, too, whose agents watch
+  // them; where it is not clear who hangs here, these go first.
+  void start(std::vector<WatchedWorker> workers, bool has_other_nodes);
 
   // Ends a worker for another reason than its silence, as one that hangs: with the stacks of all
   // before, and `cause` as its words.  `signal`: SIGKILL, or what it wants to be ended by.
@@ -89,6 +90,7 @@ class HangWatch {
  private:
   boost::asio::awaitable<void> watch();
   boost::asio::awaitable<void> end_hung(HangVerdict verdict);
+  boost::asio::awaitable<bool> is_left_to_others(HangVerdict& verdict, Duration grace);
   boost::asio::awaitable<void> end_one(int local_rank, int signal, std::string cause);
   boost::asio::awaitable<void> kill_one(int local_rank, int signal);
   boost::asio::awaitable<void> collect_all_stacks();
@@ -104,6 +106,7 @@ class HangWatch {
   std::map<int, WatchedWorker> workers_;  // by local rank
   std::map<int, std::string> causes_;     // by local rank, of the current attempt
   store::TaskGroup tasks_;
+  bool has_other_nodes_ = false;
   bool is_watching_ = false;
   bool is_holding_ = false;
 };

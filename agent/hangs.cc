@@ -43,7 +43,7 @@ Hangs::Hangs(boost::asio::any_io_executor executor, process::Reaper& reaper,
       [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
 
-void Hangs::start() {
+void Hangs::start(bool has_other_nodes) {
   is_running_ = true;
   is_showing_stacks_ = false;
   if (!has_timeout_ && !timers_) return;
@@ -55,7 +55,7 @@ void Hangs::start() {
                        .folder = std::move(worker.folder),
                        .output_bytes = std::move(worker.output_bytes)});
   }
-  watch_.start(std::move(watched));
+  watch_.start(std::move(watched), has_other_nodes);
 }
 
 void Hangs::workers_stop(bool is_asked) {

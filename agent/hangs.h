@@ -36,8 +36,9 @@ class Hangs {
         std::function<void(const WorkerExit&)> on_exit,
         std::function<void(const RunningWorker&)> on_stuck);
 
-  // The workers of an attempt run, and are watched, if that is wanted.
-  void start();
+  // The workers of an attempt run, and are watched, if that is wanted; `has_other_nodes`: the run
+  // has some.
+  void start(bool has_other_nodes);
 
   // They are being stopped: nobody is judged any more.  `is_asked`: by a signal, which waits for no
   // stacks; what stops them otherwise may be the same hang, seen from another node.

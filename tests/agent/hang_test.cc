@@ -154,15 +154,27 @@ TEST_SUITE("agent/hang") {
                      .silent = {0, 1},
                      .doing = {{0, "sleeping in futex"}, {1, "sleeping in nanosleep"}},
                      .silence = 60s};
-    HangVerdict one = without_waiting(both, {0});
+    HangVerdict one = without_waiting(both, {{0, true}});
+    CHECK(one.is_clear);
     CHECK(one.hung == std::vector{1});
     CHECK(describe(one) ==
           "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in nanosleep, while "
           "local rank 0 was waiting in a collective");
     CHECK(without_waiting(both, {}) == both);
-    CHECK(without_waiting(both, {0, 1}) == both);
+    CHECK_FALSE(without_waiting(both, {{0, false}, {1, false}}).is_clear);
+    HangVerdict alone{.hung = {0}, .silent = {0}, .doing = {{0, "sleeping in nanosleep"}}};
+    CHECK_FALSE(without_waiting(alone, {}).is_clear);
+    CHECK_FALSE(without_waiting(alone, {{0, true}}).is_clear);
+    CHECK(without_waiting(alone, {{0, false}}).is_clear);
     both.hung = {0};  // as the minority
-    CHECK(without_waiting(both, {0}).hung == std::vector{1});
+    both.is_clear = true;
+    CHECK(without_waiting(both, {{0, true}, {1, false}}).hung == std::vector{1});
+    HangVerdict none = without_waiting(both, {{0, true}, {1, true}});
+    CHECK_FALSE(none.is_clear);
+    CHECK(describe(none) ==
+          "hung: no output, CPU time or heartbeat for 60 s; it was waiting in a collective, while "
+          "local rank 1 was waiting in a collective; who keeps them waiting is not known: compare "
+          "the stacks of all nodes");
   }
 
   TEST_CASE("a worker that has ended, and a new attempt, start afresh") {

@@ -60,7 +60,7 @@ TEST_SUITE("agent/hang_watch") {
     Job job;
     WatchedWorker busy = job.start(0, "while :; do :; done");
     WatchedWorker silent = job.start(1, "exec sleep 1000");
-    job.watch.start({busy, silent});
+    job.watch.start({busy, silent}, false);
     REQUIRE(test::run_until(job.loop, [&] { return job.ended.size() == 2; }));
     CHECK(job.ended.at(0).signal == SIGABRT);
     CHECK(job.ended.at(1).signal == SIGABRT);
@@ -72,7 +72,7 @@ TEST_SUITE("agent/hang_watch") {
   TEST_CASE("a heartbeat that ends is noticed, however busy the worker is") {
     Job job;
     WatchedWorker worker = job.start(0, "touch $BEAT; while :; do :; done");
-    job.watch.start({worker});
+    job.watch.start({worker}, false);
     REQUIRE(test::run_until(job.loop, [&] { return !job.ended.empty(); }));
     CHECK(job.watch.cause_of(0).starts_with("hung: no heartbeat for "));
     job.stop({});
@@ -81,7 +81,7 @@ TEST_SUITE("agent/hang_watch") {
   TEST_CASE("a stopped worker that is deaf to SIGABRT gets SIGKILL") {
     Job job;
     WatchedWorker worker = job.start(0, "trap '' ABRT; kill -STOP $$; exec sleep 1000");
-    job.watch.start({worker});
+    job.watch.start({worker}, false);
     REQUIRE(test::run_until(job.loop, [&] { return !job.ended.empty(); }));
     CHECK(job.ended.at(0).signal == SIGKILL);
     job.stop({});

@@ -322,7 +322,7 @@ class HangTest(FaultCase):
         self.assertEqual(run.returncode, 0, run.stderr)
 
     def test_a_stop_does_not_wait_for_the_stacks(self):
-        debugger = self.path / "gdb"  # holds its process as a real one does, and takes its time
+        debugger = self.path / "eu-stack"  # holds its process as a real one does, and takes its time
         debugger.write_text("#!/bin/sh\n"
                             "for pid; do :; done\n"
                             "kill -STOP $pid\n"
@@ -342,7 +342,7 @@ class HangTest(FaultCase):
         _, stderr = run.communicate(timeout=20)  # of the 30 s that the stacks may take
         self.assertEqual(run.returncode, 128 + signal.SIGTERM, stderr)
         self.assertTrue((self.path / "heard").exists(), stderr)
-        (stack,) = self.logs.glob("*_*/attempt_0/0/stack.gdb")
+        (stack,) = self.logs.glob("*_*/attempt_0/0/stack.eu-stack")
         self.assertEqual(stack.read_text(), "(ddprun: not complete, the workers were stopped)\n")
 
     @needs_torch

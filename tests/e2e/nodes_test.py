@@ -131,6 +131,15 @@ class RoundTest(NodesCase):
 
 
 class MembershipTest(NodesCase):
+    def test_the_node_that_knows_who_hangs_names_it_and_not_the_one_whose_watch_is_quicker(self):
+        os.mkfifo(self.path / "peers")
+        wait = ("--no-python", "sh", "-c", "[ $RANK = 4 ] && exec sleep 1000; exec cat peers")
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=3", f"--node-rank={rank}", f"--hang-timeout={seconds}",
+                           command=wait, PATH="/nowhere:/usr/bin:/bin") for rank, seconds in ((0, 1), (1, 2))]
+        for node in nodes:
+            self.assertEqual(node.ends(), 128 + signal.SIGABRT, node.log)
+            self.assertRegex(node.log, r"FAILED: rank 4 .*hung: .*it was sleeping in \w*nanosleep")
+
     def test_a_late_node_makes_the_world_larger_and_costs_no_restart(self):
         first = self.node("--nnodes=1:2", QUICK)
         self.until_started(1)

@@ -90,9 +90,10 @@ std::vector<StackTool> stack_tools(std::string_view search_path) {
     return true;
   };
   add("py-spy", {"dump", "--pid"});
-  if (!add("gdb", {"-batch", "-nx", "-iex", "set debuginfod enabled off", "-ex",
-                   "thread apply all backtrace 60", "-p"}))
-    add("eu-stack", {"-n", "60", "-p"});
+  if (!add("eu-stack", {"-n", "60", "-p"})) {
+    add("gdb", {"-batch", "-nx", "-iex", "set debuginfod enabled off", "-ex",
+                "thread apply all backtrace 60", "-p"});
+  }
   return tools;
 }
 
@@ -130,12 +131,15 @@ std::set<pid_t> StackCollector::interrupt() {
   return ending;
 }
 
-bool waits_for_peers(std::string_view stacks) {
+std::optional<bool> waits_for_peers(std::string_view stacks) {
   // gdb: "Thread 1 (Thread 0x... )" comes last, and is the main thread.  eu-stack: "TID 4211:", the
-  // main thread first.
-  auto begin = stacks.find("\nThread 1 ");
-  if (begin == std::string_view::npos) begin = stacks.find("TID ");
-  if (begin == std::string_view::npos) return false;
+  // main thread first.  Of a worker that was silent before, the text holds those stacks as well.
+  auto begin = stacks.rfind("\nThread 1 ");
+  if (begin == std::string_view::npos) {
+    auto process = stacks.rfind("PID ");
+    begin = stacks.find("TID ", process == std::string_view::npos ? 0 : process);
+  }
+  if (begin == std::string_view::npos) return std::nullopt;
   std::string_view own = stacks.substr(begin + 1);
   own = own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
   return own.find("c10d::") != std::string_view::npos ||

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Collects the stacks of processes, by the tools that a machine has: py-spy for Python's, gdb or
-// eu-stack for native ones.  None of them is needed; without any, nothing is collected.
+// Collects the stacks of processes, by the tools that a machine has: py-spy for Python's, eu-stack
+// or gdb for native ones.  None of them is needed; without any, nothing is collected.
 #pragma once
 
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -21,7 +22,9 @@ namespace ddprun::process {
 // A program that writes the stacks of a process, whose pid becomes its last argument, to stdout.
 using StackTool = std::vector<std::string>;
 
-// Those found in `search_path` (the value of PATH): py-spy, and gdb, else eu-stack.
+// Those found in `search_path` (the value of PATH): py-spy, and eu-stack, else gdb.  Of a process
+// with LibTorch eu-stack needs a tenth of a second, gdb, which reads all symbols first, ten
+// seconds.
 std::vector<StackTool> stack_tools(std::string_view search_path);
 
 struct StackTarget {
@@ -54,7 +57,8 @@ class StackCollector {
 };
 
 // Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, which is
-// where a process waits for its peers.  The idle threads of Gloo and NCCL do not count.
-bool waits_for_peers(std::string_view stacks);
+// where a process waits for its peers.  The idle threads of Gloo and NCCL do not count.  nullopt
+// for a text without its stack.
+std::optional<bool> waits_for_peers(std::string_view stacks);
 
 }  // namespace ddprun::process
