@@ -70,6 +70,8 @@ TEST_SUITE("worker/process/life") {
     CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 x\nTID 8:\n#0 gloo::Loop::run\n") == false);
     CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 c10d::Work::wait\nTID 8:\n#0 y\n"
                           "PID 7 - process\nTID 7:\n#0 sleep\nTID 8:\n#0 y\n") == false);
+    CHECK(waits_for_peers("TID 7:\n#0 futex\n#1 ddprun::ddp::ProcessGroup::barrier()\n#2 main\n") ==
+          true);
     CHECK(waits_for_peers("") == std::nullopt);
     CHECK(waits_for_peers("ptrace: Operation not permitted.") == std::nullopt);
   }

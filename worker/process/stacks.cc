@@ -144,6 +144,7 @@ std::optional<bool> waits_for_peers(std::string_view stacks) {
   own = own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
   return own.find("c10d::") != std::string_view::npos ||
          own.find("gloo::") != std::string_view::npos ||
+         own.find("ddprun::ddp::ProcessGroup::") != std::string_view::npos ||
          own.find("ncclComm") != std::string_view::npos;
 }
 

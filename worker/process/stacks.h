@@ -56,9 +56,9 @@ class StackCollector {
   std::vector<std::weak_ptr<Collection>> collections_;
 };
 
-// Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, which is
-// where a process waits for its peers.  The idle threads of Gloo and NCCL do not count.  nullopt
-// for a text without its stack.
+// Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, or
+// worker/ddp's process group, which is where a process waits for its peers.  The idle threads of
+// Gloo and NCCL do not count.  nullopt for a text without its stack.
 std::optional<bool> waits_for_peers(std::string_view stacks);
 
 }  // namespace ddprun::process
