@@ -230,7 +230,8 @@ asio::awaitable<void> Agent::forward(int signal) {
     logger_->info("received {}, which Slurm has sent to the workers itself", name);
     co_return;
   }
-  logger_->info("received {}; passing it on to {} workers", name, state_.running);
+  logger_->info("received {}; passing it on to {} worker{}", name, state_.running,
+                state_.running == 1 ? "" : "s");
   workers_.signal_each(signal);
 }
 
@@ -253,7 +254,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
                  [this](const rendezvous::Round& round) {
                    if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
                    round_ = round;
-                   loss_.clear();
+                   story_.loss.clear();
                    events_.joined(round, now());
                    on(event::RoundJoined{round.restart_count});
                  },
@@ -278,7 +279,7 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
   } else {
-    if (stop.cause == rendezvous::StopCause::NodeLost) loss_ = stop.why;
+    if (stop.cause == rendezvous::StopCause::NodeLost) story_.loss = stop.why;
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
   }
@@ -479,7 +480,8 @@ void Agent::report_end(bool is_stopped) {
     if (report.error.empty()) report.error = state_.error;
   }
   // Of a run that did not find together again the loss is the cause.
-  if (!loss_.empty() && !report.error.empty()) report.error = loss_ + "; then " + report.error;
+  if (!story_.loss.empty() && !report.error.empty())
+    report.error = story_.loss + "; then " + report.error;
   if (is_stopped) report.error = stopped_by(state_.shutdown_signal, story_);
   if (const auto& outside = stop_teller_.reason()) {
     report.outside = {.signal = process::signal_name(stop_teller_.signal()),

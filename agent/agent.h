@@ -97,7 +97,6 @@ class Agent {
   MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
   MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};                // when the last worker to end did
-  std::string loss_;                    // of a node, since which there was no round
   int exit_code_ = 0;
 };
 

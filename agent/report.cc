@@ -81,7 +81,8 @@ int exit_code_in(ExitCodes codes, int exit_code, const Story& story) {
 
 std::string stopped_by(int signal, const Story& story) {
   return "stopped by " + process::signal_name(signal) +
-         (story.outside.empty() ? "" : ": " + story.outside);
+         (story.outside.empty() ? "" : ": " + story.outside) +
+         (story.loss.empty() ? "" : "; before that " + story.loss);
 }
 
 std::string closing_line(const State& state, const Config& config, const Story& story,

@@ -34,12 +34,13 @@ struct Story {
   std::string why;        // it ended, where that was no worker's failure
   bool took_part = true;  // this node had workers at some time
   std::string outside{};  // why somebody outside has stopped it, where that is known
+  std::string loss{};     // of a node, since which there was no round: "n2 was lost (...)"
 };
 
 // The exit code of an agent whose core has ended with `exit_code`.
 int exit_code_in(ExitCodes codes, int exit_code, const Story& story);
 
-// "stopped by SIGTERM: Slurm has preempted job 12".
+// "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost (its agent is gone)".
 std::string stopped_by(int signal, const Story& story);
 
 // The closing line of a run: what became of it, what happened on the way, and the exit code.

@@ -264,6 +264,15 @@ class WaitingTest(NodesCase):
         self.assertEqual(node.ends(), 80)
         self.assertRegex(node.log, r"FAILED: only 1 of 2 nodes came within 4 s \(\S+\); ")
 
+    def test_who_was_lost_is_told_when_the_wait_for_him_is_stopped(self):
+        nodes = [self.node("--nnodes=2") for _ in range(2)]
+        self.until_started(2)
+        kill(nodes[1])
+        nodes[0].says("waiting for nodes: 1 of 2 joined")
+        nodes[0].signal(signal.SIGTERM)
+        self.assertEqual(nodes[0].ends(), 128 + signal.SIGTERM, nodes[0].log)
+        self.assertRegex(nodes[0].log, r"stopped by SIGTERM; before that \S+ was lost \(its agent, pid \d+, is gone\)")
+
     def test_who_was_lost_is_the_cause_where_nobody_comes_in_his_place(self):
         nodes = [self.node("--nnodes=2", "--rdzv-conf=join_timeout=4") for _ in range(2)]
         self.until_started(2)
