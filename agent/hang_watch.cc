@@ -119,8 +119,9 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
   if (!verdict.is_clear && has_other_nodes_) {
     Duration for_stacks = std::chrono::steady_clock::now() - begun;
     Duration grace = 2 * for_stacks + 2 * look_period(config_.timeout) + kAbortGrace + 1s;
-    bool is_left = co_await is_left_to_others(verdict, grace);
-    if (is_left) co_return;
+    auto last = co_await silent_after(grace);
+    if (!last) co_return;
+    verdict = judged_by_stacks(std::move(*last));
   }
   auto hung = workers_.find(verdict.hung.front());
   if (hung == workers_.end()) co_return;  // it has ended, or a stop has begun, meanwhile
@@ -128,21 +129,20 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
   co_await kill_one(hung->first, SIGABRT);
 }
 
-// Whether the workers have gone on, or are being stopped, before `grace` is over: an agent that
-// knows which of its workers hangs ends that one meanwhile.  Else `verdict` is that of the end.
-asio::awaitable<bool> HangWatch::is_left_to_others(HangVerdict& verdict, Duration grace) {
+// The verdict at the end of `grace`, which is the other nodes': an agent that knows which of its
+// workers hangs ends that one meanwhile.  nullopt once the workers go on, or are being stopped.
+asio::awaitable<std::optional<HangVerdict>> HangWatch::silent_after(Duration grace) {
   logger_->warn(
       "it is not clear that one of them keeps the others waiting; {:.0f} s for the other "
       "nodes to find one",
       std::chrono::duration<double>(grace).count());
   auto end = std::chrono::steady_clock::now() + grace;
-  while (std::chrono::steady_clock::now() < end) {
+  std::optional<HangVerdict> verdict;
+  do {
     co_await wait(look_period(config_.timeout));
-    auto again = detector_.look(sample(), std::chrono::steady_clock::now());
-    if (!again) co_return true;
-    verdict = judged_by_stacks(std::move(*again));
-  }
-  co_return false;
+    verdict = detector_.look(sample(), std::chrono::steady_clock::now());
+  } while (verdict && std::chrono::steady_clock::now() < end);
+  co_return verdict;
 }
 
 void HangWatch::end(int local_rank, int signal, std::string cause) {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -90,7 +91,7 @@ class HangWatch {
  private:
   boost::asio::awaitable<void> watch();
   boost::asio::awaitable<void> end_hung(HangVerdict verdict);
-  boost::asio::awaitable<bool> is_left_to_others(HangVerdict& verdict, Duration grace);
+  boost::asio::awaitable<std::optional<HangVerdict>> silent_after(Duration grace);
   boost::asio::awaitable<void> end_one(int local_rank, int signal, std::string cause);
   boost::asio::awaitable<void> kill_one(int local_rank, int signal);
   boost::asio::awaitable<void> collect_all_stacks();
