@@ -15,6 +15,7 @@
 #include "agent/failure_message.h"
 #include "agent/log_dir.h"
 #include "store/base/check.h"
+#include "store/base/count.h"
 #include "store/base/variant.h"
 #include "worker/process/life.h"
 #include "worker/process/sweep.h"
@@ -230,8 +231,7 @@ asio::awaitable<void> Agent::forward(int signal) {
     logger_->info("received {}, which Slurm has sent to the workers itself", name);
     co_return;
   }
-  logger_->info("received {}; passing it on to {} worker{}", name, state_.running,
-                state_.running == 1 ? "" : "s");
+  logger_->info("received {}; passing it on to {}", name, count_of(state_.running, "worker"));
   workers_.signal_each(signal);
 }
 
@@ -275,17 +275,15 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
   if (others_are_signalled_) stop_teller_.other_signalled(stop.signal);
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
-    logger_->error("{}; {}{}  {}", describe(from_message(*stop.failure)),
+    std::string failure = describe(from_message(*stop.failure));
+    logger_->error("{}; {}{}  {}", failure,
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
+    stop_teller_.tell(worker::StopCause::WorkerFailed, std::move(failure));
   } else {
     if (stop.cause == rendezvous::StopCause::NodeLost) story_.loss = stop.why;
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
-  }
-  if (stop.failure) {
-    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(from_message(*stop.failure)));
-  } else {
     stop_teller_.tell(worker::StopCause::NewRound, stop.why);
   }
   on(event::StopOrdered{});

@@ -143,8 +143,8 @@ std::string describe(const HangVerdict& verdict) {
       others[verdict.doing.at(local_rank)].push_back(local_rank);
   }
   for (const auto& [doing, local_ranks] : others) {
-    text += (local_ranks.size() == 1 ? ", while local rank " : ", while local ranks ") +
-            describe_ranks(local_ranks) + (local_ranks.size() == 1 ? " was " : " were ") +
+    text += ", while local " + name_ranks(local_ranks) +
+            (local_ranks.size() == 1 ? " was " : " were ") +
             (doing.empty() ? "silent as well" : doing);
   }
   if (std::ranges::all_of(verdict.doing, [](const auto& one) { return one.second == kWaiting; })) {

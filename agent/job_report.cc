@@ -41,8 +41,7 @@ std::string also_failed(const Victim& victim) {
 
 // A rank that leaves early is why its peers fail, often enough.
 std::string had_finished(const std::vector<int>& ranks) {
-  return "had ended with exit code 0 before that: " +
-         std::string(ranks.size() == 1 ? "rank " : "ranks ") + describe_ranks(ranks);
+  return "had ended with exit code 0 before that: " + name_ranks(ranks);
 }
 
 // One line for all that we stopped, one for those that fell by themselves.
@@ -60,11 +59,7 @@ void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& l
   if (fallen_count > kAttemptsShown)
     fallen += "; and " + std::to_string(fallen_count - kAttemptsShown) + " more";
   if (!fallen.empty()) lines.push_back("  after that, as its victims: " + fallen);
-  if (!stopped.empty()) {
-    lines.push_back(
-        "  then stopped by ddprun: " + std::string(stopped.size() == 1 ? "rank " : "ranks ") +
-        describe_ranks(stopped));
-  }
+  if (!stopped.empty()) lines.push_back("  then stopped by ddprun: " + name_ranks(stopped));
 }
 
 // The failures that came before the end.
@@ -195,6 +190,10 @@ std::string describe_ranks(std::vector<int> ranks) {
     first = last + 1;
   }
   return text;
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + describe_ranks(ranks);
 }
 
 }  // namespace ddprun::agent

@@ -82,4 +82,7 @@ std::string to_json(const JobReport& report);
 // "0..2, 5" for {0, 1, 2, 5}.
 std::string describe_ranks(std::vector<int> ranks);
 
+// "ranks 0..2, 5"; "rank 3" for {3}.
+std::string name_ranks(const std::vector<int>& ranks);
+
 }  // namespace ddprun::agent

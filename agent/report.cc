@@ -3,12 +3,10 @@
 
 #include <chrono>
 
+#include "store/base/count.h"
+
 namespace ddprun::agent {
 namespace {
-
-std::string count_of(int count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 std::string rank_of(const Failure& failure) {
   std::string rank = "rank " + std::to_string(failure.rank);

@@ -18,6 +18,7 @@
 
 #include "cli/topology.h"
 #include "rendezvous/host.h"
+#include "store/base/count.h"
 #include "store/base/endpoint.h"
 #include "worker/process/spawn.h"
 #include "worker/process/text_file.h"
@@ -124,8 +125,8 @@ Result<void> has_descriptors_for(int workers) {
   if (limit.rlim_max >= needed) return {};
   return Error{Errc::LimitExceeded,
                "this process may open no more than " + std::to_string(limit.rlim_max) +
-                   " files (ulimit -n), and a run of " + std::to_string(workers) +
-                   (workers == 1 ? " worker" : " workers") + " needs " + std::to_string(needed)};
+                   " files (ulimit -n), and a run of " + count_of(workers, "worker") + " needs " +
+                   std::to_string(needed)};
 }
 
 Machine this_machine(const Environment& environment) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/values.h"
+#include "store/base/count.h"
 #include "store/base/number.h"
 
 namespace ddprun::cli {
@@ -16,10 +17,6 @@ constexpr unsigned kBlocks = 1170;
 constexpr unsigned kPortsInBlock = 8;
 
 constexpr const char* kRunOnce = "srun --ntasks-per-node=1 ddprun ...";
-
-std::string plural(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 class Adopter {
  public:
@@ -74,7 +71,7 @@ class Adopter {
     int node_count = static_cast<int>(step.nodes.size());
     if (nnodes_ && nnodes_->first > node_count && !has_place()) {
       return refused(given_.values.at("nnodes").origin + "=" + given_.values.at("nnodes").text +
-                     ": this step has only " + plural(step.nodes.size(), "node") +
+                     ": this step has only " + count_of(step.nodes.size(), "node") +
                      " (SLURM_STEP_NODELIST=" + step.node_list +
                      "); others can only come to an --rdzv-endpoint that they know");
     }
@@ -105,8 +102,8 @@ class Adopter {
     if (!step.gpus) return fill("nproc-per-node", "1", "no GPU was given to this step");
     fill("nproc-per-node", std::to_string(*step.gpus), step.gpus_from);
     if (step.gpus_on_node && *step.gpus_on_node > *step.gpus) {
-      note("this task sees " + plural(static_cast<std::size_t>(*step.gpus), "GPU") + " (" +
-           step.gpus_from + ") of the " + std::to_string(*step.gpus_on_node) +
+      note("this task sees " + count_of(*step.gpus, "GPU") + " (" + step.gpus_from + ") of the " +
+           std::to_string(*step.gpus_on_node) +
            " that the step has here; --gpus-per-node instead of --gpus-per-task gives it all");
     }
   }
@@ -181,7 +178,7 @@ std::string cpu_warning(const SlurmShare& share, int allowed_cpus, int workers) 
   bool is_lost = share.cpus_per_task && allowed_cpus < *share.cpus_per_task;
   if (!is_shared && !is_lost) return "";
   std::string text =
-      plural(static_cast<std::size_t>(workers), "worker") + " of this node may use " +
+      count_of(workers, "worker") + " of this node may use " +
       (allowed_cpus == 1 ? "1 CPU" : "only " + std::to_string(allowed_cpus) + " CPUs");
   if (is_lost) {
     std::string count = std::to_string(*share.cpus_per_task);

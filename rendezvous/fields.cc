@@ -63,18 +63,19 @@ std::string Reader::name(const char* name) {
 
 const Json& Reader::object(const char* name) {
   static const Json kNothing = Json::object();
-  auto found = json_.find(name);
-  if (found != json_.end() && found->is_object()) return *found;
-  wrong(name, "no object");
-  return kNothing;
+  return child(name, kNothing, "no object");
 }
 
 const Json& Reader::array(const char* name) {
   static const Json kNothing = Json::array();
+  return child(name, kNothing, "no array");
+}
+
+const Json& Reader::child(const char* name, const Json& nothing, const char* what) {
   auto found = json_.find(name);
-  if (found != json_.end() && found->is_array()) return *found;
-  wrong(name, "no array");
-  return kNothing;
+  if (found != json_.end() && found->type() == nothing.type()) return *found;
+  wrong(name, what);
+  return nothing;
 }
 
 std::int64_t Reader::wrong(const char* name, const std::string& what) {

@@ -45,6 +45,8 @@ class Reader {
   const std::string& problem() const { return problem_; }
 
  private:
+  const Json& child(const char* name, const Json& nothing, const char* what);
+
   const Json& json_;
   std::string problem_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/base/count.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous::runs {
@@ -13,8 +14,7 @@ namespace {
 constexpr std::size_t kMaxNamed = 3;
 
 std::string describe(const std::string& name, const coordinator::State& run) {
-  return "run '" + name + "' (" + std::to_string(run.nodes.size()) +
-         (run.nodes.size() == 1 ? " node)" : " nodes)");
+  return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
 }
 
 bool is_farewell(const Order& order) {
