@@ -17,7 +17,7 @@
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
-#include "worker/process/life.h"
+#include "worker/process/process_stats.h"
 #include "worker/process/sweep.h"
 
 namespace ddprun::agent {

@@ -15,15 +15,15 @@
 #include <set>
 #include <vector>
 
-#include "agent/config.h"
-#include "agent/core.h"
+#include "agent/decide/config.h"
+#include "agent/decide/core.h"
 #include "agent/event_recorder.h"
+#include "agent/failure_collector.h"
 #include "agent/hangs.h"
 #include "agent/job_control.h"
-#include "agent/report.h"
-#include "agent/signal_echo.h"
-#include "agent/stop_teller.h"
-#include "agent/witness.h"
+#include "agent/report/report.h"
+#include "agent/signal_relay.h"
+#include "agent/stop_reason_file.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
 #include "store/task_group.h"

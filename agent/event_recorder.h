@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/events.h"
+#include "agent/report/events.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
 

@@ -4,8 +4,8 @@
 // types of their times and statuses only.
 #pragma once
 
-#include "agent/core.h"
-#include "rendezvous/messages.h"
+#include "agent/decide/core.h"
+#include "rendezvous/decide/messages.h"
 
 namespace ddprun::agent {
 

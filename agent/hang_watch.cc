@@ -12,7 +12,7 @@
 #include <exception>
 #include <utility>
 
-#include "worker/process/life.h"
+#include "worker/process/process_stats.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::agent {

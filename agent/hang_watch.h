@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/hang.h"
+#include "agent/decide/hang.h"
 #include "store/task_group.h"
 #include "worker/process/reaper.h"
 #include "worker/process/stacks.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/config.h"
+#include "agent/decide/config.h"
 #include "agent/hang_watch.h"
 #include "agent/timer_pipe.h"
 #include "agent/worker_group.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "agent/file_timer.h"
+#include "agent/decide/file_timer.h"
 #include "worker/process/fd.h"
 
 namespace ddprun::agent {

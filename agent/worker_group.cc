@@ -10,9 +10,9 @@
 #include <fstream>
 #include <utility>
 
+#include "agent/decide/macros.h"
+#include "agent/decide/start_failure.h"
 #include "agent/hang_watch.h"
-#include "agent/macros.h"
-#include "agent/start_failure.h"
 #include "worker/env.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/config.h"
+#include "agent/decide/config.h"
 #include "agent/worker_output.h"
 #include "rendezvous/handler.h"
 #include "worker/error_file.h"

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <utility>
 
+#include "agent/decide/macros.h"
 #include "agent/log_dir.h"
-#include "agent/macros.h"
 #include "store/base/check.h"
 
 namespace ddprun::agent {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/config.h"
+#include "agent/decide/config.h"
 #include "worker/env.h"
 #include "worker/process/fd.h"
 #include "worker/process/output.h"

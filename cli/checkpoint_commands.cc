@@ -4,10 +4,10 @@
 #include <iomanip>
 #include <vector>
 
-#include "worker/ddp/checkpoint/directory.h"
-#include "worker/ddp/checkpoint/durable_file.h"
-#include "worker/ddp/checkpoint/mapped_file.h"
-#include "worker/ddp/checkpoint/staging.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/durable_file.h"
+#include "worker/checkpoint/mapped_file.h"
+#include "worker/checkpoint/staging.h"
 
 namespace ddprun::cli {
 namespace {

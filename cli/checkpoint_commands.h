@@ -9,7 +9,7 @@
 #include <string>
 
 #include "store/base/error.h"
-#include "worker/ddp/checkpoint/file_layout.h"
+#include "worker/checkpoint/formats/file_layout.h"
 
 namespace ddprun::cli {
 

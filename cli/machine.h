@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "cli/launch_config.h"
+#include "cli/config/launch_config.h"
 
 namespace ddprun::cli {
 

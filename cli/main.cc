@@ -17,11 +17,11 @@
 #include <optional>
 
 #include "agent/agent.h"
-#include "cli/launch_config.h"
+#include "cli/config/launch_config.h"
+#include "cli/config/options.h"
 #include "cli/log_setup.h"
 #include "cli/machine.h"
-#include "cli/options.h"
-#include "cli/unfit.h"
+#include "cli/preflight.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "store/system_limits.h"

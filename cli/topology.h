@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/numa.h"
+#include "cli/config/numa.h"
 #include "store/base/error.h"
 
 namespace ddprun::cli {

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "worker/ddp/checkpoint/checkpointer.h"
+#include "worker/ddp/checkpointer.h"
 #include "worker/ddp/data_parallel.h"
 
 namespace {

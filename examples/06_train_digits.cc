@@ -20,10 +20,10 @@
 
 #include "examples/digits.h"
 #include "examples/digits_options.h"
-#include "worker/ddp/checkpoint/checkpointer.h"
+#include "worker/data/sampler.h"
+#include "worker/ddp/checkpointer.h"
 #include "worker/ddp/data_parallel.h"
 #include "worker/ddp/process_group.h"
-#include "worker/ddp/sampler.h"
 
 namespace {
 

@@ -19,8 +19,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "worker/data/sampler.h"
 #include "worker/ddp/data_parallel.h"
-#include "worker/ddp/sampler.h"
 
 namespace {
 

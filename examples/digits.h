@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/ddp/checkpoint/crc32c.h"
+#include "worker/checkpoint/formats/crc32c.h"
 #include "worker/ddp/error.h"
 #include "worker/ddp/process_group.h"
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "rendezvous/agent_line.h"
-#include "rendezvous/meeting.h"
+#include "rendezvous/decide/store_keys.h"
+#include "rendezvous/notice_queue.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous {

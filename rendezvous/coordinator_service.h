@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/runs.h"
+#include "rendezvous/decide/runs.h"
 #include "store/client.h"
 #include "store/task_group.h"
 

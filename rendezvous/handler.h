@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rendezvous/announce.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/decide/messages.h"
 
 namespace ddprun::rendezvous {
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/decide/store_keys.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/decide/store_keys.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
 #include "store/client_connect.h"

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/agent_line.h"
+#include "rendezvous/decide/member.h"
+#include "rendezvous/decide/network_config.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/host.h"
-#include "rendezvous/member.h"
-#include "rendezvous/network_config.h"
+#include "rendezvous/notice_queue.h"
 #include "store/client.h"
 #include "store/server.h"
 #include "store/task_group.h"

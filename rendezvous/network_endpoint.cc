@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/decide/store_keys.h"
 #include "rendezvous/network.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"

@@ -10,9 +10,9 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/agent_line.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/decide/coordinator.h"
 #include "rendezvous/handler.h"
+#include "rendezvous/notice_queue.h"
 #include "store/server.h"
 #include "store/task_group.h"
 

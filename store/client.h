@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "store/base/endpoint.h"
+#include "store/decide/wire.h"
 #include "store/socket.h"
 #include "store/store.h"
-#include "store/wire.h"
 
 namespace ddprun::store {
 

@@ -14,14 +14,14 @@
 #include <memory>
 #include <string>
 
-#include "store/allow_list.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
 #include "store/base/time.h"
-#include "store/keyspace.h"
+#include "store/decide/allow_list.h"
+#include "store/decide/keyspace.h"
+#include "store/decide/namespaces.h"
+#include "store/decide/wire.h"
 #include "store/socket.h"
-#include "store/spaces.h"
-#include "store/wire.h"
 
 namespace ddprun::store {
 

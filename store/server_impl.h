@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "store/decide/expected_clients.h"
+#include "store/decide/outbox.h"
+#include "store/decide/pages.h"
+#include "store/decide/rate_limited_log.h"
 #include "store/http.h"
-#include "store/outbox.h"
-#include "store/pages.h"
 #include "store/poller.h"
-#include "store/quiet_log.h"
-#include "store/roll.h"
 #include "store/server.h"
 #include "store/socket.h"
 

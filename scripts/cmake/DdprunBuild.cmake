@@ -39,9 +39,3 @@ if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer -O1)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
 endif()
-
-# The sources named here include no Asio: they are compiled without the target's precompiled
-# header, so that a pure file which needs Asio does not compile.
-function(ddprun_pure_sources)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-endfunction()

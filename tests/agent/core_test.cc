@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Each cell of the table in agent/STATES.md.
-#include "agent/core.h"
+#include "agent/decide/core.h"
 
 #include <doctest/doctest.h>
 

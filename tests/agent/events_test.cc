@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/events.h"
+#include "agent/report/events.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/file_timer.h"
+#include "agent/decide/file_timer.h"
 
 #include <doctest/doctest.h>
 

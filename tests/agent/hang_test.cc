@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/hang.h"
+#include "agent/decide/hang.h"
 
 #include <doctest/doctest.h>
 

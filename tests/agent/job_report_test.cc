@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/job_report.h"
+#include "agent/report/job_report.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "agent/advice.h"
+#include "agent/report/advice.h"
 
 using namespace ddprun;
 using namespace ddprun::agent;

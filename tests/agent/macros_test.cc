@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/macros.h"
+#include "agent/decide/macros.h"
 
 #include <doctest/doctest.h>
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/core.h"
+#include "agent/decide/core.h"
 #include "store/base/variant.h"
 #include "tests/sim/random.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/report.h"
+#include "agent/report/report.h"
 
 #include <doctest/doctest.h>
 

@@ -20,7 +20,7 @@
 #include <sstream>
 #include <vector>
 
-#include "agent/core.h"
+#include "agent/decide/core.h"
 
 using namespace ddprun;
 using namespace ddprun::agent;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/slurm_job.h"
+#include "agent/decide/slurm_job.h"
 
 #include <doctest/doctest.h>
 

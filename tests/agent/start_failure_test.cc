@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/start_failure.h"
+#include "agent/decide/start_failure.h"
 
 #include <doctest/doctest.h>
 

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "store/decide/wire.h"
 #include "store/socket.h"
-#include "store/wire.h"
 
 using namespace ddprun::store;
 

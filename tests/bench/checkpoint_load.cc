@@ -16,8 +16,8 @@
 #include <iostream>
 #include <thread>
 
-#include "worker/ddp/checkpoint/checkpointer.h"
-#include "worker/ddp/checkpoint/tensor_file.h"
+#include "worker/ddp/checkpointer.h"
+#include "worker/ddp/tensor_file.h"
 
 namespace {
 

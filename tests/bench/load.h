@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "store/decide/wire.h"
 #include "store/socket.h"
-#include "store/wire.h"
 
 namespace ddprun::bench {
 

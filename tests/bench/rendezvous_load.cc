@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/meeting.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/store_keys.h"
 #include "store/client.h"
 #include "store/system_limits.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/completion.h"
+#include "cli/config/completion.h"
 
 #include <doctest/doctest.h>
 
-#include "cli/option_table.h"
+#include "cli/config/option_table.h"
 
 using namespace ddprun;
 using namespace ddprun::cli;

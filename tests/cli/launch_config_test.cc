@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/launch_config.h"
+#include "cli/config/launch_config.h"
 
 #include <doctest/doctest.h>
 

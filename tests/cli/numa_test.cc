@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/numa.h"
+#include "cli/config/numa.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/options.h"
+#include "cli/config/options.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/slurm_nodelist.h"
+#include "cli/slurm/nodelist.h"
 
 #include <doctest/doctest.h>
 

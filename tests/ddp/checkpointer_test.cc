@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "worker/ddp/checkpoint/checkpointer.h"
+#include "worker/ddp/checkpointer.h"
 
 #include <torch/optim/schedulers/step_lr.h>
 
@@ -11,7 +11,7 @@
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "tests/support/temp_dir.h"
-#include "worker/ddp/checkpoint/directory.h"
+#include "worker/checkpoint/directory.h"
 #include "worker/ddp/data_parallel.h"
 
 namespace {

@@ -24,7 +24,7 @@ PROGRAM = """
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <iostream>
-#include <worker/ddp/checkpoint/checkpointer.h>
+#include <worker/ddp/checkpointer.h>
 #include <worker/ddp/data_parallel.h>
 
 int main() {

@@ -15,8 +15,8 @@
 
 #include <iostream>
 
-#include "worker/ddp/checkpoint/checkpointer.h"
-#include "worker/ddp/checkpoint/crc32c.h"
+#include "worker/checkpoint/formats/crc32c.h"
+#include "worker/ddp/checkpointer.h"
 #include "worker/ddp/data_parallel.h"
 
 namespace {

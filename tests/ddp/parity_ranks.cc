@@ -11,8 +11,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "worker/ddp/checkpoint/tensor_file.h"
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/tensor_file.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <future>
 
 #include "tests/ddp/ranks.h"
-#include "worker/ddp/presence.h"
-#include "worker/ddp/route.h"
-#include "worker/ddp/words.h"
+#include "worker/ddp/liveness.h"
+#include "worker/ddp/local_address.h"
+#include "worker/shm/decide/format.h"
 
 namespace {
 

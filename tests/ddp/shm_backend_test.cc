@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "worker/ddp/shm/backend.h"
+#include "worker/ddp/shm_backend.h"
 
 #include <torch/torch.h>
 

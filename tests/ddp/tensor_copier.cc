@@ -4,7 +4,7 @@
 // .safetensors after the name.  For tensor_cross_read_test.py.
 #include <iostream>
 
-#include "worker/ddp/checkpoint/tensor_file.h"
+#include "worker/ddp/tensor_file.h"
 
 int main(int argc, char** argv) {
   namespace ddp = ddprun::ddp;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "worker/ddp/checkpoint/tensor_file.h"
+#include "worker/ddp/tensor_file.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

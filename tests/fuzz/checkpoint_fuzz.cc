@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "store/base/check.h"
-#include "worker/ddp/checkpoint/file_layout.h"
-#include "worker/ddp/checkpoint/manifest.h"
-#include "worker/ddp/checkpoint/pickle.h"
+#include "worker/checkpoint/formats/file_layout.h"
+#include "worker/checkpoint/formats/manifest.h"
+#include "worker/checkpoint/formats/pickle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddprun;

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "cli/slurm_nodelist.h"
-#include "cli/slurm_step.h"
+#include "cli/slurm/nodelist.h"
+#include "cli/slurm/step.h"
 #include "store/base/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "store/base/check.h"
-#include "store/spaces.h"
-#include "store/wire.h"
+#include "store/decide/namespaces.h"
+#include "store/decide/wire.h"
 
 using namespace ddprun::store;
 

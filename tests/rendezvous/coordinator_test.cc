@@ -2,11 +2,11 @@
 //
 // What the coordinator of one run decides: scenarios in words.  The simulation (tests/sim) plays
 // what nobody has thought of.
-#include "rendezvous/coordinator.h"
+#include "rendezvous/decide/coordinator.h"
 
 #include <doctest/doctest.h>
 
-#include "rendezvous/waiting_text.h"
+#include "rendezvous/decide/waiting_text.h"
 #include "store/base/variant.h"
 
 using namespace ddprun;

@@ -8,7 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <optional>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/decide/store_keys.h"
 #include "tests/support/event_loop.h"
 
 using namespace ddprun;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What one node of a run says, tells its agent and does about its connection: scenarios in words.
-#include "rendezvous/member.h"
+#include "rendezvous/decide/member.h"
 
 #include <doctest/doctest.h>
 

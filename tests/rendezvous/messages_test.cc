@@ -2,7 +2,7 @@
 //
 // What is written is read again; what strangers write is refused in a sentence, or read as one of
 // the messages, and never anything else.
-#include "rendezvous/messages.h"
+#include "rendezvous/decide/messages.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/ranks.h"
+#include "rendezvous/decide/ranks.h"
 
 #include <doctest/doctest.h>
 

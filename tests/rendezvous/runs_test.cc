@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is decided about several runs in one place: scenarios in words.
-#include "rendezvous/runs.h"
+#include "rendezvous/decide/runs.h"
 
 #include <doctest/doctest.h>
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "rendezvous/runs.h"
+#include "rendezvous/decide/runs.h"
 #include "tests/sim/world.h"
 
 namespace ddprun::sim {

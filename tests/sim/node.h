@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/core.h"
-#include "rendezvous/member.h"
+#include "agent/decide/core.h"
+#include "rendezvous/decide/member.h"
 #include "tests/sim/world.h"
 
 namespace ddprun::sim {

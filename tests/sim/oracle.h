@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/runs.h"
+#include "rendezvous/decide/runs.h"
 
 namespace ddprun::sim {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/messages.h"
+#include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
 
 namespace ddprun::sim {

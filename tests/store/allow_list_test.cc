@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/allow_list.h"
+#include "store/decide/allow_list.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/hash.h"
+#include "store/decide/hash.h"
 
 #include <doctest/doctest.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "store/wire.h"
+#include "store/decide/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

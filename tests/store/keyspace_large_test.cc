@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "store/keyspace.h"
+#include "store/decide/keyspace.h"
 #include "tests/support/reply_text.h"
 
 using namespace ddprun::store;

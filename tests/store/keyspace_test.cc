@@ -2,7 +2,7 @@
 //
 // What each operation means.  Where a case restates torch's behaviour it says so; the faults of
 // torch's own server that must not come back have "(torch ...)" in their names.
-#include "store/keyspace.h"
+#include "store/decide/keyspace.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/name_table.h"
+#include "store/decide/name_table.h"
 
 #include <doctest/doctest.h>
 

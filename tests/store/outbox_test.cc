@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/outbox.h"
+#include "store/decide/outbox.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/pages.h"
+#include "store/decide/pages.h"
 
 #include <doctest/doctest.h>
 

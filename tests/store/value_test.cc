@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/value.h"
+#include "store/decide/value.h"
 
 #include <doctest/doctest.h>
 

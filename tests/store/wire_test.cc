@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "store/wire.h"
+#include "store/decide/wire.h"
 
 #include <doctest/doctest.h>
 

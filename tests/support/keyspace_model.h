@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "store/base/time.h"
-#include "store/keyspace.h"
-#include "store/wire.h"
+#include "store/decide/keyspace.h"
+#include "store/decide/wire.h"
 
 namespace ddprun::test {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "store/decide/wire.h"
 #include "store/socket.h"
-#include "store/wire.h"
 
 namespace ddprun::test {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "store/base/variant.h"
-#include "store/wire.h"
+#include "store/decide/wire.h"
 
 namespace ddprun::test {
 

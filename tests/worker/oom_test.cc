@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "tests/support/temp_dir.h"
-#include "worker/process/oom_evidence.h"
+#include "worker/process/decide/oom_evidence.h"
 #include "worker/process/oom_watch.h"
 
 using namespace ddprun;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/support/workers.h"
-#include "worker/process/line_filter.h"
+#include "worker/process/decide/line_filter.h"
 
 using namespace ddprun;
 using namespace ddprun::process;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "worker/process/tail.h"
+#include "worker/process/decide/tail.h"
 
 #include <doctest/doctest.h>
 

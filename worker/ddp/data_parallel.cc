@@ -11,8 +11,8 @@
 #include <unordered_set>
 
 #include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/incidents.h"
 #include "worker/ddp/named_tensor.h"
+#include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_compat.h"
 #include "worker/ddp/verification.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/incidents.h"
+#include "worker/ddp/peer_failures.h"
 
 namespace ddprun::ddp {
 namespace {

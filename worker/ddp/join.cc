@@ -7,7 +7,7 @@
 
 #include "worker/ddp/data_parallel_impl.h"
 #include "worker/ddp/named_tensor.h"
-#include "worker/ddp/words.h"
+#include "worker/shm/decide/format.h"
 
 namespace ddprun::ddp {
 namespace {

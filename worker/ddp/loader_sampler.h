@@ -18,8 +18,8 @@
 #include <optional>
 #include <vector>
 
+#include "worker/data/sampler.h"
 #include "worker/ddp/error.h"
-#include "worker/ddp/sampler.h"
 
 namespace ddprun::ddp {
 

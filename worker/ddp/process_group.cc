@@ -12,15 +12,15 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "store/base/number.h"
-#include "worker/ddp/exchange.h"
-#include "worker/ddp/explained_group.h"
-#include "worker/ddp/incidents.h"
-#include "worker/ddp/meeting.h"
+#include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/liveness.h"
+#include "worker/ddp/local_address.h"
 #include "worker/ddp/nccl_backend.h"
-#include "worker/ddp/presence.h"
-#include "worker/ddp/route.h"
-#include "worker/ddp/shm/backend.h"
-#include "worker/ddp/shm/connect.h"
+#include "worker/ddp/peer_failures.h"
+#include "worker/ddp/shm_backend.h"
+#include "worker/ddp/shm_connect.h"
+#include "worker/ddp/store_barrier.h"
+#include "worker/ddp/text_collectives.h"
 
 namespace ddprun::ddp {
 namespace {

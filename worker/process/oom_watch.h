@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/process/decide/oom_evidence.h"
 #include "worker/process/fd.h"
-#include "worker/process/oom_evidence.h"
 
 namespace ddprun::process {
 

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "worker/process/line_filter.h"
+#include "worker/process/decide/line_filter.h"
 
 namespace ddprun::process {
 namespace {

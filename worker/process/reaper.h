@@ -12,7 +12,7 @@
 #include <list>
 #include <memory>
 
-#include "worker/process/exit_status.h"
+#include "store/base/exit_status.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::process {

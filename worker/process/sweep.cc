@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-#include "worker/process/life.h"
+#include "worker/process/process_stats.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::process {

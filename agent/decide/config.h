@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an agent is told before it starts: values, validated by cli/launch_config.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/decide/core.h"
+#include "agent/decide/slurm_job.h"
+#include "agent/log_dir.h"
+
+namespace ddprun::process {
+class Fd;
+}
+
+namespace ddprun::agent {
+
+class TimerFile;
+
+// What the agent's exit code tells of a failure.
+enum class ExitCodes : std::uint8_t {
+  Distinct,  // the code of the worker that failed first, and codes of our own (agent/STATES.md)
+  Worker,    // likewise, and the worker's code also where the restarts are spent
+  Torchrun,  // 1 for every failure
+};
+
+// Where one stream of one worker goes.
+enum class StreamRoute : std::uint8_t {
+  Inherit,         // the agent's own stream, untouched
+  Discard,         // /dev/null
+  File,            // the worker's log file
+  FileAndConsole,  // both; on the console in whole lines with a prefix.  No file without a log
+                   // folder
+};
+
+struct WorkerRoutes {
+  StreamRoute out = StreamRoute::Inherit;
+  StreamRoute err = StreamRoute::Inherit;
+};
+
+// What one worker has to itself.
+struct WorkerPlacement {
+  // On top of the contract of worker/env.
+  std::map<std::string, std::string, std::less<>> environment;
+  std::vector<int> cpus;  // that it may run on; empty: all that the agent may
+};
+
+struct WorkerGroupConfig {
+  // The workers' command; `${local_rank}` in an argument becomes the local rank.  command[0] is a
+  // path, or a name resolved already.
+  std::vector<std::string> command;
+
+  // What every worker inherits; the contract of worker/env comes on top.
+  std::map<std::string, std::string, std::less<>> environment;
+
+  int local_world_size = 1;
+  std::string role = "default";
+  std::string run_id = "none";
+  // The same for a run that a scheduler begins again under another id, and how often it has.
+  std::string run_family{};
+  int life = 0;
+
+  // By local rank; its size is local_world_size.
+  std::vector<WorkerRoutes> routes;
+  std::vector<WorkerPlacement> placements;  // likewise
+
+  // Before each line of a worker on the console.  Macros: role_name, local_rank, rank, hostname,
+  // node (the same), group_rank, restart_count, and time, when the agent passes the line on.
+  std::string line_prefix = "[${role_name}${local_rank}]:";
+  std::string hostname;
+
+  // Lines on the console with one of these texts also go to filtered_{stdout,stderr}.log of the
+  // attempt.
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+
+  // Whether a worker's stderr that goes to the agent's own passes through the agent, byte by byte,
+  // so that its last lines are known when the worker fails.  Not at a terminal, which the worker is
+  // to see.
+  bool keeps_stderr = false;
+
+  // Whether workers are told of a heartbeat file (DDPRUN_HEARTBEAT_FILE in their log folder).
+  bool has_heartbeat = false;
+
+  // The folder of the cgroup in which each worker gets its own; empty where none is delegated.
+  std::string cgroup_base;
+
+  // Whether there is a log folder at all (not with --log-dir /dev/null), and where it is to be
+  // made; the folder itself once it has been, before the agent starts.
+  bool has_log_dir = true;
+  std::string log_base;
+  std::optional<LogDir> log_dir;
+
+  // Whether a worker's folder is made when it ends and has left an error file: nothing else will
+  // lie in it.  Until then its error file lies in the run's folder.  To make and remove a folder
+  // for each worker takes longer than all the rest of a short run.
+  bool has_late_folders = false;
+};
+
+// Whom a signal of Slurm's reaches, as far as its configuration tells.
+enum class SlurmSignals : std::uint8_t {
+  None,     // this agent is in no step
+  Unknown,  // it cannot be read here
+  ToAgent,  // the agent alone
+  ToAll,    // every process of the step
+};
+
+struct AgentConfig {
+  Config core;
+  WorkerGroupConfig workers;
+  std::vector<int> stop_signals;     // each of them ends the run; workers get the one that came
+  std::vector<int> forward_signals;  // each of them is passed on to the workers, once
+  std::set<int> no_restart_codes;  // a worker that ends so is not started again; 128 + n: signal n
+  std::function<void(std::string_view)> event_sink;  // of each event, a line; nullptr: none
+  std::string rdzv_backend = "static";               // named in events
+  ExitCodes exit_codes = ExitCodes::Distinct;
+  Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
+  SlurmSignals slurm_signals = SlurmSignals::None;
+  std::optional<SlurmJob> slurm_job{};
+  // Reports of signals that reached the guardian (worker/process/guardian.h), where Slurm sends, or
+  // may send, a signal to every process of the step.
+  std::shared_ptr<process::Fd> signal_reports{};
+  // Whether workers may set torch's file timers, and where.  Owned by the caller, who makes it
+  // before the agent starts.
+  bool has_timers = false;
+  std::string timer_path;
+  const TimerFile* timer_file = nullptr;
+  int guardian_pid = -1;  // a child that is no worker and is not swept away
+
+  // Where the cause of a failed run is written in torch's form, for a launcher above this one.
+  // Empty: nowhere.
+  std::string error_file;
+};
+
+}  // namespace ddprun::agent

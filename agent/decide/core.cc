@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/core.h"
+
+#include <csignal>
+#include <utility>
+
+#include "store/base/check.h"
+#include "store/base/variant.h"
+
+namespace ddprun::agent {
+namespace {
+
+// One turn: the state being changed and the actions being collected.  Each method is a row of the
+// table in STATES.md.
+class Turn {
+ public:
+  Turn(State state, Now now, const Config& config)
+      : state_(std::move(state)), now_(now), config_(config) {}
+
+  Step result() && { return {std::move(state_), std::move(actions_)}; }
+
+  void operator()(const event::RoundJoined& event) {
+    if (state_.phase == Phase::Finished) return;  // a shutdown overtook the join
+    check(state_.phase == Phase::Joining, "a round was joined that nobody asked for");
+    state_.phase = Phase::Running;
+    state_.verdict = Verdict::None;
+    state_.failure.reset();
+    state_.running = config_.local_world_size;
+    state_.restart_count = event.restart_count;
+    want(action::StartWorkers{state_.restart_count});
+  }
+
+  void operator()(const event::RendezvousFailed& event) {
+    state_.error = event.why;
+    decide(Verdict::End, kExitRendezvousFailed);
+  }
+
+  void operator()(const event::StopOrdered&) { decide(Verdict::NextRound, 0); }
+
+  void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
+
+  void operator()(const event::StartFailed& event) {
+    check(state_.phase == Phase::Running, "a start failed that nobody asked for");
+    state_.running = event.started;
+    state_.error = event.why;
+    want(action::ReportFailure{.exit_code = event.exit_code, .is_final = true});
+    stop(StopReason::StartFailed, SIGTERM);
+  }
+
+  void operator()(const event::WorkerExited& event) {
+    check(state_.phase == Phase::Running || state_.phase == Phase::Stopping,
+          "a worker ended that did not run");
+    check(state_.running > 0, "more workers ended than ran");
+    --state_.running;
+    if (state_.phase == Phase::Stopping) {
+      if (state_.running == 0) want_sweep();
+    } else if (!event.status.is_success()) {
+      state_.failure = {.rank = event.rank,
+                        .local_rank = event.local_rank,
+                        .pid = event.pid,
+                        .status = event.status,
+                        .message = event.message,
+                        .attempt = state_.restart_count,
+                        .at = now_.mono,
+                        .seen_at = now_.wall};
+      want(action::ReportFailure{.exit_code = event.status.shell_code(),
+                                 .is_final = event.is_final});
+      stop(StopReason::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
+    } else if (state_.running == 0) {
+      stop(StopReason::Succeeded, SIGTERM);
+    }
+  }
+
+  void operator()(const event::Swept&) {
+    check(state_.phase == Phase::Stopping && state_.running == 0, "a sweep ended too early");
+    state_.deadline.reset();
+    state_.phase = Phase::Waiting;
+    if (state_.stop_reason == StopReason::Succeeded && state_.verdict == Verdict::None) {
+      want(action::ReportSuccess{});
+    }
+    follow();
+  }
+
+  void operator()(const event::DeadlineReached&) {
+    if (state_.phase != Phase::Stopping) return;
+    if (!state_.is_killed) return kill_now();
+    // SIGKILL has not ended them within its limit: nothing will that we could do.
+    if (state_.running == 0) return;
+    state_.running = 0;
+    state_.deadline.reset();
+    want(action::AbandonWorkers{});
+    want_sweep();
+  }
+
+  void operator()(const event::ShutdownRequested& event) {
+    switch (state_.phase) {
+      case Phase::Joining:
+      case Phase::Waiting:
+        leave(event.signal);
+        return finish(128 + event.signal);
+      case Phase::Running:
+        leave(event.signal);
+        return stop(StopReason::ShutdownRequested, event.signal);
+      case Phase::Stopping:
+        // The second request is the user's impatience: no more grace.  The first one, during a
+        // stop for another reason, only changes what follows.
+        if (state_.shutdown_signal != 0) {
+          bool is_repeated = config_.is_sigterm_repeated && event.signal == SIGTERM;
+          bool is_impatient = now_.mono - state_.asked_at >= kOneRequest;
+          if (is_impatient && !is_repeated) kill_now();
+          return;
+        }
+        if (state_.stop_reason == StopReason::Succeeded) {
+          asked(event.signal);
+        } else {
+          leave(event.signal);
+          state_.stop_reason = StopReason::ShutdownRequested;
+        }
+        return;
+      case Phase::Finished:
+        return;
+    }
+  }
+
+ private:
+  template <class OneAction>
+  void want(OneAction action) {
+    actions_.emplace_back(std::move(action));
+  }
+
+  // The rendezvous has said what follows this round, or that none follows.
+  void decide(Verdict verdict, int exit_code) {
+    if (state_.phase == Phase::Finished || state_.verdict == Verdict::End) return;
+    state_.verdict = verdict;
+    state_.exit_code = exit_code;
+    switch (state_.phase) {
+      case Phase::Joining:
+        if (verdict == Verdict::End) finish(exit_code);
+        return;
+      case Phase::Running:
+        return stop(StopReason::Ordered, SIGTERM);
+      case Phase::Waiting:
+        return follow();
+      case Phase::Stopping:
+      case Phase::Finished:
+        return;
+    }
+  }
+
+  // What comes after a round whose workers are down, once that is known.
+  void follow() {
+    if (state_.stop_reason == StopReason::ShutdownRequested) {
+      return finish(128 + state_.shutdown_signal);
+    }
+    switch (state_.verdict) {
+      case Verdict::None:
+        return;
+      case Verdict::NextRound:
+        state_.phase = Phase::Joining;
+        return want(action::JoinRound{});
+      case Verdict::End:
+        return finish(state_.exit_code);
+    }
+  }
+
+  void asked(int signal) {
+    state_.shutdown_signal = signal;
+    state_.asked_at = now_.mono;
+  }
+
+  void leave(int signal) {
+    asked(signal);
+    want(action::LeaveRun{signal});
+  }
+
+  void stop(StopReason reason, int signal) {
+    state_.phase = Phase::Stopping;
+    state_.stop_reason = reason;
+    state_.is_killed = false;
+    state_.deadline = now_.mono + config_.stop_grace;
+    if (state_.running > 0) {
+      want(action::SignalWorkers{signal});
+    } else {
+      want_sweep();
+    }
+  }
+
+  // Once the grace is over (kill_now), what was left behind gets none either.
+  void want_sweep() {
+    if (state_.is_killed) state_.deadline.reset();
+    want(action::Sweep{state_.deadline.value_or(now_.mono)});
+  }
+
+  void kill_now() {
+    // A third signal, or more, does not lengthen the wait.
+    if (!state_.is_killed) {
+      state_.deadline.reset();
+      if (state_.running > 0) state_.deadline = now_.mono + config_.kill_limit;
+    }
+    state_.is_killed = true;
+    want(action::KillNow{});
+  }
+
+  void finish(int exit_code) {
+    state_.phase = Phase::Finished;
+    want(action::Finish{exit_code});
+  }
+
+  State state_;
+  Now now_;
+  const Config& config_;
+  std::vector<Action> actions_;
+};
+
+}  // namespace
+
+Step begin() {
+  return {State{}, {action::JoinRound{}}};
+}
+
+Step step(State state, const Event& event, Now now, const Config& config) {
+  Turn turn(std::move(state), now, config);
+  std::visit(turn, event);
+  return std::move(turn).result();
+}
+
+std::string to_string(Phase phase) {
+  switch (phase) {
+    case Phase::Joining:
+      return "joining";
+    case Phase::Running:
+      return "running";
+    case Phase::Stopping:
+      return "stopping";
+    case Phase::Waiting:
+      return "waiting";
+    case Phase::Finished:
+      return "finished";
+  }
+  return "?";
+}
+
+std::string to_string(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [](const event::RoundJoined&) { return std::string("round joined"); },
+          [](const event::RendezvousFailed& failed) { return "rendezvous failed: " + failed.why; },
+          [](const event::StopOrdered&) { return std::string("stop ordered"); },
+          [](const event::RunEnded& ended) {
+            return "run ended with " + std::to_string(ended.exit_code);
+          },
+          [](const event::StartFailed& failed) { return "start failed: " + failed.why; },
+          [](const event::WorkerExited& exited) {
+            return "worker " + std::to_string(exited.local_rank) + " " +
+                   process::to_string(exited.status);
+          },
+          [](const event::Swept&) { return std::string("swept"); },
+          [](const event::DeadlineReached&) { return std::string("deadline reached"); },
+          [](const event::ShutdownRequested& request) {
+            return "shutdown requested by " + process::signal_name(request.signal);
+          },
+      },
+      event);
+}
+
+std::string to_string(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action& action : actions) {
+    if (!text.empty()) text += ", ";
+    text += std::visit(
+        Overloaded{
+            [](const action::JoinRound&) { return std::string("join"); },
+            [](const action::ReportFailure& report) {
+              return std::string(report.is_final ? "report final failure " : "report failure ") +
+                     std::to_string(report.exit_code);
+            },
+            [](const action::ReportSuccess&) { return std::string("report success"); },
+            [](const action::LeaveRun&) { return std::string("leave"); },
+            [](const action::StartWorkers& start) {
+              return "start attempt " + std::to_string(start.restart_count);
+            },
+            [](const action::SignalWorkers& signal) {
+              return "signal " + process::signal_name(signal.signal);
+            },
+            [](const action::Sweep&) { return std::string("sweep"); },
+            [](const action::KillNow&) { return std::string("kill now"); },
+            [](const action::AbandonWorkers&) { return std::string("abandon"); },
+            [](const action::Finish& finish) {
+              return "finish " + std::to_string(finish.exit_code);
+            },
+        },
+        action);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace ddprun::agent

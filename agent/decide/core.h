@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The agent's decisions, and nothing else.  step() takes what is known, one thing that has
+// happened, and the time it happened at; it returns what is known now and what must be done about
+// it.  It opens no socket, starts no process, reads no clock and writes no log line, so a test can
+// play a week of failures through it in a millisecond.  agent/agent.h is the shell that carries the
+// actions out and reports back; agent/STATES.md is the table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "store/base/exit_status.h"
+#include "store/base/time.h"
+
+namespace ddprun::agent {
+
+// Signals within this time are one request: timeout(1) signals its child and then their group, and
+// wrappers pass on a Ctrl-C that the terminal has sent to all.
+inline constexpr Duration kOneRequest = std::chrono::milliseconds(500);
+
+struct Config {
+  int local_world_size = 1;
+  Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
+  Duration kill_limit = std::chrono::seconds(10);  // that a worker may take to end by SIGKILL
+  // Whoever sends SIGTERM says it more than once, and SIGKILL by itself: Slurm at the end of a
+  // preemption's grace.  The time in between is the workers'.
+  bool is_sigterm_repeated = false;
+};
+
+enum class Phase : std::uint8_t {
+  Joining,   // no worker runs; a round has been asked for
+  Running,   // workers run
+  Stopping,  // workers, or what they have left behind, are being ended
+  Waiting,   // all is down, and the rendezvous has not said yet what follows
+  Finished,
+};
+
+// Why the workers are being brought down, or have ended.
+enum class StopReason : std::uint8_t {
+  Succeeded,          // they have all ended well
+  WorkerFailed,       // one of them has not
+  StartFailed,        // not all of them could be started
+  Ordered,            // the rendezvous wants it
+  ShutdownRequested,  // a signal came
+};
+
+// The first failure of an attempt on this node.  Workers that fail after it are its victims and not
+// recorded: their store or their peer has gone, or the agent has stopped them.
+struct Failure {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  process::ExitStatus status;
+  std::string message;  // the worker's own last words, where it left any: "ValueError: boom"
+  int attempt = 0;      // the restart count it happened under
+  std::string host;     // of another node; empty where it happened on this one
+  std::string logs;     // the folder of its logs, where it is another node's
+  MonoTime at{};        // on this node's clock; not set for another node's
+  WallTime seen_at{};   // when this node knew of it; for people
+  std::string words{};  // of another node's: the end of its traceback, or of its stderr
+  bool is_traceback = false;
+};
+
+// What the rendezvous wants once the workers of the round are down.
+enum class Verdict : std::uint8_t { None, NextRound, End };
+
+struct State {
+  Phase phase = Phase::Joining;
+  StopReason stop_reason = StopReason::Succeeded;  // in Stopping and Waiting
+  Verdict verdict = Verdict::None;                 // of the current round
+  int exit_code = 0;                               // with Verdict::End
+  int shutdown_signal = 0;                         // with StopReason::ShutdownRequested
+  MonoTime asked_at{};                             // when that came
+  int running = 0;                                 // local workers not yet known to have ended
+  bool is_killed = false;                          // in Stopping: they have had SIGKILL
+  int restart_count = 0;                           // failures that the run has survived
+  std::optional<Failure> failure;                  // of the current round, on this node
+  std::string error;                 // why the run cannot go on, where no worker failed
+  std::optional<MonoTime> deadline;  // when DeadlineReached is due
+};
+
+// What can happen to an agent.
+namespace event {
+struct RoundJoined {
+  int restart_count = 0;
+};
+// The rendezvous is gone, and with it the run.
+struct RendezvousFailed {
+  std::string why;
+};
+// The workers of the current round are to be stopped; another round follows.
+struct StopOrdered {};
+// The run is over.
+struct RunEnded {
+  int exit_code = 0;
+};
+// Of the local workers only the first `started` came to be; the next one cannot be started.
+struct StartFailed {
+  int started = 0;
+  std::string why;
+  int exit_code = 127;  // of the run: kExitNotExecutable, kExitCannotStart or kExitInfrastructure
+};
+struct WorkerExited {
+  int local_rank = 0;
+  process::ExitStatus status;
+  int rank = 0;
+  int pid = 0;
+  std::string message;
+  bool is_final = false;  // a restart would fail the same way
+  // It hung: the others are to show their stacks, and end by SIGABRT, which makes Python do that.
+  bool is_hang = false;
+};
+// After Sweep: nothing that the workers left behind lives any more.
+struct Swept {};
+struct DeadlineReached {};
+struct ShutdownRequested {
+  int signal = 0;
+};
+}  // namespace event
+using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::StopOrdered,
+                           event::RunEnded, event::StartFailed, event::WorkerExited, event::Swept,
+                           event::DeadlineReached, event::ShutdownRequested>;
+
+// What an agent can ask of its shell, to be done in the order given.
+namespace action {
+struct JoinRound {};
+// Tell the rendezvous of state.failure, or of state.error where a worker could not be started.
+struct ReportFailure {
+  int exit_code = 1;
+  bool is_final = false;  // a restart would fail the same way
+};
+struct ReportSuccess {};
+struct LeaveRun {
+  int signal = 0;
+};
+// Start all local workers of the round just joined, in the attempt `restart_count`.
+struct StartWorkers {
+  int restart_count = 0;
+};
+// Send `signal` to the process group of each worker that still runs.
+struct SignalWorkers {
+  int signal = 0;
+};
+// End what the workers left behind: politely until `deadline`, then by SIGKILL.
+struct Sweep {
+  MonoTime deadline{};
+};
+// The grace is over: SIGKILL to the workers, and to what a running Sweep still finds.
+struct KillNow {};
+// Workers that SIGKILL does not end (in D state): name them, and forget them.  What they may still
+// do, such as end after all, is no event any more.
+struct AbandonWorkers {};
+struct Finish {
+  int exit_code = 0;
+};
+}  // namespace action
+using Action = std::variant<action::JoinRound, action::ReportFailure, action::ReportSuccess,
+                            action::LeaveRun, action::StartWorkers, action::SignalWorkers,
+                            action::Sweep, action::KillNow, action::AbandonWorkers, action::Finish>;
+
+struct Step {
+  State state;
+  std::vector<Action> actions;
+};
+
+// The first step of a run.
+[[nodiscard]] Step begin();
+
+[[nodiscard]] Step step(State state, const Event& event, Now now, const Config& config);
+
+// Exit codes of the agent beside a worker's own (agent/STATES.md).
+inline constexpr int kExitRendezvousFailed = 80;
+inline constexpr int kExitInfrastructure = 81;  // this machine refuses what a worker needs to start
+inline constexpr int kExitBudgetSpent = 82;     // all of --max-restarts, of which there were some
+inline constexpr int kExitNotExecutable = 126;  // a worker's program, as in a shell
+inline constexpr int kExitCannotStart = 127;    // there is none, as in a shell
+
+std::string to_string(Phase phase);
+std::string to_string(const Event& event);
+std::string to_string(const std::vector<Action>& actions);
+
+}  // namespace ddprun::agent

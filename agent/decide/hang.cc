@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/hang.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "agent/report/job_report.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr const char* kWaiting = "waiting in a collective";
+
+using Groups = std::map<std::string, std::vector<int>>;  // by what they do
+
+// With no majority: those that wait in the kernel, where nothing reaches them; else everybody.
+std::vector<int> stuck_ones(const std::vector<int>& silent,
+                            const std::map<int, std::string>& doing) {
+  std::vector<int> stuck;
+  for (int local_rank : silent) {
+    if (doing.at(local_rank).starts_with("in D state")) stuck.push_back(local_rank);
+  }
+  return stuck.empty() ? silent : stuck;
+}
+
+// The ranks that differ from the rest, which must be more than half of all; else everybody.
+std::vector<int> odd_ones(const std::vector<int>& silent, const std::map<int, std::string>& doing) {
+  Groups groups;
+  for (int local_rank : silent) groups[doing.at(local_rank)].push_back(local_rank);
+  auto rest = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  if (rest->second.size() * 2 <= silent.size() || rest->second.size() == silent.size())
+    return stuck_ones(silent, doing);
+  std::vector<int> odd;
+  for (int local_rank : silent) {
+    if (doing.at(local_rank) != rest->first) odd.push_back(local_rank);
+  }
+  return odd;
+}
+
+bool is_working(Duration used, Duration between) {
+  return used >= kIdleTime &&
+         static_cast<double>(used.count()) >= kIdleShare * static_cast<double>(between.count());
+}
+
+}  // namespace
+
+Duration look_period(Duration timeout) {
+  return std::clamp<Duration>(timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(5));
+}
+
+void HangDetector::note(const LifeSample& sample, MonoTime now) {
+  auto [found, is_new] = lives_.try_emplace(sample.local_rank, Life{sample, now, sample.cpu_time});
+  if (is_new) return;
+  Life& life = found->second;
+  bool is_beating = sample.heartbeat_ns != 0;
+  bool is_alive = sample.heartbeat_ns != life.last.heartbeat_ns;
+  if (!is_beating) {
+    is_alive = sample.output_bytes != life.last.output_bytes ||
+               is_working(sample.cpu_time - life.cpu_time, now - life.alive_at);
+  }
+  life.last = sample;
+  if (!is_alive) return;
+  life.alive_at = now;
+  life.cpu_time = sample.cpu_time;
+}
+
+// While this process was stopped, by Ctrl-Z or with its machine, so were the workers; and one look
+// that is late says nothing about what was in between.
+void HangDetector::forgive_own_silence(MonoTime now) {
+  Duration away = last_look_ ? now - *last_look_ - kLateLooks * look_period(timeout_) : Duration();
+  last_look_ = now;
+  if (away <= Duration::zero()) return;
+  for (auto& [local_rank, life] : lives_) life.alive_at += away;
+}
+
+std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& samples,
+                                              MonoTime now) {
+  forgive_own_silence(now);
+  for (const LifeSample& sample : samples) note(sample, now);
+  HangVerdict verdict;
+  bool is_over = false;
+  for (const LifeSample& sample : samples) {
+    Duration silence = now - lives_.at(sample.local_rank).alive_at;
+    is_over = is_over || silence >= timeout_;
+    if (silence * 2 < timeout_) continue;
+    verdict.silent.push_back(sample.local_rank);
+    verdict.doing[sample.local_rank] = sample.doing;
+  }
+  if (!is_over) return std::nullopt;
+  // One that runs and one that does not: who is silent while others work is the one that hangs.
+  verdict.hung = verdict.silent.size() == samples.size() ? odd_ones(verdict.silent, verdict.doing)
+                                                         : verdict.silent;
+  std::stable_sort(verdict.hung.begin(), verdict.hung.end(),
+                   [this](int a, int b) { return lives_.at(a).alive_at < lives_.at(b).alive_at; });
+  verdict.is_clear =
+      verdict.hung.size() < verdict.silent.size() || verdict.silent.size() < samples.size();
+  const Life& first = lives_.at(verdict.hung.front());
+  verdict.silence = now - first.alive_at;
+  verdict.is_heartbeat = first.last.heartbeat_ns != 0;
+  return verdict;
+}
+
+HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& waits) {
+  auto is_waiting = [&](int local_rank) {
+    auto found = waits.find(local_rank);
+    return found != waits.end() && found->second;
+  };
+  std::vector<int> suspects;
+  for (int local_rank : verdict.silent) {
+    if (is_waiting(local_rank)) {
+      verdict.doing[local_rank] = kWaiting;
+    } else {
+      suspects.push_back(local_rank);
+    }
+  }
+  if (suspects.empty()) {
+    verdict.is_clear = false;
+    return verdict;
+  }
+  if (suspects.size() < verdict.silent.size()) {
+    std::erase_if(verdict.hung, is_waiting);
+    if (verdict.hung.empty()) verdict.hung = suspects;
+    verdict.is_clear = true;
+  } else if (suspects.size() == 1 && waits.contains(suspects.front())) {
+    verdict.is_clear = true;  // it has nobody beside it to differ from
+  }
+  return verdict;
+}
+
+std::string describe(const HangVerdict& verdict) {
+  auto seconds = std::llround(std::chrono::duration<double>(verdict.silence).count());
+  std::string text = verdict.is_heartbeat ? "hung: no heartbeat for "
+                                          : "hung: no output, CPU time or heartbeat for ";
+  text += std::to_string(seconds) + " s";
+  const std::string& own = verdict.doing.at(verdict.hung.front());
+  if (!own.empty()) text += "; it was " + own;
+  Groups others;
+  for (int local_rank : verdict.silent) {
+    if (local_rank != verdict.hung.front())
+      others[verdict.doing.at(local_rank)].push_back(local_rank);
+  }
+  for (const auto& [doing, local_ranks] : others) {
+    text += ", while local " + name_ranks(local_ranks) +
+            (local_ranks.size() == 1 ? " was " : " were ") +
+            (doing.empty() ? "silent as well" : doing);
+  }
+  if (std::ranges::all_of(verdict.doing, [](const auto& one) { return one.second == kWaiting; })) {
+    text += "; who keeps them waiting is not known: compare the stacks of all nodes";
+  } else if (verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size()) {
+    text += "; which of them holds up the rest is not known: compare their stacks";
+  }
+  return text;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/report/advice.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "agent/report/job_report.h"
+
+namespace ddprun::agent {
+namespace {
+
+// All that a failed worker said, in which the advice looks for its words.
+std::string words_of(const FailureFacts& failure) {
+  std::string text = failure.cause + "\n" + failure.message + "\n" + failure.traceback;
+  for (const std::string& line : failure.stderr_lines) text += "\n" + line;
+  return text;
+}
+
+struct Advice {
+  std::string_view words;  // the first entry whose words occur is taken
+  std::string_view text;
+};
+
+constexpr std::string_view kPeerLeft =
+    "see which rank left first, perhaps with exit code 0: this one still waited for it";
+
+// From the certain to the vague: an exception's name says more than a signal.
+constexpr std::array kByWords = {
+    Advice{"not even by SIGKILL",
+           "the kernel holds that process: see what it waits for (a dead file server?), and take "
+           "the node out of service"},
+    Advice{"OOM killer",
+           "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
+    Advice{"hung: ",
+           "look at the stacks in the log folders: which rank does not do what the others do?"},
+    // Gloo's words, to one that only received what another rank sent.
+    Advice{"Received data size doesn't match",
+           "the ranks' tensors differ in size in that collective: run again with "
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes"},
+    Advice{"Detected mismatch between collectives",
+           "correct the rank whose collective differs: its last words above name both"},
+    Advice{"ModuleNotFoundError",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{"No module named",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{"null bytes", "that is no Python script; a program is run with --no-python"},
+    Advice{"SyntaxError", "correct the script; the Python that runs it may be an older one"},
+    Advice{"IndentationError", "correct the script's indentation"},
+    Advice{"CUDA out of memory", "use less GPU memory: smaller batches, or see who else uses it"},
+    Advice{"OutOfMemoryError", "use less GPU memory: smaller batches, or see who else uses it"},
+    Advice{"No space left on device",
+           "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
+    Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
+    Advice{"DataLoader worker",
+           "run with num_workers=0 to see the error in the data set's own code"},
+    Advice{"usage: ", "correct the arguments behind the script's name"},
+    Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
+    Advice{"Permission denied", "give this user access to the file that is named above"},
+    Advice{"Connection closed by peer [", kPeerLeft},  // Gloo's words
+    Advice{"Read error [", kPeerLeft},
+};
+
+// For a worker that could not be started, by the kernel's words.
+constexpr std::array kByRefusal = {
+    Advice{"Too many open files", "allow more open files: ulimit -n, or the service's LimitNOFILE"},
+    Advice{"Resource temporarily unavailable",
+           "allow more processes: ulimit -u, or the pids limit of its container or cgroup"},
+    Advice{"Cannot allocate memory", "free memory on that node, or give the job more"},
+    Advice{"Argument list too long", "pass fewer arguments, or a smaller environment"},
+    Advice{
+        "Exec format error",
+        "give the script a first line as #!/bin/sh, or see that the program is for this machine"},
+    Advice{"Permission denied", "see that it is a program and that this user may execute it"},
+};
+
+// For a job that no worker has ended.
+constexpr std::array kByError = {
+    Advice{"Address already in use",
+           "choose another port, or end the process that has this one: ss -ltnp shows it"},
+    kByRefusal[0],
+    Advice{"Network is unreachable",
+           "see that this machine has a route there; for 127.0.0.1: ip link set lo up"},
+    Advice{"another run", "give each run an --rdzv-id or an endpoint of its own"},
+    Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
+    Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
+    Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
+    Advice{"cannot start its workers", "mend that on that node, and start all nodes again"},
+    Advice{
+        "the server does not answer",
+        "see what listens there, since it accepts connections and says nothing: ss -ltnp, on the "
+        "host that the endpoint names"},
+    Advice{"Connection refused",
+           "start the node that the endpoint names, unless its run is over, and see that the port "
+           "is the same everywhere"},
+    Advice{"cannot meet the other nodes",
+           "see that the endpoint names the first node, with the same port everywhere, and that "
+           "no firewall is between and no other program answers there"},
+    Advice{"hosts the rendezvous",
+           "look at that node: its log says why it went.  Where none is stable, let a ddpd host"},
+    Advice{"was lost", "look at that node: its log and dmesg say why it went"},
+    Advice{"nodes came",
+           "see why the other nodes did not start, and that all have the same "
+           "endpoint, --rdzv-id and --nnodes"},
+};
+constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
+
+// The text of the first entry whose words are in `said`.
+std::optional<std::string_view> find_words(std::span<const Advice> advices, std::string_view said) {
+  auto found = std::ranges::find_if(advices, [&](const Advice& advice) {
+    return said.find(advice.words) != std::string_view::npos;
+  });
+  if (found == advices.end()) return std::nullopt;
+  return found->text;
+}
+
+// What std::terminate() says of a thread that is cut off in its middle.  Under any launcher torch
+// 2.15's Gloo does it in every second run of four ranks: its thread lets go of the last
+// collective's tensor while Python ends.  After a barrier it holds none of Python's.
+constexpr std::string_view kThreadAtExit = "terminate called without an active exception";
+
+std::string by_signal(const FailureFacts& failure) {
+  switch (failure.status.signal) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return "run again with PYTHONFAULTHANDLER=1 for a Python stack, or with 'ulimit -c "
+             "unlimited' for a core file";
+    case SIGABRT:
+      if (failure.cause.find(kThreadAtExit) != std::string::npos) {
+        return "a thread still ran when the program ended: call torch.distributed.barrier(), then "
+               "destroy_process_group(), at the end of the script";
+      }
+      return "the program ended itself: what it says before abort() is in its stderr";
+    case SIGKILL:
+      return "somebody else sent SIGKILL: look at dmesg, the scheduler's log and the job's memory";
+    default:
+      return "somebody sent that signal: look at the scheduler's log";
+  }
+}
+
+std::string by_failure(const FailureFacts& failure) {
+  std::string words = words_of(failure);
+  if (failure.pid == 0) {
+    if (auto text = find_words(kByRefusal, words)) return std::string(*text);
+  }
+  if (auto text = find_words(kByWords, words)) return std::string(*text);
+  if (failure.status.signal != 0) return by_signal(failure);
+  if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
+    return "a command was not found or may not be executed; look at PATH on that node";
+  if (failure.traceback.empty() && failure.stderr_lines.empty()) {
+    return "it said nothing on stderr: run again with --redirects=3 and look at its logs, or put "
+           "torch's @record on the main function";
+  }
+  return "correct what its last words above say, on " +
+         (failure.node.empty() ? "that node" : failure.node);
+}
+
+}  // namespace
+
+std::string next_step(const JobReport& report) {
+  if (is_by_worker(report)) return by_failure(report.failures.back());
+  return std::string(find_words(kByError, report.error).value_or(kOtherError));
+}
+
+}  // namespace ddprun::agent

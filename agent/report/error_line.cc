@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/report/error_line.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <string_view>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::string_view kWhat = "what():";
+
+// Of faulthandler's dump; "Fatal Python error: Aborted" only says the signal once more.
+constexpr std::array<std::string_view, 6> kDump = {"Fatal Python error: ", "Thread 0x",
+                                                   "Current thread 0x",    "  File \"",
+                                                   "Extension modules:",   "  <no Python frame>"};
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// Without the "[rank1]: " that torch puts before each line of an exception.
+std::string_view without_rank(std::string_view line) {
+  constexpr std::string_view kBegin = "[rank";
+  constexpr std::string_view kEnd = "]: ";
+  if (!line.starts_with(kBegin)) return line;
+  std::size_t end = line.find_first_not_of("0123456789", kBegin.size());
+  if (end == kBegin.size() || end == std::string_view::npos) return line;
+  return line.substr(end).starts_with(kEnd) ? line.substr(end + kEnd.size()) : line;
+}
+
+bool is_python_exception(std::string_view line) {
+  std::string_view name = line.substr(0, line.find(": "));
+  bool is_name = std::ranges::all_of(
+      name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+  return is_name && (name.ends_with("Error") || name.ends_with("Exception") ||
+                     name.ends_with("Interrupt") || name.ends_with("Exit"));
+}
+
+// The exception that the line names, if it names one.
+std::optional<std::string_view> exception_in(std::string_view line) {
+  line = without_rank(line);
+  if (is_python_exception(line)) return line;
+  std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
+  if (!line.substr(begin).starts_with(kWhat)) return std::nullopt;
+  line.remove_prefix(begin + kWhat.size());
+  if (is_blank(line)) return std::nullopt;
+  return line.substr(line.find_first_not_of(' '));
+}
+
+// "[W1122 03:58:17.1 file.cpp:12] ...": torch's logs, at a level below an error.
+bool is_remark(std::string_view line) {
+  return line.size() > 2 && (line.starts_with("[W") || line.starts_with("[I")) &&
+         std::isdigit(static_cast<unsigned char>(line[2])) != 0;
+}
+
+bool is_dump(std::string_view line) {
+  return std::ranges::any_of(kDump,
+                             [&](std::string_view begin) { return line.starts_with(begin); });
+}
+
+}  // namespace
+
+std::string telling_line(const std::vector<std::string>& lines) {
+  std::string_view last;
+  std::string_view last_own;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (auto exception = exception_in(*line)) return std::string(*exception);
+    if (is_blank(*line)) continue;
+    if (last.empty()) last = *line;
+    if (last_own.empty() && !is_remark(*line) && !is_dump(*line)) last_own = *line;
+  }
+  return std::string(last_own.empty() ? last : last_own);
+}
+
+}  // namespace ddprun::agent

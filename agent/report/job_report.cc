@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/report/job_report.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "agent/decide/core.h"
+#include "agent/report/advice.h"
+#include "rendezvous/decide/messages.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kLastWords = 14;      // lines of a traceback or of stderr
+constexpr std::size_t kAttemptsShown = 5;   // the first ones and the last
+constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
+
+std::string cut(std::string line, std::size_t bytes) {
+  if (line.size() <= bytes) return line;
+  while (bytes > 0 && (line[bytes] & 0xC0) == 0x80) --bytes;  // not inside a UTF-8 character
+  return line.substr(0, bytes) + "...";
+}
+
+// The tail: the exception's own line is the last one.
+void add_last_words(const FailureFacts& failure, std::vector<std::string>& lines) {
+  bool has_traceback = !failure.traceback.empty();
+  std::vector<std::string> words =
+      has_traceback ? lines_of(failure.traceback) : failure.stderr_lines;
+  if (words.empty()) return;
+  std::size_t shown = std::min(words.size(), kLastWords);
+  std::string title = has_traceback ? "  traceback" : "  last lines of its stderr";
+  if (shown < words.size()) title += " (the last " + std::to_string(shown) + " lines)";
+  lines.push_back(title + ":");
+  for (std::size_t i = words.size() - shown; i < words.size(); ++i)
+    lines.push_back("    " + words[i]);
+}
+
+std::string also_failed(const Victim& victim) {
+  return "rank " + std::to_string(victim.rank) + " " + process::to_string(victim.status);
+}
+
+// A rank that leaves early is why its peers fail, often enough.
+std::string had_finished(const std::vector<int>& ranks) {
+  return "had ended with exit code 0 before that: " + name_ranks(ranks);
+}
+
+// One line for all that we stopped, one for those that fell by themselves.
+void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& lines) {
+  std::vector<int> stopped;
+  std::string fallen;
+  std::size_t fallen_count = 0;
+  for (const Victim& victim : victims) {
+    if (victim.is_stopped_by_us) {
+      stopped.push_back(victim.rank);
+    } else if (++fallen_count <= kAttemptsShown) {
+      fallen += (fallen.empty() ? "" : "; ") + also_failed(victim);
+    }
+  }
+  if (fallen_count > kAttemptsShown)
+    fallen += "; and " + std::to_string(fallen_count - kAttemptsShown) + " more";
+  if (!fallen.empty()) lines.push_back("  after that, as its victims: " + fallen);
+  if (!stopped.empty()) lines.push_back("  then stopped by ddprun: " + name_ranks(stopped));
+}
+
+// The failures that came before the end.
+void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
+  std::size_t count = report.failures.size() - (is_by_worker(report) ? 1 : 0);
+  if (count == 0) return;
+  lines.push_back(is_by_worker(report)
+                      ? "  failures before, each followed by a restart (" + std::to_string(count) +
+                            " of --max-restarts=" + std::to_string(report.max_restarts) + "):"
+                      : "  failures of workers before that:");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (count > kAttemptsShown && i == kAttemptsShown - 1) {
+      lines.push_back("    ... " + std::to_string(count - kAttemptsShown) + " more ...");
+      i = count - 1;
+    }
+    lines.push_back("    attempt " + std::to_string(report.failures[i].attempt) + ": " +
+                    describe(report.failures[i]));
+  }
+}
+
+// What the exit code of this agent says, where it is not simply the worker's own.
+std::string words_on(const JobReport& report) {
+  std::string code = std::to_string(report.exit_code);
+  bool is_by_start = is_by_worker(report) && report.failures.back().pid == 0;
+  if (is_by_worker(report) && !is_by_start &&
+      report.exit_code == report.failures.back().status.shell_code())
+    return code + ", the worker's own";
+  switch (report.exit_code) {
+    case rendezvous::order::kExitUnfit:
+      return code + (is_by_worker(report) ? "" : ", a node lacks what its workers need");
+    case kExitRendezvousFailed:
+      return code + ", the rendezvous failed";
+    case kExitInfrastructure:
+      return code + ", this machine lacks what a worker needs to start";
+    case kExitNotExecutable:
+      return code + (is_by_start ? ", the program cannot be executed" : "");
+    case kExitCannotStart:
+      return code + (is_by_start ? ", there is no such program" : "");
+    case kExitBudgetSpent:
+      return code + (report.max_restarts == 1
+                         ? ", the one restart is spent"
+                         : ", all " + std::to_string(report.max_restarts) + " restarts are spent");
+    default:
+      return code;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    auto end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
+    lines.pop_back();
+  return lines;
+}
+
+bool is_by_worker(const JobReport& report) {
+  return report.error.empty() && !report.failures.empty();
+}
+
+std::string describe(const FailureFacts& failure) {
+  if (failure.pid == 0) {
+    return "rank " + std::to_string(failure.rank) +
+           (failure.node.empty() ? "" : " on " + failure.node) +
+           " could not be started: " + failure.message;
+  }
+  std::string text = "rank " + std::to_string(failure.rank) + " (local rank " +
+                     std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) +
+                     ")";
+  if (!failure.node.empty()) text += " on " + failure.node;
+  text += " " + process::to_string(failure.status);
+  if (!failure.cause.empty()) text += "; " + failure.cause;
+  std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  if (!first_line.empty()) text += ": " + cut(first_line, kMessageBytes);
+  return text;
+}
+
+std::vector<std::string> to_lines(const JobReport& report) {
+  std::vector<std::string> lines;
+  std::string logs = report.log_path;
+  std::string loss = report.log_loss;
+  if (is_by_worker(report)) {
+    const FailureFacts& last = report.failures.back();
+    lines.push_back("FAILED: " + describe(last));
+    add_last_words(last, lines);
+    if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
+    add_victims(report.victims, lines);
+    bool is_elsewhere = !last.node.empty() && last.node != report.node;
+    if (is_elsewhere || !last.log_path.empty()) logs = last.log_path;
+    if (is_elsewhere && !logs.empty()) logs += " on " + last.node;
+    if (is_elsewhere) loss.clear();
+  } else {
+    lines.push_back("FAILED: " + report.error);
+  }
+  add_attempts(report, lines);
+  if (report.outside) {
+    lines.push_back("  signalled from outside: " + report.outside->signal + ", " +
+                    report.outside->words);
+  }
+  if (!report.stuck.empty()) {
+    std::size_t more = report.stuck.size() - 1;
+    lines.push_back("  left behind: " + report.stuck.front() +
+                    (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
+  }
+  if (!logs.empty())
+    lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
+  lines.push_back("  exit code: " + words_on(report));
+  std::string next = next_step(report);
+  if (!next.empty()) lines.push_back("  next: " + next);
+  for (std::string& line : lines) line = cut(std::move(line), kReportColumns);
+  return lines;
+}
+
+std::string describe_ranks(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
+    if (last > first) text += (last == first + 1 ? ", " : "..") + std::to_string(ranks[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + describe_ranks(ranks);
+}
+
+}  // namespace ddprun::agent

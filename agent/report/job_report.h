@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a person is told when a job has failed: the cause, first and plainly, and what to do next.
+// Pure: facts in, lines and JSON out.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/exit_status.h"
+#include "store/base/time.h"
+
+namespace ddprun::agent {
+
+// The failure that decided an attempt, on whichever node it was.
+struct FailureFacts {
+  std::string node;  // host name; empty: not known
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  process::ExitStatus status;
+  std::string message;    // of error.json: "ValueError: boom"; may have several lines
+  std::string cause;      // what else is known: "the kernel's OOM killer: ...", "hung: ..."
+  int attempt = 0;        // the restart count it happened under
+  WallTime at{};          // for people only
+  std::string log_path;   // the worker's log folder on its node; empty: none
+  std::string traceback;  // of error.json, of the last failure
+  std::vector<std::string> stderr_lines;  // its last ones, where there is no traceback
+};
+
+// A worker that ended, other than with success, after the failure that decided the attempt.
+struct Victim {
+  int rank = 0;
+  process::ExitStatus status;
+  bool is_stopped_by_us = false;  // by the signal that we had sent, or by our SIGKILL
+};
+
+// A signal that came to this node's agent from outside the run.
+struct OutsideSignal {
+  std::string signal;  // "SIGUSR1"
+  std::string reason;  // worker/stop_reason.h's word: "preempted"
+  std::string words;   // "Slurm has preempted job 12"
+};
+
+struct JobReport {
+  std::string run_id;
+  std::string node;  // this agent's host name
+  int exit_code = 1;
+  int max_restarts = 0;
+  std::vector<FailureFacts> failures;  // one an attempt, in the order they were decided
+  std::vector<Victim> victims;         // of the last attempt, on this node
+  std::vector<int> finished;           // its ranks on this node that had ended well before that
+  std::vector<std::string> stuck;      // what not even SIGKILL has ended, a sentence each
+  std::string error;                   // why the job cannot go on, where no worker is the reason
+  std::string log_path;                // the run's log folder on this node; empty: none
+  std::string log_loss;                // why the logs on this node are not whole; empty: they are
+  std::optional<OutsideSignal> outside{};  // the last one
+};
+
+// All of a report fits into this many lines.
+inline constexpr std::size_t kReportLines = 28;
+inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
+
+// The report, one entry a line, without line ends.  The first line says what failed.
+std::vector<std::string> to_lines(const JobReport& report);
+
+// The lines of `text`, without empty ones at its end.
+std::vector<std::string> lines_of(std::string_view text);
+
+// Whether the last of `failures` is why the job has failed.
+bool is_by_worker(const JobReport& report);
+
+// "rank 3 (local rank 3, pid 4211) on node7 exited with code 1: ValueError: boom".
+std::string describe(const FailureFacts& failure);
+
+// The same as a JSON document, the text of report.json.  Its form is in agent/REPORT.md.
+std::string to_json(const JobReport& report);
+
+// "0..2, 5" for {0, 1, 2, 5}.
+std::string describe_ranks(std::vector<int> ranks);
+
+// "ranks 0..2, 5"; "rank 3" for {3}.
+std::string name_ranks(const std::vector<int>& ranks);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "agent/report/advice.h"
+#include "agent/report/job_report.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+double seconds(WallTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+Json status_of(const process::ExitStatus& status) {
+  Json json = {{"exit_code", status.shell_code()}, {"signal", Json()}};
+  if (status.signal != 0) json["signal"] = process::signal_name(status.signal);
+  return json;
+}
+
+Json to_json(const FailureFacts& failure) {
+  Json json = {{"attempt", failure.attempt},
+               {"node", text_or_null(failure.node)},
+               {"rank", failure.rank},
+               {"local_rank", failure.local_rank},
+               {"pid", failure.pid}};
+  json.update(status_of(failure.status));
+  json["cause"] = text_or_null(failure.cause);
+  json["message"] = text_or_null(failure.message);
+  json["time"] = seconds(failure.at);
+  json["log_path"] = text_or_null(failure.log_path);
+  json["traceback"] = text_or_null(failure.traceback);
+  json["stderr_tail"] = failure.stderr_lines;
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const JobReport& report) {
+  Json json = {{"version", kVersion},
+               {"run_id", report.run_id},
+               {"node", text_or_null(report.node)},
+               {"exit_code", report.exit_code},
+               {"max_restarts", report.max_restarts},
+               {"error", text_or_null(report.error)},
+               {"signalled", Json()},
+               {"root_cause", is_by_worker(report) ? to_json(report.failures.back()) : Json()},
+               {"failures", Json::array()},
+               {"victims", Json::array()},
+               {"finished", report.finished},
+               {"left_behind", report.stuck},
+               {"log_path", text_or_null(report.log_path)},
+               {"log_loss", text_or_null(report.log_loss)},
+               {"next_step", text_or_null(next_step(report))}};
+  if (report.outside) {
+    json["signalled"] = {{"signal", report.outside->signal},
+                         {"reason", report.outside->reason},
+                         {"words", report.outside->words}};
+  }
+  for (const FailureFacts& failure : report.failures) json["failures"].push_back(to_json(failure));
+  for (const Victim& victim : report.victims) {
+    Json one = {{"rank", victim.rank}};
+    one.update(status_of(victim.status));
+    one["stopped_by_ddprun"] = victim.is_stopped_by_us;
+    json["victims"].push_back(std::move(one));
+  }
+  // What a worker wrote need not be UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ddprun::agent

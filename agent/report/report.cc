@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/report/report.h"
+
+#include <chrono>
+
+#include "store/base/count.h"
+
+namespace ddprun::agent {
+namespace {
+
+std::string rank_of(const Failure& failure) {
+  std::string rank = "rank " + std::to_string(failure.rank);
+  return failure.host.empty() ? rank : rank + " on " + failure.host;
+}
+
+constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
+
+// "exited with code 1: ValueError: boom".
+std::string how_it_ended(const Failure& failure) {
+  std::string text = process::to_string(failure.status);
+  std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  if (first_line.size() > kMessageBytes) first_line = first_line.substr(0, kMessageBytes) + "...";
+  if (first_line.empty()) return text;
+  return text + (failure.status.signal != 0 ? "; " : ": ") + first_line;
+}
+
+// " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
+std::string restarts_so_far(const Story& story) {
+  if (story.restart_count == 0) return "";
+  std::string causes;
+  for (const Failure& failure : story.failures) {
+    if (failure.attempt >= story.restart_count) continue;  // led to no restart
+    causes += (causes.empty() ? "" : "; ") + rank_of(failure) + " " + how_it_ended(failure);
+  }
+  return " after " + count_of(story.restart_count, "restart") +
+         (causes.empty() ? "" : " (" + causes + ")");
+}
+
+}  // namespace
+
+std::string describe_workers(int base_rank, int count, int world_size) {
+  std::string ranks = "rank " + std::to_string(base_rank);
+  if (count > 1)
+    ranks = "ranks " + std::to_string(base_rank) + ".." + std::to_string(base_rank + count - 1);
+  return count_of(count, "worker") + ", " + ranks + " of " + std::to_string(world_size);
+}
+
+std::string describe(const Failure& failure) {
+  if (failure.pid == 0) return rank_of(failure) + " could not be started: " + failure.message;
+  return rank_of(failure) + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
+         std::to_string(failure.pid) + ") " + how_it_ended(failure);
+}
+
+std::string stopping(int running, bool is_own_failure, const Config& config) {
+  if (running == 0) return "";
+  auto grace = std::chrono::duration_cast<std::chrono::seconds>(config.stop_grace).count();
+  std::string whom = is_own_failure ? "the other " : "";
+  whom += is_own_failure && running == 1 ? "worker" : count_of(running, "worker");
+  return "stopping " + whom + " (at most " + std::to_string(grace) + " s), then ";
+}
+
+std::string restart_of(int restart_count, int max_restarts) {
+  return "restart " + std::to_string(restart_count) + " of " + std::to_string(max_restarts);
+}
+
+std::string why_no_restart(int max_restarts) {
+  if (max_restarts == 0) return "the end, since --max-restarts is 0";
+  if (max_restarts == 1) return "the end, since the one restart is spent";
+  return "the end, since all " + count_of(max_restarts, "restart") + " are spent";
+}
+
+int exit_code_in(ExitCodes codes, int exit_code, const Story& story) {
+  if (exit_code == 0) return 0;
+  if (codes == ExitCodes::Torchrun) return 1;
+  bool is_spent = exit_code == kExitBudgetSpent && story.why.empty() && !story.failures.empty();
+  return codes == ExitCodes::Worker && is_spent ? story.failures.back().status.shell_code()
+                                                : exit_code;
+}
+
+std::string stopped_by(int signal, const Story& story) {
+  return "stopped by " + process::signal_name(signal) +
+         (story.outside.empty() ? "" : ": " + story.outside) +
+         (story.loss.empty() ? "" : "; before that " + story.loss);
+}
+
+std::string closing_line(const State& state, const Config& config, const Story& story,
+                         int exit_code) {
+  std::string code = ", exit code " + std::to_string(exit_code);
+  if (exit_code == 0) {
+    if (!story.took_part) {
+      return "finished: " + (story.why.empty()
+                                 ? "the run has succeeded, and this node was not needed"
+                                 : story.why);
+    }
+    return "finished: " + count_of(config.local_world_size, "worker") + " succeeded" +
+           restarts_so_far(story);
+  }
+  if (state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal) {
+    return stopped_by(state.shutdown_signal, story) + restarts_so_far(story) + code;
+  }
+  if (!state.error.empty()) return "failed: " + state.error + code;
+  if (!story.why.empty()) return "failed: " + story.why + code;
+  return "failed: " + describe(story.failures.back()) + restarts_so_far(story) + code;
+}
+
+}  // namespace ddprun::agent

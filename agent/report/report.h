@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a person is told of failures and of the end, as sentences.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/decide/config.h"
+#include "agent/decide/core.h"
+
+namespace ddprun::agent {
+
+// "2 workers, ranks 0..1 of 2"; "1 worker, rank 3 of 8".
+std::string describe_workers(int base_rank, int count, int world_size);
+
+// "rank 1 (local rank 1, pid 4211) exited with code 1: ValueError: boom", with the first line of
+// the worker's own message where it left one, and the node where it is known: "rank 5 on node7
+// (...".
+std::string describe(const Failure& failure);
+
+// The workers still to be stopped and the time they get: "stopping the other 3 workers (at most
+// 30 s), then "; nothing where there is none.
+std::string stopping(int running, bool is_own_failure, const Config& config);
+
+// What follows a failure: "restart 1 of 3"; "the end, since all 3 restarts are spent".
+std::string restart_of(int restart_count, int max_restarts);
+std::string why_no_restart(int max_restarts);
+
+// How a run went, beyond this node.
+struct Story {
+  std::vector<Failure> failures;  // at most one an attempt, in order
+  int restart_count = 0;
+  std::string why;        // it ended, where that was no worker's failure
+  bool took_part = true;  // this node had workers at some time
+  std::string outside{};  // why somebody outside has stopped it, where that is known
+  std::string loss{};     // of a node, since which there was no round: "n2 was lost (...)"
+};
+
+// The exit code of an agent whose core has ended with `exit_code`.
+int exit_code_in(ExitCodes codes, int exit_code, const Story& story);
+
+// "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost (its agent is gone)".
+std::string stopped_by(int signal, const Story& story);
+
+// The closing line of a run: what became of it, what happened on the way, and the exit code.
+// Requires state.phase == Phase::Finished.
+std::string closing_line(const State& state, const Config& config, const Story& story,
+                         int exit_code);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/signal_relay.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace ddprun::agent {
+namespace {
+
+namespace asio = boost::asio;
+
+// What somebody sends to all processes of a name, by pkill, is no signal of Slurm's.
+bool is_slurms(int sender) {
+  if (sender == 0) return true;
+  std::ifstream file("/proc/" + std::to_string(sender) + "/comm");
+  std::string name;
+  return std::getline(file, name) && name == "slurmstepd";
+}
+
+}  // namespace
+
+SignalEcho::SignalEcho(asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+                       bool is_to_all)
+    : reports_(executor), is_to_all_(is_to_all), news_(executor) {
+  if (!reports || !*reports) return;
+  reports_.assign(reports->release());
+  read();
+}
+
+// The guardian writes a report at once, or not at all.
+void SignalEcho::read() {
+  asio::async_read(reports_, asio::buffer(&next_, sizeof next_),
+                   [this](boost::system::error_code error, std::size_t) {
+                     if (error) return;
+                     heard(next_);
+                     read();
+                   });
+}
+
+void SignalEcho::heard(const process::SignalReport& report) {
+  if (!is_slurms(report.sender)) return;
+  is_alone_ = false;
+  if (int& missed = missed_[report.signal]; missed > 0) {
+    --missed;
+    return;
+  }
+  ++heard_[report.signal];
+  news_.cancel();
+}
+
+asio::awaitable<bool> SignalEcho::reached_workers(int signal, std::chrono::milliseconds patience) {
+  if (!reports_.is_open()) co_return false;
+  auto deadline = std::chrono::steady_clock::now() + (is_to_all_ ? kPatience : patience);
+  while (heard_[signal] == 0 && !is_alone_ && std::chrono::steady_clock::now() < deadline) {
+    news_.expires_at(deadline);
+    co_await news_.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+  if (heard_[signal] > 0) {
+    --heard_[signal];
+    co_return true;
+  }
+  ++missed_[signal];
+  is_alone_ = !is_to_all_;
+  co_return false;
+}
+
+void SignalEcho::stop() {
+  boost::system::error_code ignored;
+  reports_.close(ignored);
+  news_.cancel();
+}
+
+}  // namespace ddprun::agent

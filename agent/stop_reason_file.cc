@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/stop_reason_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <utility>
+
+#include "agent/log_dir.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace asio = boost::asio;
+using worker::StopCause;
+using worker::StopReason;
+
+WallTime wall_now() {
+  return std::chrono::system_clock::now();
+}
+
+// What a process has written into a file that only it and we have.
+std::string text_of(const process::Fd& file) {
+  std::string text;
+  std::array<char, 4096> part{};
+  ssize_t count = 0;
+  while ((count = ::pread(file.get(), part.data(), part.size(), static_cast<off_t>(text.size()))) >
+         0) {
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+}  // namespace
+
+StopTeller::StopTeller(asio::any_io_executor executor, process::Reaper& reaper,
+                       std::set<pid_t>& spared, StopTellerConfig config,
+                       std::shared_ptr<spdlog::logger> logger)
+    : executor_(executor),
+      reaper_(reaper),
+      spared_(spared),
+      config_(std::move(config)),
+      logger_(std::move(logger)),
+      questions_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
+      answered_(executor) {
+  config_.environment.push_back(std::string(kTimeFormatVariable) + "=" + kTimeFormat);
+}
+
+void StopTeller::forget() {
+  if (has_written_) ::unlink(config_.path.c_str());
+  has_written_ = false;
+}
+
+void StopTeller::tell(StopCause cause, std::string words) {
+  if (!is_stopping_)
+    write({.cause = cause, .words = std::move(words), .seconds_left = std::nullopt});
+}
+
+void StopTeller::signalled(int signal, bool is_stop) {
+  learn(reason_of(signal, is_stop, config_.job ? &*config_.job : nullptr, wall_now()));
+  signal_ = signal;
+  if (is_stop) is_stopping_ = true;
+  ask(signal, is_stop, Whose::Own);
+}
+
+void StopTeller::other_signalled(int signal) {
+  if (signal_ == 0) signal_ = signal;
+  ask(signal, true, Whose::Others);
+}
+
+void StopTeller::ask(int signal, bool is_stop, Whose whose) {
+  if (!config_.job) return;
+  ++asking_;
+  questions_.spawn(ask_scontrol(signal, is_stop, whose));
+}
+
+asio::awaitable<void> StopTeller::ask_scontrol(int signal, bool is_stop, Whose whose) {
+  std::string text = co_await answer();
+  StopReason reason = reason_of(signal, is_stop, *config_.job, wall_now(), text);
+  bool is_of_job = reason.cause != StopCause::Signal;
+  if (!text.empty() && (is_of_job || whose == Whose::Own)) learn(std::move(reason));
+  --asking_;
+  answered_.cancel();
+}
+
+// Empty where there is none.
+asio::awaitable<std::string> StopTeller::answer() {
+  Result<std::string> program = process::find_program("scontrol", config_.search_path);
+  if (!program) co_return "";
+  asio::steady_timer timer(executor_, delay_of_question(*config_.job));
+  co_await timer.async_wait(asio::use_awaitable);
+  process::Fd answer(::memfd_create("scontrol", MFD_CLOEXEC));
+  process::Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!answer || !nothing) co_return "";
+  process::ProcessSpec spec{.argv = question(*config_.job),
+                            .environment = config_.environment,
+                            .stdout_fd = answer.get(),
+                            .stderr_fd = nothing.get()};
+  spec.argv.insert(spec.argv.begin(), *program);
+  Result<process::Process> process = process::spawn(spec);
+  if (!process) co_return "";
+  pid_t pid = process->pid;
+  spared_.insert(pid);
+  // The callback may outlive this coroutine.
+  auto ended = std::make_shared<asio::steady_timer>(executor_, kAnswerLimit);
+  auto has_ended = std::make_shared<bool>(false);
+  reaper_.watch(std::move(*process), [ended, has_ended](process::ExitStatus) {
+    *has_ended = true;
+    ended->cancel();
+  });
+  co_await ended->async_wait(asio::as_tuple(asio::use_awaitable));
+  if (!*has_ended) ::kill(-pid, SIGKILL);
+  spared_.erase(pid);
+  co_return text_of(answer);
+}
+
+// What is known already is not given up for less.
+void StopTeller::learn(StopReason reason) {
+  bool was_preempted = reason_ && reason_->cause == StopCause::Preempted;
+  bool is_known = reason_ && reason_->cause != StopCause::Signal;
+  if (is_known && reason.cause == StopCause::Signal) return;
+  if (was_preempted && reason.cause == StopCause::Requeued) return;
+  bool is_news = !reason_ || reason_->words != reason.words;
+  reason_ = std::move(reason);
+  write(*reason_);
+  if (is_news && reason_->cause != StopCause::Signal) logger_->warn("{}", reason_->words);
+}
+
+void StopTeller::write(const StopReason& reason) {
+  if (config_.path.empty()) return;
+  Result<void> written = write_file(config_.path, worker::to_stop_file(reason));
+  has_written_ = true;
+  if (!written) logger_->warn("the workers are not told why: {}", to_string(written.error()));
+}
+
+asio::awaitable<void> StopTeller::settled() {
+  auto limit = std::chrono::steady_clock::now() + kPatience;
+  while (is_asking() && std::chrono::steady_clock::now() < limit) {
+    answered_.expires_at(limit);
+    co_await answered_.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+}
+
+asio::awaitable<void> StopTeller::stop() {
+  questions_.cancel();
+  co_await questions_.join();
+  forget();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Tells the workers of this node why they are to stop, or to save: writes worker/stop_reason's file
+// before they get the signal, and again when Slurm has been asked why it came.  agent/slurm_job
+// decides; this asks and writes.
+#pragma once
+
+#include <spdlog/fwd.h>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/decide/slurm_job.h"
+#include "store/task_group.h"
+#include "worker/process/reaper.h"
+
+namespace ddprun::agent {
+
+struct StopTellerConfig {
+  std::string path;                      // of the file; empty: none is written
+  std::optional<SlurmJob> job;           // to ask about
+  std::vector<std::string> environment;  // of scontrol, as "NAME=value"
+  std::string search_path;               // where it is looked for; without it nobody is asked
+};
+
+// Threads: used from the executor's only thread.
+// Lifetime: borrows the reaper and `spared`, the set of children that a sweep leaves alone, into
+// which it puts its own while they run.  stop() must have completed before the destructor runs.
+class StopTeller {
+ public:
+  // How long scontrol may take before it is ended.
+  static constexpr Duration kAnswerLimit = std::chrono::seconds(5);
+  // How long the end of a run waits for that.
+  static constexpr Duration kPatience = std::chrono::seconds(1);
+
+  StopTeller(boost::asio::any_io_executor executor, process::Reaper& reaper,
+             std::set<pid_t>& spared, StopTellerConfig config,
+             std::shared_ptr<spdlog::logger> logger);
+
+  // New workers are about to start, or the last have gone: the file goes.
+  void forget();
+
+  // A reason within the run.  Why a run is stopped from outside stays.
+  void tell(worker::StopCause cause, std::string words);
+
+  // A signal has come from outside, and is about to be passed on.
+  void signalled(int signal, bool is_stop);
+
+  // Another node has been signalled, and so may be this one: asks why, and says so if it is known.
+  void other_signalled(int signal);
+
+  // Whether the answer to a question is still awaited.
+  bool is_asking() const { return asking_ > 0; }
+
+  // Waits for that, at most kPatience.
+  boost::asio::awaitable<void> settled();
+
+  // The last signal from outside in this run, to this node if to any, 0 for none, and what is known
+  // of it.
+  int signal() const { return signal_; }
+  const std::optional<worker::StopReason>& reason() const { return reason_; }
+
+  // The end: asks no more, and removes the file.
+  boost::asio::awaitable<void> stop();
+
+ private:
+  enum class Whose : std::uint8_t { Own, Others };
+  void ask(int signal, bool is_stop, Whose whose);
+  boost::asio::awaitable<void> ask_scontrol(int signal, bool is_stop, Whose whose);
+  boost::asio::awaitable<std::string> answer();
+  void learn(worker::StopReason reason);
+  void write(const worker::StopReason& reason);
+
+  boost::asio::any_io_executor executor_;
+  process::Reaper& reaper_;
+  std::set<pid_t>& spared_;
+  StopTellerConfig config_;
+  std::shared_ptr<spdlog::logger> logger_;
+  std::optional<worker::StopReason> reason_;
+  int signal_ = 0;
+  bool is_stopping_ = false;  // by such a signal
+  bool has_written_ = false;
+  int asking_ = 0;
+  store::TaskGroup questions_;
+  boost::asio::steady_timer answered_;  // never expires by itself; cancelled by an answer
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/config/command.h"
+
+namespace ddprun::cli {
+namespace {
+
+// What torchrun does in a process of its own for --run-path, with sys.argv as the script expects
+// it.  The error file is written as torchrun's @record would, where torch is there.  No '$' in it:
+// the worker's arguments have their macros replaced.
+constexpr const char* kRunPath = R"(import runpy, sys
+del sys.argv[0]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    try:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+        get_error_handler().record_exception(error)
+    except ImportError:
+        pass
+    raise)";
+
+std::string python_name(const Draft& draft) {
+  if (std::string python = draft.inherited("PYTHON_EXEC"); !python.empty()) return python;
+  if (std::string venv = draft.inherited("VIRTUAL_ENV"); !venv.empty())
+    return venv + "/bin/python3";
+  return "python3";
+}
+
+// The program itself.  A script is a path, also without a slash; a program is looked up.
+Result<std::vector<std::string>> program(Draft& draft, bool is_path) {
+  const std::string& name = draft.options.command.front();
+  bool is_bare_file = is_path && name.find('/') == std::string::npos;
+  Result<std::string> found = draft.machine.find_program(is_bare_file ? "./" + name : name);
+  if (!found) return draft.lacks(to_string(found.error()));
+  return std::vector{*found};
+}
+
+// Python, with its own options in front of the script or module.
+Result<std::vector<std::string>> python(Draft& draft, const std::vector<std::string>& options) {
+  const std::string& script = draft.options.command.front();
+  Result<std::string> found = draft.machine.find_program(python_name(draft));
+  if (!found)
+    return draft.lacks("no Python to run '" + script + "' with: " + to_string(found.error()));
+  std::vector<std::string> argv = {*found, "-u"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.push_back(script);
+  return argv;
+}
+
+Result<void> can_be_run(Draft& draft, const std::string& script, FileKind kind) {
+  if (kind == FileKind::Missing) return draft.lacks("script '" + script + "' does not exist");
+  if (kind == FileKind::Folder)
+    return draft.lacks("script '" + script + "' is a folder, and has no __main__.py");
+  return {};
+}
+
+Result<std::vector<std::string>> run_path(Draft& draft) {
+  const std::string& script = draft.options.command.front();
+  for (const char* name : {"module", "no-python"}) {
+    if (const OptionValue* value = draft.given(name))
+      draft.note(value->origin + " has no effect with --run-path");
+  }
+  Result<void> there = can_be_run(draft, script, draft.machine.file_kind(script));
+  if (!there) return there.error();
+  return python(draft, {"-c", kRunPath});
+}
+
+Result<std::vector<std::string>> start_of_command(Draft& draft) {
+  if (draft.given("run-path") != nullptr) return run_path(draft);
+  const std::string& script = draft.options.command.front();
+  bool is_program = draft.given("no-python") != nullptr;
+  if (draft.given("module") != nullptr) {
+    if (is_program) return invalid("--module and --no-python exclude each other");
+    return python(draft, {"-m"});
+  }
+  if (is_program) return program(draft, false);
+  if (script == "-") return python(draft, {});  // Python reads the script from its stdin
+  FileKind kind = draft.machine.file_kind(script);
+  Result<void> there = can_be_run(draft, script, kind);
+  if (!there) return there.error();
+  if (kind == FileKind::Native) {
+    draft.note(script + " is a native program, so it is run directly, as with --no-python");
+    return program(draft, true);
+  }
+  return python(draft, {});
+}
+
+}  // namespace
+
+Result<void> add_command(Draft& draft) {
+  const std::vector<std::string>& given = draft.options.command;
+  if (given.empty() || given.front().empty())
+    return invalid("no script or program to run; see ddprun --help");
+  Result<std::vector<std::string>> argv = start_of_command(draft);
+  if (!argv) return argv.error();
+  argv->insert(argv->end(), given.begin() + 1, given.end());
+  draft.workers().command = std::move(*argv);
+  return {};
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A LaunchConfig in the making, and what it is made from.  cli/launch_config passes it from topic
+// to topic (cli/command, cli/output, …); each fills its own part and returns its first failure.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "cli/config/launch_config.h"
+#include "cli/config/options.h"
+#include "cli/slurm/defaults.h"
+#include "store/base/error.h"
+
+namespace ddprun::cli {
+
+struct Draft {
+  const Options& options;
+  const Machine& machine;
+  LaunchConfig config{.master = {.host = "127.0.0.1", .port = 0}};
+  SlurmAdoption slurm{};     // what came from there; options has it already
+  std::string threads_from;  // what decided OMP_NUM_THREADS
+
+  agent::WorkerGroupConfig& workers() { return config.agent.workers; }
+
+  // nullptr where the user did not give the option.
+  const OptionValue* given(std::string_view name) const {
+    auto found = options.values.find(name);
+    return found == options.values.end() ? nullptr : &found->second;
+  }
+  std::string text_of(std::string_view name, std::string fallback) const {
+    const OptionValue* value = given(name);
+    return value != nullptr ? value->text : std::move(fallback);
+  }
+
+  // A variable of ddprun's own environment, which the workers inherit; empty where it is not set.
+  std::string inherited(std::string_view name) const {
+    auto found = config.agent.workers.environment.find(name);
+    return found == config.agent.workers.environment.end() ? "" : found->second;
+  }
+
+  // The failure of a part whose cause is this machine and not the command line.
+  Error lacks(std::string text) {
+    config.unfit = text;
+    return {Errc::InvalidInput, std::move(text)};
+  }
+
+  // One line that the user should know.
+  void note(std::string text) { config.notes.push_back(std::move(text)); }
+};
+
+inline Error invalid(std::string text) {
+  return {Errc::InvalidInput, std::move(text)};
+}
+inline Error not_supported(const std::string& what, const std::string& instead) {
+  return {Errc::NotSupported, what + " is not supported" + (instead.empty() ? "" : ": " + instead)};
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/config/dry_run.h"
+
+#include <algorithm>
+
+namespace ddprun::cli {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(const Draft& draft) : draft_(draft), config_(draft.config) {}
+
+  std::string text() {
+    const agent::WorkerGroupConfig& workers = config_.agent.workers;
+    line("nnodes", draft_.text_of("nnodes", "1:1"), origin("nnodes"));
+    if (config_.network) {
+      const auto& rank = config_.network->member.hello.node_rank;
+      line("node-rank", rank ? std::to_string(*rank) : "given by the rendezvous",
+           origin("node-rank"));
+    }
+    line("nproc-per-node", std::to_string(workers.local_world_size), origin("nproc-per-node"));
+    line("rdzv-id", workers.run_id, origin("rdzv-id"));
+    line("rdzv-backend", config_.agent.rdzv_backend,
+         draft_.given("standalone") != nullptr ? "--standalone" : origin("rdzv-backend"));
+    if (config_.network) meeting();
+    line("max-restarts", std::to_string(config_.max_restarts), origin("max-restarts"));
+    auto threads = workers.environment.find("OMP_NUM_THREADS");
+    if (threads != workers.environment.end()) {
+      line("OMP_NUM_THREADS", threads->second, draft_.threads_from);
+    }
+    std::string command;
+    for (const std::string& word : workers.command) command += (command.empty() ? "" : " ") + word;
+    line("command", command, "");
+    for (const std::string& note : config_.notes) line("note", note, "");
+    for (const std::string& warning : config_.warnings) line("warning", warning, "");
+    return std::move(text_);
+  }
+
+ private:
+  void meeting() {
+    const rendezvous::NetworkConfig& network = *config_.network;
+    const char* option = draft_.given("rdzv-endpoint") != nullptr ? "rdzv-endpoint" : "master-addr";
+    std::string place = to_string(network.endpoint);
+    for (std::uint16_t port : network.other_ports) place += ", " + std::to_string(port);
+    line("endpoint", place, origin(option));
+    line("hosted",
+         !network.is_host   ? "by the first agent there that can bind it"
+         : *network.is_host ? "by this node"
+                            : "by another node",
+         "");
+  }
+
+  std::string origin(const char* name) const {
+    const OptionValue* value = draft_.given(name);
+    return value != nullptr ? value->origin : "default";
+  }
+
+  void line(std::string name, const std::string& value, const std::string& from) {
+    constexpr std::size_t kColumn = 17;
+    name.resize(std::max(kColumn, name.size() + 1), ' ');
+    text_ += name + value + (from.empty() ? "" : "  (" + from + ")") + "\n";
+  }
+
+  const Draft& draft_;
+  const LaunchConfig& config_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string dry_run_text(const Draft& draft) {
+  return Writer(draft).text();
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Options + environment + machine -> validated configs.  Everything a user can get wrong is found
+// here, before anything starts, and told in one line that names the option, the value and what is
+// accepted.  What this version cannot do yet is refused here, never accepted and ignored.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/decide/config.h"
+#include "cli/config/numa.h"
+#include "cli/config/options.h"
+#include "rendezvous/decide/network_config.h"
+#include "rendezvous/decide/ranks.h"
+#include "store/base/endpoint.h"
+#include "store/base/error.h"
+
+namespace ddprun::cli {
+
+// Folder: one that Python cannot run; Native: an ELF file.
+enum class FileKind { Missing, Folder, Native, Other };
+
+// What must be known of the machine, asked only where it matters.
+struct Machine {
+  std::function<int()> cpu_count;  // CPUs this process may run on
+  std::function<int()> gpu_count;  // GPUs visible to it
+  // CPUs, caches and NUMA nodes.  Fails with the file that could not be read.
+  std::function<Result<Topology>()> topology;
+  std::function<std::string()> hostname;
+  // How others reach this machine, where `name`, which they use, is not known here: the address of
+  // an interface.  Empty where the name is known, or no interface has an address.
+  std::function<std::string(const std::string& name)> address_instead_of;
+  std::function<bool(const std::string& host)> resolves;  // into an address
+  std::function<std::string()> random_id;
+  std::function<FileKind(const std::string& path)> file_kind;
+  // nullopt where it cannot be read.
+  std::function<std::optional<std::string>(const std::string& path)> file_text;
+  // Resolves a program's name through PATH.
+  std::function<Result<std::string>(const std::string& name)> find_program;
+};
+
+struct LaunchConfig {
+  agent::AgentConfig agent;
+  rendezvous::Participant self;
+  int max_restarts = 0;  // failures that the run survives
+  // How several nodes meet; not set for one.
+  std::optional<rendezvous::NetworkConfig> network{};
+  // With one node: where the workers are told to meet; port 0: a free one each round.
+  Endpoint master{};
+  std::string log_level = "info";     // spdlog's names
+  std::string event_log;              // "console", "jsonl:PATH", or empty for none
+  std::vector<std::string> notes;     // what the user should know, one line each
+  std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
+  // What this machine lacks, of a run of several nodes.  It can start no worker, so that only the
+  // rendezvous may be made use of, to tell the others.
+  std::string unfit{};
+  // With --dry-run: what to print instead of running.
+  std::optional<std::string> dry_run{};
+};
+
+// Fails with Errc::InvalidInput or Errc::NotSupported and one line.
+Result<LaunchConfig> launch_config(const Options& options,
+                                   std::map<std::string, std::string, std::less<>> environment,
+                                   const Machine& machine);
+
+}  // namespace ddprun::cli

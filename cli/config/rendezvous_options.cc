@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/config/rendezvous_options.h"
+
+#include <chrono>
+#include <initializer_list>
+#include <limits>
+#include <set>
+
+#include "cli/config/parse.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
+constexpr std::uint16_t kElasticPort = 29400;
+constexpr std::size_t kMaxNameBytes = 256;
+constexpr int kAny = std::numeric_limits<int>::max();
+
+// torchrun wants an IPv6 address as "[::1]" where it stands alone, too.
+std::string without_brackets(const std::string& host) {
+  bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return has_brackets ? host.substr(1, host.size() - 2) : host;
+}
+
+class Meeting {
+ public:
+  Meeting(Draft& draft, int min_nodes, int max_nodes)
+      : draft_(draft), min_nodes_(min_nodes), max_nodes_(max_nodes) {}
+
+  Result<void> build() {
+    draft_.workers().run_id = draft_.text_of("rdzv-id", "none");
+    backend_ = draft_.text_of("rdzv-backend", "static");
+    bool is_standalone = draft_.given("standalone") != nullptr;
+    draft_.config.agent.rdzv_backend = is_standalone ? "c10d" : backend_;
+    if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
+    Result<void> checked = read_settings();
+    if (!checked) return checked;
+    if (max_nodes_ > 1) {
+      if (is_standalone) {
+        return invalid("--standalone is for one node; it does not go with " +
+                       draft_.given("nnodes")->origin + "=" + draft_.given("nnodes")->text);
+      }
+      return several_nodes();
+    }
+    note_no_effect("one node", {"bind", "allow"});
+    if (const OptionValue* conf = given_conf()) {
+      draft_.note(conf->origin + " has no effect: with one node nobody is waited for");
+    }
+    if (is_standalone) return standalone();
+    return backend_ == "static" ? static_master() : c10d_master();
+  }
+
+ private:
+  LaunchConfig& config() { return draft_.config; }
+  rendezvous::NetworkConfig& network() { return *config().network; }
+  rendezvous::member::Config& member() { return network().member; }
+
+  const OptionValue* given_conf() const {
+    const OptionValue* conf = draft_.given("rdzv-conf");
+    return conf != nullptr && !conf->text.empty() ? conf : nullptr;
+  }
+  const OptionValue* given_endpoint() const {
+    const OptionValue* endpoint = draft_.given("rdzv-endpoint");
+    return endpoint != nullptr && !endpoint->text.empty() ? endpoint : nullptr;
+  }
+
+  Result<void> refuse_backend() {
+    const OptionValue& backend = *draft_.given("rdzv-backend");
+    if (backend_ == "etcd" || backend_ == "etcd-v2") {
+      return not_supported(backend.origin + "=" + backend_,
+                           "c10d needs no service beside ddprun; where a fixed place to meet is "
+                           "wanted, run ddpd there and name it in --rdzv-endpoint");
+    }
+    return invalid_value(backend, "static or c10d");
+  }
+
+  // As under torchrun, which does not say so.
+  void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (const OptionValue* value = draft_.given(name))
+        draft_.note(value->origin + " has no effect with " + under);
+    }
+  }
+
+  // Where the others, and the workers, are to reach this node.
+  Result<std::string> local_address(std::string fallback) const {
+    const OptionValue* given = draft_.given("local-addr");
+    if (given == nullptr || given->text.empty()) return fallback;
+    std::string host = without_brackets(given->text);
+    if (draft_.machine.resolves(host)) return host;
+    return unresolvable(*given);
+  }
+
+  static Error unresolvable(const OptionValue& value) {
+    return invalid(value.origin + "='" + value.text +
+                   "': this machine cannot resolve that host into an address");
+  }
+
+  // One node.
+
+  Result<void> standalone() {
+    draft_.workers().run_id = draft_.machine.random_id();
+    Result<std::string> host = local_address(config().master.host);
+    if (!host) return host.error();
+    config().master.host = std::move(*host);
+    note_no_effect("--standalone",
+                   {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "master-addr", "master-port"});
+    return {};
+  }
+
+  // Exactly what the user gave, as torchrun does; a port only where one was given.
+  Result<void> static_master() {
+    note_no_effect("the static backend", {"local-addr"});
+    Result<Endpoint> master = static_endpoint(0);
+    if (!master) return master.error();
+    if (!draft_.machine.resolves(master->host)) {
+      const OptionValue* endpoint = given_endpoint();
+      return unresolvable(endpoint != nullptr ? *endpoint : *draft_.given("master-addr"));
+    }
+    config().master = std::move(*master);
+    // Nothing says where to meet: torchrun takes it for --standalone, with an id of its own.
+    bool is_standalone = given_endpoint() == nullptr && draft_.given("master-port") == nullptr;
+    if (is_standalone && draft_.given("rdzv-id") == nullptr)
+      draft_.workers().run_id = draft_.machine.random_id();
+    return {};
+  }
+
+  Result<Endpoint> static_endpoint(std::uint16_t default_port) {
+    if (const OptionValue* endpoint = given_endpoint()) {
+      note_no_effect(endpoint->origin, {"master-addr", "master-port"});
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort);
+      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+      return parsed;
+    }
+    const OptionValue* host = draft_.given("master-addr");
+    if (host != nullptr && host->text.empty()) return invalid_value(*host, "a host");
+    Endpoint master{.host = without_brackets(draft_.text_of("master-addr", "127.0.0.1")),
+                    .port = default_port};
+    if (const OptionValue* port = draft_.given("master-port")) {
+      Result<std::uint16_t> parsed = parse_port(port->text);
+      if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
+      master.port = *parsed;
+    }
+    return master;
+  }
+
+  Result<void> c10d_master() {
+    note_no_effect("the c10d backend", {"master-addr", "master-port"});
+    Result<std::string> host = local_address("127.0.0.1");
+    if (!host) return host.error();
+    config().master = {.host = std::move(*host), .port = 0};
+    const OptionValue* endpoint = given_endpoint();
+    if (endpoint == nullptr) return {};
+    Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
+    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+    if (!is_loopback_host(parsed->host)) {
+      draft_.note("one node, so nobody is met at " + endpoint->origin + "=" + endpoint->text +
+                  ", which is not contacted");
+    }
+    return {};
+  }
+
+  // Several nodes.
+
+  Result<void> several_nodes() {
+    for (const char* name : {"rdzv-id", "role"}) {
+      const OptionValue* value = draft_.given(name);
+      if (value != nullptr && (value->text.empty() || value->text.size() > kMaxNameBytes)) {
+        return invalid_value(*value, "a name of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+      }
+    }
+    config().network.emplace();
+    rendezvous::request::Join& hello = member().hello;
+    hello.host = draft_.slurm.node_name;
+    if (hello.host.empty()) hello.host = draft_.machine.hostname();
+    hello.participant = config().self;
+    hello.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
+    hello.policy = policy_;
+    member().run = draft_.workers().run_id;
+    member().name = hello.host + "-" + draft_.machine.random_id();
+    member().read_timeout = read_timeout_;
+    network().is_host = is_host_;
+    for (auto part : {&Meeting::node_rank,
+                      backend_ == "static" ? &Meeting::static_meeting : &Meeting::c10d_meeting,
+                      &Meeting::who_may_come_in}) {
+      Result<void> done = (this->*part)();
+      if (!done) return done;
+    }
+    const std::string& host = network().endpoint.host;
+    if (host == "0.0.0.0" || host == "::") {
+      return invalid(to_string(network().endpoint) +
+                     " is no place to meet at: it stands for all "
+                     "addresses of a machine; name one of them, or its host name");
+    }
+    add_slurm_meeting();
+    member().endpoint = to_string(network().endpoint);
+    if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
+        draft_.given("master-addr") == nullptr) {
+      draft_.note("the nodes meet at " + member().endpoint + ", so all must be on this machine; " +
+                  (backend_ == "static" ? "--master-addr" : "--rdzv-endpoint") +
+                  " names another place");
+    }
+    return {};
+  }
+
+  // The first node of the step hosts, whatever names it goes by, and the others only look for it.
+  void add_slurm_meeting() {
+    if (!draft_.slurm.meeting) return;
+    const SlurmMeeting& meeting = *draft_.slurm.meeting;
+    network().expected_nodes = meeting.expected_nodes;
+    network().other_ports.assign(meeting.ports.begin() + 1, meeting.ports.end());
+    if (!is_host_) network().is_host = meeting.is_host;
+    member().is_spare = meeting.is_spare;
+    std::string& address = member().hello.address;
+    bool is_ours = meeting.is_host && draft_.given("local-addr") == nullptr;
+    if (!is_ours) return;
+    std::string instead = draft_.machine.address_instead_of(network().endpoint.host);
+    if (instead.empty()) return;
+    draft_.note("this machine does not know its own name " + network().endpoint.host +
+                ", so the others are given its address " + instead +
+                "; --local-addr names another");
+    address = std::move(instead);
+  }
+
+  Result<void> node_rank() {
+    const OptionValue* value = draft_.given("node-rank");
+    if (value == nullptr && backend_ != "static") return {};
+    int rank = rank_in_conf_.value_or(0);
+    if (value == nullptr && !rank_in_conf_) {
+      draft_.note("no --node-rank is given, so this is node 0 of " + std::to_string(max_nodes_));
+    }
+    if (value != nullptr) {
+      Result<int> parsed = parse_whole(*value, 0, kAny);
+      if (!parsed) return parsed.error();
+      rank = *parsed;
+      if (rank >= max_nodes_) {
+        return invalid(value->origin + "=" + value->text + ": with at most " +
+                       std::to_string(max_nodes_) + " nodes it is 0.." +
+                       std::to_string(max_nodes_ - 1));
+      }
+    }
+    member().hello.node_rank = rank;
+    return {};
+  }
+
+  // The rendezvous and the workers share the one address that the user gave, so that one port in a
+  // firewall is enough.
+  Result<void> static_meeting() {
+    if (min_nodes_ != max_nodes_) {
+      return invalid("--nnodes=" + std::to_string(min_nodes_) + ":" + std::to_string(max_nodes_) +
+                     ": the static backend has a fixed number of nodes; use "
+                     "--rdzv-backend=c10d for a range");
+    }
+    note_no_effect("the static backend", {"local-addr"});
+    Result<Endpoint> master = static_endpoint(kStaticPort);
+    if (!master) return master.error();
+    if (master->port == 0) return invalid("--master-port=0: several nodes must know the port");
+    member().hello.settings.master = *master;
+    member().hello.address = master->host;
+    network().endpoint = std::move(*master);
+    return {};
+  }
+
+  Result<void> c10d_meeting() {
+    note_no_effect("the c10d backend", {"master-addr", "master-port"});
+    Result<std::string> address = local_address("");
+    if (!address) return address.error();
+    member().hello.address = std::move(*address);
+    network().endpoint = {.host = "localhost", .port = kElasticPort};
+    if (const OptionValue* endpoint = given_endpoint()) {
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
+      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
+      if (parsed->port == 0) {
+        return invalid(endpoint->origin + "=" + endpoint->text +
+                       ": several nodes must know the port");
+      }
+      network().endpoint = std::move(*parsed);
+    }
+    return {};
+  }
+
+  Result<void> who_may_come_in() {
+    const OptionValue* bind = draft_.given("bind");
+    if (bind != nullptr) {
+      if (bind->text != "localhost" && !is_numeric_host(bind->text))
+        return invalid_value(*bind, "a numeric address, or localhost");
+      network().bind = bind->text;
+    }
+    const OptionValue* allow = draft_.given("allow");
+    if (allow == nullptr) return {};
+    auto list = store::AllowList::parse(allow->text);
+    if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
+    network().allow = std::move(*list);
+    return {};
+  }
+
+  // --rdzv-conf, torchelastic's keys.
+
+  Result<void> read_settings() {
+    const OptionValue* conf = given_conf();
+    if (conf == nullptr) return {};
+    auto settings = parse_rdzv_conf(*conf);
+    if (!settings) return settings.error();
+    for (const auto& [key, text] : *settings) {
+      Result<void> read = read_setting(key, {text, conf->origin + ": " + key});
+      if (!read) return read;
+    }
+    return {};
+  }
+
+  Result<void> read_setting(const std::string& key, const OptionValue& value) {
+    if (key == "join_timeout") return read_seconds(value, policy_.join_timeout);
+    if (key == "timeout") {
+      return backend_ == "static" ? read_seconds(value, policy_.join_timeout) : Result<void>{};
+    }
+    if (key == "last_call_timeout") {
+      if (value.text != "0") return read_seconds(value, policy_.last_call_timeout);
+      policy_.last_call_timeout = {};
+      return {};
+    }
+    if (key == "keep_alive_interval") return read_seconds(value, policy_.keep_alive_interval);
+    if (key == "read_timeout") return read_seconds(value, read_timeout_);
+    if (key == "keep_alive_max_attempt") {
+      return read_whole(value, 2, policy_.keep_alive_max_attempt);
+    }
+    if (key == "rank") {
+      rank_in_conf_ = 0;
+      return read_whole(value, 0, *rank_in_conf_);
+    }
+    if (key == "is_host") return read_is_host(value);
+    if (key == "store_type" && value.text != "tcp") {
+      return not_supported(value.origin + "=" + value.text, "tcp is");
+    }
+    static const std::set<std::string> kWithoutEffect = {"store_type", "close_timeout",
+                                                         "heartbeat_timeout", "use_libuv"};
+    if (!kWithoutEffect.contains(key))
+      draft_.note(value.origin + " is not known and has no effect");
+    return {};
+  }
+
+  static Result<void> read_seconds(const OptionValue& value, Duration& duration) {
+    Result<double> seconds = parse_seconds(value);
+    if (!seconds) return seconds.error();
+    constexpr double kLeast = 0.01;
+    constexpr double kMost = 1'000'000;
+    if (*seconds < kLeast || *seconds > kMost) {
+      return invalid_value(value, "a number of seconds from 0.01 to 1000000");
+    }
+    duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+    return {};
+  }
+  static Result<void> read_whole(const OptionValue& value, int least, int& number) {
+    Result<int> parsed = parse_whole(value, least, 1'000'000);
+    if (!parsed) return parsed.error();
+    number = *parsed;
+    return {};
+  }
+  Result<void> read_is_host(const OptionValue& value) {
+    static const std::set<std::string> kYes = {"1", "true", "t", "yes", "y"};
+    static const std::set<std::string> kNo = {"0", "false", "f", "no", "n"};
+    std::string text = value.text;
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (!kYes.contains(text) && !kNo.contains(text)) {
+      return invalid_value(value, "true or false");
+    }
+    is_host_ = kYes.contains(text);
+    return {};
+  }
+
+  Draft& draft_;
+  int min_nodes_;
+  int max_nodes_;
+  std::string backend_;
+  rendezvous::Policy policy_;
+  Duration read_timeout_ = std::chrono::seconds(60);
+  std::optional<bool> is_host_;
+  std::optional<int> rank_in_conf_;
+};
+
+}  // namespace
+
+Result<void> add_meeting(Draft& draft, int min_nodes, int max_nodes) {
+  return Meeting(draft, min_nodes, max_nodes).build();
+}
+
+}  // namespace ddprun::cli

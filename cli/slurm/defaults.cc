@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/slurm/defaults.h"
+
+#include <algorithm>
+
+#include "cli/config/parse.h"
+#include "store/base/count.h"
+#include "store/base/number.h"
+
+namespace ddprun::cli {
+namespace {
+
+// 1170 blocks of 8 ports, 20000..29359.  Jobs have blocks in turn; the steps of a job begin at
+// different places in the block of theirs.
+constexpr unsigned kFirstPort = 20000;
+constexpr unsigned kBlocks = 1170;
+constexpr unsigned kPortsInBlock = 8;
+
+constexpr const char* kRunOnce = "srun --ntasks-per-node=1 ddprun ...";
+
+class Adopter {
+ public:
+  explicit Adopter(Options options) : given_(std::move(options)) { adoption_.options = given_; }
+
+  Result<SlurmAdoption> adopt(const std::map<std::string, std::string, std::less<>>& environment) {
+    Result<SlurmPlace> place = slurm_place(environment);
+    if (place) share(*place);
+    if (has("standalone") || says_all()) return std::move(adoption_);
+    if (has("nnodes")) {
+      Result<std::pair<int, int>> nnodes = parse_nnodes(given_.values.at("nnodes"));
+      if (!nnodes) return nnodes.error();
+      if (nnodes->second == 1) return std::move(adoption_);
+      nnodes_ = *nnodes;
+    }
+    if (!place) return place.error();
+    if (auto* batch = std::get_if<SlurmBatch>(&*place)) return in_batch(*batch);
+    if (auto* step = std::get_if<SlurmStep>(&*place)) return in_step(*step);
+    return std::move(adoption_);
+  }
+
+ private:
+  bool has(const char* name) const {
+    auto found = given_.values.find(name);
+    return found != given_.values.end() && !found->second.text.empty();
+  }
+  bool has_place() const { return has("rdzv-endpoint") || has("master-addr"); }
+  bool says_all() const { return has("nnodes") && has_place(); }
+  void fill(const char* name, std::string text, std::string origin) {
+    if (!has(name)) adoption_.options.values[name] = {std::move(text), std::move(origin)};
+  }
+  static Error refused(std::string text) { return {Errc::InvalidInput, std::move(text)}; }
+
+  void share(const SlurmPlace& place) {
+    auto* step = std::get_if<SlurmStep>(&place);
+    if (step == nullptr || !step->has_task_per_node) return;
+    adoption_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
+  }
+
+  // torchrun, and ddprun elsewhere, would train on this node alone, and each of the others would
+  // stand idle until the job's time is over.
+  Result<SlurmAdoption> in_batch(const SlurmBatch& batch) {
+    if (batch.node_count == 1 || has("nnodes") || has_place()) return std::move(adoption_);
+    return refused("job " + batch.job + " has " + std::to_string(batch.node_count) +
+                   " nodes, and ddprun was started on one of them: only srun starts it on all "
+                   "(" +
+                   kRunOnce + "); --standalone trains on this node alone");
+  }
+
+  Result<SlurmAdoption> in_step(const SlurmStep& step) {
+    if (!step.has_task_per_node) return several_tasks(step);
+    int node_count = static_cast<int>(step.nodes.size());
+    if (nnodes_ && nnodes_->first > node_count && !has_place()) {
+      return refused(given_.values.at("nnodes").origin + "=" + given_.values.at("nnodes").text +
+                     ": this step has only " + count_of(step.nodes.size(), "node") +
+                     " (SLURM_STEP_NODELIST=" + step.node_list +
+                     "); others can only come to an --rdzv-endpoint that they know");
+    }
+    adoption_.node_name = step.nodes[static_cast<std::size_t>(step.node)];
+    fill("nnodes", std::to_string(node_count), "SLURM_STEP_NUM_NODES");
+    if (!has("rdzv-id")) adoption_.run_family = "slurm-" + step.job + "." + step.step;
+    fill("rdzv-id", adoption_.run_family + "-r" + std::to_string(step.restart_count),
+         "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT");
+    workers(step);
+    node_rank(step);
+    meeting_place(step);
+    return std::move(adoption_);
+  }
+
+  Result<SlurmAdoption> several_tasks(const SlurmStep& step) const {
+    std::string text = "this step does not have one task on each node (SLURM_STEP_TASKS_PER_NODE=" +
+                       step.tasks_per_node + " on " + step.node_list +
+                       "), and ddprun starts the workers of a node itself: " + kRunOnce;
+    if (step.gpus_on_node && *step.gpus_on_node > 1) {
+      text += ", which starts one worker for each GPU (--gpus-per-node=" +
+              std::to_string(*step.gpus_on_node) + ")";
+    }
+    return refused(std::move(text));
+  }
+
+  void workers(const SlurmStep& step) {
+    if (has("nproc-per-node")) return;
+    if (!step.gpus) return fill("nproc-per-node", "1", "no GPU was given to this step");
+    fill("nproc-per-node", std::to_string(*step.gpus), step.gpus_from);
+    if (step.gpus_on_node && *step.gpus_on_node > *step.gpus) {
+      note("this task sees " + count_of(*step.gpus, "GPU") + " (" + step.gpus_from + ") of the " +
+           std::to_string(*step.gpus_on_node) +
+           " that the step has here; --gpus-per-node instead of --gpus-per-task gives it all");
+    }
+  }
+
+  // Nodes beyond the most that take part are spares and get the rank of the node they replace.
+  void node_rank(const SlurmStep& step) {
+    if (!has("node-rank")) {
+      if (!is_beyond_max(step)) fill("node-rank", std::to_string(step.node), step.node_from);
+      return;
+    }
+    const OptionValue& rank = given_.values.at("node-rank");
+    if (rank.text != std::to_string(step.node)) {
+      note(rank.origin + "=" + rank.text + ", and this is node " + std::to_string(step.node) +
+           " of the step (" + step.node_from +
+           "); a $SLURM_... in the batch script itself is the "
+           "batch script's");
+    }
+  }
+
+  bool is_beyond_max(const SlurmStep& step) const {
+    return nnodes_ && !has("node-rank") && step.node >= nnodes_->second;
+  }
+
+  void meeting_place(const SlurmStep& step) {
+    bool is_static = has("rdzv-backend") ? given_.values.at("rdzv-backend").text == "static"
+                                         : has("master-addr") || has("master-port");
+    if (!is_static) fill("rdzv-backend", "c10d", "started by srun");
+    if (has_place()) return;
+    SlurmMeeting meeting{.is_host = step.node == 0,
+                         .is_spare = is_beyond_max(step),
+                         .expected_nodes = has("rdzv-id") ? 0 : step.nodes.size()};
+    unsigned block =
+        kFirstPort + number_in<unsigned>(step.job).value_or(0) % kBlocks * kPortsInBlock;
+    for (unsigned k = 0; k < kPortsInBlock; ++k) {
+      unsigned port = block + (number_in<unsigned>(step.step).value_or(0) + k) % kPortsInBlock;
+      meeting.ports.push_back(static_cast<std::uint16_t>(port));
+    }
+    std::string port = std::to_string(meeting.ports.front());
+    if (is_static) {
+      fill("master-addr", step.first_address, "SLURM_STEP_NODELIST");
+      fill("master-port", port, "SLURM_JOB_ID, SLURM_STEP_ID");
+      meeting.ports.resize(1);  // the workers are told it, too
+    } else {
+      bool is_ipv6 = step.first_address.find(':') != std::string::npos;
+      std::string host = is_ipv6 ? "[" + step.first_address + "]" : step.first_address;
+      fill("rdzv-endpoint", host + ":" + port, "SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID");
+    }
+    if (adoption_.options.values.at("nnodes").text != "1") adoption_.meeting = std::move(meeting);
+  }
+
+  void note(std::string text) { adoption_.notes.push_back(std::move(text)); }
+
+  Options given_;
+  std::optional<std::pair<int, int>> nnodes_;  // as given
+  SlurmAdoption adoption_;
+};
+
+}  // namespace
+
+Result<SlurmAdoption> adopt_slurm(
+    Options options, const std::map<std::string, std::string, std::less<>>& environment) {
+  return Adopter(std::move(options)).adopt(environment);
+}
+
+int threads_of_worker(const SlurmShare& share, int allowed_cpus, int workers) {
+  int cpus = std::min(allowed_cpus, share.cpus.value_or(allowed_cpus));
+  return std::max(1, cpus / std::max(1, workers));
+}
+
+std::string cpu_warning(const SlurmShare& share, int allowed_cpus, int workers) {
+  bool is_shared = workers > 1 && allowed_cpus < workers;
+  bool is_lost = share.cpus_per_task && allowed_cpus < *share.cpus_per_task;
+  if (!is_shared && !is_lost) return "";
+  std::string text =
+      count_of(workers, "worker") + " of this node may use " +
+      (allowed_cpus == 1 ? "1 CPU" : "only " + std::to_string(allowed_cpus) + " CPUs");
+  if (is_lost) {
+    std::string count = std::to_string(*share.cpus_per_task);
+    return text + ", and the job asked for " + count +
+           " a task: srun does not take --cpus-per-task over from sbatch; export "
+           "SRUN_CPUS_PER_TASK=" +
+           count + " or give it to srun";
+  }
+  return text + ": ask for more, as with srun --cpus-per-task=" + std::to_string(workers);
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What follows from having been started by `srun ddprun train.py`: the options that the user did
+// not give, taken from the step.  An option that was given always wins; one that cannot be true in
+// this step is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/config/options.h"
+#include "cli/slurm/step.h"
+#include "store/base/error.h"
+
+namespace ddprun::cli {
+
+// Where the nodes of a step meet, if the user named no other place: on its first node.
+struct SlurmMeeting {
+  // In the order to try them.  Steps that run at the same time seldom share any, and all lie below
+  // Linux's default range for outgoing connections (32768..60999) and torchrun's own ports.
+  std::vector<std::uint16_t> ports;
+  bool is_host = false;   // this is the first node
+  bool is_spare = false;  // one beyond the most that take part
+  // How many nodes the step has, where the run id is its own; else 0.
+  std::size_t expected_nodes = 0;
+};
+
+// What a job may use of this node.
+struct SlurmShare {
+  std::optional<int> cpus;           // SLURM_CPUS_ON_NODE
+  std::optional<int> cpus_per_task;  // SLURM_CPUS_PER_TASK
+};
+
+struct SlurmAdoption {
+  Options options;  // with the step's values for what was not given; their origin is a variable
+  std::optional<SlurmMeeting> meeting;
+  std::optional<SlurmShare> share;  // in a step with one task on each node, whatever was given
+  std::string node_name;            // what Slurm calls this node; empty outside
+  // The run id without the job's restart count, where the id is ours; else empty.
+  std::string run_family;
+  std::vector<std::string> notes;
+};
+
+// No option is taken from Slurm outside a step, under --standalone, with at most one node in
+// --nnodes, and where the user gave both --nnodes and a place to meet.  Fails with
+// Errc::InvalidInput and a line that says how to run it.
+Result<SlurmAdoption> adopt_slurm(
+    Options options, const std::map<std::string, std::string, std::less<>>& environment);
+
+// OMP_NUM_THREADS of each of `workers` workers: their part of the CPUs that both the kernel and
+// Slurm allow.
+int threads_of_worker(const SlurmShare& share, int allowed_cpus, int workers);
+
+// A sentence where the workers have to share fewer CPUs than they should; else empty.
+std::string cpu_warning(const SlurmShare& share, int allowed_cpus, int workers);
+
+}  // namespace ddprun::cli

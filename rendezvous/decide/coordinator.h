@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who decides about one run: which nodes are in the next round and with which ranks, whether a
+// failure is survived, and when it is over.  There is one coordinator a run, beside the store that
+// the nodes meet in.  step() takes what is known, one thing that has happened, and the time; it
+// returns what is known now and what must be said to whom.  It sends nothing, waits for nothing and
+// reads no clock, so a test plays a thousand nodes through it from a seed (tests/sim).
+//
+// rendezvous/PROTOCOL.md has the messages, coordinator_service.h the shell.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/decide/messages.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+enum class Phase : std::uint8_t {
+  Gathering,  // no workers run; waiting for nodes
+  Running,    // a round is out
+  Stopping,   // the workers of the round are being stopped, for another one to follow
+  Ended,      // everybody has been told, and is leaving
+};
+
+struct Node {
+  request::Join hello;
+  std::uint64_t arrival = 0;
+  MonoTime seen{};               // when it was last heard of
+  bool is_member = false;        // of the last round
+  bool is_down = true;           // none of its workers runs, and its next store is bound
+  bool has_succeeded = false;    // in the current round
+  bool is_standby = false;       // and told so
+  std::optional<int> last_rank;  // its group rank in the last round it was in
+};
+
+// A node that wants the --node-rank of another one, which may have gone without a word.
+struct Contender {
+  std::string rival;
+  request::Join hello;
+};
+
+struct State {
+  Phase phase = Phase::Gathering;
+  std::map<std::string, Node> nodes;
+  std::map<int, std::string> holders;  // of each --node-rank
+  std::map<std::string, Contender> contenders;
+  std::string founder;      // the node whose settings and policy these are
+  std::string incarnation;  // what tells this run from others of the same id, on all hosts it had
+  Settings settings;
+  Policy policy;
+
+  std::uint64_t arrivals = 0;
+  std::uint64_t round = 0;  // the last one
+  std::uint64_t next_round = 0;
+  std::size_t up_count = 0;  // members that are neither down nor done
+  int restart_count = 0;
+  std::vector<Failure> failures;      // those that led to a restart, and the last one
+  std::optional<MonoTime> failed_at;  // of the failure that the present stop is about
+  std::string failed_on;              // the node where it happened
+  bool had_round = false;             // the run has had a round, here or under another host
+  std::optional<int> survivors;       // who may come back after a host was lost, and it alone
+  MonoTime gathering_since{};         // for join_timeout, and for what people are told
+  std::optional<MonoTime> last_call;  // when it ends
+  MonoTime last_turn{};
+  MonoTime next_look{};   // for silent nodes
+  std::string last_told;  // to those who wait, without its seconds
+  MonoTime last_told_at{};
+  std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
+  order::End verdict;  // in Ended
+  std::vector<std::pair<std::string, request::Join>> next_run;  // who came after the end
+};
+
+namespace event {
+struct Arrived {
+  std::string node;
+  Request request;
+};
+struct Tick {};
+// Whoever hosts this coordinator is about to go.
+struct HostLeaves {
+  std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
+  int signal = 0;   // that one
+};
+}  // namespace event
+using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
+
+namespace action {
+struct Send {
+  std::string node;
+  Order order;
+};
+// Nothing more will be sent to this node; what it has not read may be thrown away.
+struct Forget {
+  std::string node;
+};
+// The run has had its last round.  Whoever comes back to it later is to hear this.
+struct Over {
+  std::string incarnation;
+  order::End verdict;
+};
+}  // namespace action
+using Action = std::variant<action::Send, action::Forget, action::Over>;
+
+struct Step {
+  State state;
+  std::vector<Action> actions;
+};
+
+[[nodiscard]] Step step(State state, const Event& event, Now now);
+
+// When a Tick is due, if nothing happens before; nothing while there is nobody.
+std::optional<MonoTime> deadline(const State& state);
+
+// Whether nobody is left, so that the run can be forgotten.
+bool is_over(const State& state);
+
+// Of the nodes beyond max_nodes so many may stand by; more are refused.
+inline constexpr std::size_t kMaxStandbys = 4096;
+
+// How long is waited for still more nodes once there are enough again after a loss.
+inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
+
+}  // namespace ddprun::rendezvous::coordinator

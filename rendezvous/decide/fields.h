@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The fields of a message's JSON, each read with its limits.  For messages.cc.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rendezvous/decide/messages.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+using Json = nlohmann::json;
+
+inline constexpr std::size_t kMaxNameBytes = 256;
+
+// Reads the fields of one object, and remembers the first that is wrong; that one reads as nothing.
+// Lifetime: the object must outlive it.
+class Reader {
+ public:
+  explicit Reader(const Json& json) : json_(json) {}
+
+  std::int64_t number(const char* name, std::int64_t least, std::int64_t most);
+  int integer(const char* name, int least, int most = kMaxCount);
+  std::uint64_t round(const char* name);
+  std::uint16_t port(const char* name);
+  Duration duration(const char* name);
+  Duration period(const char* name);  // of at least a millisecond
+  bool flag(const char* name);
+  std::string text(const char* name, std::size_t max_bytes = kMaxMessageBytes);
+  std::string name(const char* name);  // a short text that is not empty
+  const Json& object(const char* name);
+  const Json& array(const char* name);
+
+  // Whether there is such a field, for those that may be left out.
+  bool has(const char* name) const { return json_.contains(name); }
+
+  // Notes what is wrong with a field: "out of range".  Returns 0.
+  std::int64_t wrong(const char* name, const std::string& what);
+  // Takes over what was wrong in an object of this one's.
+  void include(const Reader& part);
+  // A sentence, "field 'pid' is out of range"; empty where nothing is wrong.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  const Json& child(const char* name, const Json& nothing, const char* what);
+
+  const Json& json_;
+  std::string problem_;
+};
+
+}  // namespace ddprun::rendezvous

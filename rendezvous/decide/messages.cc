@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/messages.h"
+
+#include <limits>
+#include <utility>
+
+#include "rendezvous/decide/fields.h"
+#include "store/base/variant.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t kMaxWordsCost = 12 * 1024;  // of one worker's last words, as JSON
+constexpr std::size_t kMaxPathCost = 8 * 1024;
+constexpr std::size_t kMaxTailCost = 8 * 1024;                     // of a traceback, likewise
+constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
+constexpr std::int64_t kMaxPeriods = 1'000'000;
+
+// What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
+std::size_t cost(char byte) {
+  auto code = static_cast<unsigned char>(byte);
+  if (code < 0x20 || code == 0x7f) return 6;
+  return code >= 0x80 ? 3 : byte == '"' || byte == '\\' ? 2 : 1;
+}
+
+// The end of a long text says more than its beginning: a traceback ends with the error.
+std::string shortened(const std::string& text, std::size_t max_cost) {
+  std::size_t begin = text.size();
+  for (std::size_t total = 0; begin > 0; --begin) {
+    total += cost(text[begin - 1]);
+    if (total > max_cost) break;
+  }
+  return begin == 0 ? text : "..." + text.substr(begin);
+}
+
+std::string written(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::int64_t milliseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+Json to_json(const Endpoint& endpoint) {
+  return {{"host", endpoint.host}, {"port", endpoint.port}};
+}
+
+Endpoint read_endpoint(Reader& parent, const char* name) {
+  Reader reader(parent.object(name));
+  Endpoint endpoint{.host = reader.name("host"), .port = reader.port("port")};
+  parent.include(reader);
+  return endpoint;
+}
+
+Json to_json(const Failure& failure) {
+  Json json = {{"rank", failure.rank},
+               {"local_rank", failure.local_rank},
+               {"pid", failure.pid},
+               {"host", failure.host},
+               {"exit_code", failure.exit_code},
+               {"signal", failure.signal},
+               {"core", failure.core_dumped},
+               {"message", shortened(failure.message, kMaxWordsCost)},
+               {"logs", shortened(failure.logs, kMaxPathCost)},
+               {"attempt", failure.attempt}};
+  if (failure.words.empty()) return json;
+  json["words"] = shortened(failure.words, kMaxTailCost);
+  json["traceback"] = failure.is_traceback;
+  return json;
+}
+
+Failure read_failure(Reader& parent, const Json& json) {
+  Reader reader(json);
+  Failure failure{.rank = reader.integer("rank", 0),
+                  .local_rank = reader.integer("local_rank", 0),
+                  .pid = reader.integer("pid", 0, std::numeric_limits<int>::max()),
+                  .host = reader.text("host", kMaxNameBytes),
+                  .exit_code = reader.integer("exit_code", 0, 255),
+                  .signal = reader.integer("signal", 0, 128),
+                  .core_dumped = reader.flag("core"),
+                  .message = reader.text("message"),
+                  .logs = reader.text("logs"),
+                  .attempt = reader.integer("attempt", 0)};
+  if (reader.has("words")) {
+    failure.words = reader.text("words");
+    failure.is_traceback = reader.flag("traceback");
+  }
+  parent.include(reader);
+  return failure;
+}
+
+Json to_json(const request::Join& join) {
+  Json json = {{"type", "join"},
+               {"host", join.host},
+               {"address", join.address},
+               {"pid", join.pid},
+               {"workers", join.participant.local_world_size},
+               {"role", join.participant.role},
+               {"min_nodes", join.settings.min_nodes},
+               {"max_nodes", join.settings.max_nodes},
+               {"max_restarts", join.policy.max_restarts},
+               {"join_timeout_ms", milliseconds(join.policy.join_timeout)},
+               {"last_call_ms", milliseconds(join.policy.last_call_timeout)},
+               {"beat_ms", milliseconds(join.policy.keep_alive_interval)},
+               {"beats_missed", join.policy.keep_alive_max_attempt},
+               {"store_port", join.store_port},
+               {"restart_count", join.restart_count},
+               {"next_round", join.next_round},
+               {"previous_nodes", join.previous_nodes}};
+  if (!join.incarnation.empty()) json["incarnation"] = join.incarnation;
+  if (!join.unfit.empty()) json["unfit"] = join.unfit;
+  if (join.settings.master) json["master"] = to_json(*join.settings.master);
+  if (join.node_rank) json["node_rank"] = *join.node_rank;
+  if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
+  return json;
+}
+
+request::Join read_join(Reader& reader) {
+  request::Join join;
+  join.host = reader.name("host");
+  join.address = reader.name("address");
+  join.pid = reader.integer("pid", 0, std::numeric_limits<int>::max());
+  join.participant = {.local_world_size = reader.integer("workers", 1, 65536),
+                      .role = reader.text("role", kMaxNameBytes)};
+  join.settings.min_nodes = reader.integer("min_nodes", 1);
+  join.settings.max_nodes = reader.integer("max_nodes", 1);
+  if (join.settings.min_nodes > join.settings.max_nodes) {
+    reader.wrong("min_nodes", "more than max_nodes");
+  }
+  if (reader.has("master")) join.settings.master = read_endpoint(reader, "master");
+  join.policy = {.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max()),
+                 .join_timeout = reader.duration("join_timeout_ms"),
+                 .last_call_timeout = reader.duration("last_call_ms"),
+                 .keep_alive_interval = reader.period("beat_ms"),
+                 .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods)};
+  join.store_port = reader.port("store_port");
+  join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
+  join.next_round = reader.round("next_round");
+  if (reader.has("incarnation")) join.incarnation = reader.name("incarnation");
+  if (reader.has("unfit")) join.unfit = reader.text("unfit");
+  if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
+  if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
+  if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
+  return join;
+}
+
+Json to_json(const request::Failed& failed) {
+  return {{"type", "failed"},
+          {"round", failed.round},
+          {"failure", to_json(failed.failure)},
+          {"exit_code", failed.exit_code},
+          {"final", failed.is_final}};
+}
+
+request::Failed read_failed(Reader& reader) {
+  return {.round = reader.round("round"),
+          .failure = read_failure(reader, reader.object("failure")),
+          .exit_code = reader.integer("exit_code", 1, 255),
+          .is_final = reader.flag("final")};
+}
+
+Json to_json(const request::Leave& leave) {
+  return {{"type", "leave"}, {"why", leave.why}, {"signal", leave.signal}};
+}
+
+// What stopped a node; an older agent does not say.
+int read_signal(Reader& reader) {
+  return reader.has("signal") ? reader.integer("signal", 0, 128) : 0;
+}
+
+Json to_json(const Request& request) {
+  return std::visit(Overloaded{
+                        [](const request::Join& join) { return to_json(join); },
+                        [](const request::Ready& ready) {
+                          return Json{{"type", "ready"},
+                                      {"round", ready.round},
+                                      {"store_port", ready.store_port}};
+                        },
+                        [](const request::Failed& failed) { return to_json(failed); },
+                        [](const request::Succeeded& succeeded) {
+                          return Json{{"type", "succeeded"}, {"round", succeeded.round}};
+                        },
+                        [](const request::Leave& leave) { return to_json(leave); },
+                        [](const request::Beat&) {
+                          return Json{{"type", "beat"}};
+                        },
+                        [](const request::Lost&) {
+                          return Json{{"type", "lost"}};
+                        },
+                        [](const request::Foreign&) {
+                          return Json{{"type", "foreign"}};
+                        },
+                    },
+                    request);
+}
+
+Request read_request(Reader& reader) {
+  std::string type = reader.name("type");
+  if (type == "join") return read_join(reader);
+  if (type == "ready") {
+    return request::Ready{.round = reader.round("round"), .store_port = reader.port("store_port")};
+  }
+  if (type == "failed") return read_failed(reader);
+  if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
+  if (type == "leave")
+    return request::Leave{.why = reader.text("why"), .signal = read_signal(reader)};
+  if (type == "beat") return request::Beat{};
+  if (type == "lost") return request::Lost{};
+  reader.wrong("type", "none of this protocol's: '" + type + "'");
+  return request::Beat{};
+}
+
+constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
+
+Json to_json(const order::Round& round) {
+  return {{"type", "round"},
+          {"round", round.number},
+          {"incarnation", round.incarnation},
+          {"restart_count", round.restart_count},
+          {"max_restarts", round.max_restarts},
+          {"group_rank", round.ranks.group_rank},
+          {"group_world_size", round.ranks.group_world_size},
+          {"base_rank", round.ranks.base_rank},
+          {"world_size", round.ranks.world_size},
+          {"role_base_rank", round.ranks.role_base_rank},
+          {"role_world_size", round.ranks.role_world_size},
+          {"master", to_json(round.master)}};
+}
+
+order::Round read_round(Reader& reader) {
+  constexpr int kMaxRank = std::numeric_limits<int>::max();
+  return {.number = reader.round("round"),
+          .incarnation = reader.text("incarnation", kMaxNameBytes),
+          .restart_count = reader.integer("restart_count", 0, kMaxRank),
+          .max_restarts = reader.integer("max_restarts", 0, kMaxRank),
+          .ranks = {.group_rank = reader.integer("group_rank", 0),
+                    .group_world_size = reader.integer("group_world_size", 1),
+                    .base_rank = reader.integer("base_rank", 0, kMaxRank),
+                    .world_size = reader.integer("world_size", 1, kMaxRank),
+                    .role_base_rank = reader.integer("role_base_rank", 0, kMaxRank),
+                    .role_world_size = reader.integer("role_world_size", 1, kMaxRank)},
+          .master = read_endpoint(reader, "master")};
+}
+
+Json to_json(const order::Stop& stop) {
+  Json json = {{"type", "stop"},
+               {"round", stop.round},
+               {"cause", kCauseNames[static_cast<std::size_t>(stop.cause)]},
+               {"why", stop.why},
+               {"signal", stop.signal},
+               {"restart_count", stop.restart_count},
+               {"max_restarts", stop.max_restarts}};
+  if (stop.failure) json["failure"] = to_json(*stop.failure);
+  return json;
+}
+
+order::Stop read_stop(Reader& reader) {
+  order::Stop stop{
+      .round = reader.round("round"), .why = reader.text("why"), .signal = read_signal(reader)};
+  std::string cause = reader.name("cause");
+  bool is_known = false;
+  for (std::size_t i = 0; i < std::size(kCauseNames); ++i) {
+    if (cause != kCauseNames[i]) continue;
+    stop.cause = static_cast<StopCause>(i);
+    is_known = true;
+  }
+  if (!is_known) reader.wrong("cause", "none of this protocol's");
+  if (reader.has("failure")) stop.failure = read_failure(reader, reader.object("failure"));
+  stop.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
+  stop.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max());
+  return stop;
+}
+
+// Of many failures the last ones, as far as they fit.
+Json to_json(const order::End& end) {
+  std::vector<Json> fitting;
+  std::size_t bytes = end.why.size();
+  for (auto failure = end.failures.rbegin(); failure != end.failures.rend(); ++failure) {
+    Json json = to_json(*failure);
+    bytes += written(json).size() + 1;
+    if (bytes > kMaxEndBytes) break;
+    fitting.push_back(std::move(json));
+  }
+  Json failures = Json::array();
+  for (auto json = fitting.rbegin(); json != fitting.rend(); ++json) {
+    failures.push_back(std::move(*json));
+  }
+  return {{"type", "end"},
+          {"exit_code", end.exit_code},
+          {"why", end.why},
+          {"signal", end.signal},
+          {"failures", std::move(failures)},
+          {"restart_count", end.restart_count},
+          {"max_restarts", end.max_restarts}};
+}
+
+order::End read_end(Reader& reader) {
+  order::End end{.exit_code = reader.integer("exit_code", 0, 255),
+                 .why = reader.text("why"),
+                 .signal = read_signal(reader)};
+  for (const Json& failure : reader.array("failures")) {
+    end.failures.push_back(read_failure(reader, failure));
+  }
+  end.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
+  end.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max());
+  return end;
+}
+
+Order read_order(Reader& reader) {
+  std::string type = reader.name("type");
+  if (type == "round") return read_round(reader);
+  if (type == "stop") return read_stop(reader);
+  if (type == "end") return read_end(reader);
+  if (type == "refuse") return order::Refuse{.why = reader.text("why")};
+  if (type == "standby") return order::Standby{.why = reader.text("why")};
+  if (type == "tell") return order::Tell{.text = reader.text("text")};
+  if (type == "go_by") {
+    return order::GoBy{.keep_alive_interval = reader.period("beat_ms"),
+                       .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods),
+                       .text = reader.text("text")};
+  }
+  if (type == "dropped") return order::Dropped{.why = reader.text("why")};
+  reader.wrong("type", "none of this protocol's: '" + type + "'");
+  return order::Tell{};
+}
+
+// Reads the object and the version that it is written in.
+Result<std::pair<Json, int>> parse(std::string_view text) {
+  if (text.size() > kMaxMessageBytes) {
+    return Error{Errc::Protocol, "a message of " + std::to_string(text.size()) + " bytes"};
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Error{Errc::Protocol, "a message that is no JSON object"};
+  Reader reader(json);
+  int version = reader.integer("v", 0);
+  if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
+  return std::pair(std::move(json), version);
+}
+
+}  // namespace
+
+std::string encode(const Letter& letter) {
+  Json json = to_json(letter.request);
+  json["v"] = kProtocolVersion;
+  json["run"] = letter.run;
+  json["node"] = letter.node;
+  return written(json);
+}
+
+std::string encode(const Order& order) {
+  Json json = std::visit(Overloaded{
+                             [](const order::Round& round) { return to_json(round); },
+                             [](const order::Stop& stop) { return to_json(stop); },
+                             [](const order::End& end) { return to_json(end); },
+                             [](const order::Refuse& refuse) {
+                               return Json{{"type", "refuse"}, {"why", refuse.why}};
+                             },
+                             [](const order::Standby& standby) {
+                               return Json{{"type", "standby"}, {"why", standby.why}};
+                             },
+                             [](const order::Tell& tell) {
+                               return Json{{"type", "tell"}, {"text", tell.text}};
+                             },
+                             [](const order::GoBy& settings) {
+                               return Json{{"type", "go_by"},
+                                           {"beat_ms", milliseconds(settings.keep_alive_interval)},
+                                           {"beats_missed", settings.keep_alive_max_attempt},
+                                           {"text", settings.text}};
+                             },
+                             [](const order::Dropped& dropped) {
+                               return Json{{"type", "dropped"}, {"why", dropped.why}};
+                             },
+                         },
+                         order);
+  json["v"] = kProtocolVersion;
+  return written(json);
+}
+
+Result<Letter> decode_letter(std::string_view text) {
+  auto parsed = parse(text);
+  if (!parsed) return parsed.error();
+  auto& [json, version] = *parsed;
+  Reader reader(json);
+  Letter letter{.run = reader.name("run"), .node = reader.name("node"), .request = {}};
+  letter.request =
+      version == kProtocolVersion ? read_request(reader) : request::Foreign{.version = version};
+  if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
+  return letter;
+}
+
+Result<Order> decode_order(std::string_view text) {
+  auto parsed = parse(text);
+  if (!parsed) return parsed.error();
+  auto& [json, version] = *parsed;
+  if (version != kProtocolVersion) {
+    return Error{Errc::Protocol, "version " + std::to_string(version) +
+                                     " of the rendezvous protocol, where version " +
+                                     std::to_string(kProtocolVersion) + " is spoken"};
+  }
+  Reader reader(json);
+  Order order = read_order(reader);
+  if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
+  return order;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What nodes and the coordinator of a run say to each other, and how it is written: one small JSON
+// object a message (rendezvous/PROTOCOL.md).  Nothing here waits or sends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/decide/ranks.h"
+#include "store/base/endpoint.h"
+#include "store/base/error.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+inline constexpr int kProtocolVersion = 1;
+
+// A message beyond this is refused unread.
+inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
+
+// The most workers that a node, and nodes that a run, may announce.
+inline constexpr int kMaxCount = 1'000'000;
+
+// What all nodes of a run must agree on; the first to join sets it.
+struct Settings {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  // Where the workers meet in every round, if the user fixed that (the static backend).
+  std::optional<Endpoint> master;
+
+  friend bool operator==(const Settings&, const Settings&) = default;
+};
+
+// What the first to join decides for the run; another node's opinion has no effect, and it is told
+// what it must go by.
+struct Policy {
+  int max_restarts = 0;                                   // failures that the run survives
+  Duration join_timeout = std::chrono::seconds(600);      // below min_nodes
+  Duration last_call_timeout = std::chrono::seconds(30);  // between min_nodes and max_nodes
+  Duration keep_alive_interval = std::chrono::seconds(1);
+  int keep_alive_max_attempt = 5;  // periods of silence until a node counts as lost
+
+  Duration silence_limit() const { return keep_alive_interval * keep_alive_max_attempt; }
+
+  friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+// The first failure of an attempt, wherever it happened.
+struct Failure {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  std::string host;   // of its node; empty where the run has only one
+  int exit_code = 0;  // how the process ended: a code, or a signal that is not 0
+  int signal = 0;
+  bool core_dumped = false;
+  std::string message;  // the worker's own last words, where it left any
+  std::string logs;     // the folder of its logs on its node; may be empty
+  int attempt = 0;      // the restart count it happened under
+  // The end of its traceback, or of its stderr: what a person on another node wants to read.  Only
+  // in a Failed, and of the last failure in an End.
+  std::string words{};
+  bool is_traceback = false;
+
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+// From a node to the coordinator.
+namespace request {
+// Who comes, once.  Its worker store is bound already, should it become rank 0.
+struct Join {
+  std::string host;     // what people call the node
+  std::string address;  // where the others can reach it
+  int pid = 0;          // of the agent
+  Participant participant;
+  Settings settings;
+  Policy policy;
+  std::uint16_t store_port = 0;      // of its worker store
+  std::optional<int> node_rank;      // as the user gave it
+  std::optional<int> previous_rank;  // its group rank in the last round it knows
+  int restart_count = 0;             // of that round
+  std::uint64_t next_round = 0;      // one more than that round's number
+  std::string incarnation{};         // of the run, as that round said it; empty before the first
+  int previous_nodes = 0;            // how many nodes that round had
+  std::string unfit{};               // why this node can start no worker; empty where it can
+};
+// The workers of `round` are down, and the next round may begin.
+struct Ready {
+  std::uint64_t round = 0;
+  std::uint16_t store_port = 0;
+};
+struct Failed {
+  std::uint64_t round = 0;
+  Failure failure;
+  int exit_code = 1;      // what the run ends with, should this be its end
+  bool is_final = false;  // a restart would fail the same way
+};
+struct Succeeded {
+  std::uint64_t round = 0;
+};
+struct Leave {
+  std::string why{};  // "was stopped by SIGTERM"; empty after an End
+  int signal = 0;     // that one; 0: none
+};
+struct Beat {};
+// The connection is gone.  The store sends it in the node's name, as its will.
+struct Lost {};
+// Anything in another version of the protocol.  Never sent.
+struct Foreign {
+  int version = 0;
+};
+}  // namespace request
+using Request = std::variant<request::Join, request::Ready, request::Failed, request::Succeeded,
+                             request::Leave, request::Beat, request::Lost, request::Foreign>;
+
+struct Letter {
+  std::string run;
+  std::string node;  // a name that no other node has, nor this one in an earlier life
+  Request request;
+};
+
+enum class StopCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
+
+// From the coordinator to a node.
+namespace order {
+// One numbered completion of the rendezvous, as one node sees it.
+struct Round {
+  std::uint64_t number = 0;   // 0, 1, ... over the life of the run
+  std::string incarnation{};  // what tells this run from an earlier or later one of the same id
+  int restart_count = 0;      // failures survived so far, of how many
+  int max_restarts = 0;
+  Assignment ranks{};
+  Endpoint master{};  // where the workers of this round meet: an empty store
+};
+// Stop the workers of `round`; another round follows.
+struct Stop {
+  std::uint64_t round = 0;
+  StopCause cause = StopCause::NodeLost;
+  std::string why{};                 // a sentence; empty with WorkerFailed
+  int signal = 0;                    // with NodeLost: the one that stopped the node; 0: none
+  std::optional<Failure> failure{};  // with WorkerFailed
+  int restart_count = 0;             // of the attempt that follows
+  int max_restarts = 0;
+};
+// The exit codes of a run that do not come from its workers: the nodes could not meet, or one that
+// hosts them all has gone; and the restarts are spent, of however many there were.
+inline constexpr int kExitUnfit = 2;  // too few of the nodes can start workers
+inline constexpr int kExitRendezvous = 80;
+inline constexpr int kExitBudgetSpent = 82;
+
+// The run is over.
+struct End {
+  int exit_code = 0;
+  std::string why{};                // a sentence, unless a worker's failure is the reason
+  int signal = 0;                   // the one that stopped the node which hosted the run; 0: none
+  std::vector<Failure> failures{};  // one an attempt, in order; the last is the reason, without why
+  int restart_count = 0;
+  int max_restarts = 0;
+};
+// This node cannot be part of the run.
+struct Refuse {
+  std::string why;
+};
+// There are enough nodes; this one waits for its chance.
+struct Standby {
+  std::string why;
+};
+// For people: who is being waited for, or what else they should know.
+struct Tell {
+  std::string text;
+};
+// The node has other settings than the first one; this is what it must keep to.
+struct GoBy {
+  Duration keep_alive_interval{};
+  int keep_alive_max_attempt = 0;
+  std::string text;  // all of them, for people
+};
+// The coordinator has given this node up; it may join anew.
+struct Dropped {
+  std::string why;
+};
+}  // namespace order
+using Order = std::variant<order::Round, order::Stop, order::End, order::Refuse, order::Standby,
+                           order::Tell, order::GoBy, order::Dropped>;
+
+// Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
+std::string encode(const Letter& letter);
+std::string encode(const Order& order);
+
+// Fail with Errc::Protocol and what is wrong with `text`: no JSON, a field that is missing or out
+// of range.  Fields that are not known are ignored.  Of a letter in another version only who wrote
+// it is read (request::Foreign); an order in another version is a failure.
+Result<Letter> decode_letter(std::string_view text);
+Result<Order> decode_order(std::string_view text);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a node of a run of several nodes is told before it starts: values, validated by cli.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/member.h"
+#include "store/base/endpoint.h"
+#include "store/decide/allow_list.h"
+
+namespace ddprun::rendezvous {
+
+struct NetworkConfig {
+  Endpoint endpoint;  // where the nodes meet
+  // Further ports of the same host, in the order to try them: the host takes the first that is
+  // free, and the others go on where something else answers.  Empty: only the endpoint's.
+  std::vector<std::uint16_t> other_ports{};
+  std::optional<bool> is_host{};  // the user's word; else whoever can bind the endpoint hosts
+  // How many nodes will come, where that is known and no other run has this one's id: the host
+  // tells those that come after the end how it was.  0: not known.
+  std::size_t expected_nodes = 0;
+  std::string bind{};        // the address to host on; empty: chosen by the endpoint
+  store::AllowList allow{};  // who may come in, if this node hosts
+  member::Config member{};   // its hello's address is set only where the user gave it
+};
+
+}  // namespace ddprun::rendezvous

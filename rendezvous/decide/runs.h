@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// All runs that meet in one store: which of their coordinators a letter is for, who may begin
+// another one, and what is remembered of those that are over.  Pure, like coordinator.h, which it
+// steps; coordinator_service.h is the shell.
+//
+// Of a run that is over the verdict is kept for an hour, for nodes that were away when it ended:
+// such a node names the run's incarnation, and so is told the end and does not begin it anew.
+// Whoever comes without that begins another run, which may have the same id.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/messages.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::runs {
+
+inline constexpr std::size_t kMaxRuns = 4096;
+
+// How long, and of how many runs, a verdict is kept.
+inline constexpr Duration kVerdictAge = std::chrono::hours(1);
+inline constexpr std::size_t kMaxVerdicts = 1024;
+
+// How long the last orders to a node that is in no run wait for it, and of how many such nodes.
+inline constexpr Duration kLastOrdersAge = std::chrono::minutes(1);
+inline constexpr std::size_t kMaxLastOrders = 65536;
+
+struct Verdict {
+  std::string run;
+  std::string incarnation;
+  order::End end;
+  MonoTime at{};
+};
+
+// A node that was told the last it will be told, and when.
+struct Farewell {
+  std::string node;
+  MonoTime at{};
+};
+
+// Of how many nodes is known that they have gone.
+inline constexpr std::size_t kMaxGone = 65536;
+
+struct State {
+  std::map<std::string, coordinator::State> runs;
+  // A run whose id no later one has, that of the host's own step: who comes to it late, and was
+  // never part of it, hears how it ended.  Empty: none.
+  std::string only_run;
+  std::set<std::string> gone;      // nodes of it that have said their last word
+  std::deque<Verdict> verdicts;    // oldest first
+  std::deque<Farewell> farewells;  // oldest first
+  std::string why_leaving;         // set once nobody is let in any more
+};
+
+namespace event {
+struct Arrived {
+  Letter letter;
+};
+struct Tick {};
+// See coordinator::event::HostLeaves.
+struct HostLeaves {
+  std::string why;
+  int signal = 0;
+};
+}  // namespace event
+using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
+
+namespace action {
+using Send = coordinator::action::Send;
+using Forget = coordinator::action::Forget;
+// Before the orders that follow: a round of the static backend begins, and the workers' store,
+// which is the common space of this one, is to be empty.
+struct EmptyCommonSpace {};
+}  // namespace action
+using Action = std::variant<action::Send, action::Forget, action::EmptyCommonSpace>;
+
+struct Step {
+  State state;
+  std::vector<Action> actions;
+};
+
+[[nodiscard]] Step step(State state, const Event& event, Now now);
+
+// When a Tick is due, if nothing happens before; nothing while there is nothing to wait for.
+std::optional<MonoTime> deadline(const State& state);
+
+// Whether `only_run` has ended after a round.
+bool has_ended(const State& state);
+
+// "run 'job2' (3 nodes)"; empty where there is nobody.
+std::string who_is_here(const State& state);
+
+}  // namespace ddprun::rendezvous::runs

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/waiting_text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+namespace ddprun::rendezvous::coordinator {
+namespace {
+
+constexpr std::size_t kMaxNames = 8;
+
+std::string range(const Settings& settings) {
+  std::string text = std::to_string(settings.min_nodes);
+  return settings.min_nodes == settings.max_nodes
+             ? text
+             : text + ".." + std::to_string(settings.max_nodes);
+}
+
+// "node0, node1 and 14 more", in the natural order of the names.
+template <class Predicate>
+std::string names_of(const State& state, Predicate wanted) {
+  std::vector<std::string> names;
+  for (const auto& [id, node] : state.nodes) {
+    if (wanted(node)) names.push_back(node.hello.host);
+  }
+  std::size_t shown = std::min(names.size(), kMaxNames);
+  std::ranges::partial_sort(names, names.begin() + static_cast<std::ptrdiff_t>(shown),
+                            comes_before_naturally);
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > shown) text += " and " + std::to_string(names.size() - shown) + " more";
+  return text;
+}
+
+std::string whole_seconds(Duration duration) {
+  auto seconds = std::chrono::ceil<std::chrono::seconds>(std::max(duration, Duration::zero()));
+  return std::to_string(seconds.count()) + " s";
+}
+
+}  // namespace
+
+std::string waiting_text(const State& state) {
+  if (state.phase == Phase::Stopping) {
+    return "waiting for " +
+           names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
+           " to stop the workers";
+  }
+  return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
+         range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
+         ")";
+}
+
+std::string beside_text(const State& state) {
+  return state.beside.empty() ? "" : "; also waiting here: " + state.beside;
+}
+
+std::string time_left_text(const State& state, MonoTime now) {
+  if (state.phase != Phase::Gathering) return "";
+  if (state.last_call) return ", " + whole_seconds(*state.last_call - now) + " of last call left";
+  return ", " + whole_seconds(state.gathering_since + state.policy.join_timeout - now) +
+         " left for " + std::to_string(state.settings.min_nodes) + " to come";
+}
+
+std::string too_few_text(const State& state) {
+  return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
+         " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +
+         names_of(state, [](const Node&) { return true; }) +
+         "); start the others sooner, or raise join_timeout in --rdzv-conf";
+}
+
+std::string difference_text(const Settings& settings, const Settings& expected) {
+  auto nnodes = [](const Settings& of) {
+    return std::to_string(of.min_nodes) + ":" + std::to_string(of.max_nodes);
+  };
+  if (nnodes(settings) != nnodes(expected))
+    return "--nnodes=" + nnodes(settings) + ", not " + nnodes(expected);
+  auto master = [](const Settings& of) {
+    return of.master ? "the static backend with the workers' store at " + to_string(*of.master)
+                     : std::string("the c10d backend");
+  };
+  return master(settings) + ", not " + master(expected);
+}
+
+std::string policy_text(const Policy& policy) {
+  return "--max-restarts=" + std::to_string(policy.max_restarts) + ", join_timeout " +
+         whole_seconds(policy.join_timeout) + ", last_call_timeout " +
+         whole_seconds(policy.last_call_timeout) + ", keep-alive limit " +
+         seconds_text(policy.silence_limit());
+}
+
+std::string seconds_text(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What people are told about a run that waits, in the coordinator's name.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/decide/coordinator.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+// "waiting for nodes: 3 of 4..8 joined (node0, node1, node3)"; "waiting for node2 to stop its
+// workers".
+std::string waiting_text(const State& state);
+
+// "; also waiting here: run 'job2' (1 node)", or nothing.
+std::string beside_text(const State& state);
+
+// ", 27 s of last call left"; ", 573 s left to be 4"; or nothing.
+std::string time_left_text(const State& state, MonoTime now);
+
+// Why the run ends where join_timeout has passed.
+std::string too_few_text(const State& state);
+
+// "--nnodes=2:4, not 2:8".  Requires that they differ.
+std::string difference_text(const Settings& settings, const Settings& expected);
+
+// "--max-restarts=3, join_timeout 600 s, ...".
+std::string policy_text(const Policy& policy);
+
+// "5.0 s".
+std::string seconds_text(Duration duration);
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/decide/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstring>
+#include <utility>
+
+#include "store/base/check.h"
+#include "store/base/variant.h"
+
+namespace ddprun::store {
+namespace {
+
+// torch copies its integers from memory, so the wire has the order of every host that runs it.
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+
+// Storage that one large request left behind is kept up to this many elements.
+constexpr std::size_t kKeptElements = 256;
+
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+
+// What follows the operation: k a key, v a value, i a 64-bit and u a 32-bit number.
+struct Shape {
+  std::string_view kinds;
+  bool is_counted = false;  // a 64-bit count comes first, and the kinds repeat so many times
+};
+
+Shape shape_of(Op op) {
+  switch (op) {
+    case Op::Validate:
+    case Op::Ping:
+      return {"u"};
+    case Op::Get:
+    case Op::DeleteKey:
+    case Op::QueuePop:
+    case Op::QueueLen:
+    case Op::Enter:
+      return {"k"};
+    case Op::Set:
+    case Op::Append:
+    case Op::QueuePush:
+    case Op::Will:
+      return {"kv"};
+    case Op::CompareSet:
+      return {"kvv"};
+    case Op::Add:
+    case Op::Barrier:
+    case Op::QueueTake:
+    case Op::Expect:
+      return {"ki"};
+    case Op::Check:
+    case Op::Wait:
+    case Op::MultiGet:
+      return {"k", true};
+    case Op::MultiSet:
+      return {"kv", true};
+    case Op::GetNumKeys:
+    case Op::CancelWait:
+    case Op::ListKeys:
+    case Op::Probe:
+    case Op::ClearWill:
+      return {""};
+  }
+  return {""};
+}
+
+template <std::integral T>
+T load(const char* bytes) {
+  T number;
+  std::memcpy(&number, bytes, sizeof number);
+  return number;
+}
+
+template <std::integral T>
+void put(T number, std::string& out) {
+  char bytes[sizeof number];
+  std::memcpy(bytes, &number, sizeof number);
+  out.append(bytes, sizeof bytes);
+}
+
+constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
+constexpr auto kLastOwn = static_cast<std::size_t>(Op::Expect);
+constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
+
+bool is_known(std::size_t number, bool has_extensions) {
+  if (number > 0 && number <= kLastOfTorch) return true;
+  return has_extensions && number >= kFirstOwn && number <= kLastOwn;
+}
+
+void put(Op op, std::string& out) {
+  out.push_back(static_cast<char>(op));
+}
+
+void put(std::string_view text, std::string& out) {
+  put(std::uint64_t{text.size()}, out);
+  out.append(text);
+}
+
+void put(std::span<const std::string_view> keys, std::string& out) {
+  put(std::uint64_t{keys.size()}, out);
+  for (std::string_view key : keys) put(key, out);
+}
+
+template <class T>
+void release_if_large(std::vector<T>& storage) {
+  if (storage.capacity() > kKeptElements) storage = {};
+}
+
+}  // namespace
+
+// The alternatives of Request are in the order of the operations' numbers, ours behind torch's.
+Op op_of(const Request& request) {
+  std::size_t index = request.index();
+  return static_cast<Op>(index <= kLastOfTorch ? index : kFirstOwn + index - kLastOfTorch - 1);
+}
+
+void encode(const Request& request, std::string& out) {
+  put(op_of(request), out);
+  std::visit(Overloaded{
+                 [&](const request::Validate&) { put(kMagic, out); },
+                 [&](const request::Set& r) { put(r.key, out), put(r.value, out); },
+                 [&](const request::CompareSet& r) {
+                   put(r.key, out), put(r.expected, out), put(r.desired, out);
+                 },
+                 [&](const request::Get& r) { put(r.key, out); },
+                 [&](const request::Add& r) { put(r.key, out), put(r.delta, out); },
+                 [&](const request::Check& r) { put(r.keys, out); },
+                 [&](const request::Wait& r) { put(r.keys, out); },
+                 [&](const request::GetNumKeys&) {},
+                 [&](const request::DeleteKey& r) { put(r.key, out); },
+                 [&](const request::Append& r) { put(r.key, out), put(r.value, out); },
+                 [&](const request::MultiGet& r) { put(r.keys, out); },
+                 [&](const request::MultiSet& r) {
+                   put(std::uint64_t{r.pairs.size()}, out);
+                   for (const KeyValue& pair : r.pairs) put(pair.key, out), put(pair.value, out);
+                 },
+                 [&](const request::CancelWait&) {},
+                 [&](const request::Ping& r) { put(r.nonce, out); },
+                 [&](const request::QueuePush& r) { put(r.queue, out), put(r.value, out); },
+                 [&](const request::QueuePop& r) { put(r.queue, out); },
+                 [&](const request::QueueLen& r) { put(r.queue, out); },
+                 [&](const request::ListKeys&) {},
+                 [&](const request::Barrier& r) { put(r.key, out), put(r.world_size, out); },
+                 [&](const request::Probe&) {},
+                 [&](const request::Will& r) { put(r.queue, out), put(r.item, out); },
+                 [&](const request::ClearWill&) {},
+                 [&](const request::QueueTake& r) { put(r.queue, out), put(r.timeout_ms, out); },
+                 [&](const request::Enter& r) { put(r.space, out); },
+                 [&](const request::Expect& r) { put(r.who, out), put(r.pid, out); },
+             },
+             request);
+}
+
+void encode(const Reply& reply, std::string& out) {
+  std::visit(Overloaded{
+                 [&](const reply::Byte& r) { put(r.value, out); },
+                 [&](const reply::Nonce& r) { put(r.value, out); },
+                 [&](const reply::Number& r) { put(r.value, out); },
+                 [&](const reply::Bytes& r) { out.append(r.value.framed()); },
+                 [&](const reply::Run& r) { out.append(r.bytes); },
+             },
+             reply);
+}
+
+void encode_length(std::size_t length, std::string& out) {
+  put(std::uint64_t{length}, out);
+}
+
+void Decoder::feed(std::string_view bytes) {
+  check(begin_ == window_.size() || window_.data() == held_.data(),
+        "bytes fed before were not kept");
+  if (held_.empty()) {
+    window_ = bytes;
+    begin_ = cursor_ = 0;
+  } else {
+    held_.append(bytes);
+    window_ = held_;
+  }
+}
+
+// These two are inlined: a request may have a quarter of a million strings.
+inline Decoder::Step Decoder::read_string(std::size_t limit, const char* what) {
+  std::size_t available = window_.size() - cursor_;
+  if (available < kLengthBytes) return Step::NeedMore;
+  auto length = load<std::uint64_t>(window_.data() + cursor_);
+  std::size_t offset = cursor_ - begin_ + kLengthBytes;
+  if (length > limit || offset + length > limits_->max_request_bytes) {
+    return too_long(length, limit, what);
+  }
+  if (available - kLengthBytes < length) return Step::NeedMore;
+  strings_.push_back({offset, length});
+  cursor_ += kLengthBytes + length;
+  return Step::Done;
+}
+
+inline Decoder::Step Decoder::read_field(char kind) {
+  if (kind == 'k') return read_string(limits_->max_key_bytes, "key");
+  if (kind == 'v') return read_string(limits_->max_value_bytes, "value");
+  std::string_view rest = window_.substr(cursor_);
+  std::size_t size = kind == 'u' ? sizeof(std::uint32_t) : sizeof(std::uint64_t);
+  if (rest.size() < size) return Step::NeedMore;
+  number_ = kind == 'u' ? load<std::uint32_t>(rest.data()) : load<std::uint64_t>(rest.data());
+  cursor_ += size;
+  return Step::Done;
+}
+
+Decoder::Next Decoder::next() {
+  Step step = Step::Done;
+  if (!has_head_) step = read_head();
+  while (step == Step::Done && fields_left_ > 0) {
+    step = read_field(kinds_[next_kind_]);
+    if (step != Step::Done) break;
+    --fields_left_;
+    if (++next_kind_ == kinds_.size()) next_kind_ = 0;
+  }
+  switch (step) {
+    case Step::Done:
+      break;
+    case Step::NeedMore:
+      keep();
+      return NeedMore{};
+    case Step::Malformed:
+      return Malformed{std::move(reason_)};
+  }
+  if (op_ == Op::Validate) {
+    if (static_cast<std::uint32_t>(number_) != kMagic) {
+      return Malformed{"the handshake has the wrong magic number"};
+    }
+    is_validated_ = true;
+  }
+  return finish_request();
+}
+
+void Decoder::keep() {
+  if (begin_ == window_.size()) {
+    held_.clear();
+    if (held_.capacity() > kKeptElements) held_ = {};
+  } else if (held_.empty()) {
+    held_.assign(window_.substr(begin_));
+  } else {
+    held_.erase(0, begin_);
+  }
+  cursor_ -= begin_;
+  begin_ = 0;
+  window_ = held_;
+}
+
+void Decoder::hold() {
+  if (window_.data() == held_.data()) return;
+  const char* old = window_.data() + last_;
+  held_.assign(window_.substr(last_));
+  auto move = [&](std::string_view& view) {
+    view = {held_.data() + (view.data() - old), view.size()};
+  };
+  for (std::string_view& key : keys_) move(key);
+  for (KeyValue& pair : pairs_) move(pair.key), move(pair.value);
+  window_ = held_;
+  begin_ = cursor_ -= last_;
+}
+
+// The operation and, where it has one, its count.
+Decoder::Step Decoder::read_head() {
+  std::string_view rest = window_.substr(cursor_);
+  if (rest.empty()) return Step::NeedMore;
+  auto number = static_cast<std::uint8_t>(rest[0]);
+  if (!is_validated_ && number != 0) return malformed("the first byte is not a handshake's");
+  if (is_validated_ && !is_known(number, limits_->has_extensions)) {
+    return malformed("unknown operation " + std::to_string(number));
+  }
+  op_ = static_cast<Op>(number);
+  Shape shape = shape_of(op_);
+  std::size_t repeats = 1;
+  if (shape.is_counted) {
+    if (rest.size() < 1 + kLengthBytes) return Step::NeedMore;
+    auto count = load<std::uint64_t>(rest.data() + 1);
+    if (count > limits_->max_keys_per_request) {
+      return malformed("a request of " + std::to_string(count) + " keys; the limit is " +
+                       std::to_string(limits_->max_keys_per_request));
+    }
+    repeats = count;
+  }
+  cursor_ += shape.is_counted ? 1 + kLengthBytes : 1;
+  kinds_ = shape.kinds;
+  fields_left_ = repeats * kinds_.size();
+  next_kind_ = 0;
+  has_head_ = true;
+  strings_.clear();
+  // Not for all that are announced, but for those that may have come.
+  strings_.reserve(std::min(fields_left_, rest.size() / kLengthBytes));
+  return Step::Done;
+}
+
+Decoder::Step Decoder::too_long(std::size_t length, std::size_t limit, const char* what) {
+  if (length > limit) {
+    return malformed(std::string("a ") + what + " of " + std::to_string(length) +
+                     " bytes; the limit is " + std::to_string(limit));
+  }
+  return malformed("a request of more than " + std::to_string(limits_->max_request_bytes) +
+                   " bytes");
+}
+
+Decoder::Step Decoder::malformed(std::string reason) {
+  reason_ = std::move(reason);
+  return Step::Malformed;
+}
+
+std::string_view Decoder::string(std::size_t index) const {
+  return {window_.data() + begin_ + strings_[index].offset, strings_[index].length};
+}
+
+// Makes the request whose last byte is before the cursor, and moves on to the one behind it.
+Request Decoder::finish_request() {
+  release_if_large(keys_);
+  release_if_large(pairs_);
+  Shape shape = shape_of(op_);
+  const char* start = window_.data() + begin_;
+  auto at = [start](Range range) { return std::string_view(start + range.offset, range.length); };
+  if (op_ == Op::MultiSet) {
+    pairs_.resize(strings_.size() / 2);
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      pairs_[i] = {at(strings_[2 * i]), at(strings_[2 * i + 1])};
+    }
+  } else if (shape.is_counted) {
+    keys_.resize(strings_.size());
+    std::transform(strings_.begin(), strings_.end(), keys_.begin(), at);
+  }
+  auto made = [&]() -> Request {
+    auto signed_number = static_cast<std::int64_t>(number_);
+    switch (op_) {
+      case Op::Validate:
+        return request::Validate{};
+      case Op::Set:
+        return request::Set{string(0), string(1)};
+      case Op::CompareSet:
+        return request::CompareSet{string(0), string(1), string(2)};
+      case Op::Get:
+        return request::Get{string(0)};
+      case Op::Add:
+        return request::Add{string(0), signed_number};
+      case Op::Check:
+        return request::Check{keys_};
+      case Op::Wait:
+        return request::Wait{keys_};
+      case Op::GetNumKeys:
+        return request::GetNumKeys{};
+      case Op::DeleteKey:
+        return request::DeleteKey{string(0)};
+      case Op::Append:
+        return request::Append{string(0), string(1)};
+      case Op::MultiGet:
+        return request::MultiGet{keys_};
+      case Op::MultiSet:
+        return request::MultiSet{pairs_};
+      case Op::CancelWait:
+        return request::CancelWait{};
+      case Op::Ping:
+        return request::Ping{static_cast<std::uint32_t>(number_)};
+      case Op::QueuePush:
+        return request::QueuePush{string(0), string(1)};
+      case Op::QueuePop:
+        return request::QueuePop{string(0)};
+      case Op::QueueLen:
+        return request::QueueLen{string(0)};
+      case Op::ListKeys:
+        return request::ListKeys{};
+      case Op::Barrier:
+        return request::Barrier{string(0), signed_number};
+      case Op::Probe:
+        return request::Probe{};
+      case Op::Will:
+        return request::Will{string(0), string(1)};
+      case Op::ClearWill:
+        return request::ClearWill{};
+      case Op::QueueTake:
+        return request::QueueTake{string(0), signed_number};
+      case Op::Enter:
+        return request::Enter{string(0)};
+      case Op::Expect:
+        return request::Expect{string(0), signed_number};
+    }
+    check(false, "an operation without a request");
+    return request::ListKeys{};
+  }();
+  last_ = begin_;
+  begin_ = cursor_;
+  has_head_ = false;
+  release_if_large(strings_);
+  return made;
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/checkpoint/directory.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "tests/support/temp_dir.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ddprun::ddp;
+
+// A folder of checkpoints, gone with the test.
+struct Directory {
+  ddprun::test::TempDir folder;
+  fs::path path = folder.path();
+
+  fs::path publish(std::int64_t step, const std::string& content = "content") const {
+    return publish_checkpoint(path,
+                              {.step = step, .world_size = 1, .torch_version = "", .files = {}},
+                              {{"a", {content}}, {"b", {"in ", "", "pieces"}}})
+        .value();
+  }
+
+  // "3 2 1": the steps that are there, newest first.
+  std::string steps() const {
+    std::string text;
+    for (const FoundCheckpoint& found : list_checkpoints(path)) {
+      text += (text.empty() ? "" : " ") + std::to_string(found.step);
+    }
+    return text;
+  }
+};
+
+void overwrite(const fs::path& file, const std::string& content) {
+  std::ofstream(file, std::ios::trunc) << content;
+}
+
+}  // namespace
+
+TEST_SUITE("ddp/checkpoint/directory") {
+  TEST_CASE_FIXTURE(Directory, "what is published is listed, verified and read") {
+    fs::path place = publish(7);
+    CHECK(place == path / "step-000000000007");
+    Manifest manifest = verify_checkpoint(place).value();
+    CHECK(manifest.step == 7);
+    REQUIRE(manifest.files.size() == 2);
+    CHECK(map_checkpoint_file(place, manifest.files[1]).value().bytes() == "in pieces");
+    publish(12);
+    publish(9);
+    CHECK(steps() == "12 9 7");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a checkpoint of the same step is replaced") {
+    publish(7, "old");
+    fs::path place = publish(7, "new");
+    CHECK(map_checkpoint_file(place, verify_checkpoint(place).value().files[0]).value().bytes() ==
+          "new");
+    CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 1);
+  }
+
+  TEST_CASE_FIXTURE(Directory, "damage is found and named") {
+    fs::path place = publish(1);
+    std::string prefix = place.string() + ": ";
+
+    overwrite(place / "a", "CONTENT");
+    CHECK(inspect_checkpoint(place).has_value());
+    CHECK(verify_checkpoint(place).error().context == prefix + "a does not match its checksum");
+
+    overwrite(place / "a", "cut");
+    CHECK(inspect_checkpoint(place).error().context == prefix + "a has 3 bytes instead of 7");
+
+    fs::remove(place / "a");
+    CHECK(inspect_checkpoint(place).error().context == prefix + "a is missing");
+
+    fs::remove(place / "manifest.json");
+    CHECK(inspect_checkpoint(place).error().context == prefix + "it has no readable manifest.json");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "pruning keeps the newest, and never counts a damaged one") {
+    for (int step = 1; step <= 5; ++step) publish(step);
+    overwrite(path / "step-000000000005" / "a", "");
+    overwrite(path / "step-000000000003" / "a", "");
+    REQUIRE(prune_checkpoints(path, 2).has_value());
+    CHECK(steps() == "5 4 3 2");  // 4 and 2 are whole; 5 and 3 are for a person to look at
+    REQUIRE(prune_checkpoints(path, 0).has_value());
+    CHECK(steps() == "5 4");  // the only good one stays, whatever is asked
+  }
+
+  TEST_CASE_FIXTURE(Directory, "what a killed writer left is not a checkpoint, and is swept") {
+    publish(3);
+    fs::create_directory(path / ".unfinished-step-000000000004-1");
+    overwrite(path / ".unfinished-step-000000000004-1" / "a", "half");
+    fs::create_directory(path / "step-x");
+    overwrite(path / "notes.txt", "the user's");
+    CHECK(steps() == "3");
+    sweep_unfinished(path);
+    CHECK(!fs::exists(path / ".unfinished-step-000000000004-1"));
+    CHECK(fs::exists(path / "step-x"));
+    CHECK(fs::exists(path / "notes.txt"));
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a failed save leaves nothing behind and the old ones whole") {
+    publish(1);
+    ddprun::Result<fs::path> failed =
+        publish_checkpoint(path, {.step = 2, .world_size = 1, .torch_version = "", .files = {}},
+                           {{"a", {"x"}}, {"no/such/folder", {"y"}}});
+    CHECK(to_string(failed.error()).ends_with("no/such/folder: No such file or directory"));
+    CHECK(steps() == "1");
+    CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 1);
+    CHECK(verify_checkpoint(path / "step-000000000001").has_value());
+  }
+
+  TEST_CASE_FIXTURE(Directory, "each new run has a folder of its own, and a restart finds it") {
+    CHECK(run_directory(path, "job", false).value() == path / "job-1");
+    CHECK(run_directory(path, "job", true).value() == path / "job-1");
+    CHECK(run_directory(path, "job", false).value() == path / "job-2");
+    CHECK(run_directory(path, "job", true).value() == path / "job-2");
+    CHECK(run_directory(path, "job-2", true).value() == path / "job-2-1");
+    CHECK(run_directory(path, "../up", false).value() == path / "_.._up-1");
+    CHECK(run_directory(path / "deeper", "", true).value() == path / "deeper" / "_-1");
+  }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/config/failure_options.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+using namespace ddprun;
+using namespace ddprun::cli;
+
+namespace {
+
+struct Given {
+  Options options;
+  Machine machine;
+  Draft draft{.options = options, .machine = machine};
+
+  Given(std::initializer_list<std::pair<const char*, const char*>> values) {
+    for (auto [name, text] : values) options.values[name] = {text, "--" + std::string(name)};
+    draft.config.agent.stop_signals = {SIGTERM};
+  }
+  std::string refusal() {
+    Result<void> done = add_failures(draft);
+    return done ? "" : to_string(done.error());
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("cli/failures") {
+  TEST_CASE("without options only the user's signals pass through") {
+    Given given({});
+    REQUIRE(given.refusal() == "");
+    CHECK(given.draft.config.agent.forward_signals == std::vector{SIGUSR1, SIGUSR2});
+    CHECK(given.draft.config.agent.hang_timeout == Duration::zero());
+    CHECK(given.draft.config.agent.no_restart_codes.empty());
+    CHECK(given.draft.config.agent.exit_codes == agent::ExitCodes::Distinct);
+    CHECK_FALSE(given.draft.config.agent.has_timers);
+    CHECK(given.draft.config.event_log == "");
+  }
+
+  TEST_CASE("each option") {
+    Given given({{"signals-to-forward", "SIGUSR1,SIGTERM"},
+                 {"no-restart-exit-codes", "3,139"},
+                 {"hang-timeout", "1.5"},
+                 {"exit-code", "torchrun"},
+                 {"event-log-handler", "jsonl:/x"}});
+    REQUIRE(given.refusal() == "");
+    const LaunchConfig& config = given.draft.config;
+    CHECK(config.agent.forward_signals == std::vector{SIGUSR1});
+    CHECK(config.notes.size() == 1);
+    CHECK(config.agent.no_restart_codes == std::set{3, 139});
+    CHECK(config.agent.hang_timeout == std::chrono::milliseconds(1500));
+    CHECK(config.agent.workers.has_heartbeat);
+    CHECK(config.agent.workers.environment.at("PYTHONFAULTHANDLER") == "1");
+    CHECK(config.agent.exit_codes == agent::ExitCodes::Torchrun);
+    CHECK(config.event_log == "jsonl:/x");
+  }
+
+  TEST_CASE("'' and 0 switch off") {
+    Given given({{"signals-to-forward", ""}, {"hang-timeout", "0"}, {"no-restart-exit-codes", ""}});
+    REQUIRE(given.refusal() == "");
+    CHECK(given.draft.config.agent.forward_signals.empty());
+    CHECK_FALSE(given.draft.workers().has_heartbeat);
+  }
+
+  TEST_CASE("what is not understood is named") {
+    CHECK(Given({{"no-restart-exit-codes", "3,x"}}).refusal().find("'3,x'") != std::string::npos);
+    CHECK(Given({{"no-restart-exit-codes", "0"}}).refusal() != "");
+    CHECK(Given({{"no-restart-exit-codes", "256"}}).refusal() != "");
+    CHECK(Given({{"hang-timeout", "-1"}}).refusal() != "");
+    CHECK(Given({{"signals-to-forward", "SIGKILL"}}).refusal() != "");
+    CHECK(Given({{"exit-code", "x"}}).refusal() ==
+          "--exit-code='x' is not distinct, worker or torchrun");
+    CHECK(Given({{"event-log-handler", "jsonl:"}}).refusal() ==
+          "--event-log-handler='jsonl:' is not null, console or jsonl:PATH");
+  }
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/peer_failures.h"
+
+#include <atomic>
+#include <future>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+#include "worker/ddp/data_parallel.h"
+#include "worker/shm/decide/format.h"
+
+namespace {
+
+using namespace ddprun::ddp;
+using namespace ddprun::ddp::test;
+using namespace std::chrono_literals;
+
+// A layer that may be left out.
+struct SkippingImpl : torch::nn::Module {
+  SkippingImpl() {
+    register_module("first", first);
+    register_module("extra", extra);
+    register_module("last", last);
+  }
+  torch::Tensor forward(torch::Tensor x, bool skip) {
+    x = torch::relu(first(x));
+    return last(skip ? x : extra(x));
+  }
+  torch::nn::Linear first{6, 5};
+  torch::nn::Linear extra{5, 5};
+  torch::nn::Linear last{5, 2};
+};
+TORCH_MODULE(Skipping);
+
+const std::string kRemedy =
+    ": the backward pass gave no gradient there; every step must use the same parameters on all "
+    "ranks, or find_unused_parameters be set";
+const std::string kExtra = "the parameters extra.weight and extra.bias";
+
+std::vector<Skipping> make_nets(int count) {
+  std::vector<Skipping> nets(static_cast<std::size_t>(count));
+  return nets;
+}
+
+// Trains two steps on `world_size` ranks; in the second, the ranks `skips` names leave a layer out.
+// After each, `then` is called.
+std::vector<std::string> train(int world_size, const std::function<bool(int rank)>& skips,
+                               const DataParallelOptions& options,
+                               const std::function<void(ProcessGroup&)>& then) {
+  std::vector<Skipping> nets = make_nets(world_size);
+  return run_ranks(world_size, [&](ProcessGroup group) {
+    DistributedDataParallel<Skipping> model(nets[static_cast<std::size_t>(group.rank())], group,
+                                            options);
+    for (int step = 0; step < 3; ++step) {
+      bool skip = step == 1 && skips(group.rank());
+      model(inputs(group.rank(), step, {4, 6}), skip).sum().backward();
+      then(group);
+    }
+  });
+}
+
+void sum_losses(ProcessGroup& group) {
+  group.all_reduce(torch::ones({1}));
+}
+void nothing(ProcessGroup&) {}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_SUITE("ddp/incidents") {
+  TEST_CASE("a rank that leaves parameters out is named with them on every rank") {
+    for (int world_size = 2; world_size <= 4; ++world_size) {
+      for (const auto& options :
+           {DataParallelOptions{}, DataParallelOptions{.bucket_cap_bytes = 64},
+            DataParallelOptions{.gradient_as_bucket_view = true},
+            DataParallelOptions{.static_graph = true}}) {
+        for (const auto& then : {sum_losses, nothing}) {
+          CAPTURE(world_size);
+          auto problems = train(
+              world_size, [](int rank) { return rank == 1; }, options, then);
+          for (const std::string& problem : problems) {
+            CAPTURE(problem);
+            CHECK(contains(problem, "rank 1 left out " + kExtra + kRemedy));
+          }
+        }
+      }
+    }
+  }
+
+  TEST_CASE("where all ranks leave the same parameters out, each says so") {
+    auto problems = train(
+        2, [](int) { return true; }, {}, nothing);
+    for (int rank = 0; rank < 2; ++rank) {
+      CAPTURE(problems[static_cast<std::size_t>(rank)]);
+      CHECK(contains(problems[static_cast<std::size_t>(rank)],
+                     "rank " + std::to_string(rank) + " left out " + kExtra));
+    }
+  }
+
+  TEST_CASE("a barrier does not hide what was left out") {
+    auto problems = train(
+        2, [](int rank) { return rank == 0; }, {}, [](ProcessGroup& group) { group.barrier(); });
+    CHECK(problems[0] == "barrier: rank 0 left out " + kExtra + kRemedy);
+    CHECK(contains(problems[1], "rank 0 left out " + kExtra));
+  }
+
+  TEST_CASE("with find_unused_parameters ranks may leave out what they like") {
+    auto problems = train(
+        3, [](int rank) { return rank == 1; }, {.find_unused_parameters = true}, sum_losses);
+    CHECK(problems == std::vector<std::string>(3));
+  }
+
+  TEST_CASE("one forward may have its backward in two passes") {
+    std::vector<Skipping> nets = make_nets(2);
+    on_ranks(2, [&](ProcessGroup group) {
+      Skipping net = nets[static_cast<std::size_t>(group.rank())];
+      DistributedDataParallel<Skipping> model(net, group);
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        torch::Tensor x = inputs(group.rank(), step, {4, 6});
+        torch::Tensor result = model(x, false);
+        auto late = std::vector<at::Tensor>{net->first->weight, net->first->bias};
+        auto early = std::vector<at::Tensor>{net->extra->weight, net->extra->bias,
+                                             net->last->weight, net->last->bias};
+        result.sum().backward({}, /*retain_graph=*/true, false, early);
+        result.sum().backward({}, false, false, late);
+        group.barrier();
+        expect(net->first->weight.grad().defined(), "the second pass brought the rest");
+      }
+    });
+  }
+
+  // Ranks 0 and 2 reduce, and give up before rank 1 comes, which then reduces as well.
+  std::vector<std::string> come_too_late(const std::string& backend) {
+    std::vector<Skipping> nets = make_nets(3);
+    std::promise<void> others_gave_up;
+    std::atomic<int> given_up = 0;
+    return run_ranks(
+        {0, 1, 2}, 3,
+        [&](ProcessGroup group) {
+          DistributedDataParallel<Skipping> model(nets[static_cast<std::size_t>(group.rank())],
+                                                  group);
+          torch::Tensor loss = model(inputs(group.rank(), 0, {4, 6}), false).sum();
+          if (group.rank() == 1) {
+            others_gave_up.get_future().wait();
+            loss.backward();
+            group.barrier();
+            return;
+          }
+          try {
+            loss.backward();
+          } catch (const std::exception&) {
+            if (++given_up == 2) others_gave_up.set_value();
+            throw;
+          }
+        },
+        /*timeout=*/5s, backend);
+  }
+
+  TEST_CASE("a rank that does not come to a reduction is named when the time is over") {
+    std::vector<std::string> problems = come_too_late("gloo");
+    for (int rank : {0, 2}) {
+      CAPTURE(problems[static_cast<std::size_t>(rank)]);
+      CHECK(contains(problems[static_cast<std::size_t>(rank)],
+                     "rank 1 of 3 did not come within 5 s ("));
+    }
+    CAPTURE(problems[1]);
+    CHECK(contains(problems[1], "ranks 0 and 2 of 3 gave up after 5 s"));
+  }
+
+  TEST_CASE("likewise over shared memory") {
+    std::vector<std::string> problems = come_too_late("shm");
+    for (const std::string& problem : problems) {
+      CAPTURE(problem);
+      CHECK(problem.starts_with("rank 1 of 3 did not come to all_reduce"));
+    }
+  }
+
+  // The same for the other collectives: ranks 0 and 2 give up before rank 1 comes.
+  TEST_CASE("whatever collective a rank does not come to, all that wait for it name it") {
+    struct Case {
+      const char* name;
+      std::function<void(ProcessGroup&)> call;
+    };
+    const Case cases[] = {
+        {"broadcast", [](ProcessGroup& group) { group.broadcast(torch::ones({10}), 1); }},
+        {"broadcast",
+         [](ProcessGroup& group) {
+           group.broadcast(std::vector<at::Tensor>{torch::ones({10}), torch::ones({3})}, 1);
+         }},
+        {"broadcast", [](ProcessGroup& group) { group.broadcast_text("text", 1); }},
+        {"all_gather", [](ProcessGroup& group) { group.all_gather(torch::ones({10})); }},
+        {"throw_first_problem", [](ProcessGroup& group) { group.throw_first_problem(""); }},
+        {"", [](ProcessGroup& group) { group.c10d()->barrier()->wait(); }},
+    };
+    for (const std::string backend : {"gloo", "shm"}) {
+      for (const Case& one : cases) {
+        std::promise<void> others_gave_up;
+        std::atomic<int> given_up = 0;
+        auto problems = run_ranks(
+            {0, 1, 2}, 3,
+            [&](ProcessGroup group) {
+              if (group.rank() == 1) {
+                others_gave_up.get_future().wait();
+                if (backend == "shm") one.call(group);
+                return;
+              }
+              try {
+                one.call(group);
+              } catch (const DdpError&) {
+                if (++given_up == 2) others_gave_up.set_value();
+                throw;
+              }
+            },
+            /*timeout=*/2s, backend);
+        CAPTURE(backend);
+        CAPTURE(one.name);
+        for (int rank = 0; rank < 3; ++rank) {
+          if (rank == 1 && backend == "gloo") continue;
+          CAPTURE(rank);
+          CAPTURE(problems[static_cast<std::size_t>(rank)]);
+          CHECK(problems[static_cast<std::size_t>(rank)].starts_with(one.name));
+          CHECK(contains(problems[static_cast<std::size_t>(rank)], "rank 1 of 3 did not come"));
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a rank that never wraps its module is named") {
+    std::vector<Skipping> nets = make_nets(2);
+    std::promise<void> gave_up;
+    auto problems = run_ranks(
+        {0, 1}, 2,
+        [&](ProcessGroup group) {
+          if (group.rank() == 1) return gave_up.get_future().wait();
+          try {
+            DistributedDataParallel<Skipping> model(nets[0], group);
+          } catch (const DdpError&) {
+            gave_up.set_value();
+            throw;
+          }
+        },
+        /*timeout=*/4s);
+    CHECK(problems[0] == "barrier: rank 1 of 2 did not come within 4 s");
+  }
+
+  TEST_CASE("in words") {
+    CHECK(parameters_in_words({"a"}) == "parameter a");
+    CHECK(parameters_in_words({"a", "b"}) == "parameters a and b");
+    CHECK(parameters_in_words({"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}) ==
+          "parameters 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+    CHECK(left_out_sentence({{0, "parameter a"}, {3, "parameters b and c"}}) ==
+          "rank 0 left out the parameter a, rank 3 left out the parameters b and c" + kRemedy);
+  }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/decide/namespaces.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tests/support/reply_text.h"
+
+using namespace ddprun::store;
+using namespace std::chrono_literals;
+using namespace std::string_view_literals;
+
+namespace {
+
+// The spaces of a server, and a few clients, known by number.
+struct Clients {
+  Spaces spaces;
+  std::map<ClientId, Space*> places;
+  ddprun::MonoTime now{};
+
+  explicit Clients(KeyspaceLimits limits = {}, std::size_t max_named = 10)
+      : spaces(limits, max_named) {}
+
+  std::string ask(ClientId client, const Request& request) {
+    Replies replies;
+    Space*& place = places.try_emplace(client, &spaces.common()).first->second;
+    auto fault = spaces.execute(client, place, request, now, replies);
+    return in_words(client, replies) + (fault ? "closed: " + *fault : "");
+  }
+
+  std::string enter(ClientId client, std::string_view name) {
+    return ask(client, request::Enter{name});
+  }
+
+  std::string leave(ClientId client) {
+    Replies replies;
+    spaces.disconnect(client, *places.at(client), now, replies);
+    places.erase(client);
+    return in_words(client, replies);
+  }
+
+  std::string expire() {
+    Replies replies;
+    spaces.expire(now, replies);
+    return in_words(0, replies);
+  }
+
+  static std::string in_words(ClientId client, const Replies& replies) {
+    std::string text;
+    for (const Outgoing& outgoing : replies) {
+      if (!text.empty()) text += ", ";
+      if (outgoing.to != client) text += std::to_string(outgoing.to) + ": ";
+      text += ddprun::test::in_words(outgoing.reply);
+    }
+    return text;
+  }
+};
+
+struct Bounded : Clients {
+  Bounded() : Clients({.max_keys = 2, .max_bytes = 1700}, 2) {}
+};
+
+const std::array kKey{"k"sv};
+const std::array kMissing{"x"sv, "y"sv};
+
+}  // namespace
+
+TEST_SUITE("store/spaces") {
+  TEST_CASE_FIXTURE(Clients, "keys, counts, waits and wills are those of the client's own space") {
+    CHECK(enter(1, "a") == "byte 0");
+    CHECK(enter(2, "a") == "byte 0");
+    CHECK(enter(3, "b") == "byte 0");
+    ask(1, request::Set{"k", "v"});
+    CHECK(ask(2, request::Get{"k"}) == "'v'");
+    CHECK(ask(3, request::Get{"k"}) == "''");
+    CHECK(ask(9, request::Get{"k"}) == "''");
+    CHECK(ask(3, request::GetNumKeys{}) == "0");
+    CHECK(ask(2, request::ListKeys{}) == "1, 'k'");
+    CHECK(ask(3, request::Wait{kKey}) == "");
+    CHECK(ask(9, request::Set{"k", "v"}) == "");
+    CHECK(ask(2, request::QueueTake{"inbox", 1000}) == "");
+    CHECK(ask(9, request::QueueTake{"inbox", 1000}) == "");
+    CHECK(ask(1, request::Will{"inbox", "lost"}) == "byte 0");
+    CHECK(leave(1) == "2: 1, 2: 'lost'");
+  }
+
+  TEST_CASE_FIXTURE(Clients, "a space is gone when nobody is in it and nothing is left in it") {
+    enter(1, "a");
+    ask(1, request::Set{"k", "v"});
+    leave(1);
+    CHECK(spaces.named_count() == 1);
+    enter(2, "a");
+    CHECK(ask(2, request::DeleteKey{"k"}) == "1");
+    CHECK(spaces.named_count() == 1);
+    leave(2);
+    CHECK(spaces.named_count() == 0);
+    CHECK(spaces.usage().bytes == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "a client moves on only when it leaves nothing behind") {
+    enter(1, "a");
+    ask(1, request::Wait{kKey});
+    std::string refusal = "closed: ENTER from a space in which it waits or has left a will";
+    CHECK(enter(1, "b") == refusal);
+    CHECK(ask(1, request::CancelWait{}) == "byte 1");
+    ask(1, request::Will{"q", "x"});
+    CHECK(enter(1, "") == refusal);
+    ask(1, request::ClearWill{});
+    CHECK(enter(1, "b") == "byte 0");
+    CHECK(spaces.find("a") == nullptr);
+    CHECK(enter(1, "b") == "byte 0");  // where it is already
+    CHECK(enter(1, "") == "byte 0");
+    CHECK(spaces.named_count() == 0);
+    CHECK(places[1] == &spaces.common());
+  }
+
+  TEST_CASE_FIXTURE(Clients, "what was set aside is given back on the way out") {
+    enter(1, "a");
+    enter(2, "a");
+    ask(2, request::QueuePush{"k", "item"});
+    CHECK(ask(1, request::Wait{kKey}) == "byte 0");
+    CHECK(ask(2, request::Wait{kKey}) == "");
+    CHECK(enter(1, "b") == "2: byte 0, byte 0");
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "a space too many is refused, and the client stays where it is") {
+    enter(1, "a");
+    enter(2, "b");
+    CHECK(enter(3, "c") == "byte 1");
+    CHECK(places[3] == &spaces.common());
+    CHECK(enter(3, "b") == "byte 0");
+    leave(1);
+    CHECK(enter(4, "c") == "byte 0");
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "the limits on keys and bytes hold for all spaces together") {
+    enter(1, "a");
+    ask(1, request::Set{"k", "v"});
+    ask(2, request::Set{"k", "v"});
+    CHECK(ask(3, request::Set{"l", "v"}) == "closed: no room for SET of 'l'");
+    CHECK(ask(1, request::DeleteKey{"k"}) == "1");
+    CHECK(ask(3, request::Set{"l", "v"}) == "");
+    std::string large(700, 'x');
+    CHECK(ask(1, request::QueuePush{"q", large}) == "closed: no room for QUEUE_PUSH of 'q'");
+    ask(2, request::DeleteKey{"k"});
+    ask(3, request::DeleteKey{"l"});
+    CHECK(ask(1, request::QueuePush{"q", large}) == "");
+    CHECK(spaces.usage().bytes == spaces.find("a")->keyspace.bytes());
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "what others fill leaves a reserved space its room") {
+    spaces.reserve("host");
+    CHECK(enter(1, "host") == "byte 0");
+    ask(2, request::Set{"k", std::string(1200, 'x')});
+    CHECK(ask(3, request::Will{"q", "lost"}) == "closed: no room for WILL of 'q'");
+    CHECK(ask(1, request::Will{"q", "lost"}) == "byte 0");
+    CHECK(ask(1, request::QueueTake{"mail", 1000}) == "");
+    for (const char* key : {"a", "b", "c"}) CHECK(ask(1, request::Set{key, "v"}) == "");
+    CHECK(spaces.usage().keys == 4);
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "what fills a reserved space leaves the others their room") {
+    spaces.reserve("host");
+    enter(1, "host");
+    std::string large(1 << 20, 'x');
+    std::string refusal;
+    std::size_t count = 0;
+    for (; refusal.empty() && count < 100; ++count) {
+      refusal = ask(1, request::QueuePush{"q", large});
+    }
+    CHECK(refusal == "closed: no room for QUEUE_PUSH of 'q'");
+    CHECK(count == Spaces::kReservedBytes / large.size());
+    CHECK(ask(2, request::Set{"k", "v"}) == "");
+    CHECK(spaces.usage().bytes ==
+          spaces.find("host")->keyspace.bytes() + spaces.common().keyspace.bytes());
+  }
+
+  TEST_CASE_FIXTURE(Bounded, "a reserved space stays when nobody is in it") {
+    spaces.reserve("host");
+    enter(1, "host");
+    leave(1);
+    CHECK(spaces.find("host") != nullptr);
+  }
+
+  TEST_CASE("where nothing is limited, a reserved space is not either") {
+    Clients clients({}, 1);
+    clients.spaces.reserve("host");
+    clients.enter(1, "host");
+    std::string large(8 << 20, 'x');
+    for (int i = 0; i < 9; ++i) CHECK(clients.ask(1, request::QueuePush{"q", large}) == "");
+  }
+
+  TEST_CASE("the host's own clients store what they want") {
+    Clients clients({.max_keys = 1, .max_queue_items = 1, .max_bytes = 1000});
+    constexpr ClientId kOwn = kFirstOwnClient;
+    clients.ask(1, request::Set{"k", "v"});
+    CHECK(clients.ask(2, request::Set{"l", "v"}) == "closed: no room for SET of 'l'");
+    std::string large(1000, 'x');
+    std::array pairs{KeyValue{"a", large}, KeyValue{"b", large}};
+    CHECK(clients.ask(kOwn, request::MultiSet{pairs}) == "");
+    CHECK(clients.ask(kOwn, request::Set{"c", large}) == "");
+    CHECK(clients.ask(kOwn, request::Will{"q", large}) == "byte 0");
+    CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
+    CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
+    CHECK(clients.ask(kOwn, request::Wait{kMissing}) == "");
+  }
+
+  TEST_CASE_FIXTURE(Clients, "renewing the common space forgets all that is in it, and only that") {
+    enter(1, "a");
+    ask(1, request::Set{"k", "own"});
+    ask(1, request::QueueTake{"q", 2000});
+    std::size_t own_bytes = spaces.usage().bytes;
+    ask(2, request::Set{"k", "v"});
+    ask(2, request::Will{"q", "lost"});
+    ask(2, request::QueuePush{"k", "item"});
+    ask(3, request::Wait{std::array{"x"sv, "y"sv}});
+    ask(3, request::QueueTake{"z", 1000});
+    ask(4, request::Wait{kKey});
+    spaces.renew_common();
+    CHECK(spaces.usage().bytes == own_bytes);
+    CHECK(spaces.usage().keys == 1);
+    CHECK(spaces.wait_count() == 1);
+    CHECK(leave(2) == "");
+    CHECK(leave(3) == "");
+    now += 1s;
+    CHECK(expire() == "");
+    CHECK(spaces.deadline() == now + 1s);
+    now += 1s;
+    CHECK(expire() == "1: 0");
+    CHECK_FALSE(spaces.deadline());
+    CHECK(ask(4, request::GetNumKeys{}) == "0");
+    CHECK(ask(1, request::Get{"k"}) == "'own'");
+  }
+
+  TEST_CASE("large requests of all spaces are carried out one after the other, in steps") {
+    Spaces spaces({.names_at_once = 1}, 2);
+    Replies replies;
+    std::array names{"a"sv, "b"sv};
+    request::Check check{names};
+    Space* place = &spaces.common();
+    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
+    replies.clear();
+    REQUIRE(Spaces::is_large(*place, check));
+    spaces.enqueue(1, spaces.common(), check);
+    spaces.enqueue(2, *place, request::Wait{names});
+    std::string ended;
+    while (spaces.has_work()) {
+      auto done = spaces.proceed(1, {}, replies);
+      if (done) ended += std::to_string(done->client);
+    }
+    CHECK(ended == "12");
+    CHECK(replies.size() == 1);
+    CHECK(spaces.wait_count() == 1);
+
+    spaces.disconnect(2, *place, {}, replies);
+    while (spaces.has_work()) spaces.proceed(1, {}, replies);
+    CHECK(spaces.find("s") == nullptr);
+    CHECK(spaces.usage().bytes == 0);
+  }
+
+  TEST_CASE("renewing the common space forgets large requests in it, and no others") {
+    Spaces spaces({.names_at_once = 1}, 2);
+    Replies replies;
+    std::array names{"a"sv, "b"sv};
+    Space* place = &spaces.common();
+    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
+    spaces.enqueue(1, spaces.common(), request::Wait{names});
+    spaces.enqueue(2, *place, request::Check{names});
+    spaces.proceed(1, {}, replies);
+    spaces.renew_common();
+    replies.clear();
+    auto done = spaces.proceed(9, {}, replies);
+    REQUIRE(done.has_value());
+    CHECK(done->client == 2);
+    CHECK(replies.size() == 1);
+    CHECK_FALSE(spaces.has_work());
+    CHECK(spaces.usage().bytes == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "times are kept in every space") {
+    for (ClientId client = 1; client <= 3; ++client) {
+      enter(client, std::to_string(client));
+      ask(client, request::QueueTake{"q", std::int64_t(1000 * client)});
+    }
+    CHECK(spaces.deadline() == now + 1s);
+    now += 2s;
+    CHECK(expire() == "1: 0, 2: 0");
+    CHECK(spaces.deadline() == now + 1s);
+  }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/process_stats.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <fstream>
+#include <thread>
+
+#include "tests/support/event_loop.h"
+#include "tests/support/temp_dir.h"
+#include "worker/process/stacks.h"
+#include "worker/process/sweep.h"
+
+using namespace ddprun;
+using namespace ddprun::process;
+using namespace std::chrono_literals;
+
+TEST_SUITE("worker/process/life") {
+  TEST_CASE("stat's times are behind a name that may hold anything") {
+    ProcessStat stat = parse_stat(
+        "4211 (a) b (c) S 1 4211 4211 0 -1 4194560 100 200 0 0 150 50 20 30 20 0 1 0 99", 100);
+    CHECK(stat.state == 'S');
+    CHECK(stat.cpu_time == 2500ms);
+    CHECK(parse_stat("", 100).state == '?');
+    CHECK(parse_stat("1 (x", 100).cpu_time == 0s);
+    CHECK(parse_stat("1 (x) R 1", 100).cpu_time == 0s);
+  }
+
+  TEST_CASE("a stopped process is told from one that has gone") {
+    pid_t child = ::fork();
+    if (child == 0) {
+      ::raise(SIGSTOP);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, WUNTRACED);
+    CHECK(doing_of(child) == "stopped");
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    CHECK(doing_of(child) == "");
+    CHECK(life_of(child).cpu_time == 0s);
+  }
+
+  TEST_CASE("the CPU time of what a process has started counts") {
+    auto before = life_of(::getpid()).cpu_time;
+    pid_t child = ::fork();
+    if (child == 0) {
+      for (;;) {
+      }
+    }
+    while (life_of(::getpid()).cpu_time < before + 20ms) std::this_thread::sleep_for(1ms);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+
+  TEST_CASE("who waits for its peers, by what gdb and eu-stack write") {
+    CHECK(waits_for_peers(
+              "Thread 2 (LWP 2):\n#0 x\n\nThread 1 (LWP 1):\n#0 futex\n#1 c10d::Work::wait\n") ==
+          true);
+    CHECK(waits_for_peers(
+              "Thread 2 (LWP 2):\n#0 gloo::Loop::run\n\nThread 1 (LWP 1):\n#0 nanosleep\n") ==
+          false);
+    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 x\n#1 c10d::Work::wait\nTID 8:\n#0 y\n") ==
+          true);
+    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 x\nTID 8:\n#0 gloo::Loop::run\n") == false);
+    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 c10d::Work::wait\nTID 8:\n#0 y\n"
+                          "PID 7 - process\nTID 7:\n#0 sleep\nTID 8:\n#0 y\n") == false);
+    CHECK(waits_for_peers("TID 7:\n#0 futex\n#1 ddprun::ddp::ProcessGroup::barrier()\n#2 main\n") ==
+          true);
+    CHECK(waits_for_peers("") == std::nullopt);
+    CHECK(waits_for_peers("ptrace: Operation not permitted.") == std::nullopt);
+  }
+
+  TEST_CASE("stack tools write a file each, and one that does not end is ended") {
+    boost::asio::io_context loop;
+    Reaper reaper(loop.get_executor());
+    StackCollector collector(reaper);
+    test::TempDir folder;
+    bool is_done = false;
+    std::vector<StackTool> tools = {{"/bin/echo", "stack of"},
+                                    {"/bin/sh", "-c", "exec sleep 1000"}};
+    boost::asio::co_spawn(
+        loop, collector.collect(tools, {{.pid = 7, .path = folder.path() + "/stack"}}, {}, 500ms),
+        [&](std::exception_ptr) { is_done = true; });
+    REQUIRE(test::run_until(loop, [&] { return is_done; }));
+    auto text = [&](const char* name) {
+      std::ifstream file(folder.path() + name);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    CHECK(text("/stack.echo").starts_with("stack of 7\n"));
+    CHECK(text("/stack.sh") == "(ddprun: not complete, the time for it was over)\n");
+    REQUIRE(test::run_until(loop, [&] { return descendants_of(::getpid()).empty(); }));
+  }
+}

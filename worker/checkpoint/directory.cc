@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/checkpoint/directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "store/base/number.h"
+#include "worker/checkpoint/durable_file.h"
+#include "worker/checkpoint/formats/crc32c.h"
+
+namespace ddprun::ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStepPrefix[] = "step-";
+constexpr char kHiddenPrefix[] = ".unfinished-";
+constexpr std::uint64_t kMaxManifestBytes = 1 << 20;
+
+std::string step_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  constexpr std::size_t kDigits = 12;  // so that a sorted listing is in order
+  return kStepPrefix + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
+}
+
+std::optional<std::int64_t> parse_number(std::string_view text) {
+  auto number = number_in<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
+}
+
+Error damaged(const fs::path& path, const std::string& what) {
+  return Error{Errc::Protocol, path.string() + ": " + what};
+}
+
+Error failed(const std::error_code& code, const std::string& what) {
+  return system_error(code.value(), what);
+}
+
+// Names of folders below `directory`; none when it cannot be read.
+std::vector<std::string> folder_names(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored)) names.push_back(it->path().filename().string());
+  }
+  return names;
+}
+
+// Puts `from` in the place of `to`, which may exist.
+Result<void> move_into_place(const fs::path& from, const fs::path& to) {
+  if (!fs::exists(to)) {
+    if (::rename(from.c_str(), to.c_str()) == 0) return {};
+    return system_error(errno, "rename " + from.string());
+  }
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+    return system_error(errno, "replace " + to.string());
+  }
+  std::error_code ignored;  // what is left is hidden, and swept at the next start
+  fs::remove_all(from, ignored);
+  return {};
+}
+
+// Writes everything into `folder`, which is new, and syncs it.
+Result<void> write_all(const fs::path& folder, Manifest& manifest,
+                       const std::vector<FileContent>& files) {
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) return failed(error, "create " + folder.string());
+  for (const FileContent& file : files) {
+    const fs::path path = folder / file.name;
+    Result<FileEntry> entry = file.is_staged ? write_past_cache(path, file.pieces.at(0))
+                                             : write_durably(path, file.pieces);
+    if (!entry) return entry.error();
+    manifest.files.push_back(*entry);
+  }
+  std::string json = to_json(manifest);
+  Result<FileEntry> entry = write_durably(folder / kManifestName, {json});
+  if (!entry) return entry.error();
+  return sync_folder(folder);
+}
+
+}  // namespace
+
+Result<fs::path> publish_checkpoint(const fs::path& directory, Manifest manifest,
+                                    const std::vector<FileContent>& files) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) return failed(error, "create " + directory.string());
+
+  fs::path place = directory / step_name(manifest.step);
+  fs::path hidden =
+      directory / (kHiddenPrefix + step_name(manifest.step) + "-" + std::to_string(::getpid()));
+  fs::remove_all(hidden, error);
+  manifest.files.clear();
+  Result<void> done = write_all(hidden, manifest, files);
+  if (done) done = move_into_place(hidden, place);
+  if (done) done = sync_folder(directory);
+  if (!done) {
+    fs::remove_all(hidden, error);
+    return done.error();
+  }
+  return place;
+}
+
+std::vector<FoundCheckpoint> list_checkpoints(const fs::path& directory) {
+  std::vector<FoundCheckpoint> found;
+  for (const std::string& name : folder_names(directory)) {
+    if (!name.starts_with(kStepPrefix)) continue;
+    std::optional<std::int64_t> step = parse_number(name.substr(sizeof kStepPrefix - 1));
+    if (step) found.push_back({*step, directory / name});
+  }
+  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    return std::pair(a.step, a.path) > std::pair(b.step, b.path);
+  });
+  return found;
+}
+
+Result<Manifest> inspect_checkpoint(const fs::path& path) {
+  Result<std::string> json = read_file(path / kManifestName, kMaxManifestBytes);
+  if (!json) return damaged(path, "it has no readable " + std::string(kManifestName));
+  Result<Manifest> manifest = parse_manifest(*json);
+  if (!manifest) return damaged(path, manifest.error().context);
+  for (const FileEntry& file : manifest->files) {
+    std::error_code error;
+    std::uint64_t size = fs::file_size(path / file.name, error);
+    if (error) return damaged(path, file.name + " is missing");
+    if (size != file.size_bytes) {
+      return damaged(path, file.name + " has " + std::to_string(size) + " bytes instead of " +
+                               std::to_string(file.size_bytes));
+    }
+  }
+  return manifest;
+}
+
+Result<Manifest> verify_checkpoint(const fs::path& path) {
+  Result<Manifest> manifest = inspect_checkpoint(path);
+  if (!manifest) return manifest;
+  for (const FileEntry& file : manifest->files) {
+    Result<std::uint32_t> sum = checksum_of(path / file.name);
+    if (!sum) return sum.error();
+    if (*sum != file.crc32c) return damaged(path, file.name + " does not match its checksum");
+  }
+  return manifest;
+}
+
+Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& entry) {
+  Result<MappedFile> file = MappedFile::open(path / entry.name);
+  if (!file) return file;
+  file->read_ahead();
+  const std::string_view bytes = file->bytes();
+  if (bytes.size() != entry.size_bytes ||
+      crc32c_in_threads(bytes.data(), bytes.size()) != entry.crc32c) {
+    return damaged(path, entry.name + " does not match its checksum");
+  }
+  return file;
+}
+
+Result<void> prune_checkpoints(const fs::path& directory, int keep_last) {
+  int complete = 0;
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(directory)) {
+    if (complete < std::max(keep_last, 1)) {
+      if (inspect_checkpoint(checkpoint.path)) ++complete;
+      continue;
+    }
+    // Out of sight first, so that a crash in the middle leaves no half of a checkpoint.
+    fs::path hidden = directory / (kHiddenPrefix + checkpoint.path.filename().string() + "-old");
+    if (::rename(checkpoint.path.c_str(), hidden.c_str()) != 0) {
+      return system_error(errno, "remove " + checkpoint.path.string());
+    }
+    std::error_code error;
+    fs::remove_all(hidden, error);
+    if (error) return failed(error, "remove " + hidden.string());
+  }
+  return {};
+}
+
+void sweep_unfinished(const fs::path& directory) {
+  for (const std::string& name : folder_names(directory)) {
+    std::error_code ignored;
+    if (name.starts_with(kHiddenPrefix)) fs::remove_all(directory / name, ignored);
+  }
+}
+
+Result<fs::path> run_directory(const fs::path& base, const std::string& run_id, bool is_restart) {
+  std::string prefix = run_id;
+  std::replace(prefix.begin(), prefix.end(), '/', '_');
+  if (prefix.empty() || prefix.front() == '.') prefix.insert(prefix.begin(), '_');
+  prefix += '-';
+
+  std::int64_t newest = 0;
+  for (const std::string& name : folder_names(base)) {
+    if (!name.starts_with(prefix)) continue;
+    newest =
+        std::max(newest, parse_number(std::string_view(name).substr(prefix.size())).value_or(0));
+  }
+  if (is_restart && newest > 0) return base / (prefix + std::to_string(newest));
+
+  std::error_code error;
+  fs::create_directories(base, error);
+  if (error) return failed(error, "create " + base.string());
+  fs::path folder = base / (prefix + std::to_string(newest + 1));
+  if (!fs::create_directory(folder, error)) return failed(error, "create " + folder.string());
+  return folder;
+}
+
+}  // namespace ddprun::ddp

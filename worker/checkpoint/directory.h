@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Checkpoints as folders: how one becomes visible whole or not at all, which ones there are, which
+// are good, and when one may go.  What the files in them mean is not known here.
+//
+// A checkpoint is written to a hidden folder beside its place, each file synced to disk, the
+// manifest last; then the folder is synced, renamed to step-<number>, and the parent synced.  A
+// crash at any moment leaves the old ones untouched and at most a hidden folder to sweep.
+//
+// One run writes to a directory at a time, from one process.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/error.h"
+#include "worker/checkpoint/formats/manifest.h"
+#include "worker/checkpoint/mapped_file.h"
+
+namespace ddprun::ddp {
+
+inline constexpr char kManifestName[] = "manifest.json";
+
+// A file to write: its bytes in pieces, which must stay where they are during the call.
+struct FileContent {
+  std::string name;
+  std::vector<std::string_view> pieces;
+
+  // It is one piece, in memory as write_past_cache() wants it.
+  bool is_staged = false;
+};
+
+struct FoundCheckpoint {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+};
+
+// Makes `files` the checkpoint of `manifest.step` in `directory`, which is created when missing;
+// manifest.files is filled in here.  An older checkpoint of the same step is replaced.  Returns the
+// checkpoint's folder.  Fails with the system's code and the file; nothing is visible then.
+Result<std::filesystem::path> publish_checkpoint(const std::filesystem::path& directory,
+                                                 Manifest manifest,
+                                                 const std::vector<FileContent>& files);
+
+// The folders in `directory` that are named as checkpoints, newest first, good or not.  A missing
+// directory has none.
+std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
+
+// The manifest of the checkpoint at `path`, when all of its files are there in full length.
+// Fails with Errc::Protocol and what is wrong.  Reads no other file.
+Result<Manifest> inspect_checkpoint(const std::filesystem::path& path);
+
+// As inspect_checkpoint(), and reads every file through to compare its checksum.
+Result<Manifest> verify_checkpoint(const std::filesystem::path& path);
+
+// One file of a checkpoint, compared with its length and checksum.
+Result<MappedFile> map_checkpoint_file(const std::filesystem::path& path, const FileEntry& entry);
+
+// Removes checkpoints older than the newest `keep_last` complete ones; damaged ones do not count,
+// and those newer than the oldest that is kept stay.  Fails with the first that cannot be removed.
+Result<void> prune_checkpoints(const std::filesystem::path& directory, int keep_last);
+
+// Removes what writers that died in the middle have left behind.
+void sweep_unfinished(const std::filesystem::path& directory);
+
+// Makes a new, empty folder below `base` for the checkpoints of one run, "<run id>-<number>", when
+// `is_restart` is false; else returns the newest one that was so made for that run id, or a new one
+// when there is none.  So a run that starts anew never takes up, nor touches, an older run's.
+Result<std::filesystem::path> run_directory(const std::filesystem::path& base,
+                                            const std::string& run_id, bool is_restart);
+
+}  // namespace ddprun::ddp

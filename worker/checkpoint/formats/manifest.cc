@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/checkpoint/formats/manifest.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ddprun::ddp {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFormat = 1;
+
+Error damaged(const std::string& sentence) {
+  return Error{Errc::Protocol, "manifest: " + sentence};
+}
+
+// Names stay inside the folder: a manifest is not trusted to point elsewhere.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+// A number without a fraction that `T` has; the parser makes those that are too long fractions, and
+// would cast these.  Throws std::out_of_range.
+template <class T>
+T whole_number(const Json& json) {
+  if (json.is_number_unsigned() && std::in_range<T>(json.get<std::uint64_t>())) {
+    return json.get<T>();
+  }
+  if (json.is_number_integer() && !json.is_number_unsigned() &&
+      std::in_range<T>(json.get<std::int64_t>())) {
+    return json.get<T>();
+  }
+  throw std::out_of_range("not a whole number in range");
+}
+
+}  // namespace
+
+std::string to_json(const Manifest& manifest) {
+  Json files = Json::array();
+  for (const FileEntry& file : manifest.files) {
+    files.push_back(
+        {{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", file.crc32c}});
+  }
+  return Json{{"format", kFormat},
+              {"step", manifest.step},
+              {"world_size", manifest.world_size},
+              {"torch_version", manifest.torch_version},
+              {"files", files}}
+             .dump(2) +
+         "\n";
+}
+
+Result<Manifest> parse_manifest(std::string_view text) {
+  try {
+    Json json = Json::parse(text);
+    if (whole_number<int>(json.at("format")) != kFormat) {
+      return damaged("format " + json["format"].dump() + " is not known here");
+    }
+    Manifest manifest;
+    manifest.step = whole_number<std::int64_t>(json.at("step"));
+    manifest.world_size = whole_number<int>(json.at("world_size"));
+    manifest.torch_version = json.at("torch_version").get<std::string>();
+    for (const Json& file : json.at("files")) {
+      FileEntry entry{.name = file.at("name").get<std::string>(),
+                      .size_bytes = whole_number<std::uint64_t>(file.at("size_bytes")),
+                      .crc32c = whole_number<std::uint32_t>(file.at("crc32c"))};
+      if (!is_plain_name(entry.name)) return damaged("'" + entry.name + "' is no plain file name");
+      manifest.files.push_back(std::move(entry));
+    }
+    return manifest;
+  } catch (const Json::exception&) {
+    return damaged("it is no JSON, or lacks a field");
+  } catch (const std::out_of_range&) {
+    return damaged("it has a number that is none, or too large");
+  }
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/checkpointer.h"
+
+#include <ATen/ATen.h>
+
+#include <future>
+#include <iostream>
+
+#include "worker/checkpoint/directory.h"
+#include "worker/ddp/error.h"
+#include "worker/ddp/optimizer_state.h"
+#include "worker/ddp/random_streams.h"
+#include "worker/ddp/saved_checkpoint.h"
+#include "worker/ddp/snapshot.h"
+#include "worker/ddp/state_json.h"
+
+namespace ddprun::ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Puts a checkpoint that is complete on this rank into the program's objects.
+Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, const Ranks& ranks) {
+  Result<void> done = restore_model(state.model, saved.part(kModelPart));
+  if (done && state.optimizer && saved.has(kOptimizerPart)) {
+    done = restore_optimizer(*state.optimizer, state.model, saved.part(kOptimizerPart));
+  }
+  if (done) done = restore_json(state, saved.state_json);
+  if (!done) return done;
+  if (state.tensors && saved.has(kOwnPart)) {
+    state.tensors->clear();
+    for (const auto& [name, tensor] : saved.part(kOwnPart)) {
+      (*state.tensors)[name] = tensor.clone();  // of its own, and not the file's
+    }
+  }
+  if (!state.random_numbers || !saved.has(kRandomPart)) return {};
+  const TensorMap& random = saved.part(kRandomPart);
+  if (random.size() == static_cast<std::size_t>(ranks.world_size())) {
+    auto found = random.find(random_name(ranks.rank()));
+    if (found != random.end()) return restore_random_state(found->second.clone());
+  }
+  start_random_stream(seed_in(saved.state_json), ranks.rank(), saved.step);
+  return {};
+}
+
+// What `action` returns; exceptions of LibTorch and others (no memory) become a failure, so that a
+// rank does not leave the others waiting.
+template <class Action>
+auto without_throwing(const std::string& what, Action action) -> decltype(action()) {
+  try {
+    return action();
+  } catch (const c10::Error& error) {
+    return Error{Errc::LimitExceeded, what + ": " + error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return Error{Errc::LimitExceeded, what + ": " + error.what()};
+  }
+}
+
+}  // namespace
+
+// Rank 0's part of a save.
+struct Checkpointer::Writer {
+  SnapshotTaker taker;
+  std::future<SnapshotTaker::Outcome> under_way;
+
+  // The outcome of the save under way, when there is one; waits for it.
+  SnapshotTaker::Outcome finish() {
+    return under_way.valid() ? under_way.get() : SnapshotTaker::Outcome{};
+  }
+};
+
+Checkpointer::Checkpointer(const ProcessGroup& group, CheckpointerOptions options)
+    : Checkpointer(Ranks(group.c10d()), std::move(options)) {}
+
+Checkpointer::Checkpointer(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           CheckpointerOptions options)
+    : Checkpointer(Ranks(std::move(group)), std::move(options)) {}
+
+Checkpointer::Checkpointer(CheckpointerOptions options)
+    : Checkpointer(Ranks(nullptr), std::move(options)) {}
+
+Checkpointer::Checkpointer(Ranks ranks, CheckpointerOptions options)
+    : ranks_(std::move(ranks)), options_(std::move(options)) {
+  if (!options_.notify) {
+    options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
+  }
+  if (ranks_.rank() != 0) return;
+  writer_.reset(new Writer{.taker = SnapshotTaker(options_.format)});
+  sweep_unfinished(options_.directory);
+}
+
+Checkpointer::~Checkpointer() {
+  if (!writer_) return;
+  for (const std::string& sentence : writer_->finish().sentences()) options_.notify(sentence);
+}
+
+void Checkpointer::save(const TrainingState& state) {
+  wait();
+  std::vector<at::Tensor> random_states;
+  if (state.random_numbers) random_states = ranks_.all_gather(random_state());
+  std::string problem;
+  if (writer_) {
+    // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
+    // tolerated.
+    Result<void> taken = without_throwing("copy the state", [&] {
+      return writer_->taker.take(state, ranks_.world_size(), random_states);
+    });
+    if (taken) {
+      writer_->under_way = std::async(
+          std::launch::async,
+          [taker = &writer_->taker, directory = options_.directory,
+           keep_last = options_.keep_last] { return taker->write(directory, keep_last); });
+    } else {
+      problem = kSaving + to_string(taken.error());
+    }
+  }
+  ranks_.throw_first_problem(problem);
+  if (!options_.asynchronous) wait();
+}
+
+bool Checkpointer::save_if_asked(const TrainingState& state, StopRequests& stops) {
+  const StopRequests::Asked asked = stops.poll();
+  if (asked == StopRequests::Asked::Nothing) return false;
+  save(state);
+  if (asked == StopRequests::Asked::Save) return false;
+  wait();
+  return true;
+}
+
+void Checkpointer::wait() {
+  std::string problem;
+  if (writer_) {
+    SnapshotTaker::Outcome outcome = writer_->finish();
+    if (!options_.tolerate_failures) problem = std::exchange(outcome.problem, "");
+    for (const std::string& sentence : outcome.sentences()) options_.notify(sentence);
+  }
+  ranks_.throw_first_problem(problem);
+}
+
+std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
+  wait();
+  std::optional<SavedCheckpoint> saved;
+  std::string problem;
+  if (writer_) {
+    auto loaded = without_throwing("read " + options_.directory.string(), [&] {
+      return load_newest_checkpoint(options_.directory, options_.notify);
+    });
+    if (loaded) {
+      saved = std::move(*loaded);
+    } else {
+      problem = "resume: " + to_string(loaded.error());
+    }
+  }
+  ranks_.throw_first_problem(problem);
+  std::string path = ranks_.broadcast_text(saved ? saved->path.string() : "");
+  if (!path.empty()) {
+    if (!saved) saved.emplace();
+    share(ranks_, *saved);
+    Result<void> done =
+        without_throwing("restore the state", [&] { return apply(state, *saved, ranks_); });
+    ranks_.throw_first_problem(done ? "" : "resume from " + path + ": " + to_string(done.error()));
+  }
+  if (writer_) writer_->taker.prepare(state);
+  if (path.empty()) return std::nullopt;
+
+  Resumed resumed{.path = path, .progress = {}};
+  if (state.progress) resumed.progress = *state.progress;
+  return resumed;
+}
+
+fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
+  Ranks ranks(group.c10d());
+  std::string folder;
+  std::string problem;
+  if (group.rank() == 0) {
+    // A round after a lost or a joining node is no failure restart, but no start either.
+    const worker::WorkerEnv& env = group.env();
+    bool is_restart = env.restart_count > 0 || env.round > 0 || env.life > 0;
+    const std::string& name = env.run_family.empty() ? env.run_id : env.run_family;
+    Result<fs::path> chosen = run_directory(base, name, is_restart);
+    if (chosen) {
+      folder = chosen->string();
+    } else {
+      problem = to_string(chosen.error());
+    }
+  }
+  ranks.throw_first_problem(problem);
+  return ranks.broadcast_text(folder);
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Saves a training program's state so that a crash at any moment, also in the middle of a save,
+// costs the steps since the last save and nothing else; and finds the way back.
+//
+//   StopRequests stops(group);                   // before anything that takes time
+//   Checkpointer checkpointer(group, {.directory = "checkpoints"});
+//   Progress progress;
+//   TrainingState state{.model = *net, .optimizer = &optimizer, .sampler = &sampler,
+//                       .progress = &progress};
+//   checkpointer.resume(state);                  // before DistributedDataParallel is made
+//   while (...) {
+//     ...; ++progress.step;
+//     if (checkpointer.save_if_asked(state, stops)) return StopRequests::kExitCode;
+//     if (progress.step % 100 == 0) checkpointer.save(state);
+//   }
+//
+// A checkpoint is a folder (directory.h) of a few files (CHECKPOINTS.md), which Python reads.  The
+// tensors of the model have the module's own names.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/checkpoint/formats/file_layout.h"
+#include "worker/ddp/process_group.h"
+#include "worker/ddp/rank_agreement.h"
+#include "worker/ddp/stop_requests.h"
+#include "worker/ddp/training_state.h"
+
+namespace ddprun::ddp {
+
+struct CheckpointerOptions {
+  // Where; created when missing.  For this run alone.  Only rank 0's machine needs it.
+  std::filesystem::path directory;
+
+  // What the tensors are written as.  Either is read.
+  TensorFormat format = TensorFormat::Safetensors;
+
+  // Lets save() return as soon as the state is copied, and a thread write the copy.  A crash may
+  // then also take the save that was under way.  The copy takes rank 0 as much memory as the state.
+  bool asynchronous = true;
+
+  // Makes a save that fails a notice instead of an exception, so that a full disk does not end the
+  // training.
+  bool tolerate_failures = false;
+
+  // How many complete checkpoints stay.  At least 2 survive the loss of one.
+  int keep_last = 3;
+
+  // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0, in the
+  // training thread.
+  // Default: a line on stderr.
+  std::function<void(const std::string& sentence)> notify;
+};
+
+// What resume() found.
+struct Resumed {
+  std::filesystem::path path;  // on rank 0's machine
+  Progress progress;
+};
+
+// Threads: used from the training thread.  All ranks call save(), save_if_asked(), wait() and
+// resume() together.  One thread of its own writes on rank 0, while a save is under way.
+class Checkpointer {
+ public:
+  // On rank 0, removes what a killed writer left unfinished in the directory.
+  Checkpointer(const ProcessGroup& group, CheckpointerOptions options);
+
+  // The same over a process group that the program has made itself.
+  Checkpointer(c10::intrusive_ptr<c10d::ProcessGroup> group, CheckpointerOptions options);
+
+  // The same for a program of one process.
+  explicit Checkpointer(CheckpointerOptions options);
+
+  // Waits for a save that is under way; one that fails here ends in a notice.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  // Saves the state as it is now; rank 0 writes it.  At most one save is under way: the next waits
+  // for it.  Once it is written, a power failure cannot take the checkpoint away, and those older
+  // than the newest `keep_last` are removed.  Throws the same DdpError on every rank when it cannot
+  // be written (the disk is full), or when the save before it could not; old ones stay whole.
+  void save(const TrainingState& state);
+
+  // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
+  // to stop (SIGTERM), saves, waits until that is on the disk, and returns true: end the program
+  // then, on all ranks, with StopRequests::kExitCode.  Throws as save() does.
+  bool save_if_asked(const TrainingState& state, StopRequests& stops);
+
+  // Waits until the last save is on the disk.  Throws as save() does.
+  void wait();
+
+  // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
+  // when there is none.  A damaged one is passed over, with a notice, for the one before it.
+  // Throws the same DdpError on every rank when the directory cannot be read, when all that is in
+  // it is damaged, and when the checkpoint is of another model, optimizer or data set, and names
+  // the first thing that differs; `state` may be half restored then.
+  std::optional<Resumed> resume(const TrainingState& state);
+
+ private:
+  struct Writer;
+  Checkpointer(Ranks ranks, CheckpointerOptions options);
+
+  Ranks ranks_;
+  CheckpointerOptions options_;
+  std::unique_ptr<Writer> writer_;  // on rank 0
+};
+
+// A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
+// (run_directory() in directory.h): a new one when the run starts, the same one in each later
+// round, be it after a failure or because nodes were lost or came, and when Slurm begins the job
+// again.
+// Throws DdpError when it cannot be made.
+std::filesystem::path choose_run_directory(ProcessGroup& group, const std::filesystem::path& base);
+
+}  // namespace ddprun::ddp

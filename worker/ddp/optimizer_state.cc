@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/optimizer_state.h"
+
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+#include "worker/ddp/optimizer_kinds.h"
+
+namespace ddprun::ddp {
+namespace {
+
+Error invalid(std::string sentence) {
+  return Error{Errc::InvalidInput, std::move(sentence)};
+}
+
+// The parameters of the optimizer with their names in the module.
+Result<std::vector<NamedTensor>> named_parameters_of(const torch::optim::Optimizer& optimizer,
+                                                     const torch::nn::Module& module) {
+  std::unordered_map<c10::TensorImpl*, std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  std::vector<NamedTensor> parameters;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      auto found = names.find(parameter.unsafeGetTensorImpl());
+      if (found == names.end()) {
+        return invalid("the optimizer has a parameter of " + kind_of(parameter) +
+                       " that the module has not: its state cannot be named");
+      }
+      parameters.push_back({found->second, parameter});
+    }
+  }
+  return parameters;
+}
+
+// Of a parameter's state, the tensors under the names they are saved with; numbers become tensors.
+class Collector {
+ public:
+  Collector(const std::string& parameter, std::vector<NamedTensor>& tensors)
+      : parameter_(parameter), tensors_(tensors) {}
+
+  void operator()(const std::string& field, const at::Tensor& tensor) {
+    if (tensor.defined()) tensors_.push_back({parameter_ + "/" + field, tensor});
+  }
+  void operator()(const std::string& field, std::int64_t number) {
+    (*this)(field, at::scalar_tensor(number, at::kLong));
+  }
+  void operator()(const std::string& field, double number) {
+    (*this)(field, at::scalar_tensor(number, at::kDouble));
+  }
+  void operator()(const std::string& field, const std::deque<at::Tensor>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      (*this)(field + "." + std::to_string(i), list[i]);
+    }
+  }
+
+ private:
+  const std::string& parameter_;
+  std::vector<NamedTensor>& tensors_;
+};
+
+std::string rate_name(std::size_t group) {
+  return "group" + std::to_string(group) + ".lr";
+}
+
+// Takes tensors by name, each once, and remembers the first that is wrong.
+class Source {
+ public:
+  explicit Source(const std::map<std::string, at::Tensor>& tensors) : left_(tensors) {}
+
+  bool has_any(const std::string& parameter) const {
+    auto next = left_.lower_bound(parameter + "/");
+    return next != left_.end() && next->first.starts_with(parameter + "/");
+  }
+
+  // Undefined when it was not saved.
+  at::Tensor take(const std::string& name) {
+    auto found = left_.find(name);
+    if (found == left_.end()) return {};
+    at::Tensor tensor = found->second;
+    left_.erase(found);
+    return tensor;
+  }
+
+  template <class T>
+  void take_number(const std::string& name, T& number) {
+    at::Tensor tensor = take(name);
+    if (!tensor.defined()) return;
+    if (tensor.numel() != 1) {
+      refuse("the optimizer's '" + name + "' is not one number in the checkpoint");
+    } else {
+      number = tensor.item<T>();
+    }
+  }
+
+  void refuse(std::string sentence) {
+    if (!error_) error_ = invalid(std::move(sentence));
+  }
+
+  Result<void> finish() const {
+    if (error_) return *error_;
+    if (left_.empty()) return {};
+    return invalid(
+        "the checkpoint has '" + left_.begin()->first +
+        "', which this optimizer has not: it is of another kind or has other parameters");
+  }
+
+ private:
+  std::map<std::string, at::Tensor> left_;
+  std::optional<Error> error_;
+};
+
+// Gives the fields of a parameter's state what was saved; of what was not, they keep what they
+// have.
+class Restorer {
+ public:
+  // `elements`: of a tensor that is not in the shape of its parameter.
+  Restorer(Source& source, const NamedTensor& parameter, std::optional<std::int64_t> elements)
+      : source_(source), parameter_(parameter), elements_(elements) {}
+
+  void operator()(const std::string& field, at::Tensor& tensor) {
+    const std::string name = parameter_.name + "/" + field;
+    at::Tensor saved = source_.take(name);
+    if (!saved.defined()) return;
+    const bool fits = elements_ ? saved.numel() == *elements_ || saved.numel() == 1
+                                : saved.sizes() == parameter_.tensor.sizes();
+    if (!fits) {
+      source_.refuse("the optimizer's '" + name + "' is " + kind_of(saved) +
+                     " in the checkpoint, and its parameter is " + kind_of(parameter_.tensor));
+    }
+    // A copy of its own for the optimizer, where the parameter is.
+    tensor = saved.to(parameter_.tensor.device(), saved.scalar_type(), false, true);
+  }
+  template <class T>
+  void operator()(const std::string& field, T& number) {
+    source_.take_number(parameter_.name + "/" + field, number);
+  }
+  void operator()(const std::string& field, std::deque<at::Tensor>& list) {
+    list.clear();
+    for (;;) {
+      at::Tensor next;
+      (*this)(field + "." + std::to_string(list.size()), next);
+      if (!next.defined()) return;
+      list.push_back(next);
+    }
+  }
+
+ private:
+  Source& source_;
+  const NamedTensor& parameter_;
+  std::optional<std::int64_t> elements_;
+};
+
+}  // namespace
+
+Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
+                                                   const torch::nn::Module& module) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return kind.error();
+  Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
+  if (!parameters) return parameters.error();
+
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& parameter : *parameters) {
+    auto found = optimizer.state().find(parameter.tensor.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;  // no step has touched it yet
+    Collector collector(parameter.name, tensors);
+    if (!each_field(*kind, *found->second, collector)) {
+      return Error{Errc::NotSupported, "the optimizer keeps a state of its own for '" +
+                                           parameter.name + "', which cannot be known"};
+    }
+  }
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    double rate = optimizer.param_groups()[i].options().get_lr();
+    tensors.push_back({rate_name(i), at::scalar_tensor(rate, at::kDouble)});
+  }
+  return tensors;
+}
+
+std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return 0;
+  std::uint64_t bytes = 0;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    const auto fields = static_cast<std::uint64_t>(expected_fields(*kind, group.options()));
+    for (const at::Tensor& parameter : group.params()) bytes += fields * parameter.nbytes();
+  }
+  return bytes;
+}
+
+Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
+                               const std::map<std::string, at::Tensor>& tensors) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return kind.error();
+  Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
+  if (!parameters) return parameters.error();
+
+  std::optional<std::int64_t> elements;
+  if (*kind == OptimizerKind::Lbfgs) {
+    elements = 0;
+    for (const NamedTensor& parameter : *parameters) *elements += parameter.tensor.numel();
+  }
+  Source source(tensors);
+  optimizer.state().clear();
+  for (const NamedTensor& parameter : *parameters) {
+    if (!source.has_any(parameter.name)) continue;
+    std::unique_ptr<torch::optim::OptimizerParamState> state = new_state(*kind);
+    Restorer restorer(source, parameter, elements);
+    each_field(*kind, *state, restorer);
+    optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
+  }
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    torch::optim::OptimizerOptions& options = optimizer.param_groups()[i].options();
+    double rate = options.get_lr();
+    source.take_number(rate_name(i), rate);
+    options.set_lr(rate);
+  }
+  return source.finish();
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// An optimizer's state by the names of the parameters it belongs to.  LibTorch's own serialisation
+// keys it by the address of the parameter, which means nothing in another process.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/ddp/tensor_file.h"
+
+namespace ddprun::ddp {
+
+// The state of one of LibTorch's optimizers whose parameters are all `module`'s:
+//   <parameter>/momentum_buffer                                     SGD
+//   <parameter>/step, exp_avg, exp_avg_sq, max_exp_avg_sq           Adam, AdamW
+//   <parameter>/step, square_avg, momentum_buffer, grad_avg         RMSprop
+//   <parameter>/step, sum                                           Adagrad
+//   <first parameter>/n_iter, func_evals, t, prev_loss, d, H_diag, prev_flat_grad, and for each
+//   step it remembers old_dirs.<i>, old_stps.<i>, ro.<i>            LBFGS
+//   group<i>.lr                      the learning rate of each group of parameters, as a schedule
+//                                    has left it; the other settings are the program's
+// The tensors are the optimizer's own, not copies.  Fails with Errc::NotSupported for another kind
+// of optimizer, with Errc::InvalidInput for a parameter that the module does not have.
+Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
+                                                   const torch::nn::Module& module);
+
+// The bytes that the tensors of such a state will take, from the optimizer's kind and settings.
+std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer);
+
+// Gives `optimizer`, made anew for `module`, the state that optimizer_tensors() returned for one of
+// the same kind.  Fails as above, and with Errc::InvalidInput naming the tensor for a name, shape
+// or dtype that does not fit; the optimizer may be half restored then.
+Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
+                               const std::map<std::string, at::Tensor>& tensors);
+
+}  // namespace ddprun::ddp

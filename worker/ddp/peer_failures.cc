@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/peer_failures.h"
+
+#include <algorithm>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "worker/ddp/error.h"
+#include "worker/ddp/liveness.h"
+#include "worker/shm/decide/format.h"
+
+namespace ddprun::ddp {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a rank that has given up waits for the others to say the same: they began to wait at
+// other times.
+constexpr std::chrono::milliseconds kMaxSkew = 5s;
+constexpr std::chrono::milliseconds kPollInterval = 20ms;
+
+// How long a rank whose connection broke looks for one that is gone: a process ends piece by piece.
+// It looks less and less often, since all others look as well.
+constexpr std::chrono::milliseconds kMaxLook = 1s;
+
+constexpr char kGone[] = "incident/gone";
+constexpr char kLeftOut[] = "left_out";
+constexpr char kGaveUp[] = "gave_up";
+constexpr char kPresence[] = "presence";
+
+std::string key_of(const char* kind, int rank) {
+  return std::string("incident/") + kind + "/" + std::to_string(rank);
+}
+
+std::vector<int> ranks_of(const std::map<int, std::string>& reports) {
+  std::vector<int> ranks;
+  for (const auto& [rank, _] : reports) ranks.push_back(rank);
+  return ranks;
+}
+
+// Gloo says "Timed out waiting 2000ms for recv operation", and "Application timeout" to whoever
+// comes later.
+bool is_timeout(const std::string& problem) {
+  return problem.find("imed out") != std::string::npos ||
+         problem.find("timeout") != std::string::npos;
+}
+
+}  // namespace
+
+std::string left_out_sentence(const std::map<int, std::string>& parameters_by_rank) {
+  std::string text;
+  for (const auto& [rank, parameters] : parameters_by_rank) {
+    text +=
+        (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " left out the " + parameters;
+  }
+  return text +
+         ": the backward pass gave no gradient there; every step must use the same parameters on "
+         "all ranks, or find_unused_parameters be set";
+}
+
+Incidents::Incidents(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
+                     std::chrono::milliseconds timeout)
+    : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout) {}
+
+void Incidents::set_presence(const Endpoint& presence) {
+  try {
+    store_->set(key_of(kPresence, rank_), to_string(presence));
+  } catch (const std::exception&) {
+    // Then this rank is never known to be gone.
+  }
+}
+
+void Incidents::set_left_out(const void* owner, const std::vector<std::string>& names) {
+  std::string words = parameters_in_words(names);
+  {
+    std::lock_guard lock(mutex_);
+    left_out_[owner] = words;
+  }
+  try {
+    store_->set(key_of(kLeftOut, rank_), words);
+  } catch (const std::exception&) {
+    // Said by check() and, to this rank, by explain() all the same.
+  }
+}
+
+void Incidents::clear_left_out(const void* owner) {
+  std::lock_guard lock(mutex_);
+  if (left_out_.erase(owner) == 0 || !left_out_.empty()) return;
+  try {
+    store_->deleteKey(key_of(kLeftOut, rank_));
+  } catch (const std::exception&) {
+    // The next thing that needs the store will say so.
+  }
+}
+
+void Incidents::check() const {
+  std::map<int, std::string> all;
+  {
+    std::lock_guard lock(mutex_);
+    if (left_out_.empty()) return;
+    all[rank_] = left_out_.begin()->second;
+  }
+  all.merge(reports(kLeftOut));
+  throw DdpError(left_out_sentence(all));
+}
+
+std::map<int, std::string> Incidents::reports(const char* kind) const {
+  std::map<int, std::string> found;
+  try {
+    for (int rank = 0; rank < world_size_; ++rank) {
+      std::string key = key_of(kind, rank);
+      if (store_->check({key})) found[rank] = store_->get_to_str(key);
+    }
+  } catch (const std::exception&) {
+    // What was found by then is better than nothing.
+  }
+  return found;
+}
+
+std::string Incidents::missing_after_timeout() {
+  try {
+    store_->set(key_of(kGaveUp, rank_), "1");
+  } catch (const std::exception&) {
+    return "";
+  }
+  const auto limit = std::chrono::steady_clock::now() + std::min(timeout_ / 2, kMaxSkew);
+  std::map<int, std::string> here = reports(kGaveUp);
+  while (static_cast<int>(here.size()) < world_size_ && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(kPollInterval);
+    here = reports(kGaveUp);
+  }
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!here.contains(rank)) missing.push_back(rank);
+  }
+  if (missing.empty() || !here.contains(rank_)) return "";
+  return ranks_in_words(missing) + " of " + std::to_string(world_size_) + " did not come within " +
+         seconds_in_words(timeout_);
+}
+
+// What another rank has seen, "" when none has.
+std::string Incidents::reported_gone() const {
+  try {
+    if (store_->check({kGone})) return store_->get_to_str(kGone);
+  } catch (const std::exception&) {
+    // The store is lost as well.
+  }
+  return "";
+}
+
+// Ranks that have heard of it end as well, so the store keeps what the first of them saw.
+std::string Incidents::gone() const {
+  std::vector<Endpoint> presences(static_cast<std::size_t>(world_size_));
+  for (const auto& [rank, text] : reports(kPresence)) {
+    Result<Endpoint> endpoint = parse_endpoint(text, 0);
+    if (endpoint) presences[static_cast<std::size_t>(rank)] = std::move(*endpoint);
+  }
+  const auto limit = std::chrono::steady_clock::now() + kMaxLook;
+  std::string seen;
+  for (auto pause = kPollInterval; seen.empty(); pause *= 2) {
+    std::vector<int> ranks;
+    for (std::size_t rank : refusing(presences, kMaxLook)) ranks.push_back(static_cast<int>(rank));
+    if (!ranks.empty()) {
+      seen = ranks_in_words(ranks) + " of " + std::to_string(world_size_) +
+             (ranks.size() == 1 ? " has" : " have") + " ended or left the group";
+    }
+    try {
+      const std::vector<std::uint8_t> own(seen.begin(), seen.end());
+      const std::vector<std::uint8_t> first = store_->compareSet(kGone, {}, own);
+      if (!first.empty()) return {first.begin(), first.end()};
+    } catch (const std::exception&) {
+      // What this rank sees by itself is better than nothing.
+    }
+    if (std::chrono::steady_clock::now() + pause > limit) break;
+    std::this_thread::sleep_for(pause);
+  }
+  return seen;
+}
+
+std::string Incidents::explain(const std::string& problem) {
+  std::map<int, std::string> left_out = reports(kLeftOut);
+  if (!left_out.empty()) return left_out_sentence(left_out) + " (" + problem + ")";
+  if (const std::string ended = reported_gone(); !ended.empty()) {
+    return ended + " (" + problem + ")";
+  }
+  std::map<int, std::string> gave_up = reports(kGaveUp);
+  if (!gave_up.empty() && !gave_up.contains(rank_)) {
+    std::string missing = is_timeout(problem) ? missing_after_timeout() : "";
+    if (!missing.empty()) return missing + " (" + problem + ")";
+    return ranks_in_words(ranks_of(gave_up)) + " of " + std::to_string(world_size_) +
+           " gave up after " + seconds_in_words(timeout_) + " (" + problem + ")";
+  }
+  if (!is_timeout(problem)) {
+    const std::string ended = gone();
+    return ended.empty() ? problem : ended + " (" + problem + ")";
+  }
+  std::string missing = missing_after_timeout();
+  return missing.empty() ? problem : missing + " (" + problem + ")";
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/saved_checkpoint.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/mapped_file.h"
+#include "worker/ddp/snapshot.h"
+
+namespace ddprun::ddp {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+bool is_tensor_file(const fs::path& name) {
+  return name.extension() == ".safetensors" || name.extension() == ".pt";
+}
+
+}  // namespace
+
+const TensorMap& SavedCheckpoint::part(const std::string& name) const {
+  static const TensorMap kNone;
+  auto found = parts.find(name);
+  return found == parts.end() ? kNone : found->second;
+}
+
+Result<SavedCheckpoint> load_checkpoint(const fs::path& path) {
+  Result<Manifest> manifest = inspect_checkpoint(path);
+  if (!manifest) return manifest.error();
+  SavedCheckpoint saved{.path = path, .step = manifest->step, .parts = {}, .state_json = {}};
+  for (const FileEntry& entry : manifest->files) {
+    Result<MappedFile> file = map_checkpoint_file(path, entry);
+    if (!file) return file.error();
+    if (entry.name == kStateFile) saved.state_json = file->bytes();
+    if (!is_tensor_file(entry.name)) continue;
+    auto owner = std::make_shared<MappedFile>(std::move(*file));
+    Result<TensorMap> tensors = tensors_in(owner, owner->data(), owner->bytes().size());
+    if (!tensors) {
+      return Error{tensors.error().code,
+                   path.string() + ": " + entry.name + ": " + tensors.error().context};
+    }
+    saved.parts[fs::path(entry.name).stem()] = std::move(*tensors);
+  }
+  if (!saved.has(kModelPart)) return Error{Errc::Protocol, path.string() + ": it has no model"};
+  if (!Json::accept(saved.state_json)) {
+    return Error{Errc::Protocol, path.string() + ": it has no readable " + kStateFile};
+  }
+  return saved;
+}
+
+Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
+    const fs::path& directory, const std::function<void(const std::string& sentence)>& notify) {
+  std::error_code error;
+  fs::directory_iterator(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) return system_error(error.value(), "read " + directory.string());
+
+  const std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  for (const FoundCheckpoint& checkpoint : found) {
+    Result<SavedCheckpoint> saved = load_checkpoint(checkpoint.path);
+    if (saved) return std::optional(std::move(*saved));
+    notify("passing over a damaged checkpoint: " + to_string(saved.error()));
+  }
+  if (found.empty()) return std::nullopt;
+  return Error{Errc::Protocol, directory.string() + ": none of its " +
+                                   std::to_string(found.size()) +
+                                   " checkpoints is good; move them away to begin anew"};
+}
+
+void share(const Ranks& ranks, SavedCheckpoint& checkpoint) {
+  Json head = {
+      {"step", checkpoint.step}, {"state", checkpoint.state_json}, {"parts", Json::array()}};
+  for (const auto& [name, tensors] : checkpoint.parts) head["parts"].push_back(name);
+  head = Json::parse(ranks.broadcast_text(head.dump()));
+  checkpoint.step = head["step"].get<std::int64_t>();
+  checkpoint.state_json = head["state"].get<std::string>();
+  for (const Json& name : head["parts"]) ranks.broadcast(checkpoint.parts[name.get<std::string>()]);
+}
+
+}  // namespace ddprun::ddp

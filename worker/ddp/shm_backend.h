@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The shared memory of one node behind c10d's Backend, so that a Reducer, or any other user of a
+// process group, works over it as over Gloo.
+//
+// all_reduce (sum, mean, product, min, max of float, double, half, bfloat16 and integers),
+// broadcast, all_gather and barrier of dense CPU tensors are its own; everything else it hands on
+// to Gloo.  Its results are the same bits on every rank, and depend on the ranks' order only.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "worker/ddp/forwarding_backend.h"
+#include "worker/shm/engine.h"
+
+namespace ddprun::ddp::shm {
+
+// Threads: any; all ranks call the same collectives in the same order.
+// Failure: a collective whose peer dies, leaves, comes too late or calls something else throws
+// DdpError, at once and on every rank that waits, and so does every one after it.
+// Lifetime: the destructor completes what was called, unless an exception is under way; then it
+// aborts.
+class Backend : public Forwarding {
+ public:
+  // `others` carries what this one does not; its rank and size are the same.
+  Backend(std::unique_ptr<Channel> channel, c10::intrusive_ptr<c10d::Backend> others,
+          std::chrono::milliseconds timeout);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "shm"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(
+      at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+
+  // Virtual in newer LibTorch only, hence without "override".
+  void abort();
+  void shutdown();
+  void setTimeout(std::chrono::milliseconds timeout);
+
+ private:
+  std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;
+
+  std::shared_ptr<Engine> engine_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+};
+
+}  // namespace ddprun::ddp::shm

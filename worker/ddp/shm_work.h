@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A collective under way, as c10d's users see it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "worker/shm/engine.h"
+
+namespace ddprun::ddp::shm {
+
+// Threads: any.  Lifetime: outlives its backend where a user keeps it, and is done by then.
+class Work : public c10d::Work {
+ public:
+  // Submits `request` to `engine`.  `results` is what the future gives; `on_success` runs before.
+  // The tensors that the request points into must be among `kept`.
+  static c10::intrusive_ptr<Work> start(c10d::OpType type, std::shared_ptr<Engine> engine,
+                                        const Request& request, Engine::Start start,
+                                        std::vector<at::Tensor> results,
+                                        std::vector<at::Tensor> kept,
+                                        std::function<void()> on_success);
+
+  Work(c10d::OpType type, std::shared_ptr<Engine> engine, std::vector<at::Tensor> results);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override { wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override { engine_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Job> job_;
+  std::vector<at::Tensor> results_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace ddprun::ddp::shm

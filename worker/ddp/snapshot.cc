@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/snapshot.h"
+
+#include <ATen/ATen.h>
+#include <torch/version.h>
+
+#include "worker/checkpoint/directory.h"
+#include "worker/ddp/optimizer_state.h"
+#include "worker/ddp/state_json.h"
+
+namespace ddprun::ddp {
+namespace {
+
+std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
+  return list;
+}
+
+std::uint64_t bytes_of(const std::vector<NamedTensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& item : tensors) bytes += item.tensor.nbytes();
+  return bytes;
+}
+
+}  // namespace
+
+std::string random_name(int rank) {
+  return "cpu/" + std::to_string(rank);
+}
+
+void SnapshotTaker::prepare(const TrainingState& state) {
+  end_preparation();
+  std::vector<std::pair<TensorImage*, std::uint64_t>> sizes;
+  auto add = [&](const char* part, std::uint64_t bytes) {
+    constexpr std::uint64_t kForTheHeader = 1 << 20;
+    sizes.emplace_back(&parts_[part], bytes + kForTheHeader);
+  };
+  add(kModelPart, bytes_of(model_tensors(state.model)));
+  if (state.optimizer) add(kOptimizerPart, expected_bytes(*state.optimizer));
+  if (state.tensors) add(kOwnPart, bytes_of(named(*state.tensors)));
+  preparation_ = std::async(std::launch::async, [this, sizes = std::move(sizes)] {
+    for (auto [image, bytes] : sizes) {
+      // What cannot be had now is asked for again, and its lack reported, when it is needed.
+      if (!must_stop_preparing_) (void)image->prepare(bytes, must_stop_preparing_);
+    }
+  });
+}
+
+void SnapshotTaker::end_preparation() {
+  if (!preparation_.valid()) return;
+  must_stop_preparing_ = true;
+  preparation_.get();
+  must_stop_preparing_ = false;
+}
+
+Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedTensor>& tensors) {
+  taken_.emplace_back(part);
+  return parts_[part].take(format_, tensors, {{"format", "pt"}});
+}
+
+Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
+                                 const std::vector<at::Tensor>& random_states) {
+  end_preparation();
+  manifest_ = {.step = state.progress ? state.progress->step : 0,
+               .world_size = world_size,
+               .torch_version = TORCH_VERSION,
+               .files = {}};
+  state_json_ = to_json(state);
+  taken_.clear();
+  Result<void> done = take_part(kModelPart, model_tensors(state.model));
+  if (done && state.optimizer) {
+    Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
+    if (!tensors) return tensors.error();
+    done = take_part(kOptimizerPart, *tensors);
+  }
+  if (done && state.tensors) {
+    done = take_part(kOwnPart, named(*state.tensors));
+  }
+  if (done && !random_states.empty()) {
+    std::vector<NamedTensor> tensors;
+    for (std::size_t rank = 0; rank < random_states.size(); ++rank) {
+      tensors.push_back({random_name(static_cast<int>(rank)), random_states[rank]});
+    }
+    done = take_part(kRandomPart, tensors);
+  }
+  return done;
+}
+
+std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
+  std::vector<std::string> all;
+  for (const std::string& sentence : {problem, notice}) {
+    if (!sentence.empty()) all.push_back(sentence);
+  }
+  return all;
+}
+
+SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory, int keep_last) {
+  try {
+    std::vector<FileContent> files;
+    for (const std::string& part : taken_) {
+      TensorImage& image = parts_[part];
+      image.complete();
+      files.push_back({part + "." + extension_of(format_), {image.bytes()}, /*is_staged=*/true});
+    }
+    files.push_back({kStateFile, {state_json_}});
+    Result<std::filesystem::path> place = publish_checkpoint(directory, manifest_, files);
+    if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
+    Result<void> pruned = prune_checkpoints(directory, keep_last);
+    return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
+  } catch (const std::exception& error) {  // of std::filesystem, or no memory
+    return {.problem = kSaving + error.what(), .notice = {}};
+  }
+}
+
+}  // namespace ddprun::ddp

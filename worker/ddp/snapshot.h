@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A training program's state at one moment, copied so that training can go on while it is written.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/formats/file_layout.h"
+#include "worker/checkpoint/formats/manifest.h"
+#include "worker/ddp/tensor_file.h"
+#include "worker/ddp/training_state.h"
+
+namespace ddprun::ddp {
+
+// The files of a checkpoint, without their endings.
+inline constexpr char kModelPart[] = "model";
+inline constexpr char kOptimizerPart[] = "optimizer";
+inline constexpr char kOwnPart[] = "own";        // the program's own tensors
+inline constexpr char kRandomPart[] = "random";  // each rank's generator
+inline constexpr char kStateFile[] = "state.json";
+inline const std::string kSaving = "save a checkpoint: ";  // how a failure's sentence begins
+
+// The name of a rank's generator in the file of that part.
+std::string random_name(int rank);
+
+// Copies states, always into the same memory (TensorImage).
+//
+// Threads: take() and write() one after the other, in any threads.
+class SnapshotTaker {
+ public:
+  explicit SnapshotTaker(TensorFormat format) : format_(format) {}
+  ~SnapshotTaker() { end_preparation(); }
+
+  // Asks the system for the memory that the states to come of a program like `state` will take, in
+  // a thread of its own; what take() comes too early for, it asks for itself.
+  void prepare(const TrainingState& state);
+
+  // Copies `state` and the ranks' generators.  Fails as optimizer_tensors() and
+  // TensorImage::take() do.
+  Result<void> take(const TrainingState& state, int world_size,
+                    const std::vector<at::Tensor>& random_states);
+
+  struct Outcome {
+    std::string problem;  // why the checkpoint could not be written; empty when it was
+    std::string notice;   // what went wrong afterwards, with the checkpoint written
+
+    // Those of the two that there are.
+    std::vector<std::string> sentences() const;
+  };
+
+  // Makes what was taken last a checkpoint in `directory`, then removes old ones.
+  Outcome write(const std::filesystem::path& directory, int keep_last);
+
+ private:
+  Result<void> take_part(const char* part, const std::vector<NamedTensor>& tensors);
+  void end_preparation();
+
+  TensorFormat format_;
+  Manifest manifest_;                         // of what was taken last, without its files
+  std::map<std::string, TensorImage> parts_;  // kept, so that their memory is
+  std::vector<std::string> taken_;            // the parts of what was taken last
+  std::string state_json_;
+  std::atomic<bool> must_stop_preparing_ = false;
+  std::future<void> preparation_;  // its thread uses the parts
+};
+
+}  // namespace ddprun::ddp

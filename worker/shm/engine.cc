@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/shm/engine.h"
+
+#include <utility>
+
+#include "worker/shm/signal_masked_thread.h"
+
+namespace ddprun::ddp::shm {
+
+using std::chrono::steady_clock;
+
+Engine::Engine(std::unique_ptr<Channel> channel)
+    : channel_(std::move(channel)), background_(quiet_thread([this] { run_background(); })) {}
+
+Engine::~Engine() {
+  close();
+}
+
+std::shared_ptr<Job> Engine::submit(const Request& request, Start start,
+                                    std::function<void()> on_success,
+                                    std::function<void(const std::optional<std::string>&)> on_end) {
+  Lock lock(mutex_);
+  auto job =
+      std::make_shared<Job>(Transfer(request, next_chunk_, channel_->layout(), steady_clock::now()),
+                            std::move(on_success), std::move(on_end));
+  next_chunk_ = job->transfer_.plan().end();
+  const bool is_first = queue_.empty();
+  const bool is_posted = !failure_ && is_first && job->transfer_.try_post(*channel_);
+  queue_.push_back(job);
+  // A peer may need what this rank has not posted before anybody here waits for it.
+  if (!is_first || (start == Start::Now && !is_posted)) is_hurried_ = true;
+  if (is_hurried_) wanted_.notify_one();
+  return job;
+}
+
+std::optional<std::string> Engine::wait(const std::shared_ptr<Job>& job) {
+  Lock lock(mutex_);
+  while (!job->is_done_) {
+    if (is_at_work_) {
+      changed_.wait(lock);
+    } else {
+      carry_out_first(lock, Patience::Look);
+    }
+  }
+  return job->problem_;
+}
+
+// Leaves the lock while it works: the first job stays at its place in the queue, and is_at_work_
+// keeps the others away.
+void Engine::carry_out_first(Lock& lock, Patience patience) {
+  std::shared_ptr<Job> job = queue_.front();
+  std::optional<std::string> problem = failure_;
+  is_at_work_ = true;
+  lock.unlock();
+  if (!problem) problem = job->transfer_.run(*channel_, patience);
+  if (problem) channel_->fail(*problem, job->transfer_.plan().number(0));
+  if (!problem && job->on_success_) job->on_success_();
+  lock.lock();
+  if (problem && !failure_) failure_ = problem;
+  job->problem_ = problem;
+  job->is_done_ = true;
+  queue_.pop_front();
+  is_at_work_ = false;
+  if (queue_.empty()) is_hurried_ = false;
+  if (is_hurried_ || is_closing_) wanted_.notify_one();
+  changed_.notify_all();
+  lock.unlock();
+  if (job->on_end_) job->on_end_(problem);
+  lock.lock();
+}
+
+void Engine::run_background() {
+  Lock lock(mutex_);
+  while (true) {
+    wanted_.wait(lock, [&] {
+      if (is_at_work_) return false;
+      return queue_.empty() ? is_closing_ : is_hurried_ || is_closing_;
+    });
+    if (queue_.empty()) return;
+    carry_out_first(lock, Patience::Sleep);
+  }
+}
+
+void Engine::hurry() {
+  std::lock_guard lock(mutex_);
+  if (queue_.empty() || is_hurried_) return;
+  is_hurried_ = true;
+  wanted_.notify_one();
+}
+
+bool Engine::wait_until(const std::shared_ptr<Job>& job, Deadline deadline) {
+  hurry();
+  Lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return job->is_done_; });
+}
+
+std::optional<std::string> Engine::problem_of(const Job& job) {
+  std::lock_guard lock(mutex_);
+  return job.problem_;
+}
+
+bool Engine::is_done(const Job& job) {
+  std::lock_guard lock(mutex_);
+  return job.is_done_;
+}
+
+void Engine::abort() {
+  const std::string reason = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks()) +
+                             " has aborted the group";
+  std::lock_guard lock(mutex_);
+  channel_->fail(reason, queue_.empty() ? next_chunk_ : queue_.front()->transfer_.plan().number(0));
+  if (!failure_) failure_ = reason;
+  is_hurried_ = true;
+  wanted_.notify_one();
+}
+
+void Engine::close() {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(is_closed_, true)) return;
+    is_closing_ = true;
+    wanted_.notify_one();
+  }
+  background_.join();
+  channel_->leave();
+  std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = "the group is closed on rank " + std::to_string(rank());
+}
+
+}  // namespace ddprun::ddp::shm

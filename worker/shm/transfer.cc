@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/shm/transfer.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace ddprun::ddp::shm {
+namespace {
+
+// Up to here an all-reduce goes by one meeting instead of two.
+constexpr std::size_t kGatheredBytes = std::size_t{64} << 10;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+Route route_of(const Call& call) {
+  switch (call.collective) {
+    case Collective::AllReduce:
+      return call.bytes <= kGatheredBytes ? Route::Gather : Route::Reduce;
+    case Collective::Broadcast:
+      return Route::Broadcast;
+    case Collective::AllGather:
+    case Collective::Barrier:
+      return Route::Gather;
+  }
+  return Route::Gather;
+}
+
+Transfer::Transfer(const Request& request, std::uint64_t first, const Layout& layout, Deadline now)
+    : request_(request),
+      plan_(route_of(request.call), request.call.bytes, first, layout, request.call.root),
+      deadline_(now + request.timeout) {}
+
+bool Transfer::try_post(Channel& channel) {
+  if (plan_.chunks() != 1 || plan_.route() == Route::Reduce) return false;
+  if (channel.seen(channel.rank(), Counter::Posted) != plan_.number(0)) return false;
+  if (!channel.is_met(plan_.before({Act::Post, 0}, channel.rank()), plan_.root())) return false;
+  post(channel, 0);
+  channel.publish(Counter::Posted, plan_.end());
+  is_posted_ = true;
+  return true;
+}
+
+std::optional<std::string> Transfer::run(Channel& channel, Patience patience) {
+  for (std::uint64_t number = 0; number < plan_.turns(); ++number) {
+    const Turn turn = plan_.turn(number);
+    for (int i = 0; i < turn.count; ++i) {
+      if (turn.moves[i].act == Act::Post && is_posted_) continue;
+      if (auto problem = make(turn.moves[i], channel, patience)) return problem;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Transfer::make(const Move& move, Channel& channel, Patience patience) {
+  const int rank = channel.rank();
+  Channel::Wait wait{.need = plan_.before(move, rank),
+                     .wanted = plan_.wanted(rank),
+                     .root = plan_.root(),
+                     .first = plan_.number(0),
+                     .call = &request_.call,
+                     .deadline = deadline_,
+                     .timeout = request_.timeout};
+  if (auto problem = channel.await(wait, patience)) return problem;
+  switch (move.act) {
+    case Act::Post:
+      post(channel, move.chunk);
+      break;
+    case Act::Reduce:
+      if (auto problem = disagreement(channel)) return problem;
+      reduce(channel, move.chunk);
+      break;
+    case Act::Collect:
+      if (auto problem = disagreement(channel)) return problem;
+      collect(channel, move.chunk);
+      break;
+  }
+  channel.publish(Plan::after(move.act), plan_.number(move.chunk) + 1);
+  return std::nullopt;
+}
+
+// What the peers' first chunk says they have called, against this rank's call.  A broadcast's root
+// reads nobody's.
+std::optional<std::string> Transfer::disagreement(const Channel& channel) {
+  if (std::exchange(is_compared_, true)) return std::nullopt;
+  const int rank = channel.rank();
+  for (int peer = 0; peer < channel.ranks(); ++peer) {
+    const bool is_from_root = plan_.route() == Route::Broadcast;
+    if (peer == rank || (is_from_root && (rank == plan_.root() || peer != plan_.root()))) continue;
+    const Call& theirs = channel.segment().call(peer, plan_.number(0));
+    if (theirs == request_.call) continue;
+    return "the ranks do not call the same: rank " + std::to_string(rank) + " called " +
+           in_words(request_.call) + ", rank " + std::to_string(peer) + " " + in_words(theirs);
+  }
+  return std::nullopt;
+}
+
+void Transfer::post(const Channel& channel, std::uint64_t chunk) {
+  const int rank = channel.rank();
+  const Segment& segment = channel.segment();
+  segment.call(rank, plan_.number(chunk)) = request_.call;
+  if (plan_.route() == Route::Broadcast && rank != plan_.root()) return;
+  const Span whole = plan_.chunk(chunk);
+  std::byte* slot = segment.data(rank, plan_.number(chunk));
+  if (plan_.route() != Route::Reduce) {
+    copy_bytes(slot, request_.input + whole.begin, whole.bytes);
+    return;
+  }
+  // All but the piece that this rank adds up itself, whose place its result takes.
+  const Span own = plan_.piece(chunk, rank);
+  const std::size_t before = own.begin - whole.begin;
+  const std::size_t after = before + own.bytes;
+  copy_bytes(slot, request_.input + whole.begin, before);
+  copy_bytes(slot + after, request_.input + whole.begin + after, whole.bytes - after);
+}
+
+// The sum over the ranks, in their order, of the part `span` of the tensor.
+void Transfer::add_up(const Channel& channel, std::uint64_t chunk, const Span& span) {
+  if (span.bytes == 0) return;
+  const std::size_t offset = span.begin - plan_.chunk(chunk).begin;
+  const auto ranks = static_cast<std::size_t>(channel.ranks());
+  std::array<const std::byte*, kMaxRanks> sources;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int number = static_cast<int>(rank);
+    sources[rank] = number == channel.rank()
+                        ? request_.input + span.begin
+                        : channel.segment().data(number, plan_.number(chunk)) + offset;
+  }
+  shm::reduce(request_.call.element, request_.call.reduction, std::span(sources).first(ranks),
+              span.bytes, request_.output + span.begin);
+}
+
+void Transfer::reduce(const Channel& channel, std::uint64_t chunk) {
+  const Span own = plan_.piece(chunk, channel.rank());
+  add_up(channel, chunk, own);
+  std::byte* slot = channel.segment().data(channel.rank(), plan_.number(chunk));
+  copy_bytes(slot + (own.begin - plan_.chunk(chunk).begin), request_.output + own.begin, own.bytes);
+}
+
+void Transfer::collect(const Channel& channel, std::uint64_t chunk) {
+  const Segment& segment = channel.segment();
+  const int rank = channel.rank();
+  const Span whole = plan_.chunk(chunk);
+  if (plan_.route() == Route::Gather) {
+    collect_all(channel, chunk);
+  } else if (plan_.route() == Route::Broadcast) {
+    const std::byte* from = rank == plan_.root() ? request_.input + whole.begin
+                                                 : segment.data(plan_.root(), plan_.number(chunk));
+    copy_bytes(request_.output + whole.begin, from, whole.bytes);
+  } else {
+    for (int peer = 0; peer < channel.ranks(); ++peer) {
+      if (peer == rank) continue;
+      const Span piece = plan_.piece(chunk, peer);
+      copy_bytes(request_.output + piece.begin,
+                 segment.data(peer, plan_.number(chunk)) + (piece.begin - whole.begin),
+                 piece.bytes);
+    }
+  }
+}
+
+void Transfer::collect_all(const Channel& channel, std::uint64_t chunk) {
+  const Span whole = plan_.chunk(chunk);
+  if (request_.call.collective == Collective::AllReduce) return add_up(channel, chunk, whole);
+  if (request_.call.collective != Collective::AllGather) return;
+  for (int peer = 0; peer < channel.ranks(); ++peer) {
+    const std::byte* from = peer == channel.rank()
+                                ? request_.input + whole.begin
+                                : channel.segment().data(peer, plan_.number(chunk));
+    copy_bytes(request_.parts[static_cast<std::size_t>(peer)] + whole.begin, from, whole.bytes);
+  }
+}
+
+}  // namespace ddprun::ddp::shm
