@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Writes an event for every change of state of this node's workers and of their agent, with how
-// long it took.  agent/events has the form.
+// long it took.  agent/report/events has the form.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Looks at the running workers from time to time, and ends what hangs: agent/hang decides, this
-// samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler writes the Python
-// stack to stderr), five seconds later SIGKILL.  The end of that worker is then an ordinary
+// Looks at the running workers from time to time, and ends what hangs: agent/decide/hang decides,
+// this samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler writes the
+// Python stack to stderr), five seconds later SIGKILL.  The end of that worker is then an ordinary
 // failure, with cause_of() as its words.
 //
 // The heartbeat file of a worker is named in DDPRUN_HEARTBEAT_FILE (worker/ENVIRONMENT.md).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Whether a signal that has come to the agent went to its workers, too.  Slurm sends a signal to
-// the agent alone at most sites, and to every process of the step at some (cli/slurm_tracking);
+// the agent alone at most sites, and to every process of the step at some (cli/slurm/signals);
 // what a person sends goes to the agent alone.  The guardian, a process in a session of its own as
 // the workers are, hears what they hear, and reports it.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Tells the workers of this node why they are to stop, or to save: writes worker/stop_reason's file
-// before they get the signal, and again when Slurm has been asked why it came.  agent/slurm_job
-// decides; this asks and writes.
+// before they get the signal, and again when Slurm has been asked why it came.
+// agent/decide/slurm_job decides; this asks and writes.
 #pragma once
 
 #include <spdlog/fwd.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reads the machine's picture for cli/numa from /sys and /proc.  No CUDA library is loaded for it.
+// Reads the machine's picture for cli/config/numa from /sys and /proc.  No CUDA library is loaded
+// for it.
 #pragma once
 
 #include <optional>

@@ -2,7 +2,7 @@
 //
 // The TCPStore server: a key-value store over TCP that speaks the c10d wire protocol
 // (store/PROTOCOL.md), so that a Python torch.distributed worker and a ddprun worker can meet in
-// it.  This file is only the plumbing; what a request means is decided in store/keyspace.h.
+// it.  This file is only the plumbing; what a request means is decided in store/decide/keyspace.h.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What an agent is told before it starts: values, validated by cli/launch_config.
+// What an agent is told before it starts: values, validated by cli/config/launch_config.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A LaunchConfig in the making, and what it is made from.  cli/launch_config passes it from topic
-// to topic (cli/command, cli/output, …); each fills its own part and returns its first failure.
+// A LaunchConfig in the making, and what it is made from.  cli/config/launch_config passes it from
+// topic to topic (cli/config/command, cli/config/log_options, …); each fills its own part and
+// returns its first failure.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the user wrote: torchrun's command line and its PET_* variables, read but not yet judged
-// (that is cli/launch_config).  One table holds every option; help, parsing and variables follow
-// from it.
+// (that is cli/config/launch_config).  One table holds every option; help, parsing and variables
+// follow from it.
 #pragma once
 
 #include <map>

@@ -11,7 +11,7 @@ namespace ddprun::cli {
 namespace {
 
 constexpr double kMostSeconds = 1e9;
-constexpr int kMostNodes = 1'000'000;  // that the rendezvous takes (rendezvous/messages.h)
+constexpr int kMostNodes = 1'000'000;  // that the rendezvous takes (rendezvous/decide/messages.h)
 
 std::optional<Streams> streams_of(std::string_view text) {
   std::optional<int> number = number_in<int>(text);

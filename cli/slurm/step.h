@@ -2,7 +2,7 @@
 //
 // Where in a Slurm cluster this process was started, read from the variables that Slurm gives to
 // every task.  No scontrol, no look-up of names.  What follows for the run is decided in
-// cli/slurm_adoption.
+// cli/slurm/defaults.
 //
 // Sources: the environment of steps of Slurm 22.05, as seen; srun(1), "OUTPUT ENVIRONMENT
 // VARIABLES".

@@ -238,9 +238,11 @@ struct Keyspace::Execution {
     return std::nullopt;
   }
 
-  Fault operator()(const request::Enter&) { return std::nullopt; }  // store/spaces.h's business
+  Fault operator()(const request::Enter&) {
+    return std::nullopt;
+  }  // store/decide/namespaces.h's business
 
-  Fault operator()(const request::Expect&) {  // store/roll.h's business
+  Fault operator()(const request::Expect&) {  // store/decide/expected_clients.h's business
     turn.reply(reply::Byte{kReady});
     return std::nullopt;
   }

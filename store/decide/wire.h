@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The c10d TCPStore protocol (store/PROTOCOL.md): requests and replies to bytes and back.  What a
-// request means is decided in store/keyspace.h; this file knows only what it looks like.
+// request means is decided in store/decide/keyspace.h; this file knows only what it looks like.
 #pragma once
 
 #include <cstddef>

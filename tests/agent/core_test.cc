@@ -70,7 +70,7 @@ struct WaitingAfterFailure : StoppingAfterFailure {
 
 }  // namespace
 
-TEST_SUITE("agent/core: joining") {
+TEST_SUITE("agent/decide/core: joining") {
   TEST_CASE_FIXTURE(Joining, "a joined round starts the workers, in the attempt it names") {
     CHECK(on(event::RoundJoined{.restart_count = 3}) == "start attempt 3");
     CHECK(state.phase == Phase::Running);
@@ -103,7 +103,7 @@ TEST_SUITE("agent/core: joining") {
   }
 }
 
-TEST_SUITE("agent/core: running") {
+TEST_SUITE("agent/decide/core: running") {
   TEST_CASE_FIXTURE(Running, "all workers done: what they left is swept, and success is reported") {
     CHECK(exits(0, 0) == "nothing");
     CHECK(exits(1, 0) == "sweep");
@@ -205,7 +205,7 @@ TEST_SUITE("agent/core: running") {
   }
 }
 
-TEST_SUITE("agent/core: stopping") {
+TEST_SUITE("agent/decide/core: stopping") {
   TEST_CASE_FIXTURE(Running, "a second SIGTERM of Slurm's does not end the grace") {
     config.is_sigterm_repeated = true;
     CHECK(on(event::ShutdownRequested{SIGTERM}) == "leave, signal SIGTERM");
@@ -314,7 +314,7 @@ TEST_SUITE("agent/core: stopping") {
   }
 }
 
-TEST_SUITE("agent/core: waiting") {
+TEST_SUITE("agent/decide/core: waiting") {
   TEST_CASE_FIXTURE(WaitingAfterSuccess, "the others fail, so all do it again") {
     CHECK(ordered_to_stop() == "join");
   }

@@ -7,7 +7,7 @@
 
 namespace ddprun::agent {
 
-TEST_SUITE("agent/last_words") {
+TEST_SUITE("agent/report/error_line") {
   TEST_CASE("nothing was said") {
     CHECK(telling_line({}).empty());
     CHECK(telling_line({"", " \t\r"}).empty());

@@ -10,7 +10,7 @@ using namespace ddprun::agent;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-TEST_SUITE("agent/events") {
+TEST_SUITE("agent/report/events") {
   const EventContext context{.run_id = "r1",
                              .role = "trainer",
                              .hostname = "node7",

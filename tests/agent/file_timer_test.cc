@@ -17,7 +17,7 @@ std::string line(int pid, const std::string& scope, double due, int signal = 9) 
 
 }  // namespace
 
-TEST_SUITE("agent/file_timer") {
+TEST_SUITE("agent/decide/file_timer") {
   TEST_CASE("a timer expires when it is due, and once") {
     FileTimers timers;
     REQUIRE(timers.take(line(7, "step", 100.5)).has_value());

@@ -33,7 +33,7 @@ struct Node {
 
 }  // namespace
 
-TEST_SUITE("agent/hang") {
+TEST_SUITE("agent/decide/hang") {
   TEST_CASE("each sign of life counts") {
     Node node;
     CHECK_FALSE(node.pass(1000, [&] {

@@ -33,7 +33,7 @@ bool has(const std::vector<std::string>& lines, const std::string& wanted) {
 
 }  // namespace
 
-TEST_SUITE("agent/job_report") {
+TEST_SUITE("agent/report/job_report") {
   TEST_CASE("the cause comes first, then its words, its victims, its logs, and what to do") {
     JobReport report{
         .node = "node7",

@@ -5,7 +5,7 @@
 
 using ddprun::agent::substitute;
 
-TEST_SUITE("agent/macros") {
+TEST_SUITE("agent/decide/macros") {
   TEST_CASE("the rules are those of Python's string.Template.safe_substitute") {
     ddprun::agent::Macros macros = {{"local_rank", "3"}, {"rank", "11"}};
     CHECK(substitute("--gpu=${local_rank}", macros) == "--gpu=3");

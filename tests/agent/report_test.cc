@@ -7,7 +7,7 @@
 
 using namespace ddprun::agent;
 
-TEST_SUITE("agent/report") {
+TEST_SUITE("agent/report/report") {
   const Config config{.local_world_size = 4};
   const Failure killed{.rank = 5, .local_rank = 1, .pid = 4211, .status = {.signal = SIGKILL}};
 

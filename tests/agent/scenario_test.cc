@@ -91,7 +91,7 @@ class Player {
 
 }  // namespace
 
-TEST_CASE("agent/core: the stories in tests/agent/scenarios") {
+TEST_CASE("agent/decide/core: the stories in tests/agent/scenarios") {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(DDPRUN_SCENARIOS)) {
     if (entry.path().extension() != ".txt") continue;

@@ -50,7 +50,7 @@ struct Guarded {
 
 }  // namespace
 
-TEST_SUITE("agent/signal_echo") {
+TEST_SUITE("agent/signal_relay") {
   TEST_CASE_FIXTURE(Guarded, "what the guardian got the workers have, once for each time") {
     SignalEcho echo(loop.get_executor(), read_end, true);
     report(SIGUSR1);

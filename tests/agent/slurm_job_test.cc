@@ -28,7 +28,7 @@ StopCause cause_of(const std::string& fields, int signal = SIGTERM, bool is_stop
 
 }  // namespace
 
-TEST_SUITE("agent/slurm_job") {
+TEST_SUITE("agent/decide/slurm_job") {
   TEST_CASE("what scontrol says of a job that is being ended") {
     struct Case {
       const char* fields;

@@ -11,7 +11,7 @@ using namespace ddprun;
 using namespace ddprun::agent;
 using namespace std::chrono_literals;
 
-TEST_SUITE("agent/start_failure") {
+TEST_SUITE("agent/decide/start_failure") {
   EndEvidence end(int exit_code, std::vector<std::string> stderr_lines = {}) {
     return {
         .status = {.exit_code = exit_code}, .uptime = 1s, .stderr_lines = std::move(stderr_lines)};

@@ -8,7 +8,7 @@
 using namespace ddprun;
 using namespace ddprun::cli;
 
-TEST_SUITE("cli/completion") {
+TEST_SUITE("cli/config/completion") {
   TEST_CASE("every shell's script knows every option in both spellings") {
     for (const char* shell : {"bash", "zsh", "fish", "tcsh"}) {
       CAPTURE(shell);

@@ -27,7 +27,7 @@ struct Given {
 
 }  // namespace
 
-TEST_SUITE("cli/failures") {
+TEST_SUITE("cli/config/failure_options") {
   TEST_CASE("without options only the user's signals pass through") {
     Given given({});
     REQUIRE(given.refusal() == "");

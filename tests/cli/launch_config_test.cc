@@ -63,7 +63,7 @@ struct Launch {
 
 }  // namespace
 
-TEST_SUITE("cli/launch_config") {
+TEST_SUITE("cli/config/launch_config") {
   TEST_CASE_FIXTURE(Launch,
                     "the defaults are torchrun's, with a free port and loopback on one node") {
     LaunchConfig config = accepted({"train.py"});

@@ -31,7 +31,7 @@ std::string on(const Topology& topology, NumaMode mode, int gpu) {
 
 }  // namespace
 
-TEST_SUITE("cli/numa") {
+TEST_SUITE("cli/config/numa") {
   TEST_CASE("node: all CPUs of the GPU's NUMA node") {
     CHECK(on(two_packages(), NumaMode::Node, 0) == "0 1 2 3 16 17 18 19");
     CHECK(on(two_packages(), NumaMode::Node, 3) == "12 13 14 15 28 29 30 31");

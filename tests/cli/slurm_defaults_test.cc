@@ -74,7 +74,7 @@ std::string origin(const std::string& name, const Environment& environment) {
 
 }  // namespace
 
-TEST_SUITE("cli/slurm_adoption") {
+TEST_SUITE("cli/slurm/defaults") {
   TEST_CASE("srun ddprun train.py: everything comes from the step") {
     CHECK(filled({}, on_node(0)) ==
           "nnodes=4 node-rank=0 nproc-per-node=4 rdzv-backend=c10d rdzv-endpoint=node0:20096 "

@@ -29,7 +29,7 @@ std::string wrong(std::string_view list) {
 
 }  // namespace
 
-TEST_SUITE("cli/slurm_nodelist") {
+TEST_SUITE("cli/slurm/nodelist") {
   // tests/cli/slurm_nodelists.txt holds what `scontrol show hostnames` of Slurm 22.05.8 said;
   // tests/slurm/nodelist_test.py records it, and compares again where there is a scontrol.
   TEST_CASE("lists expand as scontrol expands them") {

@@ -6,7 +6,7 @@
 using namespace ddprun::cli;
 using ddprun::agent::SlurmSignals;
 
-TEST_SUITE("cli/slurm_tracking") {
+TEST_SUITE("cli/slurm/signals") {
   TEST_CASE("whom a signal reaches is in slurm.conf") {
     CHECK(slurm_signals("ClusterName=a\nProctrackType=proctrack/linuxproc\n", {}) ==
           SlurmSignals::ToAll);

@@ -5,7 +5,7 @@
 
 using namespace ddprun::rendezvous;
 
-TEST_SUITE("rendezvous/ranks") {
+TEST_SUITE("rendezvous/decide/ranks") {
   TEST_CASE("one node has the whole world") {
     Participant self{.local_world_size = 4};
     auto assignments = assign_ranks({&self, 1});

@@ -21,7 +21,7 @@ std::string error_of(std::string_view list) {
 
 }  // namespace
 
-TEST_SUITE("store/allow_list") {
+TEST_SUITE("store/decide/allow_list") {
   TEST_CASE("an empty list admits everybody") {
     CHECK(AllowList().admits("10.0.0.7"));
     CHECK(AllowList().admits("2001:db8::1"));

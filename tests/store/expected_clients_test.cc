@@ -23,7 +23,7 @@ std::string absent(const Roll& roll) {
 
 }  // namespace
 
-TEST_SUITE("store/roll") {
+TEST_SUITE("store/decide/expected_clients") {
   TEST_CASE("who was announced and has not come is absent, until a client of that pid and host") {
     Roll roll;
     CHECK_FALSE(roll.world_size());

@@ -8,7 +8,7 @@
 
 using namespace ddprun::store;
 
-TEST_SUITE("store/hash") {
+TEST_SUITE("store/decide/hash") {
   TEST_CASE("it is SipHash: the values of its paper and of Python") {
     HashSeed counted{.first = 0x0706050403020100, .second = 0x0f0e0d0c0b0a0908};
     std::string bytes;

@@ -61,7 +61,7 @@ struct Clients {
 
 }  // namespace
 
-TEST_SUITE("store/keyspace") {
+TEST_SUITE("store/decide/keyspace") {
   TEST_CASE_FIXTURE(Clients, "set and get; a missing key is an empty value") {
     CHECK(ask(1, request::Get{"k"}) == "''");
     CHECK(ask(1, request::Set{"k", "v"}) == "");

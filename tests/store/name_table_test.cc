@@ -33,7 +33,7 @@ std::map<std::string, int> all_of(const Table& table) {
 
 }  // namespace
 
-TEST_SUITE("store/name_table") {
+TEST_SUITE("store/decide/name_table") {
   TEST_CASE("a name of any length is found, and no other") {
     Table table({1, 2});
     CHECK(table.find("") == nullptr);

@@ -69,7 +69,7 @@ const std::array kMissing{"x"sv, "y"sv};
 
 }  // namespace
 
-TEST_SUITE("store/spaces") {
+TEST_SUITE("store/decide/namespaces") {
   TEST_CASE_FIXTURE(Clients, "keys, counts, waits and wills are those of the client's own space") {
     CHECK(enter(1, "a") == "byte 0");
     CHECK(enter(2, "a") == "byte 0");

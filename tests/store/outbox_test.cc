@@ -30,7 +30,7 @@ std::string drain(Outbox& outbox, std::size_t step) {
 
 }  // namespace
 
-TEST_SUITE("store/outbox") {
+TEST_SUITE("store/decide/outbox") {
   TEST_CASE("what goes in comes out, in order, however little is sent at a time") {
     std::string large(100'000, 'x');
     for (std::size_t step : {1u, 7u, 4096u, 1'000'000u}) {

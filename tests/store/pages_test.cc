@@ -11,7 +11,7 @@
 using namespace ddprun::store;
 using namespace std::chrono_literals;
 
-TEST_SUITE("store/pages") {
+TEST_SUITE("store/decide/pages") {
   TEST_CASE("the status is JSON that says who waits for what, and how long") {
     Figures figures{.connections = 3,
                     .keys = 2,

@@ -8,7 +8,7 @@
 
 using namespace ddprun::store;
 
-TEST_SUITE("store/quiet_log") {
+TEST_SUITE("store/decide/rate_limited_log") {
   TEST_CASE("a flood of lines is cut short, counted, and over with its window") {
     std::vector<std::string> lines;
     QuietLog log([&](const std::string& line) { lines.push_back(line); });

@@ -7,7 +7,7 @@
 
 using namespace ddprun::store;
 
-TEST_SUITE("store/value") {
+TEST_SUITE("store/decide/value") {
   TEST_CASE("a value is framed by its length, and so is none") {
     using std::string_literals::operator""s;
     CHECK(Value("ab").framed() == "\2\0\0\0\0\0\0\0ab"s);

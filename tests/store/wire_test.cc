@@ -182,7 +182,7 @@ std::string announced(Op operation, std::initializer_list<std::uint64_t> numbers
 
 }  // namespace
 
-TEST_SUITE("store/wire") {
+TEST_SUITE("store/decide/wire") {
   TEST_CASE("every operation has its bytes, torch's where it is torch's") {
     for (const Golden& golden : golden_frames())
       CHECK(hex(encoded(golden.request)) == golden.bytes);

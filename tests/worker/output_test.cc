@@ -215,7 +215,7 @@ TEST_SUITE("worker/process/output") {
   }
 }
 
-TEST_SUITE("worker/process/line_splitter") {
+TEST_SUITE("worker/process/decide/line_splitter") {
   TEST_CASE("lines are whole, whatever the pieces") {
     CHECK(shown({"one\ntwo\n"}) == "> one\n> two\n");
     CHECK(shown({"o", "n", "e\nt", "wo"}) == "> one\n> two\n");

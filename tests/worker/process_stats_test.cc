@@ -20,7 +20,7 @@ using namespace ddprun;
 using namespace ddprun::process;
 using namespace std::chrono_literals;
 
-TEST_SUITE("worker/process/life") {
+TEST_SUITE("worker/process/process_stats") {
   TEST_CASE("stat's times are behind a name that may hold anything") {
     ProcessStat stat = parse_stat(
         "4211 (a) b (c) S 1 4211 4211 0 -1 4194560 100 200 0 0 150 50 20 30 20 0 1 0 99", 100);

@@ -6,7 +6,7 @@
 using namespace ddprun::process;
 using Lines = std::vector<std::string>;
 
-TEST_SUITE("worker/process/tail") {
+TEST_SUITE("worker/process/decide/tail") {
   TEST_CASE("the last lines, whole or not") {
     Tail tail;
     CHECK(tail.lines(3) == Lines{});
