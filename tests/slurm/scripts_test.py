@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scripts/slurm on a real Slurm: what is submitted, requeued, preempted and joined."""
 
+import functools
+import os
+import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
-from case import LIMIT, QUICK, ROOT, SlurmCase, cluster, needs_runtime, now, time_of, worlds
+from case import DDPRUN, LIMIT, QUICK, ROOT, SlurmCase, cluster, needs_runtime, now, time_of, worlds
 
 import ddpd_process
 
@@ -34,17 +38,143 @@ class TextTest(unittest.TestCase):
 
     def test_bad_usage_is_one_line_and_exit_code_2(self):
         for name, arguments, why in (
-                ("ddprun-sbatch", ["--nodes=4", "train.py"], "'train.py' is no option in one word"),
-                ("ddprun-sbatch", ["--nodes=4"], "no '--' with a script after it"),
+                ("ddprun-sbatch", ["train.py"], "--nodes must say how many nodes are wanted"),
+                ("ddprun-sbatch", ["--nodes=4"], "there is no script to run"),
+                ("ddprun-sbatch", ["--nodes=4", "--"], "there is no script to run"),
+                ("ddprun-sbatch", ["-N"], "-N needs a value"),
+                ("ddprun-sbatch", ["-N2", "--time"], "--time needs a value"),
+                ("ddprun-sbatch", ["-N2", "-Ht"], "-t needs a value"),
+                ("ddprun-sbatch", ["-N2", "--max-restarts"], "--max-restarts needs a value"),
+                ("ddprun-sbatch", ["-N2", "--hold=3", "train.py"], "--hold takes no value, and was given '3'"),
+                ("ddprun-sbatch", ["-N2", "--tiem=5", "train.py"], "neither sbatch nor ddprun has an option --tiem"),
+                ("ddprun-sbatch", ["-N2", "-Hy", "train.py"], "neither sbatch nor ddprun has an option -y"),
+                ("ddprun-sbatch", ["-N2", "--overlap", "train.py"], "neither sbatch nor ddprun has an option --overlap"),
+                ("ddprun-sbatch", ["-N2", "--max=3", "train.py"],
+                 "--max is ambiguous: it could be --max-requeues, --max-restarts"),
                 ("ddprun-sbatch", ["--nodes=4:2", "--", "train.py"], "--nodes=4:2 is no range"),
+                ("ddprun-sbatch", ["--nodes=4-2", "train.py"], "--nodes=4-2 is no range"),
+                ("ddprun-sbatch", ["--nodes=2-4", "--spares=1", "train.py"], "--spares=1 needs --nodes=2:4"),
                 ("ddprun-sbatch", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
                 ("ddprun-sbatch", ["--nodes=1", "--ntasks=4", "--", "train.py"], "one task on each node"),
+                ("ddprun-sbatch", ["-N1", "-n", "4", "train.py"], "one task on each node"),
+                ("ddprun-sbatch", ["-N1", "--comment", "a\"b'", "train.py"], "both kinds of quotes cannot stand in"),
                 ("ddprun-srun", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
+                ("ddprun-srun", ["--nodes=2-x", "train.py"], "--nodes=2-x is not a number"),
                 ("ddprun-srun", ["-n4", "--", "train.py"], "one task on each node"),
+                ("ddprun-srun", ["-N2", "--tiem=5", "train.py"], "neither srun nor ddprun has an option --tiem"),
+                ("ddprun-srun", ["-N2", "--array=1", "train.py"], "neither srun nor ddprun has an option --array"),
+                ("ddprun-srun", ["-N2"], "there is no script to run"),
                 ("ddprun-srun", ["--", "train.py"], "outside a job --nodes must say")):
             done = self.run_script(name, *arguments)
-            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), (arguments, done.stderr))
             self.assertRegex(done.stderr, rf"\A{name}: .*{re.escape(why)}.*; see --help\n\Z")
+
+    def printed(self, *arguments):
+        """The lines of #SBATCH that follow from `arguments`, and what is run."""
+        done = self.run_script("ddprun-sbatch", "--print", *arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        options = re.findall("(?m)^#SBATCH (.*)$", done.stdout)
+        return options[1:], re.search('(?m)^srun .* ddprun (.*)$', done.stdout)[1]
+
+    def test_options_are_spelled_as_for_sbatch_and_for_ddprun(self):
+        expected = (["--nodes=2", "--ntasks-per-node=1", "--time=5", "--hold", "--no-requeue"],
+                    "--tee 3 --max-restarts=1 train.py -N 3")
+        for line in ("--nodes=2 --time=5 --hold -- --tee 3 --max-restarts=1 train.py -N 3",
+                     "--nodes 2 --time 5 --hold --tee 3 --max-restarts=1 train.py -N 3",
+                     "-N 2 -t 5 -H --tee 3 --max-restarts=1 train.py -N 3",
+                     "-N2 -t5 -H --tee 3 --max_restarts=1 train.py -N 3",
+                     "--tee 3 -N2 --max-restarts=1 -t5 -H train.py -N 3",
+                     "--nodes 2 --time 5 --hol --tee 3 --max-rest=1 -- train.py -N 3"):
+            self.assertEqual(self.printed(*line.split()), expected, line)
+        options, command = self.printed("-HN2", "-Qt", "5", "--job-name", "-x", "train.py")
+        self.assertEqual(options[2:], ["--hold", "--quiet", "--time=5", "--job-name=-x", "--no-requeue"])
+        self.assertEqual(command, "train.py")
+
+    def test_what_both_have_is_slurms_before_the_two_dashes_and_ddpruns_after_them(self):
+        options, command = self.printed("-N", "2", "-m", "block", "-r", "1", "--", "-m", "-t", "3", "train")
+        self.assertEqual(options[2:], ["--distribution=block", "--no-requeue"])
+        self.assertEqual(command, "--redirects 1 -m -t 3 train")  # sbatch has no -r
+
+    def test_a_value_that_may_be_missing_is_never_the_next_word(self):
+        options, command = self.printed("-N2", "--exclusive", "--exclusive=user", "-k", "train.py")
+        self.assertEqual(options[2:], ["--exclusive", "--exclusive=user", "--no-kill", "--no-requeue"])
+        self.assertEqual(command, "train.py")
+
+    def test_a_range_of_sbatch_is_left_to_it(self):
+        self.assertEqual(self.printed("-N", "2-4", "train.py"),
+                         (["--nodes=2-4", "--ntasks-per-node=1", "--no-requeue"], "train.py"))
+
+    def tool(self, name, help_text):
+        """A PATH on which the `name` of another site is found."""
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-slurm-tool-")
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / name
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{help_text}\nEND\n")
+        path.chmod(0o755)
+        return f"{folder.name}:{os.environ['PATH']}"
+
+    def test_options_of_a_plugin_are_known_from_the_help_of_slurm(self):
+        path = self.tool("sbatch", "Options provided by plugins:\n      --container-image=[USER@]IMAGE|PATH\n"
+                         "                              the image\n      --no-container-mount-home\n"
+                         "      --fancy[=how]           maybe")
+        done = subprocess.run(
+            [SCRIPTS / "ddprun-sbatch", "--print", "-N2", "--container-image", "torch", "--no-container-mount-home",
+             "--fancy", "--fancy=very", "train.py"], capture_output=True, text=True, timeout=LIMIT,
+            env={**os.environ, "PATH": path})
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(re.findall("(?m)^#SBATCH (.*(?:container|fancy).*)$", done.stdout),
+                         ["--container-image=torch", "--no-container-mount-home", "--fancy", "--fancy=very"])
+        self.assertIn('ddprun train.py', done.stdout)
+
+    def table(self, name):
+        """{name: (letter, kind)} of one table of options.sh."""
+        done = subprocess.run(["bash", "-c", f'source "$1"; printf "%s\n" "${{{name}[@]}}"', "-",
+                               SCRIPTS / "options.sh"], capture_output=True, text=True, timeout=LIMIT, check=True)
+        entries = [re.fullmatch(r"(?:(.)/)?([a-z0-9-]+)(=|\[=\])?", line) for line in done.stdout.splitlines()]
+        table = {entry[2]: (entry[1] or "", entry[3] or "") for entry in entries}
+        self.assertEqual(len(table), len(entries))
+        return table
+
+    # Where --help prints [=value] and a value must follow, and where the value is only in the manual page.
+    PRINTED_OTHERWISE = {"container": "=", "export": "=", "wrap": "=", "kill-on-bad-exit": "[=]", "bcast": "[=]",
+                         "no-kill": "[=]", "get-user-env": "[=]", "overlap": "[=]", "resv-ports": "[=]"}
+
+    def test_the_tables_are_those_of_the_installed_slurm(self):
+        with tempfile.TemporaryDirectory(prefix="ddprun-slurm-conf-") as folder:
+            conf = pathlib.Path(folder) / "slurm.conf"
+            conf.write_text("ClusterName=test\nSlurmctldHost=localhost\nPlugStackConfig=/dev/null\n")
+            for tool in ("sbatch", "srun"):
+                table = self.table("common_options") | self.table(f"{tool}_options")
+                ask = functools.partial(subprocess.run, capture_output=True, text=True, timeout=LIMIT,
+                                        stdin=subprocess.DEVNULL, env={**os.environ, "SLURM_CONF": str(conf)})
+                text = ask([tool, "--help"], check=True).stdout
+                lines = re.findall(r"(?m)^ {2,6}(?:-(\w),? +)?--([a-z][a-z0-9-]*)(\[?=)?", text)
+                self.assertGreater(len(lines), 80)
+                for letter, name, kind in lines:
+                    kind = self.PRINTED_OTHERWISE.get(name, {"[=": "[=]"}.get(kind, kind))
+                    with self.subTest(tool=tool, option=name):
+                        self.assertEqual(table.get(name), (letter or table[name][0], kind))
+                # What --help leaves out, and whether it is right: asked of the program, which takes the next word as
+                # a value or not.
+                for name, (letter, kind) in table.items():
+                    if name in ("help", "usage", "version"):
+                        continue
+                    for option in [f"--{name}", *([f"-{letter}"] if letter else [])]:
+                        with self.subTest(tool=tool, option=option):
+                            needs = "requires an argument" in ask([tool, option]).stderr
+                            self.assertEqual(needs, kind == "=")
+                    with self.subTest(tool=tool, option=name):
+                        complaint = ask([tool, f"--{name}=x-1", "--no-such-option"]).stderr
+                        self.assertNotIn(f"unrecognized option '--{name}", complaint)
+                        self.assertEqual("doesn't allow an argument" in complaint, kind == "")
+
+    def test_the_table_of_ddpruns_options_is_that_of_its_help(self):
+        text = subprocess.run([DDPRUN, "--help"], capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+        found = {name: (letter, "=" if value else "")
+                 for letter, name, value in re.findall(r"(?m)^  (?:-(\w),)?--([a-z-]+)( \S)?", text)}
+        for name in ("help", "version"):  # the scripts' own
+            del found[name]
+        self.assertEqual(self.table("ddprun_options"), found)
 
 
 class ScriptsTest(SlurmCase):
@@ -65,6 +195,28 @@ class ScriptsTest(SlurmCase):
         self.assertEqual(worlds(lines), [f"{rank}/6" for rank in range(6)])
         self.go()
         self.until_done(job)
+
+    def test_options_are_written_as_for_sbatch(self):
+        job = self.submit("-N", "2", "-t", "5", "-Hc2", "--comment", "it is #1", "--max-restarts", "3", "worker.py")
+        details = self.cluster.ask("scontrol", "show", "job", job)
+        for line in ("TimeLimit=00:05:00", "NumNodes=2", "CPUs/Task=2", "Comment=it is #1", "Priority=0 "):
+            self.assertIn(line, details)
+        self.cluster.run("scontrol", "release", job)
+        self.assertEqual(worlds(self.until_started(2)), ["0/2", "1/2"])
+        self.go()
+        self.until_done(job)
+
+    def test_ddprun_srun_makes_an_allocation(self):
+        for arguments in (["-N", "2", "-t", "5", "worker.py"],
+                          ["--nodes", "2", "--time=5", "--max-restarts", "1", "worker.py"],
+                          ["-N2-2", "-lt5", "--", "--max-restarts=1", "worker.py"]):
+            with self.subTest(arguments):
+                (self.path / "started").unlink(missing_ok=True)
+                self.go()
+                done = subprocess.run(self.cluster.command(SCRIPTS / "ddprun-srun", *arguments), env=self.environment(),
+                                      cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(worlds(self.started), ["0/2", "1/2"])
 
     def test_an_elastic_job_with_a_spare_outlives_a_node(self):
         job = self.submit("--nodes=2:3", "--spares=1", "--time=5", "--", QUICK, "worker.py")
@@ -179,7 +331,7 @@ class ScriptsTest(SlurmCase):
         self.assertEqual(len(self.started) > before, "--dry-run" not in command and "--print" not in command)
 
     def test_ddprun_srun_in_a_batch_script(self):
-        job = self.sbatch(f"{SCRIPTS}/ddprun-srun -- worker.py; {SCRIPTS}/ddprun-srun -N2 -- worker.py",
+        job = self.sbatch(f"{SCRIPTS}/ddprun-srun worker.py; {SCRIPTS}/ddprun-srun -N2 -- worker.py",
                           "-N3", "--ntasks-per-node=1", "-c", "2")
         self.assertEqual(worlds(self.until_started(3)), ["0/3", "1/3", "2/3"])
         self.go()
