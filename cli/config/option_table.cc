@@ -15,8 +15,9 @@ constexpr const char* kFailures = "Failures and signals";
 constexpr const char* kOutput = "Output and logs";
 constexpr const char* kHelp = "Help";
 constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
+constexpr bool kOurs = true;
 
-// Every option of torch 2.15's torchrun, and ours.
+// Every option of torch 2.15's torchrun, and ours.  The order is that of --help.
 constexpr std::array kSpecs = {
     OptionSpec{"nnodes", 0, "N|MIN:MAX", true, kNodes,
                "Number of nodes, or the least and the most (default 1:1)"},
@@ -64,11 +65,23 @@ constexpr std::array kSpecs = {
     OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
                "c10d, standalone: this node's address for the others, hence MASTER_ADDR (default: "
                "from which it reaches the endpoint; 127.0.0.1 with one node)"},
-    OptionSpec{"bind", 0, "ADDR", true, kRendezvous,
+    OptionSpec{"bind",
+               0,
+               "ADDR",
+               true,
+               kRendezvous,
                "The address to listen on where this node hosts the rendezvous (default: all, or "
-               "loopback where the endpoint is)"},
-    OptionSpec{"allow", 0, "CIDR,...", true, kRendezvous,
-               "Whose connections to take where this node hosts the rendezvous (default: all)"},
+               "loopback where the endpoint is)",
+               {},
+               kOurs},
+    OptionSpec{"allow",
+               0,
+               "CIDR,...",
+               true,
+               kRendezvous,
+               "Whose connections to take where this node hosts the rendezvous (default: all)",
+               {},
+               kOurs},
 
     OptionSpec{"max-restarts", 0, "N", true, kFailures,
                "How often the workers are started again after a failure (default 0)"},
@@ -79,19 +92,37 @@ constexpr std::array kSpecs = {
         "signals-to-handle", 0, "SIG,...", true, kFailures,
         "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
 
-    OptionSpec{"signals-to-forward", 0, "SIG,...", true, kFailures,
+    OptionSpec{"signals-to-forward",
+               0,
+               "SIG,...",
+               true,
+               kFailures,
                "Signals that go on to each worker, once, and stop nothing (default "
-               "SIGUSR1,SIGUSR2; '' for none)"},
-    OptionSpec{"no-restart-exit-codes", 0, "CODE,...", true, kFailures,
-               "A worker that ends with one of these ends the run; 128+n stands for signal n"},
+               "SIGUSR1,SIGUSR2; '' for none)",
+               {},
+               kOurs},
+    OptionSpec{"no-restart-exit-codes",
+               0,
+               "CODE,...",
+               true,
+               kFailures,
+               "A worker that ends with one of these ends the run; 128+n stands for signal n",
+               {},
+               kOurs},
     OptionSpec{
-        "hang-timeout", 0, "SECONDS", true, kFailures,
+        "hang-timeout",
+        0,
+        "SECONDS",
+        true,
+        kFailures,
         "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
-        "with stacks of all workers in the log folder (default: never)"},
+        "with stacks of all workers in the log folder (default: never)",
+        {},
+        kOurs},
     OptionSpec{"exit-code", 0, "distinct|worker|torchrun", true, kFailures,
                "distinct: as below (default); worker: the code of the worker that failed first, "
                "also where the restarts are spent; torchrun: 1 for every failure",
-               "distinct|worker|torchrun"},
+               "distinct|worker|torchrun", kOurs},
     OptionSpec{"event-log-handler", 0, "NAME", true, kFailures,
                "Where events go, one JSON object a line: null, console (stderr) or jsonl:PATH "
                "(default null)",
@@ -131,9 +162,15 @@ constexpr std::array kSpecs = {
         "Python of its own",
         "default"},
 
-    OptionSpec{"dry-run", 0, nullptr, false, kHelp,
+    OptionSpec{"dry-run",
+               0,
+               nullptr,
+               false,
+               kHelp,
                "Print what would be run, where the nodes would meet, and which option or variable "
-               "decided it; run nothing"},
+               "decided it; run nothing",
+               {},
+               kOurs},
     OptionSpec{"print-completion", 0, "SHELL", false, kHelp,
                "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
                "source <(ddprun --print-completion bash)",
@@ -144,13 +181,6 @@ constexpr std::array kSpecs = {
 
 std::span<const OptionSpec> option_specs() {
   return kSpecs;
-}
-
-bool is_ours(const OptionSpec& spec) {
-  constexpr std::array<std::string_view, 7> kOurs = {
-      "bind",      "allow",  "signals-to-forward", "no-restart-exit-codes", "hang-timeout",
-      "exit-code", "dry-run"};
-  return std::ranges::find(kOurs, spec.name) != kOurs.end();
 }
 
 std::string with_underscores(std::string name) {

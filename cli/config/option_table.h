@@ -20,12 +20,10 @@ struct OptionSpec {
   // The words that are a value, or are among them, separated by '|', for completion; "<file>" and
   // "<dir>" are paths.  Empty: none are known.
   std::string_view choices = {};
+  bool is_ours = false;  // torchrun has no such option
 };
 
 std::span<const OptionSpec> option_specs();
-
-// Whether torchrun has no such option.
-bool is_ours(const OptionSpec& spec);
 
 // "--nproc_per_node" for "nproc-per-node"; the same as with dashes where there is nothing to
 // replace.

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/config/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
-#include <sstream>
 
 #include "cli/config/completion.h"
+#include "cli/config/help.h"
 #include "cli/config/option_table.h"
 
 namespace ddprun::cli {
 namespace {
-
-constexpr const char* kEpilogue =
-    "Options come before SCRIPT; what follows it is the script's own. Each is also spelled with\n"
-    "underscores (--nproc_per_node) and read from PET_<NAME> (PET_NPROC_PER_NODE).\n"
-    "Exit codes: 0 all workers succeeded; 2 bad usage, or no such script, program, GPU or log\n"
-    "folder; 80 the rendezvous failed; 81 no processes, memory or descriptors to start a worker\n"
-    "with; 82 all of --max-restarts are spent; 126 the program cannot be executed; 127 there is "
-    "no\n"
-    "such program; 128+n stopped by signal n; else the code of the worker that failed first "
-    "(128+n\n"
-    "when signal n killed it).";
 
 Error invalid(std::string text) {
   return {Errc::InvalidInput, std::move(text)};
@@ -49,7 +37,7 @@ Result<std::string> full_name(const std::string& name) {
   consider("version", ours);
   for (const OptionSpec& spec : option_specs()) {
     if (spec.name == dashed) return dashed;
-    consider(spec.name, is_ours(spec) ? ours : torchruns);
+    consider(spec.name, spec.is_ours ? ours : torchruns);
   }
   const std::vector<std::string>& candidates = torchruns.empty() ? ours : torchruns;
   if (candidates.empty()) return name;
@@ -101,100 +89,47 @@ Spelled read_short(const std::string& word) {
   return spelled;
 }
 
-// The command line, cut in two.
-struct SplitArguments {
-  std::vector<std::string> options;  // long names in full, each value joined to its option by '='
-  std::vector<std::string> command;
+// The command line as it was read.
+struct CommandLine {
+  Options options;
+  bool wants_help = false;
+  bool wants_version = false;
 };
 
 // Only the options in front of the script are ours; the rest is not even looked at, or else a
 // script's own `--log=1` could be taken for an abbreviation.
-Result<SplitArguments> split(const std::vector<std::string>& arguments) {
-  SplitArguments result;
+Result<CommandLine> read_arguments(const std::vector<std::string>& arguments) {
+  CommandLine line;
   for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
     if (*argument == "--" || !argument->starts_with('-') || argument->size() == 1) {
-      result.command.assign(*argument == "--" ? argument + 1 : argument, arguments.end());
+      line.options.command.assign(*argument == "--" ? argument + 1 : argument, arguments.end());
       break;
     }
     for (std::string word = *argument; !word.empty();) {
       Result<Spelled> spelled = word.starts_with("--") ? read_long(word) : read_short(word);
       if (!spelled) return spelled.error();
-      bool is_answer = spelled->name == "help" || spelled->name == "version";
-      if (spelled->spec == nullptr && !is_answer)
+      bool is_help = spelled->name == "help";
+      bool is_version = spelled->name == "version";
+      if (spelled->spec == nullptr && !is_help && !is_version)
         return invalid("unknown option '" + word + "'; see ddprun --help");
       word = std::move(spelled->rest);
       std::string option = "--" + spelled->name;
-      if (is_answer || spelled->spec->value_name == nullptr) {
-        if (spelled->value)
-          return invalid(option + " takes no value, and was given '" + *spelled->value + "'");
-        result.options.push_back(option);
-        continue;
-      }
-      if (!spelled->value) {
+      bool takes_value = spelled->spec != nullptr && spelled->spec->value_name != nullptr;
+      if (!takes_value && spelled->value)
+        return invalid(option + " takes no value, and was given '" + *spelled->value + "'");
+      if (takes_value && !spelled->value) {
         if (argument + 1 == arguments.end() || looks_like_option(argument[1]))
           return invalid(option + " needs a value: " + spelled->spec->value_name);
         spelled->value = *++argument;
       }
-      if (spelled->value->empty()) {  // CLI11 takes "--option=" for a missing value
-        result.options.insert(result.options.end(), {option, ""});
-      } else {
-        result.options.push_back(option + "=" + *spelled->value);
-      }
+      line.wants_help |= is_help;
+      line.wants_version |= is_version;
+      if (spelled->spec != nullptr)  // the last of several wins
+        line.options.values[spelled->name] = {spelled->value.value_or("1"), option};
     }
   }
-  return result;
+  return line;
 }
-
-void add_to(CLI::App& app, const OptionSpec& spec, Options& options) {
-  std::string dashed = spec.name;
-  std::string names = "--" + dashed;
-  if (spec.short_name != 0) names = "-" + std::string(1, spec.short_name) + "," + names;
-  auto store = [&options, dashed](const std::string& text) {
-    options.values[dashed] = {text, "--" + dashed};
-    return true;
-  };
-  CLI::Option* option = nullptr;
-  if (spec.value_name == nullptr) {
-    option = app.add_flag_function(
-        names, [store](std::int64_t) { store("1"); }, spec.help);
-  } else {
-    option = app.add_option_function<std::string>(
-        names, [store](const std::string& text) { store(text); }, spec.help);
-    option->type_name(spec.value_name)->take_last();
-  }
-  option->group(spec.group);
-}
-
-constexpr std::size_t kNameColumns = 36;
-constexpr std::size_t kHelpColumns = 100;
-
-// Breaks `text` at blanks so that it fits beside the names.
-std::string wrapped(const std::string& text) {
-  std::string result;
-  std::size_t column = 0;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (column > 0 && column + 1 + word.size() > kHelpColumns - kNameColumns) {
-      result += '\n';
-      column = 0;
-    }
-    if (column > 0) result += ' ';
-    result += word;
-    column += word.size() + 1;
-  }
-  return result;
-}
-
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(kNameColumns); }
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: ddprun [OPTIONS] SCRIPT [ARGUMENTS...]\n";
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(option->get_description());
-  }
-};
 
 // torchrun reads a flag's variable as an integer.
 Result<void> read_variables(Options& options, const worker::Lookup& environment) {
@@ -216,30 +151,11 @@ Result<void> read_variables(Options& options, const worker::Lookup& environment)
 
 Result<std::variant<Options, Answer>> parse_options(const std::vector<std::string>& arguments,
                                                     const worker::Lookup& environment) {
-  Result<SplitArguments> split_arguments = split(arguments);
-  if (!split_arguments) return split_arguments.error();
-
-  Options options;
-  options.command = std::move(split_arguments->command);
-  CLI::App app(
-      "Starts, watches and restarts distributed PyTorch training: a drop-in for torchrun.");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(kEpilogue);
-  app.set_help_flag("-h,--help", "Print this and exit");
-  app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "Print the version and exit");
-  for (const OptionSpec& spec : option_specs()) add_to(app, spec, options);
-
-  std::vector<std::string> reversed(split_arguments->options.rbegin(),
-                                    split_arguments->options.rend());
-  try {
-    app.parse(std::move(reversed));  // CLI11 takes a vector from its back
-  } catch (const CLI::CallForVersion&) {
-    return Answer{"ddprun " DDPRUN_VERSION "\n"};
-  } catch (const CLI::CallForHelp&) {
-    return Answer{app.help() + "\n"};
-  } catch (const CLI::ParseError& error) {
-    return invalid(error.what());
-  }
+  Result<CommandLine> line = read_arguments(arguments);
+  if (!line) return line.error();
+  if (line->wants_version) return Answer{"ddprun " DDPRUN_VERSION "\n"};
+  if (line->wants_help) return Answer{help_text()};
+  Options options = std::move(line->options);
   if (auto shell = options.values.find("print-completion"); shell != options.values.end()) {
     Result<std::string> script = completion(shell->second.text);
     if (!script) return script.error();

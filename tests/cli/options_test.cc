@@ -58,6 +58,8 @@ TEST_SUITE("cli/config/options") {
     CHECK(read({"--log-line-prefix-template", "--> ", "x"}) ==
           "log-line-prefix-template=-->  (--log-line-prefix-template) | x");
     CHECK(read({"--rdzv-id=", "x"}) == "rdzv-id= (--rdzv-id) | x");
+    CHECK(read({"--rdzv-id", "", "x"}) == "rdzv-id= (--rdzv-id) | x");
+    CHECK(read({"--standalone", "--standalone", "x"}) == "standalone=1 (--standalone) | x");
   }
 
   TEST_CASE("an option may be shortened while it is unambiguous") {
@@ -121,9 +123,13 @@ TEST_SUITE("cli/config/options") {
   TEST_CASE("help and version answer, whatever else is there") {
     CHECK(read({"--help"}) == "answer");
     CHECK(read({"-h", "train.py"}) == "answer");
+    CHECK(read({"--help", "--nodes=2"}) == "unknown option '--nodes=2'; see ddprun --help");
     auto version = parse({"--version"});
     REQUIRE(version.has_value());
     CHECK(std::get<Answer>(*version).text.starts_with("ddprun "));
+    auto both = parse({"--help", "--version"});
+    REQUIRE(both.has_value());
+    CHECK(std::get<Answer>(*both).text == std::get<Answer>(*version).text);
   }
 
   TEST_CASE("completion scripts are an answer, and need no script to run") {
