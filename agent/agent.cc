@@ -258,19 +258,19 @@ void Agent::heard(const rendezvous::Notice& notice) {
                    events_.joined(round, now());
                    on(event::RoundJoined{round.restart_count});
                  },
-                 [this](const rendezvous::order::Stop& stop) { stop_ordered(stop); },
-                 [this](const rendezvous::order::End& end) { run_ended(end); },
+                 [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
+                 [this](const rendezvous::command::End& end) { run_ended(end); },
                  [this](const rendezvous::notice::Failed& failed) {
                    if (state_.failure) logger_->error("{}", describe(*state_.failure));
                    logger_->error("{}", failed.why);
                    on(event::RendezvousFailed{failed.why});
                  },
-                 [this](const rendezvous::notice::Told& told) { logger_->info("{}", told.text); },
+                 [this](const rendezvous::notice::Info& info) { logger_->info("{}", info.text); },
              },
              notice);
 }
 
-void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
+void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   others_are_signalled_ = stop.signal != 0;
   if (others_are_signalled_) stop_teller_.other_signalled(stop.signal);
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
@@ -289,7 +289,7 @@ void Agent::stop_ordered(const rendezvous::order::Stop& stop) {
   on(event::StopOrdered{});
 }
 
-void Agent::run_ended(const rendezvous::order::End& end) {
+void Agent::run_ended(const rendezvous::command::End& end) {
   others_are_signalled_ = end.signal != 0;
   if (others_are_signalled_) stop_teller_.other_signalled(end.signal);
   story_.restart_count = end.restart_count;

@@ -56,8 +56,8 @@ class Agent {
   boost::asio::awaitable<void> pass_on_stop(int signal);
   boost::asio::awaitable<void> join_later(Duration delay);
   void heard(const rendezvous::Notice& notice);
-  void stop_ordered(const rendezvous::order::Stop& stop);
-  void run_ended(const rendezvous::order::End& end);
+  void stop_ordered(const rendezvous::command::Stop& stop);
+  void run_ended(const rendezvous::command::End& end);
   void report_failure(const action::ReportFailure& report);
   boost::asio::awaitable<void> sweep();
   void start_workers(int restart_count);

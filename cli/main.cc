@@ -53,7 +53,7 @@ int refuse(const Error& error, int exit_code = kExitUsage) {
 }
 
 int refuse_with_others(const cli::LaunchConfig& config, const std::string& why) {
-  cli::tell_others(*config.network, why);
+  cli::report_preflight_failure(*config.network, why);
   return kExitUsage;
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
                                                      const cli::LaunchConfig& config) {
   if (config.network) {
     rendezvous::NetworkConfig network = *config.network;
-    network.member.hello.pid = ::getpid();
+    network.member.node.pid = ::getpid();
     return std::make_unique<rendezvous::NetworkHandler>(executor, std::move(network));
   }
   return std::make_unique<rendezvous::SingleNodeHandler>(
@@ -164,7 +164,8 @@ int main(int argc, char** argv) {
   Result<void> has_room = cli::has_descriptors_for(config->agent.workers.local_world_size);
   if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);
   store::raise_file_limit();
-  if (!config->unfit.empty()) return refuse_with_others(*config, config->unfit);
+  if (!config->preflight_failure.empty())
+    return refuse_with_others(*config, config->preflight_failure);
   agent::WorkerGroupConfig& workers = config->agent.workers;
   workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   if (workers.has_log_dir) {

@@ -38,30 +38,30 @@ asio::awaitable<void> meet(rendezvous::NetworkHandler& handler, asio::steady_tim
 
 }  // namespace
 
-void tell_others(rendezvous::NetworkConfig network, const std::string& why) {
+void report_preflight_failure(rendezvous::NetworkConfig network, const std::string& why) {
   auto logger = make_logger(
       "info", [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); });
   logger->error("{}; telling the other nodes, for at most {} s", why, kPatience.count());
-  network.member.hello.pid = ::getpid();
-  network.member.hello.unfit = why;
+  network.member.node.pid = ::getpid();
+  network.member.node.preflight_failure = why;
   std::string excuse = "cannot start its workers: " + why;
   asio::io_context loop(1);
   rendezvous::NetworkHandler handler(loop.get_executor(), std::move(network));
   asio::steady_timer is_over(loop, kPatience);
   handler.listen([&](const rendezvous::Notice& notice) {
     std::visit(Overloaded{
-                   [&](const rendezvous::notice::Told& told) { logger->info("{}", told.text); },
+                   [&](const rendezvous::notice::Info& info) { logger->info("{}", info.text); },
                    [&](const rendezvous::notice::Failed& failed) {
                      logger->error("{}", failed.why);
                      is_over.cancel();
                    },
-                   [&](const rendezvous::order::Round&) {
-                     // Of a coordinator that knows nothing of unfit nodes.
+                   [&](const rendezvous::command::Round&) {
+                     // From a coordinator that does not know about preflight failures.
                      handler.leave(excuse, 0);
                      is_over.cancel();
                    },
-                   [&](const rendezvous::order::Stop&) {},
-                   [&](const rendezvous::order::End&) { is_over.cancel(); },
+                   [&](const rendezvous::command::Stop&) {},
+                   [&](const rendezvous::command::End&) { is_over.cancel(); },
                },
                notice);
   });

@@ -10,6 +10,6 @@ namespace ddprun::cli {
 // For a node that can start no worker of a run of several: says `why`, and meets the other nodes
 // all the same, which would wait for it in vain otherwise.  Returns when they know, or have not
 // come within half a minute.
-void tell_others(rendezvous::NetworkConfig network, const std::string& why);
+void report_preflight_failure(rendezvous::NetworkConfig network, const std::string& why);
 
 }  // namespace ddprun::cli

@@ -38,9 +38,9 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
     std::unique_ptr<store::Client> out, bool is_claimed) {
   std::unique_ptr<CoordinatorService> service(
       new CoordinatorService(executor, std::move(config), std::move(in), std::move(out)));
-  auto set = co_await service->out_->set(meeting::pulse(service->config_.record), "0");
+  auto set = co_await service->out_->set(keys::pulse(service->config_.record), "0");
   if (set && !is_claimed) {
-    set = co_await service->out_->set(meeting::kRecord, service->config_.record);
+    set = co_await service->out_->set(keys::kCoordinator, service->config_.record);
   }
   if (!set) co_return set.error();
   service->tasks_.spawn(service->receive());
@@ -85,22 +85,22 @@ asio::awaitable<void> CoordinatorService::stop() {
 }
 
 asio::awaitable<void> CoordinatorService::receive() {
-  std::string inbox = meeting::inbox(config_.record);
+  std::string inbox = keys::inbox(config_.record);
   while (is_open_) {
-    auto letter = co_await in_->queue_pop(inbox, kPatience);
+    auto message = co_await in_->queue_pop(inbox, kPatience);
     if (!is_open_) co_return;
-    if (letter) {
-      take(*letter);
-    } else if (letter.error().code != Errc::TimedOut) {
-      co_return failed("read the letters of the nodes", letter.error());
+    if (message) {
+      take(*message);
+    } else if (message.error().code != Errc::TimedOut) {
+      co_return failed("read the messages of the nodes", message.error());
     }
   }
 }
 
 void CoordinatorService::take(const std::string& text) {
-  Result<Letter> letter = decode_letter(text);
-  if (letter) return step(runs::event::Arrived{std::move(*letter)});
-  config_.log("ignored a letter to the rendezvous: " + to_string(letter.error()));
+  Result<Message> message = decode_message(text);
+  if (message) return step(runs::event::Arrived{std::move(*message)});
+  config_.log("ignored a message to the rendezvous: " + to_string(message.error()));
 }
 
 void CoordinatorService::step(const runs::Event& event) {
@@ -109,7 +109,7 @@ void CoordinatorService::step(const runs::Event& event) {
   for (runs::Action& action : next.actions) {
     std::visit(Overloaded{
                    [this](runs::action::Send& send) {
-                     outgoing_.push_back({send.node, encode(send.order)});
+                     outgoing_.push_back({send.node, encode(send.command)});
                    },
                    [this](runs::action::Forget& forget) {
                      outgoing_.push_back({forget.node, ""});
@@ -127,19 +127,19 @@ void CoordinatorService::step(const runs::Event& event) {
 asio::awaitable<void> CoordinatorService::send() {
   while (is_open_) {
     while (!outgoing_.empty()) {
-      Parcel parcel = std::move(outgoing_.front());
+      Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
-      std::string mailbox = meeting::mailbox(parcel.node);
-      if (parcel.order.empty()) {
+      std::string mailbox = keys::mailbox(next.node);
+      if (next.command.empty()) {
         auto item = co_await out_->queue_try_pop(mailbox);
         while (item && item->has_value()) item = co_await out_->queue_try_pop(mailbox);
         if (!is_open_) co_return;
-        if (!item) co_return failed("clear a node's orders", item.error());
+        if (!item) co_return failed("clear a node's commands", item.error());
         continue;
       }
-      auto pushed = co_await out_->queue_push(mailbox, std::move(parcel.order));
+      auto pushed = co_await out_->queue_push(mailbox, std::move(next.command));
       if (!is_open_) co_return;
-      if (!pushed) co_return failed("give a node its orders", pushed.error());
+      if (!pushed) co_return failed("give a node its commands", pushed.error());
     }
     has_emptied_.cancel();
     co_await wait(has_mail_);
@@ -155,7 +155,7 @@ asio::awaitable<void> CoordinatorService::keep_time() {
 
 asio::awaitable<void> CoordinatorService::beat() {
   for (std::uint64_t count = 1; is_open_; ++count) {
-    auto set = co_await out_->set(meeting::pulse(config_.record), std::to_string(count));
+    auto set = co_await out_->set(keys::pulse(config_.record), std::to_string(count));
     if (!is_open_) co_return;
     if (!set) co_return failed("say that the coordinator lives", set.error());
     pulse_timer_.expires_after(kPulsePeriod);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The shell of runs.h, the coordinators of all runs that meet in one store: it reads the inbox,
-// asks runs::step(), and puts the orders into the nodes' queues.  It is a client of the store
+// asks runs::step(), and puts the commands into the nodes' queues.  It is a client of the store
 // like any other, so the store may be in this process or be torch's own server elsewhere.
 #pragma once
 
@@ -19,12 +19,12 @@
 namespace ddprun::rendezvous {
 
 struct ServiceConfig {
-  std::string record;  // meeting::kRecord's value
+  std::string record;  // keys::kCoordinator's value
 
   std::string only_run{};  // see runs::State
 
-  // Called before the orders of a round of the static backend go out: the workers' store, which is
-  // the common space of this one, is to be emptied.
+  // Called before the commands of a round of the static backend go out: the workers' store, which
+  // is the common space of this one, is to be emptied.
   std::function<void()> renew_common_space = [] {};
 
   // Told, in a sentence, of what is wrong.
@@ -36,7 +36,7 @@ struct ServiceConfig {
 class CoordinatorService {
  public:
   // Begins to coordinate what meets in the store that `in` and `out` are connected to, in the space
-  // meeting::kSpace, and writes the record where `is_claimed` is not set.
+  // keys::kNamespace, and writes the record where `is_claimed` is not set.
   static store::Async<std::unique_ptr<CoordinatorService>> start(
       boost::asio::any_io_executor executor, ServiceConfig config,
       std::unique_ptr<store::Client> in, std::unique_ptr<store::Client> out, bool is_claimed);
@@ -73,16 +73,16 @@ class CoordinatorService {
   void step(const runs::Event& event);
   void failed(const std::string& what, const Error& error);
 
-  struct Parcel {
+  struct Outgoing {
     std::string node;
-    std::string order;  // empty: throw away what the node has not read
+    std::string command;  // empty: throw away what the node has not read
   };
 
   ServiceConfig config_;
-  std::unique_ptr<store::Client> in_;   // waits for letters
+  std::unique_ptr<store::Client> in_;   // waits for messages
   std::unique_ptr<store::Client> out_;  // everything else
   runs::State state_;
-  std::deque<Parcel> outgoing_;
+  std::deque<Outgoing> outgoing_;
   bool is_open_ = true;
   boost::asio::steady_timer alarm_;     // of the earliest deadline
   boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send

@@ -14,22 +14,22 @@
 
 namespace ddprun::rendezvous {
 
-using Round = order::Round;
+using Round = command::Round;
 
-// What a rendezvous tells its agent.
+// What a rendezvous reports to its agent.
 namespace notice {
 // There will be no further round and no verdict: the rendezvous itself has failed.
 struct Failed {
   std::string why;
 };
 // For people.
-struct Told {
+struct Info {
   std::string text;
 };
 }  // namespace notice
-using Notice = std::variant<Round, order::Stop, order::End, notice::Failed, notice::Told>;
+using Notice = std::variant<Round, command::Stop, command::End, notice::Failed, notice::Info>;
 
-// A node's side of a rendezvous.  In the life of a run: join(), Round, then either
+// A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
 //
 // Threads: used from the executor's only thread.

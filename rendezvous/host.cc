@@ -34,14 +34,14 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       server_(std::move(server)),
       name_(std::move(name)),
       log_(std::move(log)) {
-  server_->reserve_space(std::string(meeting::kSpace));
+  server_->reserve_space(std::string(keys::kNamespace));
 }
 
 store::Async<std::unique_ptr<store::Client>> Host::connect() {
   auto fd = server_->connect();
   if (!fd) co_return fd.error();
   store::ClientConfig client;
-  client.space = meeting::kSpace;
+  client.space = keys::kNamespace;
   co_return co_await store::Client::adopt(executor_, std::move(*fd), "this process", client);
 }
 

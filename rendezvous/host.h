@@ -45,7 +45,7 @@ class Host {
   std::unique_ptr<CoordinatorService> coordinator_;
 };
 
-// A new value of meeting::kRecord for a coordinator in this process.
+// A new value of keys::kCoordinator for a coordinator in this process.
 std::string coordinator_record(const std::string& host);
 
 // The addresses of all interfaces of this machine, numeric: "10.0.0.7", "fe80::1".

@@ -43,11 +43,11 @@ struct NetworkHandler::Link {
   std::unique_ptr<store::Client> receiver;
   std::string node;
   std::string record;
-  struct Parcel {
-    std::string letter;
-    bool is_beat = false;  // followed by a look at the pulse
+  struct Outgoing {
+    std::string message;
+    bool is_heartbeat = false;  // followed by a look at the pulse
   };
-  std::deque<Parcel> outgoing;
+  std::deque<Outgoing> outgoing;
   bool is_sending = false;
   bool is_open = true;
   asio::steady_timer has_mail;  // never expires; cancelled when there is something to send
@@ -57,7 +57,7 @@ struct NetworkHandler::Link {
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config)
     : executor_(executor),
       config_(std::move(config)),
-      agent_(executor),
+      notices_(executor),
       announcement_(executor),
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
@@ -69,7 +69,7 @@ NetworkHandler::~NetworkHandler() = default;
 // The address that the others are told, should this node be the first; "::" where only the
 // connection will show it.
 std::string NetworkHandler::workers_meet_at() const {
-  const std::string& given = config_.member.hello.address;
+  const std::string& given = config_.member.node.address;
   if (!given.empty()) return given;
   const std::string& endpoint = config_.endpoint.host;
   if (!is_loopback_host(endpoint)) return "::";
@@ -84,7 +84,7 @@ void NetworkHandler::join() {
   if (!is_static()) {
     auto listening = listen_for_workers(executor_, {.host = workers_meet_at()});
     if (!listening) {
-      return agent_.tell(notice::Failed{"worker store: " + to_string(listening.error())});
+      return notices_.push(notice::Failed{"worker store: " + to_string(listening.error())});
     }
     worker_store_ = std::move(*listening);
     port = worker_store_->port();
@@ -94,7 +94,7 @@ void NetworkHandler::join() {
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
   auto unreachable = [this](const std::string& why) {
-    agent_.tell(notice::Told{why + "; the workers here cannot join the others"});
+    notices_.push(notice::Info{why + "; the workers here cannot join the others"});
   };
   tasks_.spawn(announcement_.make(round.master, round.ranks.world_size, std::move(workers),
                                   std::move(unreachable)));
@@ -112,7 +112,7 @@ void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
   if (host_) {
     host_->coordinator().host_leaves(
-        config_.member.hello.host + ", which hosts the rendezvous, " + why, signal);
+        config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
   }
   step(member::event::Leaving{std::move(why), signal});
 }
@@ -127,8 +127,8 @@ asio::awaitable<void> NetworkHandler::finish() {
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
     patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
       if (cancelled || !is_open_) return;
-      agent_.tell(notice::Told{"the run is over; staying for others that meet here: " +
-                               coordinator->who_is_here()});
+      notices_.push(notice::Info{"the run is over; staying for others that meet here: " +
+                                 coordinator->who_is_here()});
     });
     co_await coordinator->idle();
     if (!was_stopped_) co_await meet_missing(*coordinator);
@@ -143,8 +143,8 @@ asio::awaitable<void> NetworkHandler::finish() {
 asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinator) {
   std::size_t missing = coordinator.missing(config_.expected_nodes);
   if (missing == 0) co_return;
-  agent_.tell(
-      notice::Told{"the run is over; staying for at most " + std::to_string(kLatePatience.count()) +
+  notices_.push(
+      notice::Info{"the run is over; staying for at most " + std::to_string(kLatePatience.count()) +
                    " s, for " + std::to_string(missing) + " of " +
                    std::to_string(config_.expected_nodes) + " nodes that have not come yet"});
   co_await coordinator.meet_missing(config_.expected_nodes, kLatePatience);
@@ -153,7 +153,7 @@ asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinat
 void NetworkHandler::close() {
   is_open_ = false;
   announcement_.withdraw();
-  agent_.hang_up();
+  notices_.close();
   pause_.cancel();
   disconnect();
   if (worker_store_) worker_store_->close();
@@ -173,28 +173,31 @@ void NetworkHandler::step(const member::Event& event) {
 }
 
 void NetworkHandler::perform(const member::Action& action) {
-  std::visit(
-      Overloaded{
-          [this](const member::action::Connect& wanted) {
-            tasks_.spawn(connect(wanted.node, wanted.after));
-          },
-          [this](const member::action::Disconnect&) { disconnect(); },
-          [this](const member::action::Post& wanted) { post(wanted.letter, false); },
-          [this](const member::action::Beat& wanted) { post(wanted.letter, true); },
-          [this](const member::action::TellRound& told) {
-            bool has_workers_store = told.round.ranks.group_rank == 0;
-            if (worker_store_ && !has_workers_store) {
-              worker_store_->close();
-              worker_store_.reset();
-            }
-            agent_.tell(told.round);
-          },
-          [this](const member::action::TellStop& told) { agent_.tell(told.stop); },
-          [this](const member::action::TellEnd& told) { agent_.tell(told.end); },
-          [this](const member::action::TellFailed& told) { agent_.tell(notice::Failed{told.why}); },
-          [this](const member::action::TellPeople& told) { agent_.tell(notice::Told{told.text}); },
-      },
-      action);
+  std::visit(Overloaded{
+                 [this](const member::action::Connect& wanted) {
+                   tasks_.spawn(connect(wanted.node, wanted.after));
+                 },
+                 [this](const member::action::Disconnect&) { disconnect(); },
+                 [this](const member::action::Post& wanted) { post(wanted.message, false); },
+                 [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
+                 [this](const member::action::NotifyRound& told) {
+                   bool has_workers_store = told.round.ranks.group_rank == 0;
+                   if (worker_store_ && !has_workers_store) {
+                     worker_store_->close();
+                     worker_store_.reset();
+                   }
+                   notices_.push(told.round);
+                 },
+                 [this](const member::action::NotifyStop& told) { notices_.push(told.stop); },
+                 [this](const member::action::NotifyEnd& told) { notices_.push(told.end); },
+                 [this](const member::action::NotifyFailure& told) {
+                   notices_.push(notice::Failed{told.why});
+                 },
+                 [this](const member::action::NotifyUser& told) {
+                   notices_.push(notice::Info{told.text});
+                 },
+             },
+             action);
 }
 
 // Connecting.
@@ -239,8 +242,8 @@ store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::s
   link->record = std::move(*record);
   link->node = std::move(node);
   if (link->sender->has_extensions()) {
-    std::string will = encode(Letter{config_.member.run, link->node, request::Lost{}});
-    auto set = co_await link->sender->set_will(meeting::inbox(link->record), will);
+    std::string will = encode(Message{config_.member.run, link->node, request::Lost{}});
+    auto set = co_await link->sender->set_will(keys::inbox(link->record), will);
     if (!set) co_return set.error();
   }
   co_return link;
@@ -248,25 +251,25 @@ store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::s
 
 // On a link.
 
-void NetworkHandler::post(const Letter& letter, bool is_beat) {
+void NetworkHandler::post(const Message& message, bool is_heartbeat) {
   if (!link_) return;
   // A beat that still waits says all that another one could.
-  if (is_beat && !link_->outgoing.empty()) return;
-  link_->outgoing.push_back({encode(letter), is_beat});
+  if (is_heartbeat && !link_->outgoing.empty()) return;
+  link_->outgoing.push_back({encode(message), is_heartbeat});
   link_->has_mail.cancel();
 }
 
 asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
-  std::string inbox = meeting::inbox(link->record);
-  std::string pulse_key = meeting::pulse(link->record);
+  std::string inbox = keys::inbox(link->record);
+  std::string pulse_key = keys::pulse(link->record);
   while (link->is_open) {
     while (!link->outgoing.empty()) {
-      Link::Parcel parcel = std::move(link->outgoing.front());
+      Link::Outgoing next = std::move(link->outgoing.front());
       link->outgoing.pop_front();
       link->is_sending = true;
-      auto pushed = co_await link->sender->queue_push(inbox, std::move(parcel.letter));
+      auto pushed = co_await link->sender->queue_push(inbox, std::move(next.message));
       if (!pushed) co_return lost(link, pushed.error());
-      if (parcel.is_beat) {
+      if (next.is_heartbeat) {
         auto pulse = co_await link->sender->get(pulse_key, kPulseWait);
         if (!pulse) co_return lost(link, pulse.error());
         if (link->is_open) step(member::event::PulseSeen{*pulse});
@@ -279,7 +282,7 @@ asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
 }
 
 asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
-  std::string mailbox = meeting::mailbox(link->node);
+  std::string mailbox = keys::mailbox(link->node);
   while (link->is_open) {
     auto text = co_await link->receiver->queue_pop(mailbox, kPopPatience);
     if (!link->is_open) co_return;
@@ -287,12 +290,13 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
       if (text.error().code == Errc::TimedOut) continue;
       co_return lost(link, text.error());
     }
-    auto order = decode_order(*text);
-    if (!order) {
-      agent_.tell(notice::Told{"ignored an order of the rendezvous: " + to_string(order.error())});
+    auto command = decode_command(*text);
+    if (!command) {
+      notices_.push(
+          notice::Info{"ignored a command of the rendezvous: " + to_string(command.error())});
       continue;
     }
-    step(member::event::Heard{std::move(*order)});
+    step(member::event::Heard{std::move(*command)});
   }
 }
 

@@ -2,8 +2,8 @@
 //
 // The rendezvous of a run of several nodes: the shell of member.h.  It connects to the store at the
 // endpoint, or hosts that store if the endpoint is an address of this machine and nobody else there
-// does; it carries letters and orders, and keeps the worker store of the rounds in which this node
-// has rank 0.
+// does; it carries messages and commands, and keeps the worker store of the rounds in which this
+// node has rank 0.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -32,7 +32,7 @@ class NetworkHandler final : public Handler {
   NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config);
   ~NetworkHandler() override;
 
-  void listen(Listener listener) override { agent_.listen(std::move(listener)); }
+  void listen(Listener listener) override { notices_.listen(std::move(listener)); }
   void join() override;
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
@@ -47,7 +47,7 @@ class NetworkHandler final : public Handler {
   std::string workers_meet_at() const;
   void step(const member::Event& event);
   void perform(const member::Action& action);
-  bool is_static() const { return config_.member.hello.settings.master.has_value(); }
+  bool is_static() const { return config_.member.node.settings.master.has_value(); }
 
   // Connecting.
   boost::asio::awaitable<void> connect(std::string node, Duration after);
@@ -67,7 +67,7 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
   boost::asio::awaitable<void> keep_time(std::shared_ptr<Link> link);
-  void post(const Letter& letter, bool is_beat);
+  void post(const Message& message, bool is_heartbeat);
   void lost(const std::shared_ptr<Link>& link, const Error& error);
   void disconnect();
   boost::asio::awaitable<void> flush();
@@ -75,7 +75,7 @@ class NetworkHandler final : public Handler {
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
-  AgentLine agent_;
+  NoticeQueue notices_;
   member::State state_;
   MonoTime tick_due_{};
   std::shared_ptr<Link> link_;

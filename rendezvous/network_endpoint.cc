@@ -32,8 +32,8 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
   store::ClientConfig client;
   client.connect_timeout = std::min(kAttempt, time_left());
   client.tries_once = true;
-  client.space = meeting::kSpace;
-  client.silence_limit = config_.member.hello.policy.silence_limit();
+  client.space = keys::kNamespace;
+  client.silence_limit = config_.member.node.policy.silence_limit();
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
@@ -57,7 +57,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
   server.listen.host = bind;
   server.allow = config_.allow;
-  auto log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
+  auto log = [this](const std::string& text) { notices_.push(notice::Info{text}); };
   server.log = log;
   auto listening = listen_at_endpoint(std::move(server));
   if (!listening) {
@@ -69,14 +69,14 @@ store::Async<bool> NetworkHandler::host_if_possible() {
     }
     co_return listening.error();
   }
-  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.hello.host, log);
+  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, log);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();
   if (config_.other_ports.empty()) co_return true;
   auto client = co_await host_->connect();
   if (!client) co_return client.error();
-  auto told = co_await (*client)->set(meeting::home(config_.member.run), "");
+  auto told = co_await (*client)->set(keys::home(config_.member.run), "");
   if (!told) co_return told.error();
   co_return true;
 }
@@ -102,7 +102,7 @@ Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
   return listening;
 }
 
-// Which of the ports the run's host has taken; the endpoint's is set to it.  The order stays, so
+// Which of the ports the run's host has taken; the endpoint's is set to it.  The command stays, so
 // that the next search begins where this one ended.
 store::Async<void> NetworkHandler::find_port() {
   std::string tried;
@@ -123,11 +123,11 @@ store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
   store::ClientConfig config;
   config.connect_timeout = std::min(kAttempt, time_left());
   config.tries_once = true;
-  config.space = meeting::kSpace;
+  config.space = keys::kNamespace;
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();
-  std::vector<std::string> keys = {meeting::home(config_.member.run)};
+  std::vector<std::string> keys = {keys::home(config_.member.run)};
   auto is_home = co_await (*client)->check(std::move(keys));
   if (!is_home) co_return is_home.error();
   if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
@@ -149,7 +149,7 @@ store::Async<bool> NetworkHandler::beats(store::Client& client, std::string puls
 // becomes the one.
 store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
   if (client.has_extensions()) {
-    auto record = co_await client.get(meeting::kRecord, kCoordinatorWait);
+    auto record = co_await client.get(keys::kCoordinator, kCoordinatorWait);
     bool is_missing = !record && record.error().code == Errc::TimedOut;
     if (!is_missing) co_return record;
     co_return Error{Errc::TimedOut, client.peer() +
@@ -162,15 +162,15 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
                         " is taken by another program's TCPStore; the workers of the static "
                         "backend need one that is empty in every round"};
   }
-  std::string mine = coordinator_record(config_.member.hello.host);
-  auto record = co_await client.compare_set(meeting::kRecord, "", mine);
+  std::string mine = coordinator_record(config_.member.node.host);
+  auto record = co_await client.compare_set(keys::kCoordinator, "", mine);
   if (record && *record != mine) {
-    auto lives = co_await beats(client, meeting::pulse(*record));
+    auto lives = co_await beats(client, keys::pulse(*record));
     if (!lives) co_return lives.error();
     if (*lives) co_return record;
     // The one who claimed it is gone.
     std::string theirs = *record;
-    record = co_await client.compare_set(meeting::kRecord, theirs, mine);
+    record = co_await client.compare_set(keys::kCoordinator, theirs, mine);
   }
   if (!record || *record != mine) co_return record;
   auto in = co_await connect_once();
@@ -179,7 +179,7 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
   if (!out) co_return out.error();
   ServiceConfig config;
   config.record = mine;
-  config.log = [this](const std::string& text) { agent_.tell(notice::Told{text}); };
+  config.log = [this](const std::string& text) { notices_.push(notice::Info{text}); };
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();

@@ -17,7 +17,7 @@ asio::awaitable<void> wait(asio::steady_timer& timer) {
   co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
 }
 
-void AgentLine::tell(Notice notice) {
+void NoticeQueue::push(Notice notice) {
   asio::post(executor_, [this, is_open = is_open_, notice = std::move(notice)] {
     if (*is_open) listener_(notice);
   });

@@ -20,19 +20,19 @@ Now read_clocks();
 // Until the timer expires or is cancelled.
 boost::asio::awaitable<void> wait(boost::asio::steady_timer& timer);
 
-// Notices to the agent: each arrives in a later turn of the loop, and none after hang_up().
+// Notices to the agent: each arrives in a later turn of the loop, and none after close().
 //
 // Threads: used from the executor's only thread.
-class AgentLine {
+class NoticeQueue {
  public:
-  explicit AgentLine(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
-  ~AgentLine() { hang_up(); }
-  AgentLine(const AgentLine&) = delete;
-  AgentLine& operator=(const AgentLine&) = delete;
+  explicit NoticeQueue(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+  ~NoticeQueue() { close(); }
+  NoticeQueue(const NoticeQueue&) = delete;
+  NoticeQueue& operator=(const NoticeQueue&) = delete;
 
   void listen(Handler::Listener listener) { listener_ = std::move(listener); }
-  void tell(Notice notice);
-  void hang_up() { *is_open_ = false; }
+  void push(Notice notice);
+  void close() { *is_open_ = false; }
 
  private:
   boost::asio::any_io_executor executor_;

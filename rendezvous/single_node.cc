@@ -21,7 +21,7 @@ constexpr const char* kNode = "self";
 SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeConfig config)
     : executor_(executor),
       config_(std::move(config)),
-      agent_(executor),
+      notices_(executor),
       announcement_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
@@ -39,7 +39,7 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
   worker_store_.reset();
   auto listening = listen_for_workers(executor_, config_.master);
   if (!listening) {
-    agent_.tell(notice::Failed{"worker store: " + to_string(listening.error())});
+    notices_.push(notice::Failed{"worker store: " + to_string(listening.error())});
     co_return;
   }
   worker_store_ = std::move(*listening);
@@ -51,18 +51,18 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
   if (!is_open_) co_return;
   if (!probe) {
     worker_store_->close();
-    agent_.tell(notice::Failed{"workers could not reach their store at " + to_string(master) +
-                               " from this node: " + to_string(probe.error())});
+    notices_.push(notice::Failed{"workers could not reach their store at " + to_string(master) +
+                                 " from this node: " + to_string(probe.error())});
     co_return;
   }
   if (std::exchange(has_joined_, true)) {
-    tell_coordinator(request::Ready{.round = round_, .store_port = master.port});
+    send_request(request::Ready{.round = round_, .store_port = master.port});
     co_return;
   }
-  tell_coordinator(request::Join{.address = master.host,
-                                 .participant = config_.self,
-                                 .policy = {.max_restarts = config_.max_restarts},
-                                 .store_port = master.port});
+  send_request(request::Join{.address = master.host,
+                             .participant = config_.self,
+                             .policy = {.max_restarts = config_.max_restarts},
+                             .store_port = master.port});
 }
 
 void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
@@ -72,14 +72,14 @@ void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedW
 }
 
 void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
-  tell_coordinator(request::Failed{.round = round_,
-                                   .failure = std::move(failure),
-                                   .exit_code = exit_code,
-                                   .is_final = is_final});
+  send_request(request::Failed{.round = round_,
+                               .failure = std::move(failure),
+                               .exit_code = exit_code,
+                               .is_final = is_final});
 }
 
 void SingleNodeHandler::report_success() {
-  tell_coordinator(request::Succeeded{.round = round_});
+  send_request(request::Succeeded{.round = round_});
 }
 
 void SingleNodeHandler::leave(std::string, int) {
@@ -93,14 +93,14 @@ asio::awaitable<void> SingleNodeHandler::finish() {
 
 void SingleNodeHandler::close() {
   is_open_ = false;
-  agent_.hang_up();
+  notices_.close();
   announcement_.withdraw();
   tasks_.cancel();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
 }
 
-void SingleNodeHandler::tell_coordinator(Request request) {
+void SingleNodeHandler::send_request(Request request) {
   auto step =
       coordinator::step(std::move(coordinator_),
                         coordinator::event::Arrived{kNode, std::move(request)}, read_clocks());
@@ -108,14 +108,14 @@ void SingleNodeHandler::tell_coordinator(Request request) {
   for (coordinator::Action& action : step.actions) {
     auto* send = std::get_if<coordinator::action::Send>(&action);
     if (send == nullptr) continue;
-    Order& order = send->order;
-    if (auto* round = std::get_if<order::Round>(&order)) {
+    Command& command = send->command;
+    if (auto* round = std::get_if<command::Round>(&command)) {
       round_ = round->number;
-      agent_.tell(*round);
-    } else if (auto* stop = std::get_if<order::Stop>(&order)) {
-      agent_.tell(std::move(*stop));
-    } else if (auto* end = std::get_if<order::End>(&order)) {
-      agent_.tell(std::move(*end));
+      notices_.push(*round);
+    } else if (auto* stop = std::get_if<command::Stop>(&command)) {
+      notices_.push(std::move(*stop));
+    } else if (auto* end = std::get_if<command::End>(&command)) {
+      notices_.push(std::move(*end));
     }
   }
 }

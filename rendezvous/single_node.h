@@ -39,7 +39,7 @@ class SingleNodeHandler final : public Handler {
   SingleNodeHandler(boost::asio::any_io_executor executor, SingleNodeConfig config);
   ~SingleNodeHandler() override;
 
-  void listen(Listener listener) override { agent_.listen(std::move(listener)); }
+  void listen(Listener listener) override { notices_.listen(std::move(listener)); }
   void join() override;
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, int exit_code, bool is_final) override;
@@ -50,11 +50,11 @@ class SingleNodeHandler final : public Handler {
 
  private:
   boost::asio::awaitable<void> open_store();
-  void tell_coordinator(Request request);
+  void send_request(Request request);
 
   boost::asio::any_io_executor executor_;
   SingleNodeConfig config_;
-  AgentLine agent_;
+  NoticeQueue notices_;
   coordinator::State coordinator_;
   bool has_joined_ = false;
   std::uint64_t round_ = 0;

@@ -88,7 +88,7 @@ std::string words_on(const JobReport& report) {
       report.exit_code == report.failures.back().status.shell_code())
     return code + ", the worker's own";
   switch (report.exit_code) {
-    case rendezvous::order::kExitUnfit:
+    case rendezvous::command::kExitPreflight:
       return code + (is_by_worker(report) ? "" : ", a node lacks what its workers need");
     case kExitRendezvousFailed:
       return code + ", the rendezvous failed";

@@ -42,7 +42,7 @@ struct Draft {
 
   // The failure of a part whose cause is this machine and not the command line.
   Error lacks(std::string text) {
-    config.unfit = text;
+    config.preflight_failure = text;
     return {Errc::InvalidInput, std::move(text)};
   }
 

@@ -14,7 +14,7 @@ class Writer {
     const agent::WorkerGroupConfig& workers = config_.agent.workers;
     line("nnodes", draft_.text_of("nnodes", "1:1"), origin("nnodes"));
     if (config_.network) {
-      const auto& rank = config_.network->member.hello.node_rank;
+      const auto& rank = config_.network->member.node.node_rank;
       line("node-rank", rank ? std::to_string(*rank) : "given by the rendezvous",
            origin("node-rank"));
     }

@@ -39,7 +39,7 @@ class Builder {
       Result<void> done = (this->*part)();
       if (done) continue;
       bool others_wait = nnodes_.second > 1 && given("dry-run") == nullptr;
-      bool is_lacking = to_string(done.error()) == config_.unfit;
+      bool is_lacking = to_string(done.error()) == config_.preflight_failure;
       if (!is_lacking || !others_wait) return done.error();
     }
     if (given("dry-run") != nullptr) config_.dry_run = dry_run_text(draft_);
@@ -61,7 +61,7 @@ class Builder {
   Result<void> meeting() {
     Result<void> met = add_meeting(draft_, nnodes_.first, nnodes_.second);
     if (met && config_.network)
-      config_.network->member.hello.policy.max_restarts = config_.max_restarts;
+      config_.network->member.node.policy.max_restarts = config_.max_restarts;
     return met;
   }
 

@@ -57,7 +57,7 @@ struct LaunchConfig {
   std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
   // What this machine lacks, of a run of several nodes.  It can start no worker, so that only the
   // rendezvous may be made use of, to tell the others.
-  std::string unfit{};
+  std::string preflight_failure{};
   // With --dry-run: what to print instead of running.
   std::optional<std::string> dry_run{};
 };

@@ -170,14 +170,14 @@ class Meeting {
       }
     }
     config().network.emplace();
-    rendezvous::request::Join& hello = member().hello;
-    hello.host = draft_.slurm.node_name;
-    if (hello.host.empty()) hello.host = draft_.machine.hostname();
-    hello.participant = config().self;
-    hello.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
-    hello.policy = policy_;
+    rendezvous::request::Join& node = member().node;
+    node.host = draft_.slurm.node_name;
+    if (node.host.empty()) node.host = draft_.machine.hostname();
+    node.participant = config().self;
+    node.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
+    node.policy = policy_;
     member().run = draft_.workers().run_id;
-    member().name = hello.host + "-" + draft_.machine.random_id();
+    member().name = node.host + "-" + draft_.machine.random_id();
     member().read_timeout = read_timeout_;
     network().is_host = is_host_;
     for (auto part : {&Meeting::node_rank,
@@ -211,7 +211,7 @@ class Meeting {
     network().other_ports.assign(meeting.ports.begin() + 1, meeting.ports.end());
     if (!is_host_) network().is_host = meeting.is_host;
     member().is_spare = meeting.is_spare;
-    std::string& address = member().hello.address;
+    std::string& address = member().node.address;
     bool is_ours = meeting.is_host && draft_.given("local-addr") == nullptr;
     if (!is_ours) return;
     std::string instead = draft_.machine.address_instead_of(network().endpoint.host);
@@ -239,7 +239,7 @@ class Meeting {
                        std::to_string(max_nodes_ - 1));
       }
     }
-    member().hello.node_rank = rank;
+    member().node.node_rank = rank;
     return {};
   }
 
@@ -255,8 +255,8 @@ class Meeting {
     Result<Endpoint> master = static_endpoint(kStaticPort);
     if (!master) return master.error();
     if (master->port == 0) return invalid("--master-port=0: several nodes must know the port");
-    member().hello.settings.master = *master;
-    member().hello.address = master->host;
+    member().node.settings.master = *master;
+    member().node.address = master->host;
     network().endpoint = std::move(*master);
     return {};
   }
@@ -265,7 +265,7 @@ class Meeting {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
     Result<std::string> address = local_address("");
     if (!address) return address.error();
-    member().hello.address = std::move(*address);
+    member().node.address = std::move(*address);
     network().endpoint = {.host = "localhost", .port = kElasticPort};
     if (const OptionValue* endpoint = given_endpoint()) {
       Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);

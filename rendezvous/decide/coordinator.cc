@@ -18,14 +18,16 @@ constexpr Duration kRepeat = std::chrono::seconds(30);
 constexpr std::size_t kMaxFailures = 32;
 constexpr std::size_t kMaxOldMessage = 200;
 
-std::string describe(const request::Join& hello) {
-  return hello.host + " (pid " + std::to_string(hello.pid) + ")";
+std::string describe(const request::Join& join) {
+  return join.host + " (pid " + std::to_string(join.pid) + ")";
 }
 
-// One turn: the state being changed and the actions being collected.
-class Turn {
+// One step: the state being changed and the actions being collected.
+class CoordinatorTransition {
  public:
-  Turn(State state, Now now) : state_(std::move(state)), now_(now.mono) { forgive_own_silence(); }
+  CoordinatorTransition(State state, Now now) : state_(std::move(state)), now_(now.mono) {
+    forgive_own_silence();
+  }
 
   Step result() && {
     if (is_over(state_) && !state_.next_run.empty()) begin_anew();
@@ -39,9 +41,9 @@ class Turn {
       return;
     }
     if (const auto* foreign = std::get_if<request::Foreign>(&event.request)) {
-      send(event.node, order::Refuse{"it speaks version " + std::to_string(foreign->version) +
-                                     " of the rendezvous protocol, and the run version " +
-                                     std::to_string(kProtocolVersion)});
+      send(event.node, command::Refuse{"it speaks version " + std::to_string(foreign->version) +
+                                       " of the rendezvous protocol, and the run version " +
+                                       std::to_string(kProtocolVersion)});
       return;
     }
     if (node == state_.nodes.end()) return outsider_spoke(event.node, event.request);
@@ -57,23 +59,23 @@ class Turn {
       if (state_.phase == Phase::Gathering &&
           state_.nodes.size() < static_cast<std::size_t>(state_.settings.min_nodes) &&
           now_ >= state_.gathering_since + state_.policy.join_timeout) {
-        return end({.exit_code = order::kExitRendezvous, .why = too_few_text(state_)});
+        return end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
       }
     }
-    tell_who_waits();
+    report_waiting();
   }
 
   void operator()(const event::HostLeaves& event) {
-    for (auto& [id, hello] : std::exchange(state_.next_run, {})) {
-      send(id, order::Refuse{event.why});
+    for (auto& [id, join] : std::exchange(state_.next_run, {})) {
+      send(id, command::Refuse{event.why});
     }
     if (state_.phase == Phase::Ended) return;
-    end({.exit_code = order::kExitRendezvous, .why = event.why, .signal = event.signal});
+    end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
  private:
-  void send(const std::string& node, Order order) {
-    actions_.push_back(action::Send{node, std::move(order)});
+  void send(const std::string& node, Command command) {
+    actions_.push_back(action::Send{node, std::move(command)});
   }
 
   // Should this process have been stopped for a while, nobody else was silent meanwhile.
@@ -87,88 +89,86 @@ class Turn {
 
   // Joining (a node comes, or comes back).
 
-  void joined(const std::string& id, const request::Join& hello) {
+  void joined(const std::string& id, const request::Join& join) {
     if (state_.phase == Phase::Ended) {
       // Who was in a round of this run has only been away.
-      if (hello.next_round > 0) return send(id, state_.verdict);
-      if (state_.next_run.size() < kMaxStandbys) state_.next_run.emplace_back(id, hello);
+      if (join.next_round > 0) return send(id, state_.verdict);
+      if (state_.next_run.size() < kMaxStandbys) state_.next_run.emplace_back(id, join);
       return;
     }
-    if (state_.nodes.empty()) found(id, hello);
-    if (!hello.unfit.empty() && state_.had_round) {
-      return send(id, order::Refuse{unfit_text(hello)});
+    if (state_.nodes.empty()) found(id, join);
+    if (!join.preflight_failure.empty() && state_.had_round) {
+      return send(id, command::Refuse{preflight_text(join)});
     }
-    if (hello.settings != state_.settings) return refuse_difference(id, hello);
-    if (hello.node_rank) {
-      if (*hello.node_rank >= state_.settings.max_nodes) {
-        return send(
-            id, order::Refuse{"--node-rank=" + std::to_string(*hello.node_rank) +
-                              ": with at most " + std::to_string(state_.settings.max_nodes) +
-                              " nodes it is 0.." + std::to_string(state_.settings.max_nodes - 1)});
+    if (join.settings != state_.settings) return refuse_difference(id, join);
+    if (join.node_rank) {
+      if (*join.node_rank >= state_.settings.max_nodes) {
+        return send(id, command::Refuse{
+                            "--node-rank=" + std::to_string(*join.node_rank) + ": with at most " +
+                            std::to_string(state_.settings.max_nodes) + " nodes it is 0.." +
+                            std::to_string(state_.settings.max_nodes - 1)});
       }
-      if (auto holder = state_.holders.find(*hello.node_rank); holder != state_.holders.end()) {
+      if (auto holder = state_.holders.find(*join.node_rank); holder != state_.holders.end()) {
         if (state_.contenders.size() < kMaxStandbys)
-          state_.contenders[id] = {.rival = holder->second, .hello = hello};
+          state_.contenders[id] = {.rival = holder->second, .join = join};
         return;
       }
     }
-    admit(id, hello);
+    admit(id, join);
   }
 
-  void found(const std::string& id, const request::Join& hello) {
+  void found(const std::string& id, const request::Join& join) {
     state_.founder = id;
-    state_.incarnation = hello.incarnation.empty() ? id : hello.incarnation;
-    state_.settings = hello.settings;
-    state_.policy = hello.policy;
+    state_.run_uuid = join.run_uuid.empty() ? id : join.run_uuid;
+    state_.settings = join.settings;
+    state_.policy = join.policy;
     state_.gathering_since = now_;
     state_.next_look = now_ + state_.policy.keep_alive_interval;
   }
 
-  void refuse_difference(const std::string& id, const request::Join& hello) {
-    std::string difference = difference_text(hello.settings, state_.settings);
+  void refuse_difference(const std::string& id, const request::Join& join) {
+    std::string difference = difference_text(join.settings, state_.settings);
     const auto founder = state_.nodes.find(state_.founder);
     const request::Join& first =
-        founder != state_.nodes.end() ? founder->second.hello : state_.nodes.begin()->second.hello;
-    send(id, order::Refuse{"it has " + difference + " as the other nodes of the run, begun by " +
-                           describe(first) + ", have it"});
+        founder != state_.nodes.end() ? founder->second.join : state_.nodes.begin()->second.join;
+    send(id, command::Refuse{"it has " + difference + " as the other nodes of the run, begun by " +
+                             describe(first) + ", have it"});
     if (founder != state_.nodes.end()) {
       send(state_.founder,
-           order::Tell{"refused " + describe(hello) + ": it has " + difference + " here"});
+           command::Info{"refused " + describe(join) + ": it has " + difference + " here"});
     }
   }
 
-  void admit(const std::string& id, const request::Join& hello) {
+  void admit(const std::string& id, const request::Join& join) {
     std::size_t most = static_cast<std::size_t>(state_.settings.max_nodes) + kMaxStandbys;
     if (state_.nodes.size() >= most) {
-      return send(id, order::Refuse{"there are " + std::to_string(state_.nodes.size()) +
-                                    " nodes already, standbys included"});
+      return send(id, command::Refuse{"there are " + std::to_string(state_.nodes.size()) +
+                                      " nodes already, standbys included"});
     }
-    if (hello.next_round > 0) {
+    if (join.next_round > 0) {
       // It was in rounds of this run, maybe of a host that is gone.
-      state_.restart_count = std::max(state_.restart_count, hello.restart_count);
-      state_.next_round = std::max(state_.next_round, hello.next_round);
-      if (!std::exchange(state_.had_round, true)) state_.incarnation = hello.incarnation;
-      if (state_.phase == Phase::Gathering && hello.previous_nodes > 0) {
-        state_.survivors = std::max(state_.survivors.value_or(0), hello.previous_nodes - 1);
+      state_.restart_count = std::max(state_.restart_count, join.restart_count);
+      state_.next_round = std::max(state_.next_round, join.next_round);
+      if (!std::exchange(state_.had_round, true)) state_.run_uuid = join.run_uuid;
+      if (state_.phase == Phase::Gathering && join.previous_nodes > 0) {
+        state_.survivors = std::max(state_.survivors.value_or(0), join.previous_nodes - 1);
       }
     }
-    if (hello.node_rank) state_.holders[*hello.node_rank] = id;
-    state_.nodes[id] = {.hello = hello,
-                        .arrival = state_.arrivals++,
-                        .seen = now_,
-                        .last_rank = hello.previous_rank};
-    if (hello.policy != state_.policy) {
-      send(id, order::GoBy{.keep_alive_interval = state_.policy.keep_alive_interval,
-                           .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
-                           .text = "the run goes by the settings of its first node: " +
-                                   policy_text(state_.policy)});
+    if (join.node_rank) state_.holders[*join.node_rank] = id;
+    state_.nodes[id] = {
+        .join = join, .arrival = state_.arrivals++, .seen = now_, .last_rank = join.previous_rank};
+    if (join.policy != state_.policy) {
+      send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
+                                  .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
+                                  .text = "the run goes by the settings of its first node: " +
+                                          policy_text(state_.policy)});
     }
     switch (state_.phase) {
       case Phase::Gathering:
         return form_if_due();
       case Phase::Running:
         if (has_room() && !somebody_is_done()) {
-          return stop({.cause = StopCause::NodeJoined, .why = hello.host + " has joined"});
+          return stop({.cause = StopCause::NodeJoined, .why = join.host + " has joined"});
         }
         return stand_by(id, state_.nodes[id]);
       case Phase::Stopping:
@@ -180,16 +180,16 @@ class Turn {
     }
   }
 
-  static std::string unfit_text(const request::Join& hello) {
-    return hello.host + " cannot start its workers: " + hello.unfit;
+  static std::string preflight_text(const request::Join& join) {
+    return join.host + " cannot start its workers: " + join.preflight_failure;
   }
 
   void turn_away(std::map<std::string, Node>::node_type node) {
-    const request::Join& hello = node.mapped().hello;
-    if (hello.node_rank) state_.holders.erase(*hello.node_rank);
-    send(node.key(), order::Refuse{unfit_text(hello)});
+    const request::Join& join = node.mapped().join;
+    if (join.node_rank) state_.holders.erase(*join.node_rank);
+    send(node.key(), command::Refuse{preflight_text(join)});
     for (const auto& [id, other] : state_.nodes)
-      send(id, order::Tell{unfit_text(hello) + "; the run goes on without it"});
+      send(id, command::Info{preflight_text(join) + "; the run goes on without it"});
   }
 
   void stand_by(const std::string& id, Node& node) {
@@ -197,7 +197,7 @@ class Turn {
     std::string reason = has_room() ? "some of the nodes have finished already"
                                     : "there are " + std::to_string(state_.settings.max_nodes) +
                                           " nodes, as many as --nnodes allows";
-    send(id, order::Standby{reason});
+    send(id, command::Standby{reason});
   }
 
   bool has_room() const {
@@ -226,12 +226,12 @@ class Turn {
         ++it;
         continue;
       }
-      const request::Join& holder = state_.nodes[rival].hello;
-      std::string rank = std::to_string(*it->second.hello.node_rank);
+      const request::Join& holder = state_.nodes[rival].join;
+      std::string rank = std::to_string(*it->second.join.node_rank);
       send(it->first,
-           order::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
-      send(rival, order::Tell{"refused " + describe(it->second.hello) + ": --node-rank=" + rank +
-                              " is taken by this node"});
+           command::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
+      send(rival, command::Info{"refused " + describe(it->second.join) + ": --node-rank=" + rank +
+                                " is taken by this node"});
       it = state_.contenders.erase(it);
     }
   }
@@ -241,18 +241,18 @@ class Turn {
       if (contender.rival != rival) {
         state_.contenders[id] = std::move(contender);
       } else {
-        joined(id, contender.hello);
+        joined(id, contender.join);
       }
     }
   }
 
   // What nodes say.
 
-  void heard(const std::string& id, Node&, const request::Beat&) { refuse_contenders_of(id); }
+  void heard(const std::string& id, Node&, const request::Heartbeat&) { refuse_contenders_of(id); }
 
   void heard(const std::string&, Node& node, const request::Ready& ready) {
     if (!node.is_member || node.is_down || ready.round != state_.round) return;
-    node.hello.store_port = ready.store_port;
+    node.join.store_port = ready.store_port;
     bool was_up = !node.has_succeeded;
     node.is_down = true;
     if (was_up) --state_.up_count;
@@ -264,13 +264,13 @@ class Turn {
                    failed.round == state_.round;
     if (!is_news) return;  // a victim of what the round is being stopped for
     Failure failure = failed.failure;
-    failure.host = node.hello.host;
+    failure.host = node.join.host;
     failure.attempt = state_.restart_count;
     record(failure);
     if (failed.is_final) return end({.exit_code = failed.exit_code});
     if (state_.restart_count >= state_.policy.max_restarts) {
       bool had_any = state_.policy.max_restarts > 0;
-      return end({.exit_code = had_any ? order::kExitBudgetSpent : failed.exit_code});
+      return end({.exit_code = had_any ? command::kExitBudgetSpent : failed.exit_code});
     }
     ++state_.restart_count;
     state_.failed_at = now_;
@@ -289,10 +289,10 @@ class Turn {
   }
 
   void heard(const std::string& id, Node& node, const request::Leave& leave) {
-    lose(id, node.hello.host + " " + (leave.why.empty() ? "has left" : leave.why), leave.signal);
+    lose(id, node.join.host + " " + (leave.why.empty() ? "has left" : leave.why), leave.signal);
   }
   void heard(const std::string& id, Node& node, const request::Lost&) {
-    lose(id, node.hello.host + " was lost (its agent, pid " + std::to_string(node.hello.pid) +
+    lose(id, node.join.host + " was lost (its agent, pid " + std::to_string(node.join.pid) +
                  ", is gone)");
   }
   void heard(const std::string&, Node&, const request::Join&) {}
@@ -315,8 +315,8 @@ class Turn {
     for (const std::string& id : silent) {
       const Node& node = state_.nodes.at(id);
       std::string why =
-          node.hello.host + " was lost (silent for " + seconds_text(now_ - node.seen) + ")";
-      send(id, order::Dropped{why});
+          node.join.host + " was lost (silent for " + seconds_text(now_ - node.seen) + ")";
+      send(id, command::Dropped{why});
       losses.push_back(take_out(id, why));
     }
     // All at once: no round is to begin with a node that is about to go as well.
@@ -341,7 +341,7 @@ class Turn {
   Loss take_out(const std::string& id, const std::string& why) {
     auto node = state_.nodes.extract(id);
     const Node& lost = node.mapped();
-    if (lost.hello.node_rank) state_.holders.erase(*lost.hello.node_rank);
+    if (lost.join.node_rank) state_.holders.erase(*lost.join.node_rank);
     bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
     if (was_up) --state_.up_count;
     if (was_up && state_.phase == Phase::Stopping && id != state_.failed_on) blame_the_loss(lost);
@@ -379,7 +379,7 @@ class Turn {
 
   // Rounds.
 
-  void stop(order::Stop stop) {
+  void stop(command::Stop stop) {
     state_.phase = Phase::Stopping;
     state_.gathering_since = now_;
     state_.last_told.clear();
@@ -421,30 +421,30 @@ class Turn {
   Duration last_call_timeout() const { return state_.policy.last_call_timeout; }
 
   void form() {
-    if (!part_with_the_unfit()) return;
+    if (!exclude_failed_nodes()) return;
     std::vector<std::pair<const std::string*, Node*>> chosen = choose();
     std::vector<Claim> claims;
     claims.reserve(chosen.size());
     for (auto& [id, node] : chosen) {
-      claims.push_back({.wanted = node->hello.node_rank,
+      claims.push_back({.wanted = node->join.node_rank,
                         .previous = node->last_rank,
-                        .host = node->hello.host,
+                        .host = node->join.host,
                         .arrival = node->arrival});
     }
     std::vector<std::size_t> seats = seat(claims);
     std::vector<Participant> participants;
     participants.reserve(seats.size());
-    for (std::size_t i : seats) participants.push_back(chosen[i].second->hello.participant);
+    for (std::size_t i : seats) participants.push_back(chosen[i].second->join.participant);
     std::vector<Assignment> ranks = assign_ranks(participants);
 
-    const request::Join& first = chosen[seats.front()].second->hello;
+    const request::Join& first = chosen[seats.front()].second->join;
     state_.round = state_.next_round++;
-    order::Round round{.number = state_.round,
-                       .incarnation = state_.incarnation,
-                       .restart_count = state_.restart_count,
-                       .max_restarts = state_.policy.max_restarts,
-                       .master = state_.settings.master.value_or(
-                           Endpoint{.host = first.address, .port = first.store_port})};
+    command::Round round{.number = state_.round,
+                         .run_uuid = state_.run_uuid,
+                         .restart_count = state_.restart_count,
+                         .max_restarts = state_.policy.max_restarts,
+                         .master = state_.settings.master.value_or(
+                             Endpoint{.host = first.address, .port = first.store_port})};
     state_.phase = Phase::Running;
     state_.had_round = true;
     state_.survivors.reset();
@@ -468,19 +468,19 @@ class Turn {
 
   // Nodes that can start no worker are as if they had not come.  Where too few are left, nobody is
   // to wait for more: false, and the run is over.
-  bool part_with_the_unfit() {
-    std::vector<std::string> unfit;
+  bool exclude_failed_nodes() {
+    std::vector<std::string> failed;
     for (const auto& [id, node] : state_.nodes) {
-      if (!node.hello.unfit.empty()) unfit.push_back(id);
+      if (!node.join.preflight_failure.empty()) failed.push_back(id);
     }
-    if (unfit.empty()) return true;
-    std::string why = unfit_text(state_.nodes.at(unfit.front()).hello);
-    int fit = count() - static_cast<int>(unfit.size());
-    if (fit < state_.settings.min_nodes) {
-      end({.exit_code = order::kExitUnfit, .why = why});
+    if (failed.empty()) return true;
+    std::string why = preflight_text(state_.nodes.at(failed.front()).join);
+    int able = count() - static_cast<int>(failed.size());
+    if (able < state_.settings.min_nodes) {
+      end({.exit_code = command::kExitPreflight, .why = why});
       return false;
     }
-    for (const std::string& id : unfit) turn_away(state_.nodes.extract(id));
+    for (const std::string& id : failed) turn_away(state_.nodes.extract(id));
     return true;
   }
 
@@ -509,16 +509,16 @@ class Turn {
     }
   }
 
-  void end(order::End end) {
+  void end(command::End end) {
     state_.phase = Phase::Ended;
     end.failures = state_.failures;
     end.restart_count = state_.restart_count;
     end.max_restarts = state_.policy.max_restarts;
     for (const auto& [id, node] : state_.nodes) send(id, end);
-    if (state_.had_round) actions_.push_back(action::Over{state_.incarnation, end});
+    if (state_.had_round) actions_.push_back(action::Over{state_.run_uuid, end});
     state_.verdict = std::move(end);
     for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
-      send(id, order::Refuse{"the run is over"});
+      send(id, command::Refuse{"the run is over"});
     }
   }
 
@@ -536,10 +536,10 @@ class Turn {
   void begin_anew() {
     auto comers = std::exchange(state_.next_run, {});
     state_ = State{.last_turn = now_};
-    for (auto& [id, hello] : comers) joined(id, hello);
+    for (auto& [id, join] : comers) joined(id, join);
   }
 
-  void tell_who_waits() {
+  void report_waiting() {
     bool waits = state_.phase == Phase::Gathering || state_.phase == Phase::Stopping;
     if (!waits || now_ - state_.gathering_since < kPatience) return;
     std::string what = waiting_text(state_);
@@ -547,9 +547,9 @@ class Turn {
     if (what + beside == state_.last_told && now_ - state_.last_told_at < kRepeat) return;
     state_.last_told = what + beside;
     state_.last_told_at = now_;
-    order::Tell tell{what + time_left_text(state_, now_) + beside};
+    command::Info info{what + time_left_text(state_, now_) + beside};
     for (const auto& [id, node] : state_.nodes) {
-      if (node.is_down) send(id, tell);
+      if (node.is_down) send(id, info);
     }
   }
 
@@ -561,9 +561,9 @@ class Turn {
 }  // namespace
 
 Step step(State state, const Event& event, Now now) {
-  Turn turn(std::move(state), now);
-  std::visit(turn, event);
-  return std::move(turn).result();
+  CoordinatorTransition transition(std::move(state), now);
+  std::visit(transition, event);
+  return std::move(transition).result();
 }
 
 std::optional<MonoTime> deadline(const State& state) {

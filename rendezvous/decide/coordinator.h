@@ -29,7 +29,7 @@ enum class Phase : std::uint8_t {
 };
 
 struct Node {
-  request::Join hello;
+  request::Join join;
   std::uint64_t arrival = 0;
   MonoTime seen{};               // when it was last heard of
   bool is_member = false;        // of the last round
@@ -42,7 +42,7 @@ struct Node {
 // A node that wants the --node-rank of another one, which may have gone without a word.
 struct Contender {
   std::string rival;
-  request::Join hello;
+  request::Join join;
 };
 
 struct State {
@@ -50,8 +50,8 @@ struct State {
   std::map<std::string, Node> nodes;
   std::map<int, std::string> holders;  // of each --node-rank
   std::map<std::string, Contender> contenders;
-  std::string founder;      // the node whose settings and policy these are
-  std::string incarnation;  // what tells this run from others of the same id, on all hosts it had
+  std::string founder;   // the node whose settings and policy these are
+  std::string run_uuid;  // what tells this run from others of the same id, on all hosts it had
   Settings settings;
   Policy policy;
 
@@ -72,7 +72,7 @@ struct State {
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
   std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
-  order::End verdict;  // in Ended
+  command::End verdict;                                         // in Ended
   std::vector<std::pair<std::string, request::Join>> next_run;  // who came after the end
 };
 
@@ -93,7 +93,7 @@ using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
 namespace action {
 struct Send {
   std::string node;
-  Order order;
+  Command command;
 };
 // Nothing more will be sent to this node; what it has not read may be thrown away.
 struct Forget {
@@ -101,8 +101,8 @@ struct Forget {
 };
 // The run has had its last round.  Whoever comes back to it later is to hear this.
 struct Over {
-  std::string incarnation;
-  order::End verdict;
+  std::string run_uuid;
+  command::End verdict;
 };
 }  // namespace action
 using Action = std::variant<action::Send, action::Forget, action::Over>;

@@ -14,13 +14,14 @@ constexpr Duration kPatience = std::chrono::seconds(2);  // until people are tol
 constexpr Duration kRepeat = std::chrono::seconds(20);
 
 Duration keep_alive_interval(const State& state, const Config& config) {
-  return state.rules ? state.rules->keep_alive_interval : config.hello.policy.keep_alive_interval;
+  return state.keep_alive ? state.keep_alive->keep_alive_interval
+                          : config.node.policy.keep_alive_interval;
 }
 
-// One turn: the state being changed and the actions being collected.
-class Turn {
+// One step: the state being changed and the actions being collected.
+class MemberTransition {
  public:
-  Turn(State state, Now now, const Config& config)
+  MemberTransition(State state, Now now, const Config& config)
       : state_(std::move(state)), now_(now.mono), config_(config) {}
 
   Step result() && { return {std::move(state_), std::move(actions_)}; }
@@ -64,8 +65,8 @@ class Turn {
     state_.pulse_at = now_;
     state_.asked_at.reset();
     state_.last_tick = now_;
-    state_.rules.reset();
-    if (!state_.told.empty()) want(action::TellPeople{"reached " + config_.endpoint});
+    state_.keep_alive.reset();
+    if (!state_.told.empty()) want(action::NotifyUser{"reached " + config_.endpoint});
     state_.told.clear();
     if (state_.wants_round) join();
   }
@@ -75,20 +76,20 @@ class Turn {
     if (event.is_final || waited >= config_.patience()) {
       state_.link = Link::Down;
       state_.is_over = true;
-      if (event.is_final) return want(action::TellFailed{event.why});
+      if (event.is_final) return want(action::NotifyFailure{event.why});
       std::string why = event.why + "; tried for " + coordinator::seconds_text(waited);
-      if (!config_.is_spare || state_.last) return want(action::TellFailed{std::move(why)});
-      return want(action::TellEnd{{.why = "this spare node was not needed: " + why}});
+      if (!config_.is_spare || state_.last) return want(action::NotifyFailure{std::move(why)});
+      return want(action::NotifyEnd{{.why = "this spare node was not needed: " + why}});
     }
     bool is_due = event.why != state_.told || now_ - state_.told_at >= kRepeat;
     if (waited >= kPatience && is_due) {
       state_.told = event.why;
       state_.told_at = now_;
-      want(action::TellPeople{event.why + "; trying for " +
+      want(action::NotifyUser{event.why + "; trying for " +
                               coordinator::seconds_text(config_.patience() - waited) + " more"});
     }
     // Its will may have been heard: the host would take a later node of this name for lost.
-    ++state_.life;
+    ++state_.incarnation;
     want(action::Connect{.node = node_id(state_, config_), .after = kRetryPause});
   }
 
@@ -97,7 +98,7 @@ class Turn {
   }
 
   void operator()(const event::Heard& event) {
-    std::visit([&](const auto& order) { heard(order); }, event.order);
+    std::visit([&](const auto& command) { heard(command); }, event.command);
   }
 
   void operator()(const event::PulseSeen& event) {
@@ -125,7 +126,7 @@ class Turn {
       return;
     }
     if (!state_.asked_at) state_.asked_at = now_;
-    want(action::Beat{letter(request::Beat{})});
+    want(action::Heartbeat{message(request::Heartbeat{})});
   }
 
  private:
@@ -134,10 +135,10 @@ class Turn {
     actions_.emplace_back(std::move(action));
   }
 
-  Letter letter(Request request) const {
+  Message message(Request request) const {
     return {.run = config_.run, .node = node_id(state_, config_), .request = std::move(request)};
   }
-  void post(Request request) { want(action::Post{letter(std::move(request))}); }
+  void post(Request request) { want(action::Post{message(std::move(request))}); }
 
   void connect() {
     state_.link = Link::Connecting;
@@ -146,75 +147,75 @@ class Turn {
   }
 
   void join() {
-    request::Join hello = config_.hello;
-    if (hello.address.empty()) hello.address = state_.address;
-    hello.store_port = state_.store_port;
-    hello.restart_count = state_.restart_count;
+    request::Join join = config_.node;
+    if (join.address.empty()) join.address = state_.address;
+    join.store_port = state_.store_port;
+    join.restart_count = state_.restart_count;
     if (state_.last) {
-      hello.previous_rank = state_.last->ranks.group_rank;
-      hello.next_round = state_.last->number + 1;
-      hello.incarnation = state_.last->incarnation;
-      hello.previous_nodes = state_.last->ranks.group_world_size;
+      join.previous_rank = state_.last->ranks.group_rank;
+      join.next_round = state_.last->number + 1;
+      join.run_uuid = state_.last->run_uuid;
+      join.previous_nodes = state_.last->ranks.group_world_size;
     }
     state_.is_joined = true;
     state_.joined_at = now_;
-    post(std::move(hello));
+    post(std::move(join));
   }
 
   // The coordinator has lost this node, or must be taken to have: its workers must end before the
   // others' next ones can be disturbed, and it comes back as somebody new.
   void cut_off(const std::string& why) {
     state_.is_joined = false;
-    ++state_.life;
+    ++state_.incarnation;
     want(action::Disconnect{});
     connect();
     bool has_workers = state_.last && !state_.wants_round;
     if (has_workers) {
-      want(action::TellStop{{.round = state_.last->number,
-                             .cause = StopCause::NodeLost,
-                             .why = why,
-                             .restart_count = state_.restart_count,
-                             .max_restarts = state_.last->max_restarts}});
+      want(action::NotifyStop{{.round = state_.last->number,
+                               .cause = StopCause::NodeLost,
+                               .why = why,
+                               .restart_count = state_.restart_count,
+                               .max_restarts = state_.last->max_restarts}});
     } else {
-      want(action::TellPeople{why});
+      want(action::NotifyUser{why});
     }
   }
 
-  void heard(const order::Round& round) {
+  void heard(const command::Round& round) {
     if (!state_.wants_round || !state_.is_joined) return;
     state_.wants_round = false;
     state_.restart_count = round.restart_count;
     state_.last = round;
-    want(action::TellRound{round});
+    want(action::NotifyRound{round});
   }
-  void heard(const order::Stop& stop) {
+  void heard(const command::Stop& stop) {
     bool is_ours =
         state_.is_joined && !state_.wants_round && state_.last && state_.last->number == stop.round;
     if (!is_ours) return;
     state_.restart_count = stop.restart_count;
-    want(action::TellStop{stop});
+    want(action::NotifyStop{stop});
   }
-  void heard(const order::End& end) {
+  void heard(const command::End& end) {
     post(request::Leave{});
     state_.is_over = true;
-    want(action::TellEnd{end});
+    want(action::NotifyEnd{end});
   }
-  void heard(const order::Refuse& refuse) {
+  void heard(const command::Refuse& refuse) {
     state_.is_over = true;
-    want(action::TellFailed{"this node was refused at " + config_.endpoint + ": " + refuse.why});
+    want(action::NotifyFailure{"this node was refused at " + config_.endpoint + ": " + refuse.why});
   }
-  void heard(const order::Standby& standby) {
-    want(action::TellPeople{"standing by: " + standby.why});
+  void heard(const command::Standby& standby) {
+    want(action::NotifyUser{"standing by: " + standby.why});
   }
-  void heard(const order::Tell& tell) { want(action::TellPeople{tell.text}); }
+  void heard(const command::Info& info) { want(action::NotifyUser{info.text}); }
   // From now on the coordinator's patience counts, and it began with the join.
-  void heard(const order::GoBy& rules) {
-    state_.rules = rules;
+  void heard(const command::KeepAlive& keep_alive) {
+    state_.keep_alive = keep_alive;
     state_.last_tick = now_;
     state_.pulse_at = std::max(state_.pulse_at, state_.joined_at);
-    want(action::TellPeople{rules.text});
+    want(action::NotifyUser{keep_alive.text});
   }
-  void heard(const order::Dropped& dropped) {
+  void heard(const command::Dropped& dropped) {
     cut_off("the others have given this node up: " + dropped.why);
   }
 
@@ -228,13 +229,13 @@ class Turn {
 
 Step step(State state, const Event& event, Now now, const Config& config) {
   if (state.is_over) return {std::move(state), {}};
-  Turn turn(std::move(state), now, config);
-  std::visit(turn, event);
-  return std::move(turn).result();
+  MemberTransition transition(std::move(state), now, config);
+  std::visit(transition, event);
+  return std::move(transition).result();
 }
 
 std::string node_id(const State& state, const Config& config) {
-  return config.name + "." + std::to_string(state.life);
+  return config.name + "." + std::to_string(state.incarnation);
 }
 
 MonoTime next_tick(const State& state, const Config& config) {
@@ -244,9 +245,9 @@ MonoTime next_tick(const State& state, const Config& config) {
 }
 
 Duration lease(const State& state, const Config& config) {
-  Duration limit = state.rules
-                       ? state.rules->keep_alive_interval * state.rules->keep_alive_max_attempt
-                       : config.hello.policy.silence_limit();
+  Duration limit = state.keep_alive ? state.keep_alive->keep_alive_interval *
+                                          state.keep_alive->keep_alive_max_attempt
+                                    : config.node.policy.silence_limit();
   return limit - keep_alive_interval(state, config) / 2;
 }
 

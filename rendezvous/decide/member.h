@@ -19,34 +19,34 @@ namespace ddprun::rendezvous::member {
 
 struct Config {
   std::string run;
-  std::string name;      // of this node: unique, and the same over its lives
+  std::string name;      // of this node: unique, and the same in all its incarnations
   std::string endpoint;  // where the nodes meet, for people
   // All but what changes: store_port, previous_rank, restart_count, next_round.  The address is
   // filled in once the connection shows it, where the user gave none.
-  request::Join hello;
+  request::Join node;
   Duration read_timeout = std::chrono::seconds(60);
   // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
 
   // How long a lost or absent host is tried.
-  Duration patience() const { return std::min(read_timeout, hello.policy.join_timeout); }
+  Duration patience() const { return std::min(read_timeout, node.policy.join_timeout); }
 };
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
 
 struct State {
   Link link = Link::Down;
-  std::uint64_t life = 0;            // counts connections tried: each is that of a new node
-  bool is_joined = false;            // the coordinator knows this life
-  bool wants_round = false;          // the agent's workers are down
-  bool is_over = false;              // nothing is said or told any more
-  std::uint16_t store_port = 0;      // of the worker store for the round that is wanted
-  std::string address;               // where the others can reach this node
-  std::optional<order::Round> last;  // the last round this node was in
-  int restart_count = 0;             // as last heard
-  std::optional<order::GoBy> rules;  // where the run's settings are not this node's
-  MonoTime joined_at{};              // when this life said so
+  std::uint64_t incarnation = 0;       // counts connections tried: each is that of a new node
+  bool is_joined = false;              // the coordinator knows this incarnation
+  bool wants_round = false;            // the agent's workers are down
+  bool is_over = false;                // nothing is said or told any more
+  std::uint16_t store_port = 0;        // of the worker store for the round that is wanted
+  std::string address;                 // where the others can reach this node
+  std::optional<command::Round> last;  // the last round this node was in
+  int restart_count = 0;               // as last heard
+  std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
+  MonoTime joined_at{};                          // when this incarnation said so
   MonoTime connecting_since{};
   MonoTime told_at{};  // that the host is not there
   std::string told;
@@ -86,7 +86,7 @@ struct ConnectionLost {
   std::string why;
 };
 struct Heard {
-  Order order;
+  Command command;
 };
 struct PulseSeen {
   std::string pulse;
@@ -105,31 +105,31 @@ struct Connect {
 };
 struct Disconnect {};
 struct Post {
-  Letter letter;
+  Message message;
 };
 // Say that this node lives, and look whether the coordinator does.
-struct Beat {
-  Letter letter;
+struct Heartbeat {
+  Message message;
 };
-struct TellRound {
-  order::Round round;
+struct NotifyRound {
+  command::Round round;
 };
-struct TellStop {
-  order::Stop stop;
+struct NotifyStop {
+  command::Stop stop;
 };
-struct TellEnd {
-  order::End end;
+struct NotifyEnd {
+  command::End end;
 };
-struct TellFailed {
+struct NotifyFailure {
   std::string why;
 };
-struct TellPeople {
+struct NotifyUser {
   std::string text;
 };
 }  // namespace action
-using Action =
-    std::variant<action::Connect, action::Disconnect, action::Post, action::Beat, action::TellRound,
-                 action::TellStop, action::TellEnd, action::TellFailed, action::TellPeople>;
+using Action = std::variant<action::Connect, action::Disconnect, action::Post, action::Heartbeat,
+                            action::NotifyRound, action::NotifyStop, action::NotifyEnd,
+                            action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;
@@ -138,7 +138,7 @@ struct Step {
 
 [[nodiscard]] Step step(State state, const Event& event, Now now, const Config& config);
 
-// What this life of the node is called: its queue, its will, the sender of its letters.
+// What this incarnation of the node is called: its queue, its will, the sender of its messages.
 std::string node_id(const State& state, const Config& config);
 
 // When the next Tick is due; it may change with every step.

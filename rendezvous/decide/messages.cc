@@ -101,14 +101,14 @@ Json to_json(const request::Join& join) {
                {"max_restarts", join.policy.max_restarts},
                {"join_timeout_ms", milliseconds(join.policy.join_timeout)},
                {"last_call_ms", milliseconds(join.policy.last_call_timeout)},
-               {"beat_ms", milliseconds(join.policy.keep_alive_interval)},
-               {"beats_missed", join.policy.keep_alive_max_attempt},
+               {"heartbeat_ms", milliseconds(join.policy.keep_alive_interval)},
+               {"max_missed", join.policy.keep_alive_max_attempt},
                {"store_port", join.store_port},
                {"restart_count", join.restart_count},
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
-  if (!join.incarnation.empty()) json["incarnation"] = join.incarnation;
-  if (!join.unfit.empty()) json["unfit"] = join.unfit;
+  if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
+  if (!join.preflight_failure.empty()) json["preflight_failure"] = join.preflight_failure;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
@@ -131,13 +131,13 @@ request::Join read_join(Reader& reader) {
   join.policy = {.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max()),
                  .join_timeout = reader.duration("join_timeout_ms"),
                  .last_call_timeout = reader.duration("last_call_ms"),
-                 .keep_alive_interval = reader.period("beat_ms"),
-                 .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods)};
+                 .keep_alive_interval = reader.period("heartbeat_ms"),
+                 .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods)};
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");
-  if (reader.has("incarnation")) join.incarnation = reader.name("incarnation");
-  if (reader.has("unfit")) join.unfit = reader.text("unfit");
+  if (reader.has("run_uuid")) join.run_uuid = reader.name("run_uuid");
+  if (reader.has("preflight_failure")) join.preflight_failure = reader.text("preflight_failure");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
@@ -181,8 +181,8 @@ Json to_json(const Request& request) {
                           return Json{{"type", "succeeded"}, {"round", succeeded.round}};
                         },
                         [](const request::Leave& leave) { return to_json(leave); },
-                        [](const request::Beat&) {
-                          return Json{{"type", "beat"}};
+                        [](const request::Heartbeat&) {
+                          return Json{{"type", "heartbeat"}};
                         },
                         [](const request::Lost&) {
                           return Json{{"type", "lost"}};
@@ -204,18 +204,18 @@ Request read_request(Reader& reader) {
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
   if (type == "leave")
     return request::Leave{.why = reader.text("why"), .signal = read_signal(reader)};
-  if (type == "beat") return request::Beat{};
+  if (type == "heartbeat") return request::Heartbeat{};
   if (type == "lost") return request::Lost{};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
-  return request::Beat{};
+  return request::Heartbeat{};
 }
 
 constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
-Json to_json(const order::Round& round) {
+Json to_json(const command::Round& round) {
   return {{"type", "round"},
           {"round", round.number},
-          {"incarnation", round.incarnation},
+          {"run_uuid", round.run_uuid},
           {"restart_count", round.restart_count},
           {"max_restarts", round.max_restarts},
           {"group_rank", round.ranks.group_rank},
@@ -227,10 +227,10 @@ Json to_json(const order::Round& round) {
           {"master", to_json(round.master)}};
 }
 
-order::Round read_round(Reader& reader) {
+command::Round read_round(Reader& reader) {
   constexpr int kMaxRank = std::numeric_limits<int>::max();
   return {.number = reader.round("round"),
-          .incarnation = reader.text("incarnation", kMaxNameBytes),
+          .run_uuid = reader.text("run_uuid", kMaxNameBytes),
           .restart_count = reader.integer("restart_count", 0, kMaxRank),
           .max_restarts = reader.integer("max_restarts", 0, kMaxRank),
           .ranks = {.group_rank = reader.integer("group_rank", 0),
@@ -242,7 +242,7 @@ order::Round read_round(Reader& reader) {
           .master = read_endpoint(reader, "master")};
 }
 
-Json to_json(const order::Stop& stop) {
+Json to_json(const command::Stop& stop) {
   Json json = {{"type", "stop"},
                {"round", stop.round},
                {"cause", kCauseNames[static_cast<std::size_t>(stop.cause)]},
@@ -254,8 +254,8 @@ Json to_json(const order::Stop& stop) {
   return json;
 }
 
-order::Stop read_stop(Reader& reader) {
-  order::Stop stop{
+command::Stop read_stop(Reader& reader) {
+  command::Stop stop{
       .round = reader.round("round"), .why = reader.text("why"), .signal = read_signal(reader)};
   std::string cause = reader.name("cause");
   bool is_known = false;
@@ -272,7 +272,7 @@ order::Stop read_stop(Reader& reader) {
 }
 
 // Of many failures the last ones, as far as they fit.
-Json to_json(const order::End& end) {
+Json to_json(const command::End& end) {
   std::vector<Json> fitting;
   std::size_t bytes = end.why.size();
   for (auto failure = end.failures.rbegin(); failure != end.failures.rend(); ++failure) {
@@ -294,10 +294,10 @@ Json to_json(const order::End& end) {
           {"max_restarts", end.max_restarts}};
 }
 
-order::End read_end(Reader& reader) {
-  order::End end{.exit_code = reader.integer("exit_code", 0, 255),
-                 .why = reader.text("why"),
-                 .signal = read_signal(reader)};
+command::End read_end(Reader& reader) {
+  command::End end{.exit_code = reader.integer("exit_code", 0, 255),
+                   .why = reader.text("why"),
+                   .signal = read_signal(reader)};
   for (const Json& failure : reader.array("failures")) {
     end.failures.push_back(read_failure(reader, failure));
   }
@@ -306,22 +306,23 @@ order::End read_end(Reader& reader) {
   return end;
 }
 
-Order read_order(Reader& reader) {
+Command read_command(Reader& reader) {
   std::string type = reader.name("type");
   if (type == "round") return read_round(reader);
   if (type == "stop") return read_stop(reader);
   if (type == "end") return read_end(reader);
-  if (type == "refuse") return order::Refuse{.why = reader.text("why")};
-  if (type == "standby") return order::Standby{.why = reader.text("why")};
-  if (type == "tell") return order::Tell{.text = reader.text("text")};
-  if (type == "go_by") {
-    return order::GoBy{.keep_alive_interval = reader.period("beat_ms"),
-                       .keep_alive_max_attempt = reader.integer("beats_missed", 1, kMaxPeriods),
-                       .text = reader.text("text")};
+  if (type == "refuse") return command::Refuse{.why = reader.text("why")};
+  if (type == "standby") return command::Standby{.why = reader.text("why")};
+  if (type == "info") return command::Info{.text = reader.text("text")};
+  if (type == "keep_alive") {
+    return command::KeepAlive{
+        .keep_alive_interval = reader.period("heartbeat_ms"),
+        .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods),
+        .text = reader.text("text")};
   }
-  if (type == "dropped") return order::Dropped{.why = reader.text("why")};
+  if (type == "dropped") return command::Dropped{.why = reader.text("why")};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
-  return order::Tell{};
+  return command::Info{};
 }
 
 // Reads the object and the version that it is written in.
@@ -339,56 +340,57 @@ Result<std::pair<Json, int>> parse(std::string_view text) {
 
 }  // namespace
 
-std::string encode(const Letter& letter) {
-  Json json = to_json(letter.request);
+std::string encode(const Message& message) {
+  Json json = to_json(message.request);
   json["v"] = kProtocolVersion;
-  json["run"] = letter.run;
-  json["node"] = letter.node;
+  json["run"] = message.run;
+  json["node"] = message.node;
   return written(json);
 }
 
-std::string encode(const Order& order) {
-  Json json = std::visit(Overloaded{
-                             [](const order::Round& round) { return to_json(round); },
-                             [](const order::Stop& stop) { return to_json(stop); },
-                             [](const order::End& end) { return to_json(end); },
-                             [](const order::Refuse& refuse) {
-                               return Json{{"type", "refuse"}, {"why", refuse.why}};
-                             },
-                             [](const order::Standby& standby) {
-                               return Json{{"type", "standby"}, {"why", standby.why}};
-                             },
-                             [](const order::Tell& tell) {
-                               return Json{{"type", "tell"}, {"text", tell.text}};
-                             },
-                             [](const order::GoBy& settings) {
-                               return Json{{"type", "go_by"},
-                                           {"beat_ms", milliseconds(settings.keep_alive_interval)},
-                                           {"beats_missed", settings.keep_alive_max_attempt},
-                                           {"text", settings.text}};
-                             },
-                             [](const order::Dropped& dropped) {
-                               return Json{{"type", "dropped"}, {"why", dropped.why}};
-                             },
-                         },
-                         order);
+std::string encode(const Command& command) {
+  Json json =
+      std::visit(Overloaded{
+                     [](const command::Round& round) { return to_json(round); },
+                     [](const command::Stop& stop) { return to_json(stop); },
+                     [](const command::End& end) { return to_json(end); },
+                     [](const command::Refuse& refuse) {
+                       return Json{{"type", "refuse"}, {"why", refuse.why}};
+                     },
+                     [](const command::Standby& standby) {
+                       return Json{{"type", "standby"}, {"why", standby.why}};
+                     },
+                     [](const command::Info& info) {
+                       return Json{{"type", "info"}, {"text", info.text}};
+                     },
+                     [](const command::KeepAlive& keep_alive) {
+                       return Json{{"type", "keep_alive"},
+                                   {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
+                                   {"max_missed", keep_alive.keep_alive_max_attempt},
+                                   {"text", keep_alive.text}};
+                     },
+                     [](const command::Dropped& dropped) {
+                       return Json{{"type", "dropped"}, {"why", dropped.why}};
+                     },
+                 },
+                 command);
   json["v"] = kProtocolVersion;
   return written(json);
 }
 
-Result<Letter> decode_letter(std::string_view text) {
+Result<Message> decode_message(std::string_view text) {
   auto parsed = parse(text);
   if (!parsed) return parsed.error();
   auto& [json, version] = *parsed;
   Reader reader(json);
-  Letter letter{.run = reader.name("run"), .node = reader.name("node"), .request = {}};
-  letter.request =
+  Message message{.run = reader.name("run"), .node = reader.name("node"), .request = {}};
+  message.request =
       version == kProtocolVersion ? read_request(reader) : request::Foreign{.version = version};
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
-  return letter;
+  return message;
 }
 
-Result<Order> decode_order(std::string_view text) {
+Result<Command> decode_command(std::string_view text) {
   auto parsed = parse(text);
   if (!parsed) return parsed.error();
   auto& [json, version] = *parsed;
@@ -398,9 +400,9 @@ Result<Order> decode_order(std::string_view text) {
                                      std::to_string(kProtocolVersion) + " is spoken"};
   }
   Reader reader(json);
-  Order order = read_order(reader);
+  Command command = read_command(reader);
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
-  return order;
+  return command;
 }
 
 }  // namespace ddprun::rendezvous

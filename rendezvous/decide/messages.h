@@ -85,9 +85,9 @@ struct Join {
   std::optional<int> previous_rank;  // its group rank in the last round it knows
   int restart_count = 0;             // of that round
   std::uint64_t next_round = 0;      // one more than that round's number
-  std::string incarnation{};         // of the run, as that round said it; empty before the first
+  std::string run_uuid{};            // of the run, as that round said it; empty before the first
   int previous_nodes = 0;            // how many nodes that round had
-  std::string unfit{};               // why this node can start no worker; empty where it can
+  std::string preflight_failure{};   // why this node can start no worker; empty where it can
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -107,7 +107,7 @@ struct Leave {
   std::string why{};  // "was stopped by SIGTERM"; empty after an End
   int signal = 0;     // that one; 0: none
 };
-struct Beat {};
+struct Heartbeat {};
 // The connection is gone.  The store sends it in the node's name, as its will.
 struct Lost {};
 // Anything in another version of the protocol.  Never sent.
@@ -116,23 +116,23 @@ struct Foreign {
 };
 }  // namespace request
 using Request = std::variant<request::Join, request::Ready, request::Failed, request::Succeeded,
-                             request::Leave, request::Beat, request::Lost, request::Foreign>;
+                             request::Leave, request::Heartbeat, request::Lost, request::Foreign>;
 
-struct Letter {
+struct Message {
   std::string run;
-  std::string node;  // a name that no other node has, nor this one in an earlier life
+  std::string node;  // a name that no other node has, nor this one in an earlier incarnation
   Request request;
 };
 
 enum class StopCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
 
 // From the coordinator to a node.
-namespace order {
+namespace command {
 // One numbered completion of the rendezvous, as one node sees it.
 struct Round {
-  std::uint64_t number = 0;   // 0, 1, ... over the life of the run
-  std::string incarnation{};  // what tells this run from an earlier or later one of the same id
-  int restart_count = 0;      // failures survived so far, of how many
+  std::uint64_t number = 0;  // 0, 1, ... as long as the run lasts
+  std::string run_uuid{};    // what tells this run from an earlier or later one of the same id
+  int restart_count = 0;     // failures survived so far, of how many
   int max_restarts = 0;
   Assignment ranks{};
   Endpoint master{};  // where the workers of this round meet: an empty store
@@ -149,7 +149,7 @@ struct Stop {
 };
 // The exit codes of a run that do not come from its workers: the nodes could not meet, or one that
 // hosts them all has gone; and the restarts are spent, of however many there were.
-inline constexpr int kExitUnfit = 2;  // too few of the nodes can start workers
+inline constexpr int kExitPreflight = 2;  // too few of the nodes can start workers
 inline constexpr int kExitRendezvous = 80;
 inline constexpr int kExitBudgetSpent = 82;
 
@@ -171,11 +171,11 @@ struct Standby {
   std::string why;
 };
 // For people: who is being waited for, or what else they should know.
-struct Tell {
+struct Info {
   std::string text;
 };
 // The node has other settings than the first one; this is what it must keep to.
-struct GoBy {
+struct KeepAlive {
   Duration keep_alive_interval{};
   int keep_alive_max_attempt = 0;
   std::string text;  // all of them, for people
@@ -184,18 +184,18 @@ struct GoBy {
 struct Dropped {
   std::string why;
 };
-}  // namespace order
-using Order = std::variant<order::Round, order::Stop, order::End, order::Refuse, order::Standby,
-                           order::Tell, order::GoBy, order::Dropped>;
+}  // namespace command
+using Command = std::variant<command::Round, command::Stop, command::End, command::Refuse,
+                             command::Standby, command::Info, command::KeepAlive, command::Dropped>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
-std::string encode(const Letter& letter);
-std::string encode(const Order& order);
+std::string encode(const Message& message);
+std::string encode(const Command& command);
 
 // Fail with Errc::Protocol and what is wrong with `text`: no JSON, a field that is missing or out
-// of range.  Fields that are not known are ignored.  Of a letter in another version only who wrote
-// it is read (request::Foreign); an order in another version is a failure.
-Result<Letter> decode_letter(std::string_view text);
-Result<Order> decode_order(std::string_view text);
+// of range.  Fields that are not known are ignored.  Of a message in another version only who wrote
+// it is read (request::Foreign); a command in another version is a failure.
+Result<Message> decode_message(std::string_view text);
+Result<Command> decode_command(std::string_view text);
 
 }  // namespace ddprun::rendezvous

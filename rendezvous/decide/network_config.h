@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 
 struct NetworkConfig {
   Endpoint endpoint;  // where the nodes meet
-  // Further ports of the same host, in the order to try them: the host takes the first that is
+  // Further ports of the same host, in the command to try them: the host takes the first that is
   // free, and the others go on where something else answers.  Empty: only the endpoint's.
   std::vector<std::uint16_t> other_ports{};
   std::optional<bool> is_host{};  // the user's word; else whoever can bind the endpoint hosts
@@ -26,7 +26,7 @@ struct NetworkConfig {
   std::size_t expected_nodes = 0;
   std::string bind{};        // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};  // who may come in, if this node hosts
-  member::Config member{};   // its hello's address is set only where the user gave it
+  member::Config member{};   // its node's address is set only where the user gave it
 };
 
 }  // namespace ddprun::rendezvous

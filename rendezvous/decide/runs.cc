@@ -17,9 +17,10 @@ std::string describe(const std::string& name, const coordinator::State& run) {
   return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
 }
 
-bool is_farewell(const Order& order) {
-  return std::holds_alternative<order::Refuse>(order) ||
-         std::holds_alternative<order::Dropped>(order) || std::holds_alternative<order::End>(order);
+bool is_last_command(const Command& command) {
+  return std::holds_alternative<command::Refuse>(command) ||
+         std::holds_alternative<command::Dropped>(command) ||
+         std::holds_alternative<command::End>(command);
 }
 
 // The last words of a node that cannot hear any more.
@@ -28,27 +29,30 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Leave>(request);
 }
 
-// One turn: the state being changed and the actions being collected.
-class Turn {
+// One step: the state being changed and the actions being collected.
+class RunsTransition {
  public:
-  Turn(State state, Now now) : state_(std::move(state)), now_(now) { clear_what_is_old(); }
+  RunsTransition(State state, Now now) : state_(std::move(state)), now_(now) {
+    clear_what_is_old();
+  }
 
   Step result() && { return {std::move(state_), std::move(actions_)}; }
 
   void operator()(const event::Arrived& event) {
-    const Letter& letter = event.letter;
-    if (letter.run == state_.only_run && is_last_word(letter.request) &&
+    const Message& message = event.message;
+    if (message.run == state_.only_run && is_last_word(message.request) &&
         state_.gone.size() < kMaxGone) {
-      state_.gone.insert(letter.node.substr(0, letter.node.rfind('.')));  // without its life
+      state_.gone.insert(
+          message.node.substr(0, message.node.rfind('.')));  // without its incarnation
     }
-    if (const auto* join = std::get_if<request::Join>(&letter.request)) {
-      if (is_turned_away(letter, *join)) return;
-    } else if (!state_.runs.contains(letter.run)) {
-      if (is_last_word(letter.request)) actions_.emplace_back(action::Forget{letter.node});
-      bool is_foreign = std::holds_alternative<request::Foreign>(letter.request);
+    if (const auto* join = std::get_if<request::Join>(&message.request)) {
+      if (is_turned_away(message, *join)) return;
+    } else if (!state_.runs.contains(message.run)) {
+      if (is_last_word(message.request)) actions_.emplace_back(action::Forget{message.node});
+      bool is_foreign = std::holds_alternative<request::Foreign>(message.request);
       if (!is_foreign) return;
     }
-    step(letter.run, coordinator::event::Arrived{letter.node, letter.request});
+    step(message.run, coordinator::event::Arrived{message.node, message.request});
   }
 
   void operator()(const event::Tick&) {
@@ -72,18 +76,18 @@ class Turn {
 
  private:
   // What no coordinator of one run can judge.
-  bool is_turned_away(const Letter& letter, const request::Join& join) {
+  bool is_turned_away(const Message& message, const request::Join& join) {
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
-      bool is_late = join.incarnation.empty() && letter.run == state_.only_run;
-      return each.run == letter.run && (each.incarnation == join.incarnation || is_late);
+      bool is_late = join.run_uuid.empty() && message.run == state_.only_run;
+      return each.run == message.run && (each.run_uuid == join.run_uuid || is_late);
     });
     if (verdict != state_.verdicts.end()) {
-      say_farewell(letter.node, verdict->end);
+      send_last(message.node, verdict->end);
       return true;
     }
-    std::string why = why_refused(letter.run, join);
+    std::string why = why_refused(message.run, join);
     if (why.empty()) return false;
-    say_farewell(letter.node, order::Refuse{why});
+    send_last(message.node, command::Refuse{why});
     return true;
   }
 
@@ -132,12 +136,12 @@ class Turn {
         continue;
       }
       auto& send = std::get<coordinator::action::Send>(action);
-      bool begins_round = std::holds_alternative<order::Round>(send.order);
+      bool begins_round = std::holds_alternative<command::Round>(send.command);
       if (begins_round && run.settings.master && !std::exchange(is_emptied, true)) {
         actions_.emplace_back(action::EmptyCommonSpace{});
       }
-      if (is_farewell(send.order) && !run.nodes.contains(send.node)) {
-        say_farewell(send.node, std::move(send.order));
+      if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
+        send_last(send.node, std::move(send.command));
       } else {
         actions_.emplace_back(std::move(send));
       }
@@ -148,25 +152,25 @@ class Turn {
   void remember(const std::string& name, coordinator::action::Over over) {
     if (state_.verdicts.size() >= kMaxVerdicts) state_.verdicts.pop_front();
     state_.verdicts.push_back({.run = name,
-                               .incarnation = std::move(over.incarnation),
+                               .run_uuid = std::move(over.run_uuid),
                                .end = std::move(over.verdict),
                                .at = now_.mono});
   }
 
-  void say_farewell(const std::string& node, Order order) {
-    actions_.emplace_back(action::Send{node, std::move(order)});
-    state_.farewells.push_back({node, now_.mono});
+  void send_last(const std::string& node, Command command) {
+    actions_.emplace_back(action::Send{node, std::move(command)});
+    state_.departed.push_back({node, now_.mono});
   }
 
   void clear_what_is_old() {
     while (!state_.verdicts.empty() && state_.verdicts.front().at + kVerdictAge <= now_.mono) {
       state_.verdicts.pop_front();
     }
-    while (!state_.farewells.empty() &&
-           (state_.farewells.size() > kMaxLastOrders ||
-            state_.farewells.front().at + kLastOrdersAge <= now_.mono)) {
-      actions_.emplace_back(action::Forget{std::move(state_.farewells.front().node)});
-      state_.farewells.pop_front();
+    while (!state_.departed.empty() &&
+           (state_.departed.size() > kMaxDeparted ||
+            state_.departed.front().at + kLastCommandAge <= now_.mono)) {
+      actions_.emplace_back(action::Forget{std::move(state_.departed.front().node)});
+      state_.departed.pop_front();
     }
   }
 
@@ -178,9 +182,9 @@ class Turn {
 }  // namespace
 
 Step step(State state, const Event& event, Now now) {
-  Turn turn(std::move(state), now);
-  std::visit(turn, event);
-  return std::move(turn).result();
+  RunsTransition transition(std::move(state), now);
+  std::visit(transition, event);
+  return std::move(transition).result();
 }
 
 std::optional<MonoTime> deadline(const State& state) {
@@ -188,7 +192,7 @@ std::optional<MonoTime> deadline(const State& state) {
   for (const auto& [name, run] : state.runs)
     due = std::min(due, coordinator::deadline(run).value_or(due));
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
-  if (!state.farewells.empty()) due = std::min(due, state.farewells.front().at + kLastOrdersAge);
+  if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
 }

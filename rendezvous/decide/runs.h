@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// All runs that meet in one store: which of their coordinators a letter is for, who may begin
+// All runs that meet in one store: which of their coordinators a message is for, who may begin
 // another one, and what is remembered of those that are over.  Pure, like coordinator.h, which it
 // steps; coordinator_service.h is the shell.
 //
 // Of a run that is over the verdict is kept for an hour, for nodes that were away when it ended:
-// such a node names the run's incarnation, and so is told the end and does not begin it anew.
+// such a node names the run uuid, and so is told the end and does not begin it anew.
 // Whoever comes without that begins another run, which may have the same id.
 #pragma once
 
@@ -29,19 +29,19 @@ inline constexpr std::size_t kMaxRuns = 4096;
 inline constexpr Duration kVerdictAge = std::chrono::hours(1);
 inline constexpr std::size_t kMaxVerdicts = 1024;
 
-// How long the last orders to a node that is in no run wait for it, and of how many such nodes.
-inline constexpr Duration kLastOrdersAge = std::chrono::minutes(1);
-inline constexpr std::size_t kMaxLastOrders = 65536;
+// How long the last commands to a node that is in no run wait for it, and of how many such nodes.
+inline constexpr Duration kLastCommandAge = std::chrono::minutes(1);
+inline constexpr std::size_t kMaxDeparted = 65536;
 
 struct Verdict {
   std::string run;
-  std::string incarnation;
-  order::End end;
+  std::string run_uuid;
+  command::End end;
   MonoTime at{};
 };
 
 // A node that was told the last it will be told, and when.
-struct Farewell {
+struct Departed {
   std::string node;
   MonoTime at{};
 };
@@ -54,15 +54,15 @@ struct State {
   // A run whose id no later one has, that of the host's own step: who comes to it late, and was
   // never part of it, hears how it ended.  Empty: none.
   std::string only_run;
-  std::set<std::string> gone;      // nodes of it that have said their last word
-  std::deque<Verdict> verdicts;    // oldest first
-  std::deque<Farewell> farewells;  // oldest first
-  std::string why_leaving;         // set once nobody is let in any more
+  std::set<std::string> gone;     // nodes of it that have said their last word
+  std::deque<Verdict> verdicts;   // oldest first
+  std::deque<Departed> departed;  // oldest first
+  std::string why_leaving;        // set once nobody is let in any more
 };
 
 namespace event {
 struct Arrived {
-  Letter letter;
+  Message message;
 };
 struct Tick {};
 // See coordinator::event::HostLeaves.
@@ -76,7 +76,7 @@ using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
 namespace action {
 using Send = coordinator::action::Send;
 using Forget = coordinator::action::Forget;
-// Before the orders that follow: a round of the static backend begins, and the workers' store,
+// Before the commands that follow: a round of the static backend begins, and the workers' store,
 // which is the common space of this one, is to be empty.
 struct EmptyCommonSpace {};
 }  // namespace action

@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
-namespace ddprun::rendezvous::meeting {
+namespace ddprun::rendezvous::keys {
 
-inline constexpr std::string_view kSpace = "ddprun";
+inline constexpr std::string_view kNamespace = "ddprun";
 
 // The key that says who coordinates here: "<generation> <host> <pid>".
-inline constexpr const char* kRecord = "ddprun/coordinator";
+inline constexpr const char* kCoordinator = "ddprun/coordinator";
 
 // A key that the host of a run sets where other hosts' stores may be met by mistake.
 inline std::string home(const std::string& run) {
@@ -24,7 +24,7 @@ inline std::string generation_of(const std::string& record) {
   return record.substr(0, record.find(' '));
 }
 
-// The queue of all letters to the coordinator.
+// The queue of all messages to the coordinator.
 inline std::string inbox(const std::string& record) {
   return "ddprun/inbox/" + generation_of(record);
 }
@@ -32,9 +32,9 @@ inline std::string inbox(const std::string& record) {
 inline std::string pulse(const std::string& record) {
   return "ddprun/pulse/" + generation_of(record);
 }
-// The queue of all orders to one node.
+// The queue of all commands to one node.
 inline std::string mailbox(const std::string& node) {
   return "ddprun/node/" + node;
 }
 
-}  // namespace ddprun::rendezvous::meeting
+}  // namespace ddprun::rendezvous::keys

@@ -22,7 +22,7 @@ template <class Predicate>
 std::string names_of(const State& state, Predicate wanted) {
   std::vector<std::string> names;
   for (const auto& [id, node] : state.nodes) {
-    if (wanted(node)) names.push_back(node.hello.host);
+    if (wanted(node)) names.push_back(node.join.host);
   }
   std::size_t shown = std::min(names.size(), kMaxNames);
   std::ranges::partial_sort(names, names.begin() + static_cast<std::ptrdiff_t>(shown),

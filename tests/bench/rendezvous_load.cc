@@ -47,12 +47,12 @@ void note(Load& load, const std::string& problem) {
 
 asio::awaitable<void> connect(Load& load, int index) {
   store::ClientConfig config;
-  config.space = meeting::kSpace;
+  config.space = keys::kNamespace;
   Endpoint endpoint{.host = "127.0.0.1", .port = load.port};
   auto client = co_await store::Client::connect(load.loop.get_executor(), endpoint, config);
   if (!client) co_return note(load, to_string(client.error()));
   if (index == 0) {
-    auto record = co_await (*client)->get(meeting::kRecord, kPatience);
+    auto record = co_await (*client)->get(keys::kCoordinator, kPatience);
     if (!record) co_return note(load, to_string(record.error()));
     load.record = *record;
   }
@@ -71,17 +71,17 @@ asio::awaitable<void> join(Load& load, int index) {
   join.settings = {.min_nodes = load.count, .max_nodes = load.count, .master = std::nullopt};
   join.policy.keep_alive_interval = std::chrono::minutes(1);
   join.store_port = 29500;
-  std::string letter = encode(Letter{run, node, std::move(join)});
-  load.bytes += letter.size();
-  auto sent = co_await client.queue_push(meeting::inbox(load.record), std::move(letter));
+  std::string message = encode(Message{run, node, std::move(join)});
+  load.bytes += message.size();
+  auto sent = co_await client.queue_push(keys::inbox(load.record), std::move(message));
   if (!sent) co_return note(load, to_string(sent.error()));
   for (;;) {
-    auto text = co_await client.queue_pop(meeting::mailbox(node), kPatience);
+    auto text = co_await client.queue_pop(keys::mailbox(node), kPatience);
     if (!text) co_return note(load, to_string(text.error()));
     load.bytes += text->size();
-    auto order = decode_order(*text);
-    if (!order) co_return note(load, to_string(order.error()));
-    if (std::holds_alternative<order::Round>(*order)) break;
+    auto command = decode_command(*text);
+    if (!command) co_return note(load, to_string(command.error()));
+    if (std::holds_alternative<command::Round>(*command)) break;
   }
   ++load.done;
 }

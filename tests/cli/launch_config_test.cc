@@ -215,15 +215,15 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK_FALSE(config.network->is_host.has_value());
     CHECK(config.network->member.run == "r1");
     CHECK(config.network->member.name == "node7-random");
-    const rendezvous::request::Join& hello = config.network->member.hello;
-    CHECK(hello.host == "node7");
-    CHECK(hello.address == "10.0.0.7");
-    CHECK(hello.participant.local_world_size == 3);
-    CHECK(hello.participant.role == "trainer");
-    CHECK(hello.settings ==
+    const rendezvous::request::Join& node = config.network->member.node;
+    CHECK(node.host == "node7");
+    CHECK(node.address == "10.0.0.7");
+    CHECK(node.participant.local_world_size == 3);
+    CHECK(node.participant.role == "trainer");
+    CHECK(node.settings ==
           rendezvous::Settings{.min_nodes = 2, .max_nodes = 4, .master = std::nullopt});
-    CHECK(hello.policy.max_restarts == 5);
-    CHECK_FALSE(hello.node_rank.has_value());
+    CHECK(node.policy.max_restarts == 5);
+    CHECK_FALSE(node.node_rank.has_value());
   }
 
   TEST_CASE_FIXTURE(Launch, "the static backend has one address for nodes and workers") {
@@ -231,8 +231,8 @@ TEST_SUITE("cli/config/launch_config") {
         {"--nnodes=2", "--node-rank=1", "--master-addr=node0", "--master-port=1234", "train.py"});
     REQUIRE(config.network);
     CHECK(config.network->endpoint == Endpoint{"node0", 1234});
-    CHECK(config.network->member.hello.settings.master == Endpoint{"node0", 1234});
-    CHECK(config.network->member.hello.node_rank == 1);
+    CHECK(config.network->member.node.settings.master == Endpoint{"node0", 1234});
+    CHECK(config.network->member.node.node_rank == 1);
     CHECK(why_not({"--nnodes=2:4", "train.py"}) ==
           "--nnodes=2:4: the static backend has a fixed number of nodes; use --rdzv-backend=c10d "
           "for a range");
@@ -255,7 +255,7 @@ TEST_SUITE("cli/config/launch_config") {
     };
     rendezvous::Policy policy =
         conf("join_timeout=60,last_call_timeout=2.5,keep_alive_interval=2,keep_alive_max_attempt=3")
-            .network->member.hello.policy;
+            .network->member.node.policy;
     CHECK(policy.join_timeout == std::chrono::seconds(60));
     CHECK(policy.last_call_timeout == std::chrono::milliseconds(2500));
     CHECK(policy.silence_limit() == std::chrono::seconds(6));
@@ -297,16 +297,16 @@ TEST_SUITE("cli/config/launch_config") {
 
   TEST_CASE_FIXTURE(Launch, "what this machine lacks is no reason to keep other nodes waiting") {
     LaunchConfig config = accepted({"--nnodes=2", "--rdzv-backend=c10d", "other.py"});
-    CHECK(config.unfit == "script 'other.py' does not exist");
+    CHECK(config.preflight_failure == "script 'other.py' does not exist");
     CHECK(config.network);
     CHECK(accepted({"--nnodes=2", "--nproc-per-node=gpu", "train.py"})
-              .unfit.starts_with("--nproc-per-node=gpu: no GPU is visible"));
+              .preflight_failure.starts_with("--nproc-per-node=gpu: no GPU is visible"));
     CHECK(why_not({"other.py"}) == "script 'other.py' does not exist");
     CHECK(why_not({"/data"}) == "script '/data' is a folder, and has no __main__.py");
     CHECK(why_not({"-m", ""}) == "no script or program to run; see ddprun --help");
     CHECK(why_not({"--nnodes=2", "--dry-run", "other.py"}) == "script 'other.py' does not exist");
     CHECK(why_not({"--nnodes=2", "--tee=9", "other.py"}).starts_with("--tee='9' is not"));
-    CHECK(accepted({"--nnodes=2", "train.py"}).unfit.empty());
+    CHECK(accepted({"--nnodes=2", "train.py"}).preflight_failure.empty());
   }
 
   TEST_CASE_FIXTURE(Launch, "bad values are named with what is accepted") {

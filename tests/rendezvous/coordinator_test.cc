@@ -20,30 +20,30 @@ std::string by(int signal) {
   return signal == 0 ? "" : ", signal " + std::to_string(signal);
 }
 
-std::string words(const Order& order) {
+std::string words(const Command& command) {
   return std::visit(
       Overloaded{
-          [](const order::Round& round) {
+          [](const command::Round& round) {
             return "round " + std::to_string(round.number) + " attempt " +
                    std::to_string(round.restart_count) + " as " +
                    std::to_string(round.ranks.group_rank) + " of " +
                    std::to_string(round.ranks.group_world_size) + " at " + to_string(round.master);
           },
-          [](const order::Stop& stop) {
+          [](const command::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
                    (stop.failure ? "failed on " + stop.failure->host : stop.why) + by(stop.signal);
           },
-          [](const order::End& end) {
+          [](const command::End& end) {
             std::string why = end.why.empty() ? "" : ", " + end.why;
             return "end " + std::to_string(end.exit_code) + why + by(end.signal);
           },
-          [](const order::Refuse& refuse) { return "refused, " + refuse.why; },
-          [](const order::Standby& standby) { return "stand by, " + standby.why; },
-          [](const order::Tell& tell) { return "tell, " + tell.text; },
-          [](const order::GoBy& rules) { return "go by, " + rules.text; },
-          [](const order::Dropped& dropped) { return "dropped, " + dropped.why; },
+          [](const command::Refuse& refuse) { return "refused, " + refuse.why; },
+          [](const command::Standby& standby) { return "stand by, " + standby.why; },
+          [](const command::Info& info) { return "tell, " + info.text; },
+          [](const command::KeepAlive& rules) { return "go by, " + rules.text; },
+          [](const command::Dropped& dropped) { return "dropped, " + dropped.why; },
       },
-      order);
+      command);
 }
 
 // Plays what nodes say, and tells what is said to whom.
@@ -61,7 +61,7 @@ struct Run {
       if (std::holds_alternative<coordinator::action::Over>(action)) continue;
       const auto* send = std::get_if<coordinator::action::Send>(&action);
       text += text.empty() ? "" : "; ";
-      text += send != nullptr ? send->node + ": " + words(send->order)
+      text += send != nullptr ? send->node + ": " + words(send->command)
                               : "forget " + std::get<coordinator::action::Forget>(action).node;
     }
     return text;
@@ -69,7 +69,7 @@ struct Run {
   std::string says(const std::string& id, Request request) {
     return on(coordinator::event::Arrived{id, std::move(request)});
   }
-  request::Join hello(const std::string& id) const {
+  request::Join join_of(const std::string& id) const {
     return {.host = id,
             .address = id,
             .pid = 7,
@@ -77,9 +77,9 @@ struct Run {
             .policy = policy,
             .store_port = 1000};
   }
-  std::string joins(const std::string& id) { return says(id, hello(id)); }
+  std::string joins(const std::string& id) { return says(id, join_of(id)); }
   std::string joins(const std::string& id, int node_rank) {
-    auto join = hello(id);
+    auto join = join_of(id);
     join.node_rank = node_rank;
     return says(id, join);
   }
@@ -101,7 +101,7 @@ struct Run {
     std::string text;
     for (MonoTime end = now.mono + duration; now.mono < end;) {
       now.mono += std::min<Duration>(500ms, end - now.mono);
-      for (const std::string& id : living) says(id, request::Beat{});
+      for (const std::string& id : living) says(id, request::Heartbeat{});
       std::string said = ticks();
       text += (text.empty() || said.empty() ? "" : "; ") + said;
     }
@@ -152,9 +152,9 @@ TEST_CASE("Coordinator: fewer wait for a last call") {
 TEST_CASE("Coordinator: a node that can start no worker ends a run that needs it, once all know") {
   Run run;
   run.settings = {.min_nodes = 2, .max_nodes = 2};
-  request::Join unfit = run.hello("a");
-  unfit.unfit = "no disk";
-  CHECK(run.says("a", unfit) == "");
+  request::Join join = run.join_of("a");
+  join.preflight_failure = "no disk";
+  CHECK(run.says("a", join) == "");
   CHECK(run.joins("b") ==
         "a: end 2, a cannot start its workers: no disk; b: end 2, a cannot start its workers: no "
         "disk");
@@ -162,10 +162,10 @@ TEST_CASE("Coordinator: a node that can start no worker ends a run that needs it
 
 TEST_CASE("Coordinator: a node that can start no worker is refused where enough others are") {
   Run run;
-  request::Join unfit = run.hello("a");
-  unfit.unfit = "no disk";
-  unfit.node_rank = 1;
-  run.says("a", unfit);
+  request::Join join = run.join_of("a");
+  join.preflight_failure = "no disk";
+  join.node_rank = 1;
+  run.says("a", join);
   run.joins("b");
   CHECK(run.joins("c") ==
         "a: refused, a cannot start its workers: no disk; b: tell, a cannot start its workers: no "
@@ -177,9 +177,9 @@ TEST_CASE("Coordinator: a node that can start no worker is refused where enough 
 
 TEST_CASE("Coordinator: a node that can start no worker does not stop a run that has begun") {
   TwoOfThree run;
-  request::Join unfit = run.hello("c");
-  unfit.unfit = "no disk";
-  CHECK(run.says("c", unfit) == "c: refused, c cannot start its workers: no disk");
+  request::Join join = run.join_of("c");
+  join.preflight_failure = "no disk";
+  CHECK(run.says("c", join) == "c: refused, c cannot start its workers: no disk");
 }
 
 TEST_CASE("Coordinator: too few end with the reason") {
@@ -311,7 +311,7 @@ TEST_CASE("Coordinator: what belongs to another round is ignored") {
 TEST_CASE("Coordinator: a silent node is dropped, and the stop does not wait for it") {
   Three run;
   run.now.mono += 300ms;  // between two looks
-  run.says("c", request::Beat{});
+  run.says("c", request::Heartbeat{});
   CHECK(run.pass(4700ms, {"a", "b"}) == "");
   CHECK(coordinator::deadline(run.state) == run.now.mono + 300ms);
   std::string said = run.pass(300ms, {"a", "b"});
@@ -401,7 +401,7 @@ TEST_CASE("Coordinator: of two with one --node-rank the first has it, if it live
   Run run;
   run.joins("a", 0);
   CHECK(run.joins("b", 0) == "");
-  CHECK(run.says("a", request::Beat{}) ==
+  CHECK(run.says("a", request::Heartbeat{}) ==
         "b: refused, --node-rank=0 is that of a (pid 7) already; a: tell, refused b (pid 7): "
         "--node-rank=0 is taken by this node");
   CHECK(run.joins("c", 0) == "");
@@ -418,7 +418,7 @@ TEST_CASE("Coordinator: a contender that dies is forgotten") {
   CHECK(run.state.contenders.empty());
 }
 
-TEST_CASE("Coordinator: --node-rank decides the order, and survivors keep theirs") {
+TEST_CASE("Coordinator: --node-rank decides the command, and survivors keep theirs") {
   Run run;
   run.joins("z", 0);
   run.joins("b");
@@ -460,7 +460,7 @@ TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
   run.settings = {.min_nodes = 1, .max_nodes = 1};
   run.joins("a");
   run.succeeds("a");
-  auto back = run.hello("a.1");
+  auto back = run.join_of("a.1");
   back.next_round = 1;
   CHECK(run.says("a.1", back) == "a.1: end 0");
   CHECK(run.leaves("a") == "forget a");
@@ -483,7 +483,7 @@ TEST_CASE("Coordinator: nodes of a host that is gone bring their rounds and fail
   run.policy.last_call_timeout = 0s;
   run.settings.min_nodes = 1;
   CHECK(run.joins("new").find("new: round 0 attempt 0") == 0);
-  auto old = run.hello("old");
+  auto old = run.join_of("old");
   old.next_round = 6;
   old.restart_count = 1;
   old.previous_rank = 0;
@@ -494,8 +494,8 @@ TEST_CASE("Coordinator: nodes of a host that is gone bring their rounds and fail
 
 TEST_CASE("Coordinator: after the loss of a host the last call is short") {
   Run run;
-  auto first = run.hello("a");
-  auto second = run.hello("b");
+  auto first = run.join_of("a");
+  auto second = run.join_of("b");
   first.next_round = second.next_round = 3;
   run.says("a", first);
   run.says("b", second);
@@ -504,14 +504,14 @@ TEST_CASE("Coordinator: after the loss of a host the last call is short") {
 
 TEST_CASE("Coordinator: after the loss of a host all who survived are enough") {
   Run run;
-  auto hello = [&](const char* host) {
-    auto returns = run.hello(host);
+  auto returning = [&](const char* host) {
+    auto returns = run.join_of(host);
     returns.next_round = 3;
     returns.previous_nodes = 3;
     return returns;
   };
-  CHECK(run.says("a", hello("a")) == "");
-  CHECK(run.says("b", hello("b")).find("a: round 3 attempt 0 as 0 of 2") == 0);
+  CHECK(run.says("a", returning("a")) == "");
+  CHECK(run.says("b", returning("b")).find("a: round 3 attempt 0 as 0 of 2") == 0);
 }
 
 TEST_CASE("Coordinator: one who is waited for is named") {

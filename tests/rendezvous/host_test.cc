@@ -49,7 +49,7 @@ struct Meeting {
                                   [this](const std::string&) { ++ignored; });
     REQUIRE(run(host->open()).has_value());
     client = run(host->connect()).value();
-    record = run(client->get(meeting::kRecord, 5s)).value();
+    record = run(client->get(keys::kCoordinator, 5s)).value();
   }
   ~Meeting() {
     client->close();
@@ -66,10 +66,10 @@ struct Meeting {
   }
 
   void push(const std::string& text) {
-    REQUIRE(run(client->queue_push(meeting::inbox(record), text)).has_value());
+    REQUIRE(run(client->queue_push(keys::inbox(record), text)).has_value());
   }
   void say(const std::string& node, Request request) {
-    push(encode(Letter{"run", node, std::move(request)}));
+    push(encode(Message{"run", node, std::move(request)}));
   }
   void joins(const std::string& node) {
     request::Join join;
@@ -80,16 +80,16 @@ struct Meeting {
     join.store_port = 1;
     say(node, std::move(join));
   }
-  Order next(const std::string& node) {
-    auto text = run(client->queue_pop(meeting::mailbox(node), 30s));
+  Command next(const std::string& node) {
+    auto text = run(client->queue_pop(keys::mailbox(node), 30s));
     REQUIRE(text.has_value());
-    return decode_order(*text).value();
+    return decode_command(*text).value();
   }
   template <class Wanted>
   Wanted told(const std::string& node) {
-    Order order = next(node);
-    REQUIRE(std::holds_alternative<Wanted>(order));
-    return std::get<Wanted>(order);
+    Command command = next(node);
+    REQUIRE(std::holds_alternative<Wanted>(command));
+    return std::get<Wanted>(command);
   }
 };
 
@@ -117,7 +117,7 @@ struct LimitedMeeting : Meeting {
 
   // Until it needs a digit more, and so a byte.
   bool pulse_goes_on() {
-    auto pulse = [this] { return run(client->get(meeting::pulse(record), 5s)).value(); };
+    auto pulse = [this] { return run(client->get(keys::pulse(record), 5s)).value(); };
     std::size_t before = pulse().size();
     return test::run_until(
         loop, [&] { return pulse().size() > before; }, 60s);
@@ -130,19 +130,19 @@ TEST_SUITE("rendezvous/host") {
   TEST_CASE_FIXTURE(Meeting, "two nodes meet, fail together and end together") {
     joins("a");
     joins("b");
-    CHECK(told<order::Round>("a").ranks.group_rank == 0);
-    CHECK(told<order::Round>("b").ranks.group_rank == 1);
+    CHECK(told<command::Round>("a").ranks.group_rank == 0);
+    CHECK(told<command::Round>("b").ranks.group_rank == 1);
     say("b", request::Failed{.round = 0, .failure = {.rank = 1, .exit_code = 7}, .exit_code = 7});
     for (const char* node : {"a", "b"}) {
-      CHECK(told<order::Stop>(node).failure->exit_code == 7);
+      CHECK(told<command::Stop>(node).failure->exit_code == 7);
       say(node, request::Ready{.round = 0, .store_port = 2});
     }
     for (const char* node : {"a", "b"}) {
-      CHECK(told<order::Round>(node).restart_count == 1);
+      CHECK(told<command::Round>(node).restart_count == 1);
       say(node, request::Succeeded{.round = 1});
     }
     for (const char* node : {"a", "b"}) {
-      CHECK(told<order::End>(node).exit_code == 0);
+      CHECK(told<command::End>(node).exit_code == 0);
       say(node, request::Leave{});
     }
     bool is_idle = false;
@@ -150,9 +150,9 @@ TEST_SUITE("rendezvous/host") {
     CHECK(test::run_until(loop, [&] { return is_idle; }));
   }
 
-  TEST_CASE_FIXTURE(Meeting, "what is no letter is ignored, and the run goes on") {
+  TEST_CASE_FIXTURE(Meeting, "what is no message is ignored, and the run goes on") {
     joins("a");
-    std::string good = encode(Letter{"run", "c", request::Join{.host = "c", .address = "c"}});
+    std::string good = encode(Message{"run", "c", request::Join{.host = "c", .address = "c"}});
     std::string negative = good;
     negative.insert(1, "\"node_rank\":-1,");
     std::string deep(60'000, '[');
@@ -164,8 +164,8 @@ TEST_SUITE("rendezvous/host") {
       push(junk);
     }
     joins("b");
-    CHECK(told<order::Round>("a").ranks.world_size == 2);
-    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(told<command::Round>("a").ranks.world_size == 2);
+    CHECK(told<command::Round>("b").ranks.world_size == 2);
     CHECK(ignored == 9);
   }
 
@@ -173,41 +173,41 @@ TEST_SUITE("rendezvous/host") {
                     "ten thousand joins from one client are bounded, and the run goes on") {
     joins("a");
     joins("b");
-    told<order::Round>("a");
-    told<order::Round>("b");
+    told<command::Round>("a");
+    told<command::Round>("b");
     constexpr int kFlood = 10'000;
     for (int i = 0; i < kFlood; ++i) joins("flood" + std::to_string(i));
     std::string last = "flood" + std::to_string(kFlood - 1);
-    CHECK(told<order::Refuse>(last).why.find("nodes already") != std::string::npos);
-    told<order::Standby>("flood0");
+    CHECK(told<command::Refuse>(last).why.find("nodes already") != std::string::npos);
+    told<command::Standby>("flood0");
     say("a", request::Succeeded{.round = 0});
     say("b", request::Succeeded{.round = 0});
-    CHECK(told<order::End>("a").exit_code == 0);
-    CHECK(told<order::End>("b").exit_code == 0);
+    CHECK(told<command::End>("a").exit_code == 0);
+    CHECK(told<command::End>("b").exit_code == 0);
   }
 
   TEST_CASE_FIXTURE(LimitedMeeting,
                     "a client that fills the store keeps no node out and the coordinator alive") {
     fill("", {90'000, 100});
-    auto node = connect(meeting::kSpace);
-    std::string lost = encode(Letter{"run", "a", rendezvous::request::Lost{}});
-    CHECK(run(node->set_will(meeting::inbox(record), lost)).has_value());
+    auto node = connect(keys::kNamespace);
+    std::string lost = encode(Message{"run", "a", rendezvous::request::Lost{}});
+    CHECK(run(node->set_will(keys::inbox(record), lost)).has_value());
     joins("a");
     joins("b");
-    CHECK(told<order::Round>("a").ranks.world_size == 2);
-    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(told<command::Round>("a").ranks.world_size == 2);
+    CHECK(told<command::Round>("b").ranks.world_size == 2);
     CHECK(pulse_goes_on());
     node->close();
-    CHECK(told<order::Stop>("b").why.find("lost") != std::string::npos);
+    CHECK(told<command::Stop>("b").why.find("lost") != std::string::npos);
     CHECK(ignored == 0);
   }
 
   TEST_CASE_FIXTURE(LimitedMeeting, "one who fills the rendezvous's own space does not end it") {
-    fill(meeting::kSpace, {8 << 20, 100'000, 1000, 1});
+    fill(keys::kNamespace, {8 << 20, 100'000, 1000, 1});
     joins("a");
     joins("b");
-    CHECK(told<order::Round>("a").ranks.world_size == 2);
-    CHECK(told<order::Round>("b").ranks.world_size == 2);
+    CHECK(told<command::Round>("a").ranks.world_size == 2);
+    CHECK(told<command::Round>("b").ranks.world_size == 2);
     CHECK(pulse_goes_on());
     CHECK(ignored == 0);
   }
@@ -215,11 +215,11 @@ TEST_SUITE("rendezvous/host") {
   TEST_CASE_FIXTURE(Meeting, "a host that leaves ends the run and lets nobody in") {
     joins("a");
     joins("b");
-    told<order::Round>("a");
-    told<order::Round>("b");
+    told<command::Round>("a");
+    told<command::Round>("b");
     host->coordinator().host_leaves("here was stopped", 15);
-    CHECK(told<order::End>("b").why == "here was stopped");
+    CHECK(told<command::End>("b").why == "here was stopped");
     joins("c");
-    CHECK(told<order::Refuse>("c").why == "here was stopped");
+    CHECK(told<command::Refuse>("c").why == "here was stopped");
   }
 }

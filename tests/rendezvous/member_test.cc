@@ -14,10 +14,10 @@ using member::Link;
 
 namespace {
 
-std::string words(const Letter& letter) {
-  std::string text = encode(letter);
+std::string words(const Message& message) {
+  std::string text = encode(message);
   std::size_t begin = text.find("\"type\":\"") + 8;
-  return letter.node + " " + text.substr(begin, text.find('"', begin) - begin);
+  return message.node + " " + text.substr(begin, text.find('"', begin) - begin);
 }
 
 std::string words(const member::Action& action) {
@@ -27,23 +27,23 @@ std::string words(const member::Action& action) {
             return "connect " + connect.node + (connect.after > 0s ? " later" : "");
           },
           [](const member::action::Disconnect&) { return std::string("disconnect"); },
-          [](const member::action::Post& post) { return "post " + words(post.letter); },
-          [](const member::action::Beat& beat) { return "beat " + words(beat.letter); },
-          [](const member::action::TellRound& told) {
+          [](const member::action::Post& post) { return "post " + words(post.message); },
+          [](const member::action::Heartbeat& beat) { return "beat " + words(beat.message); },
+          [](const member::action::NotifyRound& told) {
             return "round " + std::to_string(told.round.number);
           },
-          [](const member::action::TellStop& told) { return "stop, " + told.stop.why; },
-          [](const member::action::TellEnd& told) {
+          [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
+          [](const member::action::NotifyEnd& told) {
             return "end " + std::to_string(told.end.exit_code);
           },
-          [](const member::action::TellFailed& told) { return "failed, " + told.why; },
-          [](const member::action::TellPeople& told) { return "say, " + told.text; },
+          [](const member::action::NotifyFailure& told) { return "failed, " + told.why; },
+          [](const member::action::NotifyUser& told) { return "say, " + told.text; },
       },
       action);
 }
 
 struct Play {
-  member::Config config{.run = "job", .name = "n", .endpoint = "e:1", .hello = {.host = "h"}};
+  member::Config config{.run = "job", .name = "n", .endpoint = "e:1", .node = {.host = "h"}};
   member::State state;
   Now now{.mono = MonoTime(1h)};
   std::vector<member::Action> actions;
@@ -56,12 +56,12 @@ struct Play {
     for (const auto& action : actions) text += (text.empty() ? "" : "; ") + words(action);
     return text;
   }
-  std::string hears(Order order) { return on(member::event::Heard{std::move(order)}); }
+  std::string hears(Command command) { return on(member::event::Heard{std::move(command)}); }
   std::string wants_round() { return on(member::event::RoundWanted{1000}); }
   std::string ticks() { return on(member::event::Tick{}); }
   std::string sees(const std::string& pulse) { return on(member::event::PulseSeen{pulse}); }
   const request::Join& join() const {
-    return std::get<request::Join>(std::get<member::action::Post>(actions.back()).letter.request);
+    return std::get<request::Join>(std::get<member::action::Post>(actions.back()).message.request);
   }
 };
 
@@ -77,8 +77,7 @@ struct Joined : Play {
 
 struct Running : Joined {
   Running() {
-    CHECK(hears(order::Round{.number = 4, .incarnation = "first", .restart_count = 2}) ==
-          "round 4");
+    CHECK(hears(command::Round{.number = 4, .run_uuid = "first", .restart_count = 2}) == "round 4");
   }
 };
 
@@ -86,16 +85,16 @@ struct Running : Joined {
 
 TEST_CASE("Member: a round, a stop, the next round") {
   Running play;
-  CHECK(play.hears(order::Stop{.round = 4, .why = "x"}) == "stop, x");
+  CHECK(play.hears(command::Stop{.round = 4, .why = "x"}) == "stop, x");
   CHECK(play.wants_round() == "post n.0 ready");
-  CHECK(play.hears(order::Stop{.round = 4}) == "");  // it has stopped
-  CHECK(play.hears(order::Round{.number = 5}) == "round 5");
+  CHECK(play.hears(command::Stop{.round = 4}) == "");  // it has stopped
+  CHECK(play.hears(command::Round{.number = 5}) == "round 5");
 }
 
 TEST_CASE("Member: a stop of another round and a round unasked for are ignored") {
   Running play;
-  CHECK(play.hears(order::Stop{.round = 3}) == "");
-  CHECK(play.hears(order::Round{.number = 5}) == "");
+  CHECK(play.hears(command::Stop{.round = 3}) == "");
+  CHECK(play.hears(command::Round{.number = 5}) == "");
 }
 
 TEST_CASE("Member: the worker's fate is posted with the round's number") {
@@ -106,14 +105,14 @@ TEST_CASE("Member: the worker's fate is posted with the round's number") {
 
 TEST_CASE("Member: after the end it leaves, and hears and says nothing more") {
   Running play;
-  CHECK(play.hears(order::End{.exit_code = 3}) == "post n.0 leave; end 3");
+  CHECK(play.hears(command::End{.exit_code = 3}) == "post n.0 leave; end 3");
   CHECK(play.ticks() == "");
   CHECK(play.on(member::event::ConnectionLost{"reset"}) == "");
 }
 
 TEST_CASE("Member: refused, it is over") {
   Joined play;
-  CHECK(play.hears(order::Refuse{"why"}) == "failed, this node was refused at e:1: why");
+  CHECK(play.hears(command::Refuse{"why"}) == "failed, this node was refused at e:1: why");
   CHECK(play.wants_round() == "");
 }
 
@@ -131,7 +130,7 @@ TEST_CASE("Member: who loses the host stops its workers and comes back as somebo
 
 TEST_CASE("Member: given up by the others, it comes back as somebody new") {
   Running play;
-  CHECK(play.hears(order::Dropped{"silent"}) ==
+  CHECK(play.hears(command::Dropped{"silent"}) ==
         "disconnect; connect n.1; stop, the others have given this node up: silent");
 }
 
@@ -157,7 +156,7 @@ TEST_CASE("Member: an absent host is tried for read_timeout, and people are told
 
 TEST_CASE("Member: an absent host is tried no longer than the nodes may take to come") {
   Play play;
-  play.config.hello.policy.join_timeout = 5s;
+  play.config.node.policy.join_timeout = 5s;
   play.wants_round();
   play.now.mono += 3s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) ==
@@ -172,7 +171,7 @@ TEST_CASE("Member: a spare that finds no host was not needed") {
   play.wants_round();
   play.now.mono += 60s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "end 0");
-  const auto& end = std::get<member::action::TellEnd>(play.actions.front()).end;
+  const auto& end = std::get<member::action::NotifyEnd>(play.actions.front()).end;
   CHECK(end.why == "this spare node was not needed: refused; tried for 60.0 s");
 }
 
@@ -196,11 +195,11 @@ TEST_CASE("Member: a host whose pulse stands still is lost before it gives this 
   Running play;
   for (int i = 1; i <= 5; ++i) {
     play.now.mono += 1s;
-    CHECK(play.ticks() == "beat n.0 beat");
+    CHECK(play.ticks() == "beat n.0 heartbeat");
     play.sees("same");
   }
   // The first of these beats was heard, at the earliest when it was sent: 4 s ago.
-  CHECK(play.config.hello.policy.silence_limit() == 5s);
+  CHECK(play.config.node.policy.silence_limit() == 5s);
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 500ms);
   play.now.mono += 500ms;
   CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 4.5 s") !=
@@ -213,7 +212,7 @@ TEST_CASE("Member: the lease counts from the question, not from a late answer") 
   play.ticks();
   play.now.mono += 4s;
   play.sees("new");
-  CHECK(play.ticks() == "beat n.0 beat");
+  CHECK(play.ticks() == "beat n.0 heartbeat");
   play.now.mono += 2s;  // 6 s after the question, 2 s after the answer
   CHECK(play.ticks().find("has been silent for 6.0 s") != std::string::npos);
 }
@@ -228,12 +227,13 @@ TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its j
   Joined play;
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);
   play.now.mono += 300ms;
-  order::GoBy rules{.keep_alive_interval = 200ms, .keep_alive_max_attempt = 4, .text = "rules"};
+  command::KeepAlive rules{
+      .keep_alive_interval = 200ms, .keep_alive_max_attempt = 4, .text = "rules"};
   CHECK(play.hears(rules) == "say, rules");
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 200ms);
-  CHECK(play.hears(order::Round{.number = 0}) == "round 0");
+  CHECK(play.hears(command::Round{.number = 0}) == "round 0");
   play.now.mono += 200ms;
-  CHECK(play.ticks() == "beat n.0 beat");
+  CHECK(play.ticks() == "beat n.0 heartbeat");
   play.now.mono += 200ms;  // 700 ms after the join
   CHECK(play.ticks().find("has been silent for 0.7 s") != std::string::npos);
   play.on(member::event::Connected{"a"});
@@ -242,11 +242,12 @@ TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its j
 
 TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {
   Joined play;
-  order::GoBy rules{.keep_alive_interval = 10s, .keep_alive_max_attempt = 3, .text = "rules"};
+  command::KeepAlive rules{
+      .keep_alive_interval = 10s, .keep_alive_max_attempt = 3, .text = "rules"};
   play.hears(rules);
-  play.hears(order::Round{.number = 0});
+  play.hears(command::Round{.number = 0});
   play.now.mono += 10s;
-  CHECK(play.ticks() == "beat n.0 beat");
+  CHECK(play.ticks() == "beat n.0 heartbeat");
 }
 
 TEST_CASE("Member: it comes back as one of the run that it was in") {
@@ -254,7 +255,7 @@ TEST_CASE("Member: it comes back as one of the run that it was in") {
   play.on(member::event::ConnectionLost{"reset"});
   play.on(member::event::Connected{"10.0.0.7"});
   play.wants_round();
-  CHECK(play.join().incarnation == "first");
+  CHECK(play.join().run_uuid == "first");
 }
 
 TEST_CASE("Member: leaving, it says so once") {

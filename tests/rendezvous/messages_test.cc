@@ -27,7 +27,7 @@ Failure sample_failure() {
           .is_traceback = true};
 }
 
-std::vector<Letter> letters() {
+std::vector<Message> messages() {
   request::Join join{.host = "node1",
                      .address = "fe80::1",
                      .pid = 12,
@@ -38,40 +38,40 @@ std::vector<Letter> letters() {
                      .previous_rank = 0,
                      .restart_count = 1,
                      .next_round = 9,
-                     .incarnation = "node0-1.0",
-                     .unfit = "no log folder"};
-  std::vector<Letter> all;
+                     .run_uuid = "node0-1.0",
+                     .preflight_failure = "no log folder"};
+  std::vector<Message> all;
   for (Request request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
            request::Failed{7, sample_failure(), 139, true}, request::Succeeded{7},
-           request::Leave{"was stopped by SIGTERM", 15}, request::Beat{}, request::Lost{}}) {
+           request::Leave{"was stopped by SIGTERM", 15}, request::Heartbeat{}, request::Lost{}}) {
     all.push_back({.run = "job", .node = "node1-12.0", .request = request});
   }
   return all;
 }
 
-std::vector<Order> orders() {
-  return {order::Round{.number = 3,
-                       .incarnation = "node0-1.0",
-                       .ranks = {.group_rank = 1, .group_world_size = 2},
-                       .master = {"m", 9}},
-          order::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
-          order::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
-          order::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
-          order::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
-          order::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
-          order::Refuse{"no"},
-          order::Standby{"enough"},
-          order::Tell{"waiting"},
-          order::GoBy{.keep_alive_interval = std::chrono::milliseconds(200),
-                      .keep_alive_max_attempt = 5,
-                      .text = "as the first node"},
-          order::Dropped{"silent"}};
+std::vector<Command> commands() {
+  return {command::Round{.number = 3,
+                         .run_uuid = "node0-1.0",
+                         .ranks = {.group_rank = 1, .group_world_size = 2},
+                         .master = {"m", 9}},
+          command::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
+          command::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
+          command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
+          command::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
+          command::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
+          command::Refuse{"no"},
+          command::Standby{"enough"},
+          command::Info{"waiting"},
+          command::KeepAlive{.keep_alive_interval = std::chrono::milliseconds(200),
+                             .keep_alive_max_attempt = 5,
+                             .text = "as the first node"},
+          command::Dropped{"silent"}};
 }
 
 std::string problem(std::string_view text) {
-  auto letter = decode_letter(text);
-  return letter ? "read" : to_string(letter.error());
+  auto message = decode_message(text);
+  return message ? "read" : to_string(message.error());
 }
 bool is_refused(std::string_view text, std::string_view reason) {
   return problem(text).find(reason) != std::string::npos;
@@ -80,20 +80,20 @@ bool is_refused(std::string_view text, std::string_view reason) {
 }  // namespace
 
 TEST_CASE("Messages: what is written is read again") {
-  for (const Letter& letter : letters()) {
-    std::string text = encode(letter);
+  for (const Message& message : messages()) {
+    std::string text = encode(message);
     CAPTURE(text);
-    auto read = decode_letter(text);
+    auto read = decode_message(text);
     REQUIRE(read.has_value());
-    CHECK(read->request.index() == letter.request.index());
+    CHECK(read->request.index() == message.request.index());
     CHECK(encode(*read) == text);
   }
-  for (const Order& order : orders()) {
-    std::string text = encode(order);
+  for (const Command& command : commands()) {
+    std::string text = encode(command);
     CAPTURE(text);
-    auto read = decode_order(text);
+    auto read = decode_command(text);
     REQUIRE(read.has_value());
-    CHECK(read->index() == order.index());
+    CHECK(read->index() == command.index());
     CHECK(encode(*read) == text);
   }
 }
@@ -105,8 +105,8 @@ TEST_CASE("Messages: what is no message is refused with what is wrong") {
   CHECK(is_refused("{", "no JSON object"));
   CHECK(is_refused("{}", "'v'"));
   CHECK(is_refused(R"({"v":1})", "'run'"));
-  CHECK(is_refused(R"({"v":1,"run":"","node":"n","type":"beat"})", "'run' is"));
-  CHECK(is_refused(R"({"v":"1","run":"r","node":"n","type":"beat"})", "'v'"));
+  CHECK(is_refused(R"({"v":1,"run":"","node":"n","type":"heartbeat"})", "'run' is"));
+  CHECK(is_refused(R"({"v":"1","run":"r","node":"n","type":"heartbeat"})", "'v'"));
   CHECK(is_refused(head + R"("nonsense"})", "none of this protocol's"));
   CHECK(is_refused(head + R"("ready"})", "'round'"));
   CHECK(is_refused(head + R"("ready","round":-1,"store_port":1})", "out of range"));
@@ -114,16 +114,16 @@ TEST_CASE("Messages: what is no message is refused with what is wrong") {
   CHECK(is_refused(head + R"("ready","round":18446744073709551615,"store_port":65536})",
                    "out of range"));
   CHECK(is_refused(head + R"("ready","round":99999999999999999999999,"store_port":1})", "'round'"));
-  CHECK(is_refused(head + R"("beat","x":)" + std::string(1 << 20, '1') + "}", "bytes"));
+  CHECK(is_refused(head + R"("heartbeat","x":)" + std::string(1 << 20, '1') + "}", "bytes"));
   CHECK(is_refused(std::string(60000, '['), "no JSON object"));
   CHECK(is_refused(head + "\"be\xff\"}", "no JSON object"));
-  CHECK(is_refused(R"({"v":1,"run":")" + std::string(300, 'r') + R"(","node":"n","type":"beat"})",
-                   "256"));
-  CHECK(problem(head + R"("beat","unknown":[1,2]})") == "read");
+  CHECK(is_refused(
+      R"({"v":1,"run":")" + std::string(300, 'r') + R"(","node":"n","type":"heartbeat"})", "256"));
+  CHECK(problem(head + R"("heartbeat","unknown":[1,2]})") == "read");
 }
 
 TEST_CASE("Messages: a join is checked field by field") {
-  std::string text = encode(letters()[0]);
+  std::string text = encode(messages()[0]);
   auto with = [&](const std::string& before, const std::string& after) {
     std::string changed = text;
     changed.replace(changed.find(before), before.size(), after);
@@ -134,34 +134,35 @@ TEST_CASE("Messages: a join is checked field by field") {
   CHECK(with("\"node_rank\":3", "\"node_rank\":-1").find("'node_rank'") != std::string::npos);
   CHECK(with("\"min_nodes\":2", "\"min_nodes\":5").find("more than max_nodes") !=
         std::string::npos);
-  CHECK(with("\"beat_ms\":1000", "\"beat_ms\":0").find("'beat_ms'") != std::string::npos);
+  CHECK(with("\"heartbeat_ms\":1000", "\"heartbeat_ms\":0").find("'heartbeat_ms'") !=
+        std::string::npos);
   CHECK(with("\"store_port\":65535", "\"store_port\":65536").find("'store_port'") !=
         std::string::npos);
   CHECK(with("\"host\":\"node1\"", "\"host\":\"\"").find("'host'") != std::string::npos);
 }
 
 TEST_CASE("Messages: an agent that does not say which signal stopped it is understood") {
-  auto letter = decode_letter(R"({"v":1,"run":"r","node":"n","type":"leave","why":"left"})");
-  REQUIRE(letter.has_value());
-  CHECK(std::get<request::Leave>(letter->request).signal == 0);
-  auto stop = decode_order(
+  auto message = decode_message(R"({"v":1,"run":"r","node":"n","type":"leave","why":"left"})");
+  REQUIRE(message.has_value());
+  CHECK(std::get<request::Leave>(message->request).signal == 0);
+  auto stop = decode_command(
       R"({"v":1,"type":"stop","round":1,"cause":"lost","why":"a was stopped by SIGTERM",)"
       R"("restart_count":0,"max_restarts":0})");
   REQUIRE(stop.has_value());
-  CHECK(std::get<order::Stop>(*stop).signal == 0);
-  auto end = decode_order(
+  CHECK(std::get<command::Stop>(*stop).signal == 0);
+  auto end = decode_command(
       R"({"v":1,"type":"end","exit_code":80,"why":"w","failures":[],"restart_count":0,)"
       R"("max_restarts":0})");
   REQUIRE(end.has_value());
-  CHECK(std::get<order::End>(*end).signal == 0);
+  CHECK(std::get<command::End>(*end).signal == 0);
 }
 
 TEST_CASE("Messages: of another version only the sender is read") {
-  auto letter = decode_letter(R"({"v":2,"run":"r","node":"n","type":"from the future"})");
-  REQUIRE(letter.has_value());
-  REQUIRE(std::holds_alternative<request::Foreign>(letter->request));
-  CHECK(std::get<request::Foreign>(letter->request).version == 2);
-  CHECK(decode_order(R"({"v":2,"type":"tell","text":"x"})").has_error());
+  auto message = decode_message(R"({"v":2,"run":"r","node":"n","type":"from the future"})");
+  REQUIRE(message.has_value());
+  REQUIRE(std::holds_alternative<request::Foreign>(message->request));
+  CHECK(std::get<request::Foreign>(message->request).version == 2);
+  CHECK(decode_command(R"({"v":2,"type":"info","text":"x"})").has_error());
 }
 
 TEST_CASE("Messages: a worker's last words always fit, whatever they are made of") {
@@ -172,23 +173,24 @@ TEST_CASE("Messages: a worker's last words always fit, whatever they are made of
     failure.message = words;
     failure.logs = std::string(4096, '\x02');
     failure.words = words;
+    CHECK(decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}))
+              .has_value());
     CHECK(
-        decode_letter(encode(Letter{"r", "n", request::Failed{1, failure, 1, false}})).has_value());
-    CHECK(decode_order(encode(Order(order::Stop{.round = 1, .failure = failure}))).has_value());
-    order::End end{.exit_code = 1, .failures = {failure}};
+        decode_command(encode(Command(command::Stop{.round = 1, .failure = failure}))).has_value());
+    command::End end{.exit_code = 1, .failures = {failure}};
     Failure old = failure;
     old.message.resize(200);
     old.words.clear();
     for (int i = 0; i < 31; ++i) end.failures.insert(end.failures.begin(), old);
-    CHECK(decode_order(encode(Order(end))).has_value());
+    CHECK(decode_command(encode(Command(end))).has_value());
   }
 }
 
 TEST_CASE("Messages: bytes turned and cut at random are refused or read, and no more") {
   std::mt19937 random(5);
   std::vector<std::string> seeds;
-  for (const Letter& letter : letters()) seeds.push_back(encode(letter));
-  for (const Order& order : orders()) seeds.push_back(encode(order));
+  for (const Message& message : messages()) seeds.push_back(encode(message));
+  for (const Command& command : commands()) seeds.push_back(encode(command));
   std::size_t read = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string text = seeds[random() % seeds.size()];
@@ -208,14 +210,14 @@ TEST_CASE("Messages: bytes turned and cut at random are refused or read, and no 
           text[place] = "0123456789-{}[]\",:"[random() % 18];
       }
     }
-    if (auto letter = decode_letter(text)) {
+    if (auto message = decode_message(text)) {
       ++read;
-      CHECK(decode_letter(encode(*letter)).has_value() !=
-            std::holds_alternative<request::Foreign>(letter->request));
+      CHECK(decode_message(encode(*message)).has_value() !=
+            std::holds_alternative<request::Foreign>(message->request));
     }
-    if (auto order = decode_order(text)) {
+    if (auto command = decode_command(text)) {
       ++read;
-      CHECK(decode_order(encode(*order)).has_value());
+      CHECK(decode_command(encode(*command)).has_value());
     }
   }
   CHECK(read > 100);

@@ -13,23 +13,23 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::string words(const Order& order) {
-  if (const auto* end = std::get_if<order::End>(&order)) {
+std::string words(const Command& command) {
+  if (const auto* end = std::get_if<command::End>(&command)) {
     return "end " + std::to_string(end->exit_code);
   }
-  if (const auto* refuse = std::get_if<order::Refuse>(&order)) return "refused, " + refuse->why;
-  if (const auto* tell = std::get_if<order::Tell>(&order)) return "tell, " + tell->text;
-  if (std::holds_alternative<order::Round>(order)) return "round";
-  if (std::holds_alternative<order::Stop>(order)) return "stop";
-  if (std::holds_alternative<order::Dropped>(order)) return "dropped";
+  if (const auto* refuse = std::get_if<command::Refuse>(&command)) return "refused, " + refuse->why;
+  if (const auto* info = std::get_if<command::Info>(&command)) return "tell, " + info->text;
+  if (std::holds_alternative<command::Round>(command)) return "round";
+  if (std::holds_alternative<command::Stop>(command)) return "stop";
+  if (std::holds_alternative<command::Dropped>(command)) return "dropped";
   return "?";
 }
 
-// Plays letters, and tells what is done about them.
+// Plays messages, and tells what is done about them.
 struct Place {
   runs::State state;
   Now now{.mono = MonoTime(1h)};
-  std::string incarnation;  // of the last round that was begun
+  std::string run_uuid;  // of the last round that was begun
 
   std::string on(const runs::Event& event) {
     auto next = runs::step(std::move(state), event, now);
@@ -40,9 +40,9 @@ struct Place {
       text +=
           std::visit(Overloaded{
                          [&](const runs::action::Send& send) {
-                           if (const auto* round = std::get_if<order::Round>(&send.order))
-                             incarnation = round->incarnation;
-                           return send.node + ": " + words(send.order);
+                           if (const auto* round = std::get_if<command::Round>(&send.command))
+                             run_uuid = round->run_uuid;
+                           return send.node + ": " + words(send.command);
                          },
                          [](const runs::action::Forget& forget) { return "forget " + forget.node; },
                          [](const runs::action::EmptyCommonSpace&) { return std::string("empty"); },
@@ -54,14 +54,14 @@ struct Place {
   std::string says(const std::string& run, const std::string& node, Request request) {
     return on(runs::event::Arrived{{.run = run, .node = node, .request = std::move(request)}});
   }
-  static request::Join hello(const std::string& node, int nodes = 1) {
+  static request::Join join_of(const std::string& node, int nodes = 1) {
     return {.host = node,
             .address = node,
             .settings = {.min_nodes = nodes, .max_nodes = nodes},
             .store_port = 1000};
   }
   std::string joins(const std::string& run, const std::string& node, int nodes = 1) {
-    return says(run, node, hello(node, nodes));
+    return says(run, node, join_of(node, nodes));
   }
   std::string ticks_after(Duration duration) {
     now.mono += duration;
@@ -73,14 +73,14 @@ struct Place {
 struct Over : Place {
   std::string first;
   Over() {
-    request::Join join = hello("a");
+    request::Join join = join_of("a");
     join.settings.max_nodes = 2;
     join.policy.last_call_timeout = 0s;
     REQUIRE(says("job", "a", join) == "a: round");
     join.host = "b";
     REQUIRE(says("job", "b", join) == "a: stop");
     REQUIRE(says("job", "a", request::Ready{.round = 0, .store_port = 1}) == "a: round; b: round");
-    first = incarnation;
+    first = run_uuid;
     REQUIRE(says("job", "b", request::Lost{}) == "forget b; a: stop");
     REQUIRE(says("job", "a", request::Ready{.round = 1, .store_port = 1}) == "a: round");
     REQUIRE(says("job", "a", request::Succeeded{2}) == "a: end 0");
@@ -88,10 +88,10 @@ struct Over : Place {
     REQUIRE(state.runs.empty());
   }
   request::Join returning() const {
-    request::Join join = hello("b");
+    request::Join join = join_of("b");
     join.settings.max_nodes = 2;
     join.next_round = 2;
-    join.incarnation = first;
+    join.run_uuid = first;
     return join;
   }
 };
@@ -133,7 +133,7 @@ TEST_CASE("Runs: who was away when its run ended is told so, and does not begin 
 TEST_CASE("Runs: nor does it get into a later run of the same id") {
   Over place;
   CHECK(place.joins("job", "c") == "c: round");
-  CHECK(place.incarnation != place.first);
+  CHECK(place.run_uuid != place.first);
   CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");
   CHECK(place.state.runs.at("job").nodes.size() == 1);
 }
@@ -164,13 +164,13 @@ TEST_CASE("Runs: what a node was told last is thrown away after a minute, or whe
   CHECK(place.joins("job", "b", 3).find("b: refused") == 0);
   CHECK(place.joins("job", "c", 3).find("c: refused") == 0);
   CHECK(place.says("job", "c", request::Lost{}) == "forget c");
-  CHECK(place.ticks_after(runs::kLastOrdersAge).find("forget b") == 0);
+  CHECK(place.ticks_after(runs::kLastCommandAge).find("forget b") == 0);
 }
 
 TEST_CASE("Runs: an outsider's last word clears its mailbox, whatever run it names") {
   Place place;
   CHECK(place.says("nothing", "x", request::Lost{}) == "forget x");
-  CHECK(place.says("nothing", "x", request::Beat{}) == "");
+  CHECK(place.says("nothing", "x", request::Heartbeat{}) == "");
   CHECK(place.state.runs.empty());
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("Runs: a silent node reads that it was dropped, and its mailbox is cle
   }
   CHECK(said == "a: dropped");
   CHECK(place.state.runs.empty());
-  CHECK(place.ticks_after(runs::kLastOrdersAge) == "forget a");
+  CHECK(place.ticks_after(runs::kLastCommandAge) == "forget a");
   CHECK(!runs::deadline(place.state));
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("Runs: one that waits hears of others that wait beside it") {
 
 TEST_CASE("Runs: two run ids cannot share a static port, and each round begins in an empty store") {
   Place place;
-  request::Join join = Place::hello("a");
+  request::Join join = Place::join_of("a");
   join.settings.master = Endpoint{.host = "m", .port = 29500};
   CHECK(place.says("x", "a", join) == "empty; a: round");
   CHECK(place.says("y", "b", join) ==

@@ -74,7 +74,7 @@ TEST_SUITE("rendezvous/single_node") {
       CHECK(run((*client)->num_keys()).value() == 0);
       CHECK(run((*client)->set("k", "v")).has_value());
       node.fail(1);
-      CHECK(std::holds_alternative<order::Stop>(node.next()));
+      CHECK(std::holds_alternative<command::Stop>(node.next()));
     }
   }
 
@@ -82,16 +82,16 @@ TEST_SUITE("rendezvous/single_node") {
     Node good(*this, {});
     good.round();
     good.handler.report_success();
-    CHECK(std::get<order::End>(good.next()).exit_code == 0);
+    CHECK(std::get<command::End>(good.next()).exit_code == 0);
 
     Node bad(*this, {.max_restarts = 1});
     bad.round();
     bad.fail(5);
-    CHECK(std::get<order::Stop>(bad.next()).restart_count == 1);
+    CHECK(std::get<command::Stop>(bad.next()).restart_count == 1);
     bad.round();
     bad.fail(6);
-    order::End end = std::get<order::End>(bad.next());
-    CHECK(end.exit_code == order::kExitBudgetSpent);
+    command::End end = std::get<command::End>(bad.next());
+    CHECK(end.exit_code == command::kExitBudgetSpent);
     CHECK(end.failures.size() == 2);
   }
 
@@ -99,7 +99,7 @@ TEST_SUITE("rendezvous/single_node") {
     Node node(*this, {.max_restarts = 3});
     node.round();
     node.handler.report_failure({.exit_code = 127}, 127, true);
-    CHECK(std::get<order::End>(node.next()).exit_code == 127);
+    CHECK(std::get<command::End>(node.next()).exit_code == 127);
   }
 
   TEST_CASE_FIXTURE(Loop, "a port that was asked for is used in every round") {

@@ -27,10 +27,10 @@ void Host::pop(const Wire& wire) {
     waiting_[wire->node] = wire;
     return;
   }
-  std::string order = std::move(mailbox->second.front());
+  std::string command = std::move(mailbox->second.front());
   mailbox->second.pop_front();
   if (mailbox->second.empty()) mailboxes_.erase(mailbox);
-  world_.send_down(wire, [wire, order] { wire->client->heard(wire, order); });
+  world_.send_down(wire, [wire, command] { wire->client->heard(wire, command); });
 }
 
 void Host::lost(const Wire& wire) {
@@ -40,7 +40,7 @@ void Host::lost(const Wire& wire) {
   if (waits != waiting_.end() && waits->second == wire) waiting_.erase(waits);
   if (!wire->has_will) return;
   std::string run = wire->client->plan().run;
-  take(encode(Letter{run, wire->node, request::Lost{}}));
+  take(encode(Message{run, wire->node, request::Lost{}}));
 }
 
 void Host::leave(const std::string& why) {
@@ -48,16 +48,16 @@ void Host::leave(const std::string& why) {
 }
 
 void Host::take(const std::string& text) {
-  auto letter = decode_letter(text);
-  if (!letter) world_.violate("a letter that cannot be read: " + to_string(letter.error()));
-  if (encode(*letter) != text) world_.violate("a letter that changes when it is read: " + text);
-  bool is_join = std::holds_alternative<request::Join>(letter->request);
+  auto message = decode_message(text);
+  if (!message) world_.violate("a message that cannot be read: " + to_string(message.error()));
+  if (encode(*message) != text) world_.violate("a message that changes when it is read: " + text);
+  bool is_join = std::holds_alternative<request::Join>(message->request);
   if (is_join && text.size() > kMaxBytes) world_.violate("a join of many bytes: " + text);
-  world_.oracle.heard(*this, *letter);
-  if (world_.is_traced && !std::holds_alternative<request::Beat>(letter->request)) {
+  world_.oracle.heard(*this, *message);
+  if (world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
     world_.trace(process_.name, "takes " + text);
   }
-  step(runs::event::Arrived{std::move(*letter)});
+  step(runs::event::Arrived{std::move(*message)});
 }
 
 void Host::step(const runs::Event& event) {
@@ -68,15 +68,15 @@ void Host::step(const runs::Event& event) {
     if (const auto* forget = std::get_if<runs::action::Forget>(&action)) {
       mailboxes_.erase(forget->node);
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
-      deliver(send->node, send->order);
+      deliver(send->node, send->command);
     }
   }
   set_alarm();
 }
 
-void Host::deliver(const std::string& node, const Order& order) {
-  std::string text = encode(order);
-  bool is_round = std::holds_alternative<order::Round>(order);
+void Host::deliver(const std::string& node, const Command& command) {
+  std::string text = encode(command);
+  bool is_round = std::holds_alternative<command::Round>(command);
   if (is_round && text.size() > kMaxBytes) world_.violate("a round of many bytes: " + text);
   ++world_.oracle.messages;
   if (world_.is_traced) world_.trace(process_.name, "tells " + node + " " + text);

@@ -19,7 +19,7 @@ class Host {
 
   // What a client asks of the store.
   void serve(const Wire& wire) { wire->is_served = true; }
-  void push(const std::string& letter) { take(letter); }
+  void push(const std::string& message) { take(message); }
   std::string pulse() const;
   void pop(const Wire& wire);
   void lost(const Wire& wire);
@@ -27,13 +27,13 @@ class Host {
   void leave(const std::string& why);  // CoordinatorService::host_leaves()
   bool is_idle() const { return state_.runs.empty(); }
   Process& process() { return process_; }
-  // The queues of orders that hold something.
+  // The queues of commands that hold something.
   std::size_t mailbox_count() const { return mailboxes_.size(); }
 
  private:
   void take(const std::string& text);
   void step(const rendezvous::runs::Event& event);
-  void deliver(const std::string& node, const rendezvous::Order& order);
+  void deliver(const std::string& node, const rendezvous::Command& command);
   void set_alarm();
   void ring();
 

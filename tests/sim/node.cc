@@ -20,12 +20,12 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
   config_ = {.run = plan_.run,
              .name = process_.name,
              .endpoint = "endpoint:29400",
-             .hello = {.host = plan_.host,
-                       .pid = pid,
-                       .participant = {.local_world_size = plan_.workers, .role = plan_.role},
-                       .settings = plan_.settings,
-                       .policy = plan_.policy,
-                       .node_rank = plan_.node_rank},
+             .node = {.host = plan_.host,
+                      .pid = pid,
+                      .participant = {.local_world_size = plan_.workers, .role = plan_.role},
+                      .settings = plan_.settings,
+                      .policy = plan_.policy,
+                      .node_rank = plan_.node_rank},
              .read_timeout = world_.scenario.read_timeout};
 }
 
@@ -204,8 +204,8 @@ void Node::kill_now() {
 
 // NetworkHandler::finish(): what was said last goes out, and a host stays for the others.
 void Node::leave_when_possible(Duration flush_until) {
-  bool has_letters = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
-  bool is_flushing = has_letters && world_.time.now() < flush_until;
+  bool has_messages = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
+  bool is_flushing = has_messages && world_.time.now() < flush_until;
   bool is_needed = hosting_ != nullptr && !hosting_->is_idle();
   if (is_flushing || is_needed) {
     return later(milliseconds(is_flushing ? 5 : 100),
@@ -240,9 +240,9 @@ void Node::perform(const member::Action& action) {
       Overloaded{
           [this](const member::action::Connect& wanted) { connect(wanted.node, wanted.after); },
           [this](const member::action::Disconnect&) { disconnect(); },
-          [this](const member::action::Post& wanted) { post(wanted.letter, false); },
-          [this](const member::action::Beat& wanted) { post(wanted.letter, true); },
-          [this](const member::action::TellRound& told) {
+          [this](const member::action::Post& wanted) { post(wanted.message, false); },
+          [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
+          [this](const member::action::NotifyRound& told) {
             notice([this, round = told.round] {
               if (core_.phase != agent::Phase::Joining) return;
               if (last_number_ && round.number <= *last_number_)
@@ -253,18 +253,18 @@ void Node::perform(const member::Action& action) {
               on(agent::event::RoundJoined{round.restart_count});
             });
           },
-          [this](const member::action::TellStop&) {
+          [this](const member::action::NotifyStop&) {
             notice([this] { on(agent::event::StopOrdered{}); });
           },
-          [this](const member::action::TellEnd& told) {
+          [this](const member::action::NotifyEnd& told) {
             if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
             notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
           },
-          [this](const member::action::TellFailed& told) {
+          [this](const member::action::NotifyFailure& told) {
             failed_ = told.why;
             notice([this, why = told.why] { on(agent::event::RendezvousFailed{why}); });
           },
-          [this](const member::action::TellPeople& told) {
+          [this](const member::action::NotifyUser& told) {
             world_.trace(process_.name, "says: " + told.text);
           },
       },
@@ -343,27 +343,27 @@ void Node::connection_lost(const Wire& wire, const std::string& why) {
   if (wire == wire_ && wire->is_open) step(member::event::ConnectionLost{why});
 }
 
-void Node::post(const Letter& letter, bool is_beat) {
-  if (!wire_ || (is_beat && !outgoing_.empty())) return;
+void Node::post(const Message& message, bool is_heartbeat) {
+  if (!wire_ || (is_heartbeat && !outgoing_.empty())) return;
   ++world_.oracle.messages;
-  outgoing_.emplace_back(encode(letter), is_beat);
+  outgoing_.emplace_back(encode(message), is_heartbeat);
   pump();
 }
 
 void Node::pump() {
   if (is_sending_ || outgoing_.empty() || !wire_) return;
   is_sending_ = true;
-  auto [letter, is_beat] = std::move(outgoing_.front());
+  auto [message, is_heartbeat] = std::move(outgoing_.front());
   outgoing_.pop_front();
   Wire wire = wire_;
-  world_.send_up(wire, [this, wire, letter, is_beat] {
+  world_.send_up(wire, [this, wire, message, is_heartbeat] {
     if (!wire->is_served) return;
-    wire->host->push(letter);
+    wire->host->push(message);
     std::string pulse = wire->host->pulse();
-    world_.send_down(wire, [this, wire, pulse, is_beat] {
+    world_.send_down(wire, [this, wire, pulse, is_heartbeat] {
       if (wire != wire_) return;
       is_sending_ = false;
-      if (is_beat) step(member::event::PulseSeen{pulse});
+      if (is_heartbeat) step(member::event::PulseSeen{pulse});
       pump();
     });
   });
@@ -384,10 +384,10 @@ void Node::tick(const Wire& wire) {
 
 void Node::heard(const Wire& wire, const std::string& text) {
   if (wire != wire_ || !wire->is_open) return;
-  auto order = decode_order(text);
-  if (!order) world_.violate("an order that cannot be read: " + to_string(order.error()));
-  if (encode(*order) != text) world_.violate("an order that changes when it is read: " + text);
-  step(member::event::Heard{*order});
+  auto command = decode_command(text);
+  if (!command) world_.violate("a command that cannot be read: " + to_string(command.error()));
+  if (encode(*command) != text) world_.violate("a command that changes when it is read: " + text);
+  step(member::event::Heard{*command});
   if (wire == wire_ && wire->is_open) {
     world_.send_up(wire, [wire] { wire->host->pop(wire); });
   }

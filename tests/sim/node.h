@@ -24,7 +24,7 @@ class Node {
   void signal(int signal);
 
   // From the network.
-  void heard(const Wire& wire, const std::string& order);
+  void heard(const Wire& wire, const std::string& command);
   void connection_lost(const Wire& wire, const std::string& why);
 
   const NodePlan& plan() const { return plan_; }
@@ -38,7 +38,7 @@ class Node {
   std::string address() const { return "10.0.0." + std::to_string(plan_.machine); }
   Duration lease() const;
   // Of the run, as the last round said it.
-  std::string incarnation() const { return member_.last ? member_.last->incarnation : ""; }
+  std::string run_uuid() const { return member_.last ? member_.last->run_uuid : ""; }
 
   // What of a round is going on here.
   std::optional<std::size_t> round() const { return round_; }
@@ -78,7 +78,7 @@ class Node {
   void connected(const Wire& wire, std::uint64_t attempt);
   void connect_failed(const std::string& why, std::uint64_t attempt);
   void disconnect();
-  void post(const rendezvous::Letter& letter, bool is_beat);
+  void post(const rendezvous::Message& message, bool is_heartbeat);
   void pump();
   void tick(const Wire& wire);
   void notice(Deed deed);

@@ -27,12 +27,12 @@ int Oracle::budget() const {
   return most;
 }
 
-void Oracle::heard(Host& host, const Letter& letter) {
-  RunBook& book = this->book(host, letter.run);
-  if (!std::holds_alternative<request::Beat>(letter.request)) ++book.letters;
-  bool is_gone = std::holds_alternative<request::Lost>(letter.request) ||
-                 std::holds_alternative<request::Leave>(letter.request);
-  if (is_gone) book.gone.insert(letter.node);
+void Oracle::heard(Host& host, const Message& message) {
+  RunBook& book = this->book(host, message.run);
+  if (!std::holds_alternative<request::Heartbeat>(message.request)) ++book.messages;
+  bool is_gone = std::holds_alternative<request::Lost>(message.request) ||
+                 std::holds_alternative<request::Leave>(message.request);
+  if (is_gone) book.gone.insert(message.node);
 }
 
 // Sorts what was said by runs, and looks at each.
@@ -48,7 +48,7 @@ void Oracle::stepped(Host& host, const runs::State& state,
     const auto* send = std::get_if<runs::action::Send>(&action);
     if (send == nullptr) continue;
     const Node* node = world_.find(send->node);
-    require(node != nullptr, "an order to nobody: " + send->node);
+    require(node != nullptr, "a command to nobody: " + send->node);
     sends[node->plan().run].push_back(send);
   }
   for (const auto& [name, said] : sends) {
@@ -65,7 +65,7 @@ void Oracle::stepped(Host& host, const std::string& run, const coordinator::Stat
   book.is_ended = state.phase == Phase::Ended;
   Published round;
   for (const auto* send : sends) {
-    const auto* part = std::get_if<order::Round>(&send->order);
+    const auto* part = std::get_if<command::Round>(&send->command);
     if (part != nullptr) round.emplace_back(send->node, *part);
   }
   check_sends(host, book, state, sends);
@@ -79,21 +79,22 @@ void Oracle::stepped(Host& host, const std::string& run, const coordinator::Stat
 void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& state,
                          const Sends& sends) {
   for (const auto* send : sends) {
-    bool is_farewell = std::holds_alternative<order::Refuse>(send->order) ||
-                       std::holds_alternative<order::Dropped>(send->order) ||
-                       std::holds_alternative<order::End>(send->order);
+    bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
+                           std::holds_alternative<command::Dropped>(send->command) ||
+                           std::holds_alternative<command::End>(send->command);
     bool is_known = state.nodes.contains(send->node) || book.known.contains(send->node);
-    require(is_farewell || is_known, "an order to " + send->node + ", which is not in the run");
-    require(!book.gone.contains(send->node) || is_farewell,
-            "an order to " + send->node + ", which has gone");
-    if (std::holds_alternative<order::Dropped>(send->order)) book.gone.insert(send->node);
-    if (std::holds_alternative<order::Refuse>(send->order)) {
+    require(is_last_command || is_known,
+            "a command to " + send->node + ", which is not in the run");
+    require(!book.gone.contains(send->node) || is_last_command,
+            "a command to " + send->node + ", which has gone");
+    if (std::holds_alternative<command::Dropped>(send->command)) book.gone.insert(send->node);
+    if (std::holds_alternative<command::Refuse>(send->command)) {
       require(book.refused.insert(send->node).second, send->node + " was refused twice");
     }
-    if (const auto* end = std::get_if<order::End>(&send->order)) {
+    if (const auto* end = std::get_if<command::End>(&send->command)) {
       check_end(host, book, state, send->node, *end);
     }
-    if (!std::holds_alternative<order::Tell>(send->order)) ++book.orders;
+    if (!std::holds_alternative<command::Info>(send->command)) ++book.commands;
   }
   if (book.known.size() == state.nodes.size() && sends.empty()) return;
   book.known.clear();
@@ -101,18 +102,18 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
 }
 
 void Oracle::check_end(Host& host, const RunBook& book, const coordinator::State& state,
-                       const std::string& node, const order::End& end) {
+                       const std::string& node, const command::End& end) {
   require(end.restart_count <= budget(), "an end beyond the budget");
   bool is_by_failure = end.exit_code != 0 && end.why.empty();
   require(!is_by_failure || !end.failures.empty(), "an end without its failure");
   if (state.nodes.contains(node) || book.known.contains(node)) {
     if (end.exit_code == 0) check_success(book, state);
-    ended_[{&host, state.incarnation}] = end.exit_code;
+    ended_[{&host, state.run_uuid}] = end.exit_code;
     return;
   }
   // It was away when the run ended.
   if (state.phase == Phase::Ended && state.verdict.exit_code == end.exit_code) return;
-  auto ended = ended_.find({&host, world_.find(node)->incarnation()});
+  auto ended = ended_.find({&host, world_.find(node)->run_uuid()});
   require(ended != ended_.end(), node + " is told of the end of a run that it was not in");
   require(ended->second == end.exit_code, node + " is told another verdict than the others");
 }
@@ -129,7 +130,7 @@ void Oracle::check_success(const RunBook& book, const coordinator::State& state)
 
 void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
-  const order::Round& first = round.front().second;
+  const command::Round& first = round.front().second;
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
@@ -151,27 +152,27 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
     Node* node = world_.find(id);
-    require(!ended_.contains({&host, node->incarnation()}),
+    require(!ended_.contains({&host, node->run_uuid()}),
             id + " begins its run anew, which has ended here");
     rounds_.back().members.push_back(node);
     told_[{node->process().name, part.number}] = rounds_.size() - 1;
   }
   // Each round: a word from each node before it, a Stop and a Round to each; each new node: a Join,
-  // at most two words about its place, and its farewell.
+  // at most two words about its place, and its last command.
   std::uint64_t known = state.arrivals;
-  book.allowed_orders += 2 * round.size();
-  book.allowed_letters += 3 * round.size();
-  require(
-      book.orders <= book.allowed_orders + 3 * known + 2 * book.refused.size() + book.gone.size(),
-      "too many orders: " + std::to_string(book.orders));
-  require(book.letters <=
-              book.allowed_letters + 3 * (known + book.refused.size()) + 2 * book.gone.size(),
-          "too many letters: " + std::to_string(book.letters));
+  book.allowed_commands += 2 * round.size();
+  book.allowed_messages += 3 * round.size();
+  require(book.commands <=
+              book.allowed_commands + 3 * known + 2 * book.refused.size() + book.gone.size(),
+          "too many commands: " + std::to_string(book.commands));
+  require(book.messages <=
+              book.allowed_messages + 3 * (known + book.refused.size()) + 2 * book.gone.size(),
+          "too many messages: " + std::to_string(book.messages));
   check_fence_later(run, rounds_.size() - 1);
 }
 
 void Oracle::check_ranks(const coordinator::State& state, const Published& round) {
-  std::vector<const std::pair<std::string, order::Round>*> by_rank(round.size(), nullptr);
+  std::vector<const std::pair<std::string, command::Round>*> by_rank(round.size(), nullptr);
   for (const auto& entry : round) {
     auto rank = static_cast<std::size_t>(entry.second.ranks.group_rank);
     require(rank < round.size(), "a group rank beyond the nodes");
@@ -182,7 +183,7 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
   std::map<std::string, int> role_bases;
   for (const auto* entry : by_rank) {
     const Assignment& ranks = entry->second.ranks;
-    const Participant& part = state.nodes.at(entry->first).hello.participant;
+    const Participant& part = state.nodes.at(entry->first).join.participant;
     require(ranks.base_rank == base, "ranks that are not dense from 0");
     require(ranks.role_base_rank == role_bases[part.role], "wrong role ranks");
     base += part.local_world_size;
@@ -190,7 +191,7 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
   }
   for (const auto* entry : by_rank) {
     const Assignment& ranks = entry->second.ranks;
-    const Participant& part = state.nodes.at(entry->first).hello.participant;
+    const Participant& part = state.nodes.at(entry->first).join.participant;
     require(ranks.world_size == base && ranks.group_world_size == static_cast<int>(round.size()),
             "a node sees another world");
     require(ranks.role_world_size == role_bases[part.role], "a node sees another role's world");
@@ -209,7 +210,7 @@ void Oracle::check_stickiness(const RunBook& book, const coordinator::State& sta
   bool has_wishes = false;
   for (const auto& [id, part] : round) {
     now[id] = part.ranks.group_rank;
-    has_wishes = has_wishes || state.nodes.at(id).hello.node_rank.has_value();
+    has_wishes = has_wishes || state.nodes.at(id).join.node_rank.has_value();
   }
   for (const auto& [id, rank] : book.ranks) {
     if (!state.nodes.contains(id)) continue;
@@ -259,10 +260,10 @@ void Oracle::check_state(const coordinator::State& state) {
   std::size_t up = 0;
   for (const auto& [id, node] : state.nodes) {
     if (node.is_member && !node.is_down && !node.has_succeeded) ++up;
-    if (node.hello.node_rank) {
-      auto holder = state.holders.find(*node.hello.node_rank);
+    if (node.join.node_rank) {
+      auto holder = state.holders.find(*node.join.node_rank);
       require(holder != state.holders.end() && holder->second == id,
-              "two nodes hold --node-rank=" + std::to_string(*node.hello.node_rank));
+              "two nodes hold --node-rank=" + std::to_string(*node.join.node_rank));
     }
   }
   if (state.phase == Phase::Running || state.phase == Phase::Stopping) {
@@ -303,7 +304,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
           "there are enough nodes, and no round begins");
 }
 
-std::size_t Oracle::index_of(const Node& node, const order::Round& round) const {
+std::size_t Oracle::index_of(const Node& node, const command::Round& round) const {
   auto found = told_.find({node.process().name, round.number});
   require(found != told_.end(), node.process().name + " is told of a round that it is not in");
   return found->second;

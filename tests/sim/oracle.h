@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What must always hold.  The oracle sees every letter that a coordinator takes, every step it
+// What must always hold.  The oracle sees every message that a coordinator takes, every step it
 // makes, and what the agents do; it keeps books of its own and compares.  README.md lists the
 // properties in words.
 #pragma once
@@ -36,10 +36,10 @@ struct RunBook {
   std::set<std::string> gone;        // has left or was lost, and the coordinator was told
   std::size_t gone_before = 0;
   std::set<std::string> refused;
-  std::uint64_t letters = 0;  // without beats
-  std::uint64_t orders = 0;   // without texts for people
-  std::uint64_t allowed_letters = 0;
-  std::uint64_t allowed_orders = 0;
+  std::uint64_t messages = 0;  // without beats
+  std::uint64_t commands = 0;  // without texts for people
+  std::uint64_t allowed_messages = 0;
+  std::uint64_t allowed_commands = 0;
   std::optional<Duration> enough_since;
   bool is_ended = false;
 };
@@ -48,7 +48,7 @@ class Oracle {
  public:
   explicit Oracle(World& world) : world_(world) {}
 
-  void heard(Host& host, const rendezvous::Letter& letter);
+  void heard(Host& host, const rendezvous::Message& message);
   void stepped(Host& host, const rendezvous::runs::State& state,
                const std::vector<rendezvous::runs::Action>& actions);
   void failure_reported(const std::string& run) { ++failures_[run]; }
@@ -58,13 +58,13 @@ class Oracle {
   bool is_whole(std::size_t round) const;
   const PublishedRound& round(std::size_t index) const { return rounds_[index]; }
   // Of a node that was told of a round: its index.
-  std::size_t index_of(const Node& node, const rendezvous::order::Round& round) const;
+  std::size_t index_of(const Node& node, const rendezvous::command::Round& round) const;
 
   std::uint64_t messages = 0;
   std::uint64_t rounds_count() const { return rounds_.size(); }
 
  private:
-  using Published = std::vector<std::pair<std::string, rendezvous::order::Round>>;
+  using Published = std::vector<std::pair<std::string, rendezvous::command::Round>>;
   using Sends = std::vector<const rendezvous::runs::action::Send*>;
 
   void stepped(Host& host, const std::string& run, const rendezvous::coordinator::State& state,
@@ -73,7 +73,7 @@ class Oracle {
   void check_sends(Host& host, RunBook& book, const rendezvous::coordinator::State& state,
                    const Sends& sends);
   void check_end(Host& host, const RunBook& book, const rendezvous::coordinator::State& state,
-                 const std::string& node, const rendezvous::order::End& end);
+                 const std::string& node, const rendezvous::command::End& end);
   void check_success(const RunBook& book, const rendezvous::coordinator::State& state);
   void check_round(Host& host, RunBook& book, const std::string& run,
                    const rendezvous::coordinator::State& state, const Published& round);
@@ -92,7 +92,7 @@ class Oracle {
   std::map<std::pair<const Host*, std::string>, RunBook> books_;
   std::map<std::string, int> failures_;  // reported by agents, of each run
   std::vector<PublishedRound> rounds_;
-  std::map<std::pair<const Host*, std::string>, int> ended_;  // by incarnation: with what exit code
+  std::map<std::pair<const Host*, std::string>, int> ended_;  // by run_uuid: with what exit code
   std::map<std::pair<std::string, std::uint64_t>, std::size_t> told_;  // node and number -> index
 };
 

@@ -68,10 +68,10 @@ void World::run() {
                    3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
   while (!is_all_over() && time.run_one(limit)) {
   }
-  // The last orders to who is gone.
+  // The last commands to who is gone.
   Duration over = std::max(time.now(), scenario.faults_end) + 2 * silence + seconds(10);
   if (host != nullptr && is_all_over()) {
-    over += rendezvous::runs::kLastOrdersAge;
+    over += rendezvous::runs::kLastCommandAge;
     while (time.run_one(over)) {
     }
   }

@@ -33,7 +33,7 @@ struct Machine {
   Duration wall_jump{};
 };
 
-// One direction of a connection: what was sent arrives, in order, or not yet.
+// One direction of a connection: what was sent arrives, in command, or not yet.
 struct Pipe {
   std::deque<Deed> messages;
   Duration last{};  // when the last of them is due
