@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What ddpctl can do with checkpoints (worker/ddp/CHECKPOINTS.md).  It needs no torch.
+// What ddpctl can do with checkpoints (worker/checkpoint/CHECKPOINTS.md).  It needs no torch.
 #pragma once
 
 #include <filesystem>

@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "cli/checkpoint_commands.h"
+#include "cli/print.h"
 
 namespace {
 
@@ -62,11 +63,11 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
   return commands;
 }
 
-// The exit code, unless what was said did not get through.
-int written(int exit_code) {
-  std::cout.flush();
-  if (std::cout) return exit_code;
-  std::cerr << "ddpctl: cannot write to stdout" << std::endl;
+// Says `text`; the exit code, unless stdout did not take all that was said.
+int written(int exit_code, const std::string& text = "") {
+  ddprun::Result<void> printed = ddprun::cli::print(text);
+  if (printed) return exit_code;
+  std::cerr << "ddpctl: " << to_string(printed.error()) << std::endl;
   return 1;
 }
 
@@ -97,7 +98,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return written(app.exit(asked));
+    std::ostringstream text;
+    int exit_code = app.exit(asked, text);
+    return written(exit_code, text.str());
   } catch (const CLI::ParseError& error) {
     std::cerr << "ddpctl: " << error.what() << " (--help lists the commands)" << std::endl;
     return 2;

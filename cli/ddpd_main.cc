@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "cli/ddpd_options.h"
+#include "cli/print.h"
 #include "cli/systemd.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
@@ -121,8 +122,8 @@ int main(int argc, char** argv) {
   auto options = ddprun::cli::read_ddpd_options(argc, argv);
   if (!options) return fail(kBadUsage, to_string(options.error()));
   if (const auto* asked = std::get_if<ddprun::cli::DdpdText>(&*options)) {
-    std::cout << asked->text << std::flush;
-    return std::cout ? 0 : fail(kFailed, "cannot write to stdout");
+    ddprun::Result<void> printed = ddprun::cli::print(asked->text);
+    return printed ? 0 : fail(kFailed, to_string(printed.error()));
   }
   return serve(std::get<DdpdOptions>(std::move(*options)));
 }

@@ -22,6 +22,7 @@
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
+#include "cli/print.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "store/system_limits.h"
@@ -58,10 +59,9 @@ int refuse_with_others(const cli::LaunchConfig& config, const std::string& why) 
 }
 
 // What was asked for, and no run.
-int print(const std::string& text) {
-  bool is_written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return is_written ? 0
-                    : refuse(system_error(errno, "write to stdout"), agent::kExitInfrastructure);
+int answer(const std::string& text) {
+  Result<void> printed = cli::print(text);
+  return printed ? 0 : refuse(printed.error(), agent::kExitInfrastructure);
 }
 
 std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
@@ -152,11 +152,11 @@ int main(int argc, char** argv) {
   };
   auto parsed = cli::parse_options({argv + 1, argv + argc}, lookup);
   if (!parsed) return refuse(parsed.error());
-  if (auto* answer = std::get_if<cli::Answer>(&*parsed)) return print(answer->text);
+  if (auto* asked = std::get_if<cli::Answer>(&*parsed)) return answer(asked->text);
   auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
                                    cli::this_machine(environment));
   if (!config) return refuse(config.error());
-  if (config->dry_run) return print(*config->dry_run);
+  if (config->dry_run) return answer(*config->dry_run);
   // A console that has gone (`ddprun … | head`) must not end the run.
   std::signal(SIGPIPE, SIG_IGN);
   // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
