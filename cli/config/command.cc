@@ -19,82 +19,85 @@ except Exception as error:
         pass
     raise)";
 
-std::string python_name(const Draft& draft) {
-  if (std::string python = draft.inherited("PYTHON_EXEC"); !python.empty()) return python;
-  if (std::string venv = draft.inherited("VIRTUAL_ENV"); !venv.empty())
+std::string python_name(const ConfigBuilder& builder) {
+  if (std::string python = builder.inherited("PYTHON_EXEC"); !python.empty()) return python;
+  if (std::string venv = builder.inherited("VIRTUAL_ENV"); !venv.empty())
     return venv + "/bin/python3";
   return "python3";
 }
 
 // The program itself.  A script is a path, also without a slash; a program is looked up.
-Result<std::vector<std::string>> program(Draft& draft, bool is_path) {
-  const std::string& name = draft.options.command.front();
+Result<std::vector<std::string>> program(ConfigBuilder& builder, bool is_path) {
+  const std::string& name = builder.options.command.front();
   bool is_bare_file = is_path && name.find('/') == std::string::npos;
-  Result<std::string> found = draft.machine.find_program(is_bare_file ? "./" + name : name);
-  if (!found) return draft.lacks(to_string(found.error()));
+  Result<std::string> found = builder.machine.find_program(is_bare_file ? "./" + name : name);
+  if (!found) return builder.preflight_failure(to_string(found.error()));
   return std::vector{*found};
 }
 
 // Python, with its own options in front of the script or module.
-Result<std::vector<std::string>> python(Draft& draft, const std::vector<std::string>& options) {
-  const std::string& script = draft.options.command.front();
-  Result<std::string> found = draft.machine.find_program(python_name(draft));
+Result<std::vector<std::string>> python(ConfigBuilder& builder,
+                                        const std::vector<std::string>& options) {
+  const std::string& script = builder.options.command.front();
+  Result<std::string> found = builder.machine.find_program(python_name(builder));
   if (!found)
-    return draft.lacks("no Python to run '" + script + "' with: " + to_string(found.error()));
+    return builder.preflight_failure("no Python to run '" + script +
+                                     "' with: " + to_string(found.error()));
   std::vector<std::string> argv = {*found, "-u"};
   argv.insert(argv.end(), options.begin(), options.end());
   argv.push_back(script);
   return argv;
 }
 
-Result<void> can_be_run(Draft& draft, const std::string& script, FileKind kind) {
-  if (kind == FileKind::Missing) return draft.lacks("script '" + script + "' does not exist");
+Result<void> can_be_run(ConfigBuilder& builder, const std::string& script, FileKind kind) {
+  if (kind == FileKind::Missing)
+    return builder.preflight_failure("script '" + script + "' does not exist");
   if (kind == FileKind::Folder)
-    return draft.lacks("script '" + script + "' is a folder, and has no __main__.py");
+    return builder.preflight_failure("script '" + script + "' is a folder, and has no __main__.py");
   return {};
 }
 
-Result<std::vector<std::string>> run_path(Draft& draft) {
-  const std::string& script = draft.options.command.front();
+Result<std::vector<std::string>> run_path(ConfigBuilder& builder) {
+  const std::string& script = builder.options.command.front();
   for (const char* name : {"module", "no-python"}) {
-    if (const OptionValue* value = draft.given(name))
-      draft.note(value->origin + " has no effect with --run-path");
+    if (const OptionValue* value = builder.given(name))
+      builder.note(value->origin + " has no effect with --run-path");
   }
-  Result<void> there = can_be_run(draft, script, draft.machine.file_kind(script));
+  Result<void> there = can_be_run(builder, script, builder.machine.file_kind(script));
   if (!there) return there.error();
-  return python(draft, {"-c", kRunPath});
+  return python(builder, {"-c", kRunPath});
 }
 
-Result<std::vector<std::string>> start_of_command(Draft& draft) {
-  if (draft.given("run-path") != nullptr) return run_path(draft);
-  const std::string& script = draft.options.command.front();
-  bool is_program = draft.given("no-python") != nullptr;
-  if (draft.given("module") != nullptr) {
+Result<std::vector<std::string>> start_of_command(ConfigBuilder& builder) {
+  if (builder.given("run-path") != nullptr) return run_path(builder);
+  const std::string& script = builder.options.command.front();
+  bool is_program = builder.given("no-python") != nullptr;
+  if (builder.given("module") != nullptr) {
     if (is_program) return invalid("--module and --no-python exclude each other");
-    return python(draft, {"-m"});
+    return python(builder, {"-m"});
   }
-  if (is_program) return program(draft, false);
-  if (script == "-") return python(draft, {});  // Python reads the script from its stdin
-  FileKind kind = draft.machine.file_kind(script);
-  Result<void> there = can_be_run(draft, script, kind);
+  if (is_program) return program(builder, false);
+  if (script == "-") return python(builder, {});  // Python reads the script from its stdin
+  FileKind kind = builder.machine.file_kind(script);
+  Result<void> there = can_be_run(builder, script, kind);
   if (!there) return there.error();
   if (kind == FileKind::Native) {
-    draft.note(script + " is a native program, so it is run directly, as with --no-python");
-    return program(draft, true);
+    builder.note(script + " is a native program, so it is run directly, as with --no-python");
+    return program(builder, true);
   }
-  return python(draft, {});
+  return python(builder, {});
 }
 
 }  // namespace
 
-Result<void> add_command(Draft& draft) {
-  const std::vector<std::string>& given = draft.options.command;
+Result<void> add_command(ConfigBuilder& builder) {
+  const std::vector<std::string>& given = builder.options.command;
   if (given.empty() || given.front().empty())
     return invalid("no script or program to run; see ddprun --help");
-  Result<std::vector<std::string>> argv = start_of_command(draft);
+  Result<std::vector<std::string>> argv = start_of_command(builder);
   if (!argv) return argv.error();
   argv->insert(argv->end(), given.begin() + 1, given.end());
-  draft.workers().command = std::move(*argv);
+  builder.workers().command = std::move(*argv);
   return {};
 }
 

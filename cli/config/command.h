@@ -8,6 +8,6 @@
 namespace ddprun::cli {
 
 // Fills in the workers' command.
-Result<void> add_command(Draft& draft);
+Result<void> add_command(ConfigBuilder& builder);
 
 }  // namespace ddprun::cli

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A LaunchConfig in the making, and what it is made from.  cli/config/launch_config passes it from
-// topic to topic (cli/config/command, cli/config/log_options, …); each fills its own part and
-// returns its first failure.
+// A LaunchConfig under construction, and what it is made from.  cli/config/launch_config passes it
+// from topic to topic (cli/config/command, cli/config/log_options, ...).  Each topic fills its own
+// part and returns its first failure.
 #pragma once
 
 #include <string>
@@ -15,12 +15,14 @@
 
 namespace ddprun::cli {
 
-struct Draft {
+struct ConfigBuilder {
   const Options& options;
   const Machine& machine;
   LaunchConfig config{.master = {.host = "127.0.0.1", .port = 0}};
-  SlurmAdoption slurm{};     // what came from there; options has it already
-  std::string threads_from;  // what decided OMP_NUM_THREADS
+  SlurmDefaults slurm{};              // what came from Slurm; `options` has it already
+  std::pair<int, int> nnodes{1, 1};   // the least and the most
+  std::string threads_from{};         // what decided OMP_NUM_THREADS
+  bool is_preflight_failure = false;  // what the last failure was
 
   agent::WorkerGroupConfig& workers() { return config.agent.workers; }
 
@@ -40,8 +42,9 @@ struct Draft {
     return found == config.agent.workers.environment.end() ? "" : found->second;
   }
 
-  // The failure of a part whose cause is this machine and not the command line.
-  Error lacks(std::string text) {
+  // Makes the error of a preflight failure: this machine is the cause, not the command line.
+  Error preflight_failure(std::string text) {
+    is_preflight_failure = true;
     config.preflight_failure = text;
     return {Errc::InvalidInput, std::move(text)};
   }

@@ -8,11 +8,11 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(const Draft& draft) : draft_(draft), config_(draft.config) {}
+  explicit Writer(const ConfigBuilder& builder) : builder_(builder), config_(builder.config) {}
 
   std::string text() {
     const agent::WorkerGroupConfig& workers = config_.agent.workers;
-    line("nnodes", draft_.text_of("nnodes", "1:1"), origin("nnodes"));
+    line("nnodes", builder_.text_of("nnodes", "1:1"), origin("nnodes"));
     if (config_.network) {
       const auto& rank = config_.network->member.node.node_rank;
       line("node-rank", rank ? std::to_string(*rank) : "given by the rendezvous",
@@ -21,12 +21,12 @@ class Writer {
     line("nproc-per-node", std::to_string(workers.local_world_size), origin("nproc-per-node"));
     line("rdzv-id", workers.run_id, origin("rdzv-id"));
     line("rdzv-backend", config_.agent.rdzv_backend,
-         draft_.given("standalone") != nullptr ? "--standalone" : origin("rdzv-backend"));
-    if (config_.network) meeting();
+         builder_.given("standalone") != nullptr ? "--standalone" : origin("rdzv-backend"));
+    if (config_.network) rendezvous();
     line("max-restarts", std::to_string(config_.max_restarts), origin("max-restarts"));
     auto threads = workers.environment.find("OMP_NUM_THREADS");
     if (threads != workers.environment.end()) {
-      line("OMP_NUM_THREADS", threads->second, draft_.threads_from);
+      line("OMP_NUM_THREADS", threads->second, builder_.threads_from);
     }
     std::string command;
     for (const std::string& word : workers.command) command += (command.empty() ? "" : " ") + word;
@@ -37,9 +37,10 @@ class Writer {
   }
 
  private:
-  void meeting() {
+  void rendezvous() {
     const rendezvous::NetworkConfig& network = *config_.network;
-    const char* option = draft_.given("rdzv-endpoint") != nullptr ? "rdzv-endpoint" : "master-addr";
+    const char* option =
+        builder_.given("rdzv-endpoint") != nullptr ? "rdzv-endpoint" : "master-addr";
     std::string place = to_string(network.endpoint);
     for (std::uint16_t port : network.other_ports) place += ", " + std::to_string(port);
     line("endpoint", place, origin(option));
@@ -51,7 +52,7 @@ class Writer {
   }
 
   std::string origin(const char* name) const {
-    const OptionValue* value = draft_.given(name);
+    const OptionValue* value = builder_.given(name);
     return value != nullptr ? value->origin : "default";
   }
 
@@ -61,15 +62,15 @@ class Writer {
     text_ += name + value + (from.empty() ? "" : "  (" + from + ")") + "\n";
   }
 
-  const Draft& draft_;
+  const ConfigBuilder& builder_;
   const LaunchConfig& config_;
   std::string text_;
 };
 
 }  // namespace
 
-std::string dry_run_text(const Draft& draft) {
-  return Writer(draft).text();
+std::string dry_run_text(const ConfigBuilder& builder) {
+  return Writer(builder).text();
 }
 
 }  // namespace ddprun::cli

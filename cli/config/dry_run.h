@@ -11,6 +11,6 @@ namespace ddprun::cli {
 
 // One line each: name, value, and the option or variable that decided it.  The config must be
 // complete.
-std::string dry_run_text(const Draft& draft);
+std::string dry_run_text(const ConfigBuilder& builder);
 
 }  // namespace ddprun::cli

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "cli/config/parse.h"
 #include "store/base/number.h"
@@ -10,8 +11,41 @@
 namespace ddprun::cli {
 namespace {
 
+constexpr const char* kDefaultStops = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 constexpr const char* kDefaultForwards = "SIGUSR1,SIGUSR2";
 constexpr int kMaxExitCode = 255;
+constexpr int kMaxGraceSeconds = 1'000'000;
+
+Result<void> add_restarts(ConfigBuilder& builder) {
+  const OptionValue* restarts = builder.given("max-restarts");
+  if (restarts == nullptr) return {};
+  Result<int> count = parse_whole(*restarts, 0, std::numeric_limits<int>::max());
+  if (!count) return count.error();
+  builder.config.max_restarts = *count;
+  return {};
+}
+
+Result<void> add_stop_grace(ConfigBuilder& builder) {
+  OptionValue grace{builder.inherited("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+                    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"};
+  const OptionValue* given = builder.given("shutdown-timeout");
+  if (given != nullptr) grace = *given;
+  if (given == nullptr && grace.text.empty()) return {};
+  Result<int> seconds = parse_whole(grace, 0, kMaxGraceSeconds);
+  if (!seconds) return seconds.error();
+  builder.config.agent.core.stop_grace = std::chrono::seconds(*seconds);
+  return {};
+}
+
+Result<void> add_stop_signals(ConfigBuilder& builder) {
+  OptionValue signals{kDefaultStops, "--signals-to-handle"};
+  if (const OptionValue* value = builder.given("signals-to-handle")) signals = *value;
+  Result<std::vector<int>> numbers = parse_signals(signals);
+  if (!numbers) return numbers.error();
+  builder.config.agent.stop_signals = std::move(*numbers);
+  builder.workers().environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals.text;
+  return {};
+}
 
 Result<std::set<int>> exit_codes(const OptionValue& value) {
   std::set<int> codes;
@@ -28,81 +62,85 @@ Result<std::set<int>> exit_codes(const OptionValue& value) {
 }
 
 // A signal in both lists stops the run.
-Result<void> add_forwards(Draft& draft) {
+Result<void> add_forwards(ConfigBuilder& builder) {
   OptionValue forwards{kDefaultForwards, "--signals-to-forward"};
-  const OptionValue* value = draft.given("signals-to-forward");
+  const OptionValue* value = builder.given("signals-to-forward");
   if (value != nullptr) forwards = *value;
   if (forwards.text.empty()) return {};
   Result<std::vector<int>> signals = parse_signals(forwards);
   if (!signals) return signals.error();
-  const std::vector<int>& stops = draft.config.agent.stop_signals;
+  const std::vector<int>& stops = builder.config.agent.stop_signals;
   for (int signal : *signals) {
     bool is_stop = std::find(stops.begin(), stops.end(), signal) != stops.end();
     if (!is_stop) {
-      draft.config.agent.forward_signals.push_back(signal);
+      builder.config.agent.forward_signals.push_back(signal);
     } else if (value != nullptr) {
-      draft.note("--signals-to-handle and " + value->origin +
-                 " share a signal, which stops the run");
+      builder.note("--signals-to-handle and " + value->origin +
+                   " share a signal, which stops the run");
     }
   }
   return {};
 }
 
-Result<void> add_hang_timeout(Draft& draft) {
-  const OptionValue* timeout = draft.given("hang-timeout");
+Result<void> add_hang_timeout(ConfigBuilder& builder) {
+  const OptionValue* timeout = builder.given("hang-timeout");
   if (timeout == nullptr || timeout->text == "0") return {};
   Result<double> seconds = parse_seconds(*timeout);
   if (!seconds) return seconds.error();
-  draft.config.agent.hang_timeout =
+  builder.config.agent.hang_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
-  draft.workers().has_heartbeat = true;
+  builder.workers().has_heartbeat = true;
   // So that SIGABRT, by which a hung worker is ended, makes Python write its stack.
-  draft.workers().environment.try_emplace("PYTHONFAULTHANDLER", "1");
+  builder.workers().environment.try_emplace("PYTHONFAULTHANDLER", "1");
   return {};
 }
 
-// torch's file timers, as torchrun's agent has them: asked for by a variable, and the workers are
-// told of the file by another.
-Result<void> add_timers(Draft& draft) {
-  auto& environment = draft.workers().environment;
-  if (draft.inherited("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return {};
-  draft.config.agent.has_timers = true;
-  draft.config.agent.timer_path = draft.inherited("TORCHELASTIC_TIMER_FILE");
+// torch's file timers, as torchrun's agent has them: one variable asks for them, and another names
+// the file to the workers.
+Result<void> add_timers(ConfigBuilder& builder) {
+  auto& environment = builder.workers().environment;
+  if (builder.inherited("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return {};
+  builder.config.agent.has_timers = true;
+  builder.config.agent.timer_path = builder.inherited("TORCHELASTIC_TIMER_FILE");
   environment.try_emplace("PYTHONFAULTHANDLER", "1");
   return {};
 }
 
-Result<void> add_exit_code(Draft& draft) {
-  const OptionValue* style = draft.given("exit-code");
+Result<void> add_exit_code(ConfigBuilder& builder) {
+  const OptionValue* style = builder.given("exit-code");
   if (style == nullptr || style->text == "distinct") return {};
   if (style->text != "worker" && style->text != "torchrun")
     return invalid_value(*style, "distinct, worker or torchrun");
-  draft.config.agent.exit_codes =
+  builder.config.agent.exit_codes =
       style->text == "worker" ? agent::ExitCodes::Worker : agent::ExitCodes::Torchrun;
   return {};
 }
 
-Result<void> add_events(Draft& draft) {
-  const OptionValue* handler = draft.given("event-log-handler");
+Result<void> add_events(ConfigBuilder& builder) {
+  const OptionValue* handler = builder.given("event-log-handler");
   if (handler == nullptr || handler->text == "null") return {};
   bool is_file = handler->text.starts_with("jsonl:") && handler->text.size() > 6;
   if (handler->text != "console" && !is_file)
     return invalid_value(*handler, "null, console or jsonl:PATH");
-  draft.config.event_log = handler->text;
+  builder.config.event_log = handler->text;
+  return {};
+}
+
+Result<void> add_no_restart_codes(ConfigBuilder& builder) {
+  const OptionValue* codes = builder.given("no-restart-exit-codes");
+  if (codes == nullptr || codes->text.empty()) return {};
+  Result<std::set<int>> parsed = exit_codes(*codes);
+  if (!parsed) return parsed.error();
+  builder.config.agent.no_restart_codes = std::move(*parsed);
   return {};
 }
 
 }  // namespace
 
-Result<void> add_failures(Draft& draft) {
-  if (const OptionValue* codes = draft.given("no-restart-exit-codes");
-      codes != nullptr && !codes->text.empty()) {
-    Result<std::set<int>> parsed = exit_codes(*codes);
-    if (!parsed) return parsed.error();
-    draft.config.agent.no_restart_codes = std::move(*parsed);
-  }
-  for (auto part : {add_forwards, add_hang_timeout, add_timers, add_exit_code, add_events}) {
-    Result<void> done = part(draft);
+Result<void> add_failures(ConfigBuilder& builder) {
+  for (auto part : {add_restarts, add_stop_grace, add_stop_signals, add_no_restart_codes,
+                    add_forwards, add_hang_timeout, add_timers, add_exit_code, add_events}) {
+    Result<void> done = part(builder);
     if (!done) return done.error();
   }
   return {};

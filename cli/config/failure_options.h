@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is to happen when a worker fails or hangs, beyond torchrun's options: which failures are not
-// restarted, how long silence may last, which signals pass through, what the exit code says, and
-// where events go.
+// Failures and signals: restarts, the grace of a stop, which signals stop the run and which pass
+// through, which failures are not restarted, hangs, the style of exit codes, and events.
 #pragma once
 
 #include "cli/config/config_builder.h"
 
 namespace ddprun::cli {
 
-Result<void> add_failures(Draft& draft);
+Result<void> add_failures(ConfigBuilder& builder);
 
 }  // namespace ddprun::cli

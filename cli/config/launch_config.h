@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Options + environment + machine -> validated configs.  Everything a user can get wrong is found
-// here, before anything starts, and told in one line that names the option, the value and what is
-// accepted.  What this version cannot do yet is refused here, never accepted and ignored.
+// here, before anything starts, and refused in one line that names the option, the value and what
+// is accepted.  What this version cannot do is refused here, never accepted and ignored.
 #pragma once
 
 #include <functional>
@@ -24,15 +24,15 @@ namespace ddprun::cli {
 // Folder: one that Python cannot run; Native: an ELF file.
 enum class FileKind { Missing, Folder, Native, Other };
 
-// What must be known of the machine, asked only where it matters.
+// What must be known of the machine, asked only if it matters.
 struct Machine {
   std::function<int()> cpu_count;  // CPUs this process may run on
   std::function<int()> gpu_count;  // GPUs visible to it
   // CPUs, caches and NUMA nodes.  Fails with the file that could not be read.
   std::function<Result<Topology>()> topology;
   std::function<std::string()> hostname;
-  // How others reach this machine, where `name`, which they use, is not known here: the address of
-  // an interface.  Empty where the name is known, or no interface has an address.
+  // The address of an interface at which others reach this machine, if `name`, which they use, is
+  // not known here.  Empty if the name is known, or no interface has an address.
   std::function<std::string(const std::string& name)> address_instead_of;
   std::function<bool(const std::string& host)> resolves;  // into an address
   std::function<std::string()> random_id;
@@ -47,16 +47,16 @@ struct LaunchConfig {
   agent::AgentConfig agent;
   rendezvous::Participant self;
   int max_restarts = 0;  // failures that the run survives
-  // How several nodes meet; not set for one.
+  // The rendezvous of several nodes; not set for one.
   std::optional<rendezvous::NetworkConfig> network{};
-  // With one node: where the workers are told to meet; port 0: a free one each round.
+  // With one node: MASTER_ADDR and MASTER_PORT of the workers; port 0: a free one each round.
   Endpoint master{};
   std::string log_level = "info";     // spdlog's names
   std::string event_log;              // "console", "jsonl:PATH", or empty for none
   std::vector<std::string> notes;     // what the user should know, one line each
   std::vector<std::string> warnings;  // likewise, and it is likely to be wrong
-  // What this machine lacks, of a run of several nodes.  It can start no worker, so that only the
-  // rendezvous may be made use of, to tell the others.
+  // Why this node of several cannot run workers.  Only the rendezvous is used then, to report it to
+  // the other nodes.
   std::string preflight_failure{};
   // With --dry-run: what to print instead of running.
   std::optional<std::string> dry_run{};

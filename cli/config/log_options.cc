@@ -11,18 +11,18 @@ namespace ddprun::cli {
 namespace {
 
 // Other nodes may have more workers.
-void note_unknown(Draft& draft, const OptionValue& value, int local_rank) {
-  draft.note(value.origin + " names local rank " + std::to_string(local_rank) +
-             ", which this node does not have");
+void note_unknown(ConfigBuilder& builder, const OptionValue& value, int local_rank) {
+  builder.note(value.origin + " names local rank " + std::to_string(local_rank) +
+               ", which this node does not have");
 }
 
-Result<std::vector<Streams>> streams_option(Draft& draft, const char* name) {
-  const OptionValue* value = draft.given(name);
+Result<std::vector<Streams>> streams_option(ConfigBuilder& builder, const char* name) {
+  const OptionValue* value = builder.given(name);
   OptionValue none{"0", "--" + std::string(name)};
   std::set<int> unknown;
   auto streams =
-      parse_streams(value != nullptr ? *value : none, draft.workers().local_world_size, unknown);
-  for (int local_rank : unknown) note_unknown(draft, *value, local_rank);
+      parse_streams(value != nullptr ? *value : none, builder.workers().local_world_size, unknown);
+  for (int local_rank : unknown) note_unknown(builder, *value, local_rank);
   return streams;
 }
 
@@ -34,25 +34,26 @@ agent::StreamRoute route(bool is_redirected, bool is_teed, bool is_shown, bool h
 }
 
 // Which local ranks the console shows; none: all.
-Result<std::optional<std::set<int>>> shown_local_ranks(Draft& draft) {
-  const OptionValue* filter = draft.given("local-ranks-filter");
+Result<std::optional<std::set<int>>> shown_local_ranks(ConfigBuilder& builder) {
+  const OptionValue* filter = builder.given("local-ranks-filter");
   if (filter == nullptr || filter->text.empty()) return std::optional<std::set<int>>();
   Result<std::set<int>> parsed = parse_local_ranks(*filter);
   if (!parsed) return parsed.error();
   for (int local_rank : *parsed) {
-    if (local_rank >= draft.workers().local_world_size) note_unknown(draft, *filter, local_rank);
+    if (local_rank >= builder.workers().local_world_size)
+      note_unknown(builder, *filter, local_rank);
   }
   return std::optional(std::move(*parsed));
 }
 
-Result<void> add_routes(Draft& draft) {
-  Result<std::vector<Streams>> redirects = streams_option(draft, "redirects");
+Result<void> add_routes(ConfigBuilder& builder) {
+  Result<std::vector<Streams>> redirects = streams_option(builder, "redirects");
   if (!redirects) return redirects.error();
-  Result<std::vector<Streams>> tee = streams_option(draft, "tee");
+  Result<std::vector<Streams>> tee = streams_option(builder, "tee");
   if (!tee) return tee.error();
-  Result<std::optional<std::set<int>>> shown = shown_local_ranks(draft);
+  Result<std::optional<std::set<int>>> shown = shown_local_ranks(builder);
   if (!shown) return shown.error();
-  agent::WorkerGroupConfig& workers = draft.workers();
+  agent::WorkerGroupConfig& workers = builder.workers();
   for (int local_rank = 0; local_rank < workers.local_world_size; ++local_rank) {
     auto index = static_cast<std::size_t>(local_rank);
     bool is_shown = !*shown || (*shown)->contains(local_rank);
@@ -66,12 +67,12 @@ Result<void> add_routes(Draft& draft) {
 }
 
 // The texts of --duplicate-*-filters, for a stream that is on the console by way of the agent.
-Result<void> add_filters(Draft& draft, const char* name,
+Result<void> add_filters(ConfigBuilder& builder, const char* name,
                          agent::StreamRoute agent::WorkerRoutes::*stream,
                          std::vector<std::string>& filters) {
-  const OptionValue* value = draft.given(name);
+  const OptionValue* value = builder.given(name);
   if (value == nullptr || value->text.empty()) return {};
-  const agent::WorkerGroupConfig& workers = draft.workers();
+  const agent::WorkerGroupConfig& workers = builder.workers();
   if (!workers.has_log_dir) {
     return invalid(value->origin +
                    " copies lines to a file in the log folder, and --log-dir is "
@@ -81,14 +82,14 @@ Result<void> add_filters(Draft& draft, const char* name,
     return routes.*stream == agent::StreamRoute::FileAndConsole;
   });
   if (!is_seen)
-    draft.note(value->origin + " finds nothing: it looks through streams under --tee only");
+    builder.note(value->origin + " finds nothing: it looks through streams under --tee only");
   filters = split_texts(value->text);
   return {};
 }
 
 // Whether nothing but error files can come to lie in the workers' folders, which nobody has named.
-bool only_error_files(Draft& draft) {
-  const agent::WorkerGroupConfig& workers = draft.workers();
+bool only_error_files(ConfigBuilder& builder) {
+  const agent::WorkerGroupConfig& workers = builder.workers();
   auto has_file = [](const agent::WorkerRoutes& routes) {
     auto is_file = [](agent::StreamRoute route) {
       return route == agent::StreamRoute::File || route == agent::StreamRoute::FileAndConsole;
@@ -96,27 +97,27 @@ bool only_error_files(Draft& draft) {
     return is_file(routes.out) || is_file(routes.err);
   };
   return workers.has_log_dir && workers.log_base.empty() && !workers.has_heartbeat &&
-         !draft.config.agent.has_timers && !std::ranges::any_of(workers.routes, has_file);
+         !builder.config.agent.has_timers && !std::ranges::any_of(workers.routes, has_file);
 }
 
 }  // namespace
 
-Result<void> add_output(Draft& draft) {
-  agent::WorkerGroupConfig& workers = draft.workers();
-  workers.hostname = draft.machine.hostname();
-  workers.log_base = draft.text_of("log-dir", "");
+Result<void> add_logs(ConfigBuilder& builder) {
+  agent::WorkerGroupConfig& workers = builder.workers();
+  workers.hostname = builder.machine.hostname();
+  workers.log_base = builder.text_of("log-dir", "");
   workers.has_log_dir = workers.log_base != "/dev/null";
-  std::string prefix = draft.text_of("log-line-prefix-template",
-                                     draft.inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+  std::string prefix = builder.text_of("log-line-prefix-template",
+                                       builder.inherited("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
   if (!prefix.empty()) workers.line_prefix = prefix;
-  Result<void> routes = add_routes(draft);
+  Result<void> routes = add_routes(builder);
   if (!routes) return routes.error();
-  Result<void> filters = add_filters(draft, "duplicate-stdout-filters", &agent::WorkerRoutes::out,
+  Result<void> filters = add_filters(builder, "duplicate-stdout-filters", &agent::WorkerRoutes::out,
                                      workers.stdout_filters);
   if (!filters) return filters.error();
-  filters = add_filters(draft, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
+  filters = add_filters(builder, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
                         workers.stderr_filters);
-  workers.has_late_folders = only_error_files(draft);
+  workers.has_late_folders = only_error_files(builder);
   return filters;
 }
 

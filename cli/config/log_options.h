@@ -9,6 +9,6 @@ namespace ddprun::cli {
 
 // Fills in the log folder, the routes of all streams, and the prefix of lines.  The number of
 // workers must be known, and what watches over hangs.
-Result<void> add_output(Draft& draft);
+Result<void> add_logs(ConfigBuilder& builder);
 
 }  // namespace ddprun::cli

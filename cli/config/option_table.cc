@@ -49,8 +49,8 @@ constexpr std::array kSpecs = {
                "Rendezvous backend (default static)", "static|c10d"},
     OptionSpec{
         "rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
-        "Where the nodes meet: the first agent there hosts it, or a ddpd. static gives it to "
-        "the workers as MASTER_ADDR and MASTER_PORT. With one node nobody is met"},
+        "Address of the rendezvous: the first agent there hosts it, or a ddpd runs there. static "
+        "gives it to the workers as MASTER_ADDR and MASTER_PORT. One node needs none"},
     OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
                "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
     OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
@@ -62,24 +62,26 @@ constexpr std::array kSpecs = {
         "master-port", 0, "PORT", true, kRendezvous,
         "static: MASTER_PORT of the workers (default 29500; with one node a free port in each "
         "round)"},
-    OptionSpec{"local-addr", 0, "HOST", true, kRendezvous,
-               "c10d, standalone: this node's address for the others, hence MASTER_ADDR (default: "
-               "from which it reaches the endpoint; 127.0.0.1 with one node)"},
-    OptionSpec{"bind",
-               0,
-               "ADDR",
-               true,
-               kRendezvous,
-               "The address to listen on where this node hosts the rendezvous (default: all, or "
-               "loopback where the endpoint is)",
-               {},
-               kOurs},
+    OptionSpec{
+        "local-addr", 0, "HOST", true, kRendezvous,
+        "c10d, standalone: the address at which other nodes reach this one, hence MASTER_ADDR "
+        "(default: the one that reaches the endpoint; 127.0.0.1 with one node)"},
+    OptionSpec{
+        "bind",
+        0,
+        "ADDR",
+        true,
+        kRendezvous,
+        "The address to listen on if this node hosts the rendezvous (default: all, or loopback "
+        "if the endpoint is on loopback)",
+        {},
+        kOurs},
     OptionSpec{"allow",
                0,
                "CIDR,...",
                true,
                kRendezvous,
-               "Whose connections to take where this node hosts the rendezvous (default: all)",
+               "Whose connections to take if this node hosts the rendezvous (default: all)",
                {},
                kOurs},
 
@@ -162,15 +164,16 @@ constexpr std::array kSpecs = {
         "Python of its own",
         "default"},
 
-    OptionSpec{"dry-run",
-               0,
-               nullptr,
-               false,
-               kHelp,
-               "Print what would be run, where the nodes would meet, and which option or variable "
-               "decided it; run nothing",
-               {},
-               kOurs},
+    OptionSpec{
+        "dry-run",
+        0,
+        nullptr,
+        false,
+        kHelp,
+        "Print what would be run, where the rendezvous would be, and which option or variable "
+        "decided it; run nothing",
+        {},
+        kOurs},
     OptionSpec{"print-completion", 0, "SHELL", false, kHelp,
                "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
                "source <(ddprun --print-completion bash)",

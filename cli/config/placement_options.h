@@ -10,6 +10,6 @@ namespace ddprun::cli {
 
 // Fills in the workers' placements, where one of the options asks for it.  The number of workers
 // must be known.
-Result<void> add_placement(Draft& draft);
+Result<void> add_placement(ConfigBuilder& builder);
 
 }  // namespace ddprun::cli

@@ -22,54 +22,53 @@ std::string without_brackets(const std::string& host) {
   return has_brackets ? host.substr(1, host.size() - 2) : host;
 }
 
-class Meeting {
+class RendezvousOptions {
  public:
-  Meeting(Draft& draft, int min_nodes, int max_nodes)
-      : draft_(draft), min_nodes_(min_nodes), max_nodes_(max_nodes) {}
+  explicit RendezvousOptions(ConfigBuilder& builder) : builder_(builder) {}
 
   Result<void> build() {
-    draft_.workers().run_id = draft_.text_of("rdzv-id", "none");
-    backend_ = draft_.text_of("rdzv-backend", "static");
-    bool is_standalone = draft_.given("standalone") != nullptr;
-    draft_.config.agent.rdzv_backend = is_standalone ? "c10d" : backend_;
+    builder_.workers().run_id = builder_.text_of("rdzv-id", "none");
+    backend_ = builder_.text_of("rdzv-backend", "static");
+    bool is_standalone = builder_.given("standalone") != nullptr;
+    builder_.config.agent.rdzv_backend = is_standalone ? "c10d" : backend_;
     if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
     Result<void> checked = read_settings();
     if (!checked) return checked;
     if (max_nodes_ > 1) {
       if (is_standalone) {
         return invalid("--standalone is for one node; it does not go with " +
-                       draft_.given("nnodes")->origin + "=" + draft_.given("nnodes")->text);
+                       builder_.given("nnodes")->origin + "=" + builder_.given("nnodes")->text);
       }
       return several_nodes();
     }
     note_no_effect("one node", {"bind", "allow"});
     if (const OptionValue* conf = given_conf()) {
-      draft_.note(conf->origin + " has no effect: with one node nobody is waited for");
+      builder_.note(conf->origin + " has no effect: with one node there is no rendezvous");
     }
     if (is_standalone) return standalone();
     return backend_ == "static" ? static_master() : c10d_master();
   }
 
  private:
-  LaunchConfig& config() { return draft_.config; }
+  LaunchConfig& config() { return builder_.config; }
   rendezvous::NetworkConfig& network() { return *config().network; }
   rendezvous::member::Config& member() { return network().member; }
 
   const OptionValue* given_conf() const {
-    const OptionValue* conf = draft_.given("rdzv-conf");
+    const OptionValue* conf = builder_.given("rdzv-conf");
     return conf != nullptr && !conf->text.empty() ? conf : nullptr;
   }
   const OptionValue* given_endpoint() const {
-    const OptionValue* endpoint = draft_.given("rdzv-endpoint");
+    const OptionValue* endpoint = builder_.given("rdzv-endpoint");
     return endpoint != nullptr && !endpoint->text.empty() ? endpoint : nullptr;
   }
 
   Result<void> refuse_backend() {
-    const OptionValue& backend = *draft_.given("rdzv-backend");
+    const OptionValue& backend = *builder_.given("rdzv-backend");
     if (backend_ == "etcd" || backend_ == "etcd-v2") {
       return not_supported(backend.origin + "=" + backend_,
-                           "c10d needs no service beside ddprun; where a fixed place to meet is "
-                           "wanted, run ddpd there and name it in --rdzv-endpoint");
+                           "c10d needs no service beside ddprun; for a fixed rendezvous run ddpd "
+                           "and name it in --rdzv-endpoint");
     }
     return invalid_value(backend, "static or c10d");
   }
@@ -77,17 +76,17 @@ class Meeting {
   // As under torchrun, which does not say so.
   void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
     for (const char* name : names) {
-      if (const OptionValue* value = draft_.given(name))
-        draft_.note(value->origin + " has no effect with " + under);
+      if (const OptionValue* value = builder_.given(name))
+        builder_.note(value->origin + " has no effect with " + under);
     }
   }
 
-  // Where the others, and the workers, are to reach this node.
+  // The address at which the other nodes, and the workers, reach this node.
   Result<std::string> local_address(std::string fallback) const {
-    const OptionValue* given = draft_.given("local-addr");
+    const OptionValue* given = builder_.given("local-addr");
     if (given == nullptr || given->text.empty()) return fallback;
     std::string host = without_brackets(given->text);
-    if (draft_.machine.resolves(host)) return host;
+    if (builder_.machine.resolves(host)) return host;
     return unresolvable(*given);
   }
 
@@ -99,7 +98,7 @@ class Meeting {
   // One node.
 
   Result<void> standalone() {
-    draft_.workers().run_id = draft_.machine.random_id();
+    builder_.workers().run_id = builder_.machine.random_id();
     Result<std::string> host = local_address(config().master.host);
     if (!host) return host.error();
     config().master.host = std::move(*host);
@@ -113,15 +112,15 @@ class Meeting {
     note_no_effect("the static backend", {"local-addr"});
     Result<Endpoint> master = static_endpoint(0);
     if (!master) return master.error();
-    if (!draft_.machine.resolves(master->host)) {
+    if (!builder_.machine.resolves(master->host)) {
       const OptionValue* endpoint = given_endpoint();
-      return unresolvable(endpoint != nullptr ? *endpoint : *draft_.given("master-addr"));
+      return unresolvable(endpoint != nullptr ? *endpoint : *builder_.given("master-addr"));
     }
     config().master = std::move(*master);
-    // Nothing says where to meet: torchrun takes it for --standalone, with an id of its own.
-    bool is_standalone = given_endpoint() == nullptr && draft_.given("master-port") == nullptr;
-    if (is_standalone && draft_.given("rdzv-id") == nullptr)
-      draft_.workers().run_id = draft_.machine.random_id();
+    // No endpoint is given: torchrun takes it for --standalone, with a run id of its own.
+    bool is_standalone = given_endpoint() == nullptr && builder_.given("master-port") == nullptr;
+    if (is_standalone && builder_.given("rdzv-id") == nullptr)
+      builder_.workers().run_id = builder_.machine.random_id();
     return {};
   }
 
@@ -132,11 +131,11 @@ class Meeting {
       if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
       return parsed;
     }
-    const OptionValue* host = draft_.given("master-addr");
+    const OptionValue* host = builder_.given("master-addr");
     if (host != nullptr && host->text.empty()) return invalid_value(*host, "a host");
-    Endpoint master{.host = without_brackets(draft_.text_of("master-addr", "127.0.0.1")),
+    Endpoint master{.host = without_brackets(builder_.text_of("master-addr", "127.0.0.1")),
                     .port = default_port};
-    if (const OptionValue* port = draft_.given("master-port")) {
+    if (const OptionValue* port = builder_.given("master-port")) {
       Result<std::uint16_t> parsed = parse_port(port->text);
       if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
       master.port = *parsed;
@@ -154,8 +153,8 @@ class Meeting {
     Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
     if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
     if (!is_loopback_host(parsed->host)) {
-      draft_.note("one node, so nobody is met at " + endpoint->origin + "=" + endpoint->text +
-                  ", which is not contacted");
+      builder_.note("one node needs no rendezvous: " + endpoint->origin + "=" + endpoint->text +
+                    " is not contacted");
     }
     return {};
   }
@@ -164,70 +163,72 @@ class Meeting {
 
   Result<void> several_nodes() {
     for (const char* name : {"rdzv-id", "role"}) {
-      const OptionValue* value = draft_.given(name);
+      const OptionValue* value = builder_.given(name);
       if (value != nullptr && (value->text.empty() || value->text.size() > kMaxNameBytes)) {
         return invalid_value(*value, "a name of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
       }
     }
     config().network.emplace();
     rendezvous::request::Join& node = member().node;
-    node.host = draft_.slurm.node_name;
-    if (node.host.empty()) node.host = draft_.machine.hostname();
+    node.host = builder_.slurm.node_name;
+    if (node.host.empty()) node.host = builder_.machine.hostname();
     node.participant = config().self;
     node.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
     node.policy = policy_;
-    member().run = draft_.workers().run_id;
-    member().name = node.host + "-" + draft_.machine.random_id();
+    node.policy.max_restarts = config().max_restarts;
+    member().run = builder_.workers().run_id;
+    member().name = node.host + "-" + builder_.machine.random_id();
     member().read_timeout = read_timeout_;
     network().is_host = is_host_;
-    for (auto part : {&Meeting::node_rank,
-                      backend_ == "static" ? &Meeting::static_meeting : &Meeting::c10d_meeting,
-                      &Meeting::who_may_come_in}) {
+    for (auto part : {&RendezvousOptions::node_rank,
+                      backend_ == "static" ? &RendezvousOptions::static_rendezvous
+                                           : &RendezvousOptions::c10d_rendezvous,
+                      &RendezvousOptions::allowed_connections}) {
       Result<void> done = (this->*part)();
       if (!done) return done;
     }
     const std::string& host = network().endpoint.host;
     if (host == "0.0.0.0" || host == "::") {
       return invalid(to_string(network().endpoint) +
-                     " is no place to meet at: it stands for all "
+                     " is no address to connect to: it stands for all "
                      "addresses of a machine; name one of them, or its host name");
     }
-    add_slurm_meeting();
+    add_slurm_rendezvous();
     member().endpoint = to_string(network().endpoint);
     if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
-        draft_.given("master-addr") == nullptr) {
-      draft_.note("the nodes meet at " + member().endpoint + ", so all must be on this machine; " +
-                  (backend_ == "static" ? "--master-addr" : "--rdzv-endpoint") +
-                  " names another place");
+        builder_.given("master-addr") == nullptr) {
+      builder_.note(
+          "the rendezvous is at " + member().endpoint + ", so all nodes must be on this machine; " +
+          (backend_ == "static" ? "--master-addr" : "--rdzv-endpoint") + " names another place");
     }
     return {};
   }
 
   // The first node of the step hosts, whatever names it goes by, and the others only look for it.
-  void add_slurm_meeting() {
-    if (!draft_.slurm.meeting) return;
-    const SlurmMeeting& meeting = *draft_.slurm.meeting;
-    network().expected_nodes = meeting.expected_nodes;
-    network().other_ports.assign(meeting.ports.begin() + 1, meeting.ports.end());
-    if (!is_host_) network().is_host = meeting.is_host;
-    member().is_spare = meeting.is_spare;
+  void add_slurm_rendezvous() {
+    if (!builder_.slurm.rendezvous) return;
+    const SlurmRendezvous& slurm = *builder_.slurm.rendezvous;
+    network().expected_nodes = slurm.expected_nodes;
+    network().other_ports.assign(slurm.ports.begin() + 1, slurm.ports.end());
+    if (!is_host_) network().is_host = slurm.is_host;
+    member().is_spare = slurm.is_spare;
     std::string& address = member().node.address;
-    bool is_ours = meeting.is_host && draft_.given("local-addr") == nullptr;
+    bool is_ours = slurm.is_host && builder_.given("local-addr") == nullptr;
     if (!is_ours) return;
-    std::string instead = draft_.machine.address_instead_of(network().endpoint.host);
+    std::string instead = builder_.machine.address_instead_of(network().endpoint.host);
     if (instead.empty()) return;
-    draft_.note("this machine does not know its own name " + network().endpoint.host +
-                ", so the others are given its address " + instead +
-                "; --local-addr names another");
+    builder_.note("this machine does not know its own name " + network().endpoint.host +
+                  ", so the others are given its address " + instead +
+                  "; --local-addr names another");
     address = std::move(instead);
   }
 
   Result<void> node_rank() {
-    const OptionValue* value = draft_.given("node-rank");
+    const OptionValue* value = builder_.given("node-rank");
     if (value == nullptr && backend_ != "static") return {};
     int rank = rank_in_conf_.value_or(0);
     if (value == nullptr && !rank_in_conf_) {
-      draft_.note("no --node-rank is given, so this is node 0 of " + std::to_string(max_nodes_));
+      builder_.note("no --node-rank is given, so this is node 0 of " + std::to_string(max_nodes_));
     }
     if (value != nullptr) {
       Result<int> parsed = parse_whole(*value, 0, kAny);
@@ -245,7 +246,7 @@ class Meeting {
 
   // The rendezvous and the workers share the one address that the user gave, so that one port in a
   // firewall is enough.
-  Result<void> static_meeting() {
+  Result<void> static_rendezvous() {
     if (min_nodes_ != max_nodes_) {
       return invalid("--nnodes=" + std::to_string(min_nodes_) + ":" + std::to_string(max_nodes_) +
                      ": the static backend has a fixed number of nodes; use "
@@ -261,7 +262,7 @@ class Meeting {
     return {};
   }
 
-  Result<void> c10d_meeting() {
+  Result<void> c10d_rendezvous() {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
     Result<std::string> address = local_address("");
     if (!address) return address.error();
@@ -279,14 +280,14 @@ class Meeting {
     return {};
   }
 
-  Result<void> who_may_come_in() {
-    const OptionValue* bind = draft_.given("bind");
+  Result<void> allowed_connections() {
+    const OptionValue* bind = builder_.given("bind");
     if (bind != nullptr) {
       if (bind->text != "localhost" && !is_numeric_host(bind->text))
         return invalid_value(*bind, "a numeric address, or localhost");
       network().bind = bind->text;
     }
-    const OptionValue* allow = draft_.given("allow");
+    const OptionValue* allow = builder_.given("allow");
     if (allow == nullptr) return {};
     auto list = store::AllowList::parse(allow->text);
     if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
@@ -334,7 +335,7 @@ class Meeting {
     static const std::set<std::string> kWithoutEffect = {"store_type", "close_timeout",
                                                          "heartbeat_timeout", "use_libuv"};
     if (!kWithoutEffect.contains(key))
-      draft_.note(value.origin + " is not known and has no effect");
+      builder_.note(value.origin + " is not known and has no effect");
     return {};
   }
 
@@ -367,9 +368,9 @@ class Meeting {
     return {};
   }
 
-  Draft& draft_;
-  int min_nodes_;
-  int max_nodes_;
+  ConfigBuilder& builder_;
+  const int min_nodes_ = builder_.nnodes.first;
+  const int max_nodes_ = builder_.nnodes.second;
   std::string backend_;
   rendezvous::Policy policy_;
   Duration read_timeout_ = std::chrono::seconds(60);
@@ -379,8 +380,8 @@ class Meeting {
 
 }  // namespace
 
-Result<void> add_meeting(Draft& draft, int min_nodes, int max_nodes) {
-  return Meeting(draft, min_nodes, max_nodes).build();
+Result<void> add_rendezvous(ConfigBuilder& builder) {
+  return RendezvousOptions(builder).build();
 }
 
 }  // namespace ddprun::cli

@@ -18,24 +18,26 @@ constexpr unsigned kPortsInBlock = 8;
 
 constexpr const char* kRunOnce = "srun --ntasks-per-node=1 ddprun ...";
 
-class Adopter {
+class DefaultsBuilder {
  public:
-  explicit Adopter(Options options) : given_(std::move(options)) { adoption_.options = given_; }
+  explicit DefaultsBuilder(Options options) : given_(std::move(options)) {
+    defaults_.options = given_;
+  }
 
-  Result<SlurmAdoption> adopt(const std::map<std::string, std::string, std::less<>>& environment) {
+  Result<SlurmDefaults> build(const std::map<std::string, std::string, std::less<>>& environment) {
     Result<SlurmPlace> place = slurm_place(environment);
     if (place) share(*place);
-    if (has("standalone") || says_all()) return std::move(adoption_);
+    if (has("standalone") || says_all()) return std::move(defaults_);
     if (has("nnodes")) {
       Result<std::pair<int, int>> nnodes = parse_nnodes(given_.values.at("nnodes"));
       if (!nnodes) return nnodes.error();
-      if (nnodes->second == 1) return std::move(adoption_);
+      if (nnodes->second == 1) return std::move(defaults_);
       nnodes_ = *nnodes;
     }
     if (!place) return place.error();
     if (auto* batch = std::get_if<SlurmBatch>(&*place)) return in_batch(*batch);
     if (auto* step = std::get_if<SlurmStep>(&*place)) return in_step(*step);
-    return std::move(adoption_);
+    return std::move(defaults_);
   }
 
  private:
@@ -46,27 +48,27 @@ class Adopter {
   bool has_place() const { return has("rdzv-endpoint") || has("master-addr"); }
   bool says_all() const { return has("nnodes") && has_place(); }
   void fill(const char* name, std::string text, std::string origin) {
-    if (!has(name)) adoption_.options.values[name] = {std::move(text), std::move(origin)};
+    if (!has(name)) defaults_.options.values[name] = {std::move(text), std::move(origin)};
   }
   static Error refused(std::string text) { return {Errc::InvalidInput, std::move(text)}; }
 
   void share(const SlurmPlace& place) {
     auto* step = std::get_if<SlurmStep>(&place);
     if (step == nullptr || !step->has_task_per_node) return;
-    adoption_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
+    defaults_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
   }
 
   // torchrun, and ddprun elsewhere, would train on this node alone, and each of the others would
   // stand idle until the job's time is over.
-  Result<SlurmAdoption> in_batch(const SlurmBatch& batch) {
-    if (batch.node_count == 1 || has("nnodes") || has_place()) return std::move(adoption_);
+  Result<SlurmDefaults> in_batch(const SlurmBatch& batch) {
+    if (batch.node_count == 1 || has("nnodes") || has_place()) return std::move(defaults_);
     return refused("job " + batch.job + " has " + std::to_string(batch.node_count) +
                    " nodes, and ddprun was started on one of them: only srun starts it on all "
                    "(" +
                    kRunOnce + "); --standalone trains on this node alone");
   }
 
-  Result<SlurmAdoption> in_step(const SlurmStep& step) {
+  Result<SlurmDefaults> in_step(const SlurmStep& step) {
     if (!step.has_task_per_node) return several_tasks(step);
     int node_count = static_cast<int>(step.nodes.size());
     if (nnodes_ && nnodes_->first > node_count && !has_place()) {
@@ -75,18 +77,18 @@ class Adopter {
                      " (SLURM_STEP_NODELIST=" + step.node_list +
                      "); others can only come to an --rdzv-endpoint that they know");
     }
-    adoption_.node_name = step.nodes[static_cast<std::size_t>(step.node)];
+    defaults_.node_name = step.nodes[static_cast<std::size_t>(step.node)];
     fill("nnodes", std::to_string(node_count), "SLURM_STEP_NUM_NODES");
-    if (!has("rdzv-id")) adoption_.run_family = "slurm-" + step.job + "." + step.step;
-    fill("rdzv-id", adoption_.run_family + "-r" + std::to_string(step.restart_count),
+    if (!has("rdzv-id")) defaults_.run_family = "slurm-" + step.job + "." + step.step;
+    fill("rdzv-id", defaults_.run_family + "-r" + std::to_string(step.restart_count),
          "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT");
     workers(step);
     node_rank(step);
-    meeting_place(step);
-    return std::move(adoption_);
+    add_rendezvous(step);
+    return std::move(defaults_);
   }
 
-  Result<SlurmAdoption> several_tasks(const SlurmStep& step) const {
+  Result<SlurmDefaults> several_tasks(const SlurmStep& step) const {
     std::string text = "this step does not have one task on each node (SLURM_STEP_TASKS_PER_NODE=" +
                        step.tasks_per_node + " on " + step.node_list +
                        "), and ddprun starts the workers of a node itself: " + kRunOnce;
@@ -127,45 +129,46 @@ class Adopter {
     return nnodes_ && !has("node-rank") && step.node >= nnodes_->second;
   }
 
-  void meeting_place(const SlurmStep& step) {
+  void add_rendezvous(const SlurmStep& step) {
     bool is_static = has("rdzv-backend") ? given_.values.at("rdzv-backend").text == "static"
                                          : has("master-addr") || has("master-port");
     if (!is_static) fill("rdzv-backend", "c10d", "started by srun");
     if (has_place()) return;
-    SlurmMeeting meeting{.is_host = step.node == 0,
-                         .is_spare = is_beyond_max(step),
-                         .expected_nodes = has("rdzv-id") ? 0 : step.nodes.size()};
+    SlurmRendezvous rendezvous{.is_host = step.node == 0,
+                               .is_spare = is_beyond_max(step),
+                               .expected_nodes = has("rdzv-id") ? 0 : step.nodes.size()};
     unsigned block =
         kFirstPort + number_in<unsigned>(step.job).value_or(0) % kBlocks * kPortsInBlock;
     for (unsigned k = 0; k < kPortsInBlock; ++k) {
       unsigned port = block + (number_in<unsigned>(step.step).value_or(0) + k) % kPortsInBlock;
-      meeting.ports.push_back(static_cast<std::uint16_t>(port));
+      rendezvous.ports.push_back(static_cast<std::uint16_t>(port));
     }
-    std::string port = std::to_string(meeting.ports.front());
+    std::string port = std::to_string(rendezvous.ports.front());
     if (is_static) {
       fill("master-addr", step.first_address, "SLURM_STEP_NODELIST");
       fill("master-port", port, "SLURM_JOB_ID, SLURM_STEP_ID");
-      meeting.ports.resize(1);  // the workers are told it, too
+      rendezvous.ports.resize(1);  // the workers are told it, too
     } else {
       bool is_ipv6 = step.first_address.find(':') != std::string::npos;
       std::string host = is_ipv6 ? "[" + step.first_address + "]" : step.first_address;
       fill("rdzv-endpoint", host + ":" + port, "SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID");
     }
-    if (adoption_.options.values.at("nnodes").text != "1") adoption_.meeting = std::move(meeting);
+    if (defaults_.options.values.at("nnodes").text != "1")
+      defaults_.rendezvous = std::move(rendezvous);
   }
 
-  void note(std::string text) { adoption_.notes.push_back(std::move(text)); }
+  void note(std::string text) { defaults_.notes.push_back(std::move(text)); }
 
   Options given_;
   std::optional<std::pair<int, int>> nnodes_;  // as given
-  SlurmAdoption adoption_;
+  SlurmDefaults defaults_;
 };
 
 }  // namespace
 
-Result<SlurmAdoption> adopt_slurm(
+Result<SlurmDefaults> slurm_defaults(
     Options options, const std::map<std::string, std::string, std::less<>>& environment) {
-  return Adopter(std::move(options)).adopt(environment);
+  return DefaultsBuilder(std::move(options)).build(environment);
 }
 
 int threads_of_worker(const SlurmShare& share, int allowed_cpus, int workers) {

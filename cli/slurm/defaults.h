@@ -18,8 +18,8 @@
 
 namespace ddprun::cli {
 
-// Where the nodes of a step meet, if the user named no other place: on its first node.
-struct SlurmMeeting {
+// The rendezvous of a step if the user named no other: on its first node.
+struct SlurmRendezvous {
   // In the order to try them.  Steps that run at the same time seldom share any, and all lie below
   // Linux's default range for outgoing connections (32768..60999) and torchrun's own ports.
   std::vector<std::uint16_t> ports;
@@ -35,9 +35,9 @@ struct SlurmShare {
   std::optional<int> cpus_per_task;  // SLURM_CPUS_PER_TASK
 };
 
-struct SlurmAdoption {
+struct SlurmDefaults {
   Options options;  // with the step's values for what was not given; their origin is a variable
-  std::optional<SlurmMeeting> meeting;
+  std::optional<SlurmRendezvous> rendezvous;
   std::optional<SlurmShare> share;  // in a step with one task on each node, whatever was given
   std::string node_name;            // what Slurm calls this node; empty outside
   // The run id without the job's restart count, where the id is ours; else empty.
@@ -46,9 +46,9 @@ struct SlurmAdoption {
 };
 
 // No option is taken from Slurm outside a step, under --standalone, with at most one node in
-// --nnodes, and where the user gave both --nnodes and a place to meet.  Fails with
+// --nnodes, and where the user gave both --nnodes and an endpoint.  Fails with
 // Errc::InvalidInput and a line that says how to run it.
-Result<SlurmAdoption> adopt_slurm(
+Result<SlurmDefaults> slurm_defaults(
     Options options, const std::map<std::string, std::string, std::less<>>& environment);
 
 // OMP_NUM_THREADS of each of `workers` workers: their part of the CPUs that both the kernel and

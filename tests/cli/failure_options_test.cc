@@ -13,14 +13,14 @@ namespace {
 struct Given {
   Options options;
   Machine machine;
-  Draft draft{.options = options, .machine = machine};
+  ConfigBuilder builder{.options = options, .machine = machine};
 
   Given(std::initializer_list<std::pair<const char*, const char*>> values) {
     for (auto [name, text] : values) options.values[name] = {text, "--" + std::string(name)};
-    draft.config.agent.stop_signals = {SIGTERM};
+    builder.config.agent.stop_signals = {SIGTERM};
   }
   std::string refusal() {
-    Result<void> done = add_failures(draft);
+    Result<void> done = add_failures(builder);
     return done ? "" : to_string(done.error());
   }
 };
@@ -31,12 +31,12 @@ TEST_SUITE("cli/config/failure_options") {
   TEST_CASE("without options only the user's signals pass through") {
     Given given({});
     REQUIRE(given.refusal() == "");
-    CHECK(given.draft.config.agent.forward_signals == std::vector{SIGUSR1, SIGUSR2});
-    CHECK(given.draft.config.agent.hang_timeout == Duration::zero());
-    CHECK(given.draft.config.agent.no_restart_codes.empty());
-    CHECK(given.draft.config.agent.exit_codes == agent::ExitCodes::Distinct);
-    CHECK_FALSE(given.draft.config.agent.has_timers);
-    CHECK(given.draft.config.event_log == "");
+    CHECK(given.builder.config.agent.forward_signals == std::vector{SIGUSR1, SIGUSR2});
+    CHECK(given.builder.config.agent.hang_timeout == Duration::zero());
+    CHECK(given.builder.config.agent.no_restart_codes.empty());
+    CHECK(given.builder.config.agent.exit_codes == agent::ExitCodes::Distinct);
+    CHECK_FALSE(given.builder.config.agent.has_timers);
+    CHECK(given.builder.config.event_log == "");
   }
 
   TEST_CASE("each option") {
@@ -46,7 +46,7 @@ TEST_SUITE("cli/config/failure_options") {
                  {"exit-code", "torchrun"},
                  {"event-log-handler", "jsonl:/x"}});
     REQUIRE(given.refusal() == "");
-    const LaunchConfig& config = given.draft.config;
+    const LaunchConfig& config = given.builder.config;
     CHECK(config.agent.forward_signals == std::vector{SIGUSR1});
     CHECK(config.notes.size() == 1);
     CHECK(config.agent.no_restart_codes == std::set{3, 139});
@@ -60,8 +60,8 @@ TEST_SUITE("cli/config/failure_options") {
   TEST_CASE("'' and 0 switch off") {
     Given given({{"signals-to-forward", ""}, {"hang-timeout", "0"}, {"no-restart-exit-codes", ""}});
     REQUIRE(given.refusal() == "");
-    CHECK(given.draft.config.agent.forward_signals.empty());
-    CHECK_FALSE(given.draft.workers().has_heartbeat);
+    CHECK(given.builder.config.agent.forward_signals.empty());
+    CHECK_FALSE(given.builder.workers().has_heartbeat);
   }
 
   TEST_CASE("what is not understood is named") {

@@ -206,7 +206,7 @@ TEST_SUITE("cli/config/launch_config") {
           Endpoint{"node7", 0});
   }
 
-  TEST_CASE_FIXTURE(Launch, "several nodes meet at the endpoint, each with what it brings") {
+  TEST_CASE_FIXTURE(Launch, "several nodes join at the endpoint, each with what it brings") {
     LaunchConfig config = accepted({"--nnodes=2:4", "--nproc-per-node=3", "--role=trainer",
                                     "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--rdzv-id=r1",
                                     "--max-restarts=5", "--local-addr=10.0.0.7", "train.py"});
@@ -240,9 +240,10 @@ TEST_SUITE("cli/config/launch_config") {
           "--node-rank=2: with at most 2 nodes it is 0..1");
     for (const char* nodes : {"--nnodes=1", "--nnodes=2"})
       CHECK(why_not({nodes, "--master-addr=", "train.py"}) == "--master-addr='' is not a host");
-    CHECK(why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::]:1", "train.py"}) ==
-          "[::]:1 is no place to meet at: it stands for all addresses of a machine; name one of "
-          "them, or its host name");
+    CHECK(
+        why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::]:1", "train.py"}) ==
+        "[::]:1 is no address to connect to: it stands for all addresses of a machine; name one of "
+        "them, or its host name");
     CHECK(accepted({"--nnodes=2", "--master-addr=node0", "train.py"}).notes.front() ==
           "no --node-rank is given, so this is node 0 of 2");
     CHECK(why_not({"--nnodes=2", "--standalone", "train.py"}) ==
@@ -284,8 +285,8 @@ TEST_SUITE("cli/config/launch_config") {
 
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
     CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
-          "--rdzv-backend=etcd is not supported: c10d needs no service beside ddprun; where a "
-          "fixed place to meet is wanted, run ddpd there and name it in --rdzv-endpoint");
+          "--rdzv-backend=etcd is not supported: c10d needs no service beside ddprun; for a "
+          "fixed rendezvous run ddpd and name it in --rdzv-endpoint");
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
           "--logs-specs='x' is not default: any other names a class in a Python package, and "
           "ddprun runs no Python of its own");

@@ -43,31 +43,31 @@ Environment with(Environment environment, const Environment& changes) {
   return environment;
 }
 
-Result<SlurmAdoption> adopted(const std::vector<std::string>& arguments,
-                              const Environment& environment) {
+Result<SlurmDefaults> defaults_of(const std::vector<std::string>& arguments,
+                                  const Environment& environment) {
   std::vector<std::string> all = arguments;
   all.emplace_back("train.py");
   auto parsed = parse_options(all, [](std::string_view) { return std::nullopt; });
   REQUIRE(parsed.has_value());
-  return adopt_slurm(std::get<Options>(*parsed), environment);
+  return slurm_defaults(std::get<Options>(*parsed), environment);
 }
 
 // The options after the step has filled them in, without those that were given; then the rest.
 std::string filled(const std::vector<std::string>& arguments, const Environment& environment) {
-  auto result = adopted(arguments, environment);
+  auto result = defaults_of(arguments, environment);
   if (!result) return "! " + to_string(result.error());
   std::string text;
   for (const auto& [name, value] : result->options.values) {
     if (!value.origin.starts_with("--")) text += name + "=" + value.text + " ";
   }
-  if (result->meeting) text += result->meeting->is_host ? "host " : "guest ";
+  if (result->rendezvous) text += result->rendezvous->is_host ? "host " : "guest ";
   for (const std::string& note : result->notes) text += "note: " + note + " ";
   if (!text.empty()) text.pop_back();
   return text;
 }
 
 std::string origin(const std::string& name, const Environment& environment) {
-  auto result = adopted({}, environment);
+  auto result = defaults_of({}, environment);
   REQUIRE(result.has_value());
   return result->options.values.at(name).origin;
 }
@@ -88,7 +88,7 @@ TEST_SUITE("cli/slurm/defaults") {
     CHECK(origin("rdzv-endpoint", on_node(0)) ==
           "SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID");
     CHECK(origin("rdzv-id", on_node(0)) == "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT");
-    CHECK(adopted({}, on_node(2))->node_name == "node2");
+    CHECK(defaults_of({}, on_node(2))->node_name == "node2");
   }
 
   TEST_CASE("outside a step nothing is touched") {
@@ -103,7 +103,7 @@ TEST_SUITE("cli/slurm/defaults") {
                                           {"SLURM_STEP_NUM_TASKS", "1"},
                                           {"SLURM_STEP_TASKS_PER_NODE", "1"}});
     CHECK(filled({}, alone).starts_with("nnodes=1 "));
-    CHECK(!adopted({}, alone)->meeting);
+    CHECK(!defaults_of({}, alone)->rendezvous);
   }
 
   TEST_CASE("the run id is another in each life and in each step of a job") {
@@ -114,7 +114,7 @@ TEST_SUITE("cli/slurm/defaults") {
 
   TEST_CASE("GPUs are those that the workers will see") {
     auto workers = [](const Environment& changes) {
-      return adopted({}, with(on_node(0), changes))->options.values.at("nproc-per-node").text;
+      return defaults_of({}, with(on_node(0), changes))->options.values.at("nproc-per-node").text;
     };
     CHECK(workers({{"CUDA_VISIBLE_DEVICES", "0,1"}}) == "2");
     CHECK(workers({{"CUDA_VISIBLE_DEVICES", "-"}}) == "4");
@@ -140,9 +140,9 @@ TEST_SUITE("cli/slurm/defaults") {
     CHECK(filled({"--rdzv-backend=static"}, on_node(2)) ==
           "master-addr=node0 master-port=20096 nnodes=4 node-rank=2 nproc-per-node=4 "
           "rdzv-id=slurm-12.0-r0 guest");
-    CHECK(adopted({"--rdzv-backend=static"}, on_node(2))->meeting->ports.size() == 1);
-    CHECK(adopted({"--nnodes=2"}, on_node(2))->meeting->expected_nodes == 4);
-    CHECK(adopted({"--rdzv-id=mine"}, on_node(2))->meeting->expected_nodes == 0);
+    CHECK(defaults_of({"--rdzv-backend=static"}, on_node(2))->rendezvous->ports.size() == 1);
+    CHECK(defaults_of({"--nnodes=2"}, on_node(2))->rendezvous->expected_nodes == 4);
+    CHECK(defaults_of({"--rdzv-id=mine"}, on_node(2))->rendezvous->expected_nodes == 0);
     CHECK(filled({"--master-port=1234"}, on_node(0)) ==
           "master-addr=node0 nnodes=4 node-rank=0 nproc-per-node=4 rdzv-id=slurm-12.0-r0 host");
     CHECK(filled({"--node-rank=0"}, on_node(3)).find("note: --node-rank=0, and this is node 3") !=
@@ -152,9 +152,9 @@ TEST_SUITE("cli/slurm/defaults") {
   TEST_CASE("nodes beyond the most that take part are spares, without a rank of their own") {
     CHECK(filled({"--nnodes=2:3"}, on_node(2)).find("node-rank=2") != std::string::npos);
     CHECK(filled({"--nnodes=2:3"}, on_node(3)).find("node-rank") == std::string::npos);
-    CHECK(!adopted({"--nnodes=2:3"}, on_node(2))->meeting->is_spare);
-    CHECK(adopted({"--nnodes=2:3"}, on_node(3))->meeting->is_spare);
-    CHECK(!adopted({"--nnodes=2:3", "--node-rank=2"}, on_node(3))->meeting->is_spare);
+    CHECK(!defaults_of({"--nnodes=2:3"}, on_node(2))->rendezvous->is_spare);
+    CHECK(defaults_of({"--nnodes=2:3"}, on_node(3))->rendezvous->is_spare);
+    CHECK(!defaults_of({"--nnodes=2:3", "--node-rank=2"}, on_node(3))->rendezvous->is_spare);
   }
 
   TEST_CASE("what cannot be in this step is refused") {
@@ -258,7 +258,7 @@ TEST_SUITE("cli/slurm/defaults") {
 
   TEST_CASE("the place is the first node of the step, by the address that Slurm knows") {
     auto place = [](const Environment& changes) {
-      return adopted({}, with(on_node(1), changes))->options.values.at("rdzv-endpoint").text;
+      return defaults_of({}, with(on_node(1), changes))->options.values.at("rdzv-endpoint").text;
     };
     CHECK(place({{"SLURM_STEP_NODELIST", "gpu[03-06]"}, {"SLURMD_NODENAME", "gpu04"}}) ==
           "gpu03:20096");
@@ -270,9 +270,10 @@ TEST_SUITE("cli/slurm/defaults") {
 
   TEST_CASE("ports: neighbours have others, and none is in the range of outgoing connections") {
     auto ports = [](const std::string& job, const std::string& step) {
-      auto result = adopted({}, with(on_node(0), {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}}));
+      auto result =
+          defaults_of({}, with(on_node(0), {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}}));
       REQUIRE(result.has_value());
-      return result->meeting->ports;
+      return result->rendezvous->ports;
     };
     CHECK(ports("12", "0") ==
           std::vector<std::uint16_t>{20096, 20097, 20098, 20099, 20100, 20101, 20102, 20103});
@@ -294,15 +295,15 @@ TEST_SUITE("cli/slurm/defaults") {
         {}, {"--standalone"}, {"--nnodes=1"}, {"--nnodes=4", "--rdzv-endpoint=a:1"}};
     for (const std::vector<std::string>& options : given) {
       CAPTURE(options.size());
-      auto result = adopted(options, step);
+      auto result = defaults_of(options, step);
       REQUIRE(result.has_value());
       REQUIRE(result->share);
       CHECK(result->share->cpus == 8);
       CHECK(result->share->cpus_per_task == 8);
     }
     // Of several launchers on a node each has a part that nobody tells it.
-    auto several = adopted({"--nnodes=4", "--rdzv-endpoint=a:1"},
-                           with(step, {{"SLURM_STEP_TASKS_PER_NODE", "4(x4)"}}));
+    auto several = defaults_of({"--nnodes=4", "--rdzv-endpoint=a:1"},
+                               with(step, {{"SLURM_STEP_TASKS_PER_NODE", "4(x4)"}}));
     REQUIRE(several.has_value());
     CHECK(!several->share);
   }

@@ -313,8 +313,8 @@ class WaitingTest(NodesCase):
         server.server_close()
 
     def test_places_where_nobody_can_be_met_are_refused_at_once(self):
-        for endpoint, what in (("0.0.0.0:29400", "0.0.0.0:29400 is no place to meet at"),
-                               ("[::]:29400", "is no place to meet at"),
+        for endpoint, what in (("0.0.0.0:29400", "0.0.0.0:29400 is no address to connect to"),
+                               ("[::]:29400", "is no address to connect to"),
                                ("http://node0:29400", "a host contains no '/'"),
                                ("node0:99999", "'99999' is not a port")):
             node = self.node("--nnodes=2", endpoint=endpoint)
