@@ -2,10 +2,14 @@
 """A launcher in small: the ranks of a run on this machine, with the variables of stock torchrun."""
 
 import os
-import socket
+import pathlib
 import subprocess
 import sys
 import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
 
 SKIPPED = 77
 
@@ -13,12 +17,6 @@ SKIPPED = 77
 def skip(reason):
     print(f"skipped: {reason}")
     sys.exit(SKIPPED)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Rank:

@@ -14,6 +14,10 @@ import time
 import unittest
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
+
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 60  # seconds; far beyond what anything here takes
 
@@ -159,9 +163,7 @@ class ContractTest(LaunchCase):
         self.assertEqual(run.stdout, "missing\n" * 3)
 
     def test_a_master_port_that_was_asked_for_is_used_in_every_attempt(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         script = self.script(
             "import os, socket\n"
             "port = int(os.environ['MASTER_PORT'])\n"

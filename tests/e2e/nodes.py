@@ -11,6 +11,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
+
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 90  # seconds of every wait; far beyond what anything here takes
 
@@ -33,12 +37,6 @@ def environment(**extra):
     env["PYTHON_EXEC"] = sys.executable
     env.update(extra)
     return env
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(is_reached, what):

@@ -23,10 +23,13 @@ HOSTILE = {
 }
 
 
+MARK = f"88000.{os.getpid():07}"  # how many seconds they sleep begins with it, and no other test's does
+
+
 class OrphanTest(LaunchCase):
     def hostile(self, name, then):
         """A worker's command that leaves `name` behind, waits for `go`, and goes on with `then`."""
-        self.mark = f"{88000 + os.getpid() % 1000}.{abs(hash((name, then))) % 10**6}"
+        self.mark = f"{MARK}{abs(hash((name, then))) % 10**6}"
         text, self.count = HOSTILE[name]
         return ["--no-python", "sh", "-c",
                 text.format(mark=self.mark) + " touch ready; while ! test -e go; do sleep 0.02; done; " + then]
@@ -125,7 +128,7 @@ class OrphanTest(LaunchCase):
 
 def tearDownModule():
     table = subprocess.run(["ps", "-eo", "pid,ppid,stat,args"], capture_output=True, text=True).stdout
-    left = [line for line in table.splitlines() if f"sleep {88000 + os.getpid() % 1000}." in line]
+    left = [line for line in table.splitlines() if f"sleep {MARK}" in line]
     if left:
         raise AssertionError("left behind:\n" + "\n".join(left))
 

@@ -13,11 +13,14 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
 
 try:
     import torch.distributed.run  # noqa: F401
@@ -225,12 +228,6 @@ def prepare(folder):
     (folder / "probe.sh").write_text(f'#!/bin/sh\nexec "{sys.executable}" probe.py "$@"\n')
     (folder / "probe.sh").chmod(0o755)
     (folder / "facts").mkdir()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run(launcher, case):

@@ -10,6 +10,9 @@ BUILD = 'echo "build $*" >>"$CALLS"; exit "$BUILD_STATUS"'
 CTEST = """
     if [ "$*" = --help ]; then echo "  --rerun-failed   = Run only the failed"; exit; fi
     echo "ctest $* long=$DDPRUN_TEST_LONG" >>"$CALLS"
+    echo "$CTEST_PARALLEL_LEVEL at once" >>"$CALLS"
+    echo "      Start  2: ok"
+    echo " 1/2 Test  #2: ok ....   Passed    0.10 sec"
     while [ "$1" != --output-junit ]; do shift; done
     [ -z "$REPORT" ] || cp "$REPORT" "$2"
     exit "$CTEST_STATUS"
@@ -36,8 +39,10 @@ class Test(ScratchCheckout):
         self.stub("scripts/setup", '[ "$*" = --tests ]')
         self.stub("scripts/build", BUILD)
         self.stub("ctest", CTEST)
+        self.stub("nproc", "echo 2")
+        self.environment["CTEST_PARALLEL_LEVEL"] = ""
 
-    def run_test(self, *options, cases=(PASSED,), ctest_status=0, build_status=0, ci=""):
+    def run_test(self, *options, cases=(PASSED,), ctest_status=0, build_status=0, ci="", **more):
         """`cases` of None: ctest leaves no report."""
         report = self.top / "report.xml"
         report.write_text(f"<testsuite>{''.join(cases or ())}</testsuite>")
@@ -47,6 +52,7 @@ class Test(ScratchCheckout):
             CTEST_STATUS=str(ctest_status),
             BUILD_STATUS=str(build_status),
             CI=ci,
+            **more,
         )
 
     def assert_concludes(self, result, status, *last_lines):
@@ -88,6 +94,26 @@ class Test(ScratchCheckout):
         self.assertTrue(self.take_calls()[1].endswith(" -LE ^long$ -R store server --rerun-failed long="))
         self.run_test("--long", "-R", "store")
         self.assertTrue(self.take_calls()[1].endswith("tests.xml -R store long=1"))
+
+    def test_each_end_of_a_test_is_shown_and_no_beginning(self):
+        self.assertEqual(self.run_test().stdout.splitlines()[0], " 1/2 Test  #2: ok ....   Passed    0.10 sec")
+
+    def test_the_ten_slowest_are_named_slowest_first(self):
+        cases = [PASSED.replace('"ok"', f'"test{k}" time="{k * 1.25}"') for k in range(12)]
+        lines = self.run_test(cases=cases).stdout.splitlines()
+        begin = lines.index("the ten slowest:")
+        self.assertEqual(lines[begin + 1:begin + 3], ["   13.8 s  test11", "   12.5 s  test10"])
+        self.assertEqual(lines[begin + 10:], ["    2.5 s  test2", "", "12 passed, 0 failed, 0 skipped"])
+        self.assertNotIn("slowest", self.run_test(cases=cases[:10]).stdout)
+
+    def test_several_run_at_once_as_the_cores_allow_or_as_is_asked(self):
+        def at_once(*options, **more):
+            self.run_test(*options, **more)
+            return self.take_calls()[2]
+        self.assertEqual(at_once(), "6 at once")
+        self.assertEqual(at_once(CTEST_PARALLEL_LEVEL="1"), "1 at once")
+        self.stub("nproc", "echo 64")
+        self.assertEqual(at_once(), "24 at once")
 
     def test_warnings_are_errors_for_ci_only(self):
         self.run_test(ci="true")

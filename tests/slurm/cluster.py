@@ -9,10 +9,14 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
 
 LIMIT = 240  # seconds of every wait, which are far beyond what anything here takes
 TOOLS = ("munged", "munge", "unmunge", "slurmctld", "slurmd", "srun", "scontrol", "unshare", "nsenter", "setpriv")
@@ -106,18 +110,6 @@ def until(is_reached, what, limit=LIMIT):
         time.sleep(0.02)
 
 
-def free_ports(count):
-    """Ports that were free just now, all at once."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 def namespace_of(pid):
     try:
         return os.readlink(f"/proc/{pid}/ns/mnt")
@@ -140,6 +132,7 @@ class Cluster:
         self.tracking = tracking
         self.daemons = {}     # by name, as processes
         self.namespaces = {}  # of each node, by name
+        self.held = {}        # descriptors of them, by name: the kernel gives the number of one that is gone to the next
         try:
             self.configure(cpus, gpus, kill_wait)
             self.start()
@@ -151,7 +144,7 @@ class Cluster:
         etc = self.folder / "etc"
         for folder in (etc, self.folder / "state", self.folder / "dev"):
             folder.mkdir()
-        ports = free_ports(len(self.names) + 1)
+        ports = [free_port() for _ in range(len(self.names) + 1)]
         control = "127.0.0.1"
         if self.hosts:
             control = "10.77.0.254"
@@ -221,7 +214,13 @@ class Cluster:
                             self.folder / "etc" / "slurm.conf", "-N", name)
         comm = pathlib.Path(f"/proc/{slurmd.pid}/comm")
         until(lambda: comm.read_text().strip() == "slurmd", f"slurmd of {name} runs")
+        self.let_go(name)
+        self.held[name] = os.open(f"/proc/{slurmd.pid}/ns/mnt", os.O_RDONLY)
         self.namespaces[name] = namespace_of(slurmd.pid)
+
+    def let_go(self, name):
+        if name in self.held:
+            os.close(self.held.pop(name))
 
     def wait_for_nodes(self, *states, names=None):
         names = set(names or self.names)
@@ -261,8 +260,8 @@ class Cluster:
 
     def pids(self, name):
         """Everything that runs on a node."""
-        namespace = self.namespaces[name]
-        return [int(p) for p in os.listdir("/proc") if p.isdigit() and namespace_of(p) == namespace]
+        namespace = self.namespaces.get(name)  # none if its slurmd could not be started
+        return [] if namespace is None else [int(p) for p in os.listdir("/proc") if p.isdigit() and namespace_of(p) == namespace]
 
     def signal_node(self, name, number):
         for pid in self.pids(name):
@@ -291,6 +290,7 @@ class Cluster:
         for name in list(self.daemons):
             if name.startswith("slurmd."):
                 self.kill(name.partition(".")[2])
+                self.let_go(name.partition(".")[2])
         for name in ("slurmctld", "munged"):
             if name in self.daemons:
                 self.daemons[name].kill()
