@@ -77,6 +77,13 @@ TEST_SUITE("worker/process/oom") {
     CHECK(oom_words(before, after, {}, 4211, false) ==
           "the kernel's OOM killer has ended a process beside it: memory cgroup limit reached "
           "(limit 512 MiB)");
+    // Of another job on the machine, and the kernel has said so.
+    after.cgroup_kills = 0;
+    CHECK(oom_words(before, after, {{.pid = 17}}, 4211, true) == "");
+    after.machine_kills = 7;
+    CHECK(oom_words(before, after, {{.pid = 17}}, 4211, true) ==
+          "perhaps the kernel's OOM killer, which has ended a process on this machine meanwhile");
+    after.cgroup_kills = 1;
     KernelKill kill{.pid = 4211, .is_by_cgroup = true, .rss_bytes = 500LL << 20};
     CHECK(oom_words(before, after, {kill}, 4211, true) ==
           "the kernel's OOM killer: memory cgroup limit reached (limit 512 MiB), the worker held "

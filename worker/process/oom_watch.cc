@@ -42,6 +42,13 @@ std::vector<std::string> folders(const std::string& mount, std::string path) {
   }
 }
 
+// The kernel's messages have the pids of the first namespace; those of a container are others.
+bool knows_the_kernels_pids(const std::string& root) {
+  std::error_code error;
+  fs::path space = fs::read_symlink(root + "/proc/self/ns/pid", error);
+  return error || space == "pid:[4026531836]";  // PROC_PID_INIT_INO
+}
+
 }  // namespace
 
 OomWatch::OomWatch(std::string root) : root_(std::move(root)) {
@@ -49,7 +56,8 @@ OomWatch::OomWatch(std::string root) : root_(std::move(root)) {
     is_v2_ = cgroup->is_v2;
     cgroup_folders_ = folders(mount_point(root_, is_v2_), cgroup->path);
   }
-  kmsg_ = Fd(::open((root_ + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (knows_the_kernels_pids(root_))
+    kmsg_ = Fd(::open((root_ + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (kmsg_) ::lseek(kmsg_.get(), 0, SEEK_END);
   before_ = read();
 }

@@ -101,6 +101,9 @@ std::string oom_words(const OomReading& before, const OomReading& after,
     return "the kernel's OOM killer has ended a process beside it: " + why;
   }
   if (is_killed && rose(before.machine_kills, after.machine_kills)) {
+    // Has the kernel named all that it ended, then this worker is not one of them.
+    std::int64_t kills = *after.machine_kills - *before.machine_kills;
+    if (static_cast<std::int64_t>(kernel_kills.size()) >= kills) return "";
     return "perhaps the kernel's OOM killer, which has ended a process on this machine meanwhile";
   }
   return "";
