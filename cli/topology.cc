@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Error unreadable(const std::string& path) {
-  return {Errc::InvalidInput, "this machine does not tell its topology: cannot read " + path};
+  return {Errc::InvalidInput, "the topology of this machine is not known: cannot read " + path};
 }
 
 // The names in `folder` that begin with `prefix` and go on with a number, by that number.
@@ -33,7 +33,7 @@ std::map<int, std::string> numbered(const std::string& folder, std::string_view 
 
 struct InstalledGpu {
   std::string pci;
-  std::string uuid;  // empty where the driver does not tell
+  std::string uuid;  // empty if the driver does not give it
 };
 
 std::vector<InstalledGpu> installed_gpus(const std::string& root) {
@@ -50,7 +50,7 @@ std::vector<InstalledGpu> installed_gpus(const std::string& root) {
   return gpus;
 }
 
-// The driver writes 0000:3B:00.0 in some versions; /sys has small letters.
+// The driver writes 0000:3B:00.0 in some versions; /sys has lower case.
 Gpu with_node(const std::string& root, std::string pci) {
   std::transform(pci.begin(), pci.end(), pci.begin(),
                  [](unsigned char c) { return std::tolower(c); });
@@ -63,7 +63,7 @@ Gpu with_node(const std::string& root, std::string pci) {
 }
 
 // Which of `installed` the entry of CUDA_VISIBLE_DEVICES names; an empty address for a MIG instance
-// and for a UUID that the driver does not tell us.  nullopt: no device.
+// and for a UUID that the driver does not give.  nullopt: no device.
 std::optional<std::string> pci_of(const std::vector<InstalledGpu>& installed,
                                   const std::string& entry) {
   if (entry.starts_with("MIG-")) return "";
@@ -81,7 +81,7 @@ std::optional<std::string> pci_of(const std::vector<InstalledGpu>& installed,
   return installed[static_cast<std::size_t>(*number)].pci;
 }
 
-// The last-level cache's CPUs as the kernel lists them; the CPU alone where it tells of none.
+// The last-level cache's CPUs as the kernel lists them; the CPU alone if it lists none.
 std::vector<int> sharing_last_cache(const std::string& cpu_folder, int number) {
   int highest = -1;
   std::vector<int> cpus = {number};

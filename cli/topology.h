@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reads the machine's picture for cli/config/numa from /sys and /proc.  No CUDA library is loaded
-// for it.
+// Reads the machine's topology for cli/config/numa from /sys and /proc.  It loads no CUDA library.
 #pragma once
 
 #include <optional>

@@ -87,7 +87,7 @@ Result<void> add_filters(ConfigBuilder& builder, const char* name,
   return {};
 }
 
-// Whether nothing but error files can come to lie in the workers' folders, which nobody has named.
+// Whether the workers' folders hold error files at most, in a place that the user did not name.
 bool only_error_files(ConfigBuilder& builder) {
   const agent::WorkerGroupConfig& workers = builder.workers();
   auto has_file = [](const agent::WorkerRoutes& routes) {

@@ -45,7 +45,7 @@ class Reader {
   }
   Error malformed(const char* name, const std::string& accepted) const {
     return invalid_value({text(name), name},
-                         accepted + "; ddprun cannot tell its place in the step");
+                         accepted + "; ddprun does not know its place in the step");
   }
   // Of a variable that may be missing; nothing where it is no such number.
   std::optional<int> count(const char* name) const {
@@ -75,10 +75,10 @@ class Reader {
     Result<std::vector<std::string>> names = expand_nodelist(step.node_list);
     if (!names) return Error{Errc::InvalidInput, "SLURM_STEP_NODELIST: " + names.error().context};
     step.nodes = std::move(*names);
-    std::string told = text("SLURM_STEP_NUM_NODES");
-    if (!told.empty() && number_in<std::uint32_t>(told) != step.nodes.size()) {
+    std::string given = text("SLURM_STEP_NUM_NODES");
+    if (!given.empty() && number_in<std::uint32_t>(given) != step.nodes.size()) {
       return Error{Errc::InvalidInput,
-                   "SLURM_STEP_NUM_NODES='" + told + "', but SLURM_STEP_NODELIST='" +
+                   "SLURM_STEP_NUM_NODES='" + given + "', but SLURM_STEP_NODELIST='" +
                        step.node_list + "' names " + std::to_string(step.nodes.size()) + " nodes"};
     }
     return {};

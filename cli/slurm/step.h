@@ -42,7 +42,7 @@ struct SlurmStep {
   std::string node_from;          // the variable that says so
   std::string tasks_per_node;     // "1(x4)", "4(x2)"
   bool has_task_per_node = true;  // exactly one task on each node
-  // The address of the first node, where SLURM_NODE_ALIASES tells one; else its name.
+  // The address of the first node, if SLURM_NODE_ALIASES has one; else its name.
   std::string first_address;
   std::optional<int> gpus;  // of this task
   std::string gpus_from;

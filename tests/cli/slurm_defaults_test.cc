@@ -233,9 +233,9 @@ TEST_SUITE("cli/slurm/defaults") {
           std::string::npos);
     CHECK(filled({}, with(on_node(1), {{"SLURMD_NODENAME", "other"}})).find("node-rank=1") !=
           std::string::npos);
-    CHECK(
-        filled({}, with(on_node(1), {{"SLURMD_NODENAME", "-"}, {"SLURM_NODEID", "4"}})) ==
-        "! SLURM_NODEID='4' is not a number from 0 to 3; ddprun cannot tell its place in the step");
+    CHECK(filled({}, with(on_node(1), {{"SLURMD_NODENAME", "-"}, {"SLURM_NODEID", "4"}})) ==
+          "! SLURM_NODEID='4' is not a number from 0 to 3; ddprun does not know its place in the "
+          "step");
   }
 
   TEST_CASE("variables of a step that are missing or wrong are named") {

@@ -90,7 +90,7 @@ TEST_SUITE("cli/topology") {
     CHECK(addresses("") == "");
   }
 
-  TEST_CASE("what a machine does not tell is named") {
+  TEST_CASE("what is not known of a machine is named") {
     test::TempDir empty;
     auto topology = read_topology(empty.path(), {0}, std::nullopt);
     REQUIRE(topology.has_error());
@@ -101,7 +101,7 @@ TEST_SUITE("cli/topology") {
     std::filesystem::remove_all(tree.root + "/sys/devices/system/node");
     topology = read_topology(tree.root, {0}, std::nullopt);
     REQUIRE(topology.has_error());
-    CHECK(to_string(topology.error()) == "this machine does not tell its topology: cannot read " +
+    CHECK(to_string(topology.error()) == "the topology of this machine is not known: cannot read " +
                                              tree.root + "/sys/devices/system/node/node0/cpulist");
     topology = read_topology(tree.root, {0, 99}, std::nullopt);
     REQUIRE(topology.has_error());

@@ -228,8 +228,8 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
-    def second_life(self, job, count):
-        """The workers' lines of the job's next life, once they are there."""
+    def after_requeue(self, job, count):
+        """The workers' lines after the job was requeued, once they are there."""
         cluster.until(lambda: sum(f" run slurm-{job}.0-r1 " in line for line in self.started) >= count,
                       f"job {job} has begun again; it says {self.output(job)}")
         return [line for line in self.started if f"slurm-{job}.0-r1" in line]
@@ -237,7 +237,7 @@ class ScriptsTest(SlurmCase):
     def test_requeued_by_an_exit_code(self):
         job = self.submit("--nodes=2", "--time=5", "--requeue", "--requeue-exit-codes=74,75", "--", "worker.py",
                           EXITS="75")
-        self.assertEqual(worlds(self.second_life(job, 2)), ["0/2", "1/2"])
+        self.assertEqual(worlds(self.after_requeue(job, 2)), ["0/2", "1/2"])
         self.assertIn(f"requeueing job {job}: exit code 75", self.output(job))
         self.go()
         self.until_done(job)
@@ -256,7 +256,7 @@ class ScriptsTest(SlurmCase):
         job = self.submit("--nodes=2", "--time=10", "--requeue", "--warning=100", "--", "worker.py", SAVES="1")
         self.until_started(2)
         self.make_warning_due(job)
-        lines = self.second_life(job, 2)
+        lines = self.after_requeue(job, 2)
         saved = [line for line in self.lines("saved") if f"slurm-{job}.0-r0" in line]
         self.assertEqual(len(saved), 2, self.output(job))
         self.assertEqual(worlds(lines), ["0/2", "1/2"])
@@ -270,7 +270,7 @@ class ScriptsTest(SlurmCase):
         cluster.until(lambda: len(self.lines("saved")) == 4, f"all have saved; {self.output(job)}")
         self.note(f"preempting job submitted to the last checkpoint written: {time_of(self.lines('saved')[-1]) - begin:.2f} s")
         self.assertEqual(other.ends(), 0, other.log)
-        self.assertEqual(worlds(self.second_life(job, 4)), [f"{rank}/4" for rank in range(4)])
+        self.assertEqual(worlds(self.after_requeue(job, 4)), [f"{rank}/4" for rank in range(4)])
         self.go()
         self.until_done(job)
 
@@ -280,7 +280,7 @@ class ScriptsTest(SlurmCase):
         job = self.sbatch(re.sub("(?m)^#SBATCH --signal.*$", "", text.partition("\n")[2]), "-w", "node[0-1]")
         self.until_started(2)
         other = self.srun("-p", "prio", "-N2", "-w", "node[0-1]", "-c8", "true")
-        self.assertEqual(worlds(self.second_life(job, 2)), ["0/2", "1/2"])
+        self.assertEqual(worlds(self.after_requeue(job, 2)), ["0/2", "1/2"])
         self.assertIn(f"requeueing job {job}: it is preempted", self.output(job))
         self.assertEqual(other.ends(), 0, other.log)
         self.go()
@@ -387,9 +387,9 @@ class ScriptsTest(SlurmCase):
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
         self.assert_resumed_and_trained(text(), ranks=2)
 
-    def test_the_jobs_of_an_array_meet_at_a_ddpd_and_a_lost_one_is_replaced(self):
+    def test_the_jobs_of_an_array_join_at_a_ddpd_and_a_lost_one_is_replaced(self):
         with ddpd_process.Ddpd() as ddpd:
-            job = self.join_by_array(MEET=f"127.0.0.1:{ddpd.port}")
+            job = self.join_by_array(ENDPOINT=f"127.0.0.1:{ddpd.port}")
             before = len(self.started)
             self.cluster.run("scancel", "-s", "KILL", f"{job}_1")
             self.assertEqual(worlds(self.until_started(before + 2)[before:]), ["0/2", "1/2"])
