@@ -127,6 +127,11 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   loop.run();
   out.finish();
   err.finish();
+  // The exit code is decided: a signal must not change it once the agent, which catches it, is
+  // gone.
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, nullptr);
   return exit_code;
 }
 
