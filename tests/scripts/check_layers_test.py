@@ -50,34 +50,34 @@ class CheckLayers(unittest.TestCase):
         self.write("cli/main.cc", '#include "worker/process/spawn.h"', "#include <CLI/CLI.hpp>")
         self.write("worker/ddp/process_group.cc", "#include <torch/torch.h>", '#include "nccl.h"')
         self.write("examples/a.cc", "#include <torch/torch.h>", '#include "store/client.h"')
-        self.write("tests/a_test.cc", '#include "worker/ddp/sampler.h"', "#include <sys/wait.h>")
+        self.write("tests/a_test.cc", '#include "worker/ddp/verification.h"', "#include <sys/wait.h>")
         self.assert_passes()
 
     def test_no_folder_looks_up(self):
-        self.write("store/base/error.cc", '#include "store/wire.h"')
-        self.write("store/server.cc", "", '#include "rendezvous/ranks.h"')
-        self.write("rendezvous/handler.h", '#include "agent/core.h"')
-        self.write("worker/error_file.h", '#include "worker/process/spec.h"')
-        self.write("agent/agent.cc", '#include "cli/options.h"')
-        self.write("cli/main.cc", '#include "worker/ddp/sampler.h"', '#include "tests/rng.h"')
+        self.write("store/base/error.cc", '#include "store/decide/wire.h"')
+        self.write("store/server.cc", "", '#include "rendezvous/decide/ranks.h"')
+        self.write("rendezvous/handler.h", '#include "agent/decide/core.h"')
+        self.write("worker/error_file.h", '#include "worker/process/spawn.h"')
+        self.write("agent/agent.cc", '#include "cli/config/options.h"')
+        self.write("cli/main.cc", '#include "worker/ddp/verification.h"', '#include "tests/rng.h"')
         self.assert_reports(
-            "agent/agent.cc:1: agent may not include cli/options.h",
-            "cli/main.cc:1: cli may not include worker/ddp/sampler.h",
+            "agent/agent.cc:1: agent may not include cli/config/options.h",
+            "cli/main.cc:1: cli may not include worker/ddp/verification.h",
             "cli/main.cc:2: cli may not include tests/rng.h",
-            "rendezvous/handler.h:1: rendezvous may not include agent/core.h",
-            "store/base/error.cc:1: store/base may not include store/wire.h",
-            "store/server.cc:2: store may not include rendezvous/ranks.h",
-            "worker/error_file.h:1: worker may not include worker/process/spec.h",
+            "rendezvous/handler.h:1: rendezvous may not include agent/decide/core.h",
+            "store/base/error.cc:1: store/base may not include store/decide/wire.h",
+            "store/server.cc:2: store may not include rendezvous/decide/ranks.h",
+            "worker/error_file.h:1: worker may not include worker/process/spawn.h",
         )
 
     def test_no_worker_half_knows_the_other(self):
-        self.write("worker/process/spawn.cc", '#include "worker/ddp/sampler.h"')
-        self.write("worker/ddp/process_group.cc", '#include "worker/process/spec.h"')
-        self.write("worker/ddp/sampler.cc", '#include "rendezvous/ranks.h"')
+        self.write("worker/process/spawn.cc", '#include "worker/ddp/verification.h"')
+        self.write("worker/ddp/process_group.cc", '#include "worker/process/spawn.h"')
+        self.write("worker/ddp/verification.cc", '#include "rendezvous/decide/ranks.h"')
         self.assert_reports(
-            "worker/ddp/process_group.cc:1: worker/ddp may not include worker/process/spec.h",
-            "worker/ddp/sampler.cc:1: worker/ddp may not include rendezvous/ranks.h",
-            "worker/process/spawn.cc:1: worker/process may not include worker/ddp/sampler.h",
+            "worker/ddp/process_group.cc:1: worker/ddp may not include worker/process/spawn.h",
+            "worker/ddp/verification.cc:1: worker/ddp may not include rendezvous/decide/ranks.h",
+            "worker/process/spawn.cc:1: worker/process may not include worker/ddp/verification.h",
         )
 
     def test_an_example_uses_what_a_user_may_use(self):
@@ -107,16 +107,20 @@ class CheckLayers(unittest.TestCase):
         )
 
     def test_a_pure_file_reaches_nothing_that_acts(self):
-        self.write("store/wire.cc", "#include <unistd.h>", "#include <sys/socket.h>")
-        self.write("store/server.h", "#include <boost/asio.hpp>", '#include "store/wire.h"')
+        self.write("store/decide/wire.cc", "#include <unistd.h>", "#include <sys/socket.h>")
+        self.write("store/server.h", "#include <boost/asio.hpp>", '#include "store/decide/wire.h"')
         self.write("rendezvous/handler.h", '#include "store/server.h"')
-        self.write("agent/core.h", "#include <spdlog/fwd.h>", '#include "rendezvous/handler.h"')
+        self.write("cli/config/parse.h", "#include <spdlog/fwd.h>", '#include "cli/config/a.h"')
+        self.write("cli/config/a.h", '#include "rendezvous/handler.h"')
+        shell = "rendezvous/handler.h -> store/server.h -> boost/asio.hpp"
         self.assert_reports(
-            "agent/core.h:1: a pure file may not reach spdlog/fwd.h",
-            "agent/core.h:2: a pure file may not reach "
-            "rendezvous/handler.h -> store/server.h -> boost/asio.hpp",
-            "store/wire.cc:1: a pure file may not reach unistd.h",
-            "store/wire.cc:2: a pure file may not reach sys/socket.h",
+            "cli/config/a.h:1: cli/config may not include rendezvous/handler.h",
+            f"cli/config/a.h:1: a pure file may not reach {shell}",
+            "cli/config/parse.h:1: cli/config may not include spdlog: spdlog/fwd.h",
+            "cli/config/parse.h:1: a pure file may not reach spdlog/fwd.h",
+            f"cli/config/parse.h:2: a pure file may not reach cli/config/a.h -> {shell}",
+            "store/decide/wire.cc:1: a pure file may not reach unistd.h",
+            "store/decide/wire.cc:2: a pure file may not reach sys/socket.h",
         )
 
     def test_a_pure_file_reads_no_clock(self):
@@ -127,11 +131,11 @@ class CheckLayers(unittest.TestCase):
             "clock_gettime(CLOCK_MONOTONIC, &d);",
             "gettimeofday(&e, nullptr);",
         )
-        self.write("store/keyspace.cc", *calls)
+        self.write("store/decide/keyspace.cc", *calls)
         self.write("store/server.cc", *calls)  # a shell may
         self.assert_reports(
             *(
-                f"store/keyspace.cc:{line}: a pure file may not read a clock; "
+                f"store/decide/keyspace.cc:{line}: a pure file may not read a clock; "
                 "take the time as an argument"
                 for line in range(1, 6)
             )
@@ -140,26 +144,26 @@ class CheckLayers(unittest.TestCase):
     def test_the_environment_is_read_in_cli(self):
         self.write("cli/main.cc", 'std::getenv("HOME");')
         self.write("worker/ddp/process_group.cc", 'std::getenv("RANK");')
-        self.write("worker/ddp/sampler.cc", 'secure_getenv("RANK");')
+        self.write("worker/ddp/verification.cc", 'secure_getenv("RANK");')
         self.write("worker/env.cc", 'getenv("RANK");')
         why = "only cli reads the environment, and hands it inward"
-        self.assert_reports(f"worker/ddp/sampler.cc:1: {why}", f"worker/env.cc:1: {why}")
+        self.assert_reports(f"worker/ddp/verification.cc:1: {why}", f"worker/env.cc:1: {why}")
 
     def test_comments_and_literals_are_no_code(self):
         self.write(
-            "store/wire.cc",
+            "store/decide/wire.cc",
             "// steady_clock::now() is for shells",
             "/* #include <unistd.h>",
-            '#include "agent/core.h"',
+            '#include "agent/decide/core.h"',
             "*/",
             'auto text = "getenv(name) \\" time(0)";',
             'auto raw = R"(\n#include <unistd.h>\n)"; auto large = 1\'000;',
             "deadline.time(now); reader->time(now); wait_time(now);",
         )
         self.assert_passes()
-        self.write("store/wire.h", "/* a", "b */", 'char c = \'"\'; getenv("A");')
+        self.write("store/decide/wire.h", "/* a", "b */", 'char c = \'"\'; getenv("A");')
         self.assert_reports(
-            "store/wire.h:3: only cli reads the environment, and hands it inward"
+            "store/decide/wire.h:3: only cli reads the environment, and hands it inward"
         )
 
     def test_the_top_level_is_as_agreed(self):
