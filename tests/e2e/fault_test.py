@@ -347,12 +347,27 @@ class HangTest(FaultCase):
 
     @needs_torch
     def test_in_a_collective_the_one_that_does_not_come_is_named(self):
-        script = self.script("import time, torch, torch.distributed as dist\n"
+        script = self.script("import os, torch, torch.distributed as dist\n"
                              "dist.init_process_group('gloo')\n"
                              "tensor = torch.ones(1)\n"
                              "dist.all_reduce(tensor)\n"
-                             "if dist.get_rank() == 1: time.sleep(1000)\n"
+                             "if dist.get_rank() == 1: import silence\n"
+                             "open(f'coming.{os.getpid()}', 'w').close()\n"
                              "dist.all_reduce(tensor)\n")
+        # Gives signs of life until the others wait for it, however long a busy machine keeps them from it.
+        (self.path / "silence.py").write_text(
+            "import glob, pathlib, time\n"
+            "def rests(pid):\n"
+            "    state, *numbers = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()\n"
+            "    return state == 'S' and numbers[10:12]\n"  # its CPU time
+            "rest = None\n"
+            "while not rest or len(rest) < 2 or not all(rest):\n"
+            "    first = [rests(name[7:]) for name in sorted(glob.glob('coming.*'))]\n"
+            "    time.sleep(0.5)\n"
+            "    print('here', flush=True)\n"
+            "    again = [rests(name[7:]) for name in sorted(glob.glob('coming.*'))]\n"
+            "    rest = again if first == again else None\n"
+            "time.sleep(1000)\n")
         self.fails("--nproc-per-node=3", "--hang-timeout=5", script, code=134, PATH="/nowhere")
         self.check_report(1, "hung: no output, CPU time or heartbeat for ", "while local ranks 0, 2 were ",
                           "then stopped by ddprun: ranks 0, 2")
