@@ -259,6 +259,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
                    on(event::RoundJoined{round.restart_count});
                  },
                  [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
+                 [this](const rendezvous::command::Waiting& waiting) { story_.loss = waiting.why; },
                  [this](const rendezvous::command::End& end) { run_ended(end); },
                  [this](const rendezvous::notice::Failed& failed) {
                    if (state_.failure) logger_->error("{}", describe(*state_.failure));
@@ -281,7 +282,6 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
                    restart_of(stop.restart_count, stop.max_restarts), fields);
     stop_teller_.tell(worker::StopCause::WorkerFailed, std::move(failure));
   } else {
-    if (stop.cause == rendezvous::StopCause::NodeLost) story_.loss = stop.why;
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
     stop_teller_.tell(worker::StopCause::NewRound, stop.why);

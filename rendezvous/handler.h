@@ -27,7 +27,8 @@ struct Info {
   std::string text;
 };
 }  // namespace notice
-using Notice = std::variant<Round, command::Stop, command::End, notice::Failed, notice::Info>;
+using Notice = std::variant<Round, command::Stop, command::Waiting, command::End, notice::Failed,
+                            notice::Info>;
 
 // A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.

@@ -189,6 +189,9 @@ void NetworkHandler::perform(const member::Action& action) {
                    notices_.push(told.round);
                  },
                  [this](const member::action::NotifyStop& told) { notices_.push(told.stop); },
+                 [this](const member::action::NotifyWaiting& told) {
+                   notices_.push(command::Waiting{told.why});
+                 },
                  [this](const member::action::NotifyEnd& told) { notices_.push(told.end); },
                  [this](const member::action::NotifyFailure& told) {
                    notices_.push(notice::Failed{told.why});

@@ -59,6 +59,7 @@ class CoordinatorTransition {
       if (state_.phase == Phase::Gathering &&
           state_.nodes.size() < static_cast<std::size_t>(state_.settings.min_nodes) &&
           now_ >= state_.gathering_since + state_.policy.join_timeout) {
+        announce_shortage();
         return end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
       }
     }
@@ -326,8 +327,9 @@ class CoordinatorTransition {
   struct Loss {
     std::string id;
     std::string why;
-    bool was_up = false;  // its workers ran
-    int signal = 0;       // which stopped it
+    bool was_up = false;      // its workers ran
+    bool was_member = false;  // of the last round
+    int signal = 0;           // which stopped it
   };
 
   // Of a node that cannot hear any more.
@@ -345,10 +347,11 @@ class CoordinatorTransition {
     bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
     if (was_up) --state_.up_count;
     if (was_up && state_.phase == Phase::Stopping && id != state_.failed_on) blame_the_loss(lost);
-    return {.id = node.key(), .why = why, .was_up = was_up};
+    return {.id = node.key(), .why = why, .was_up = was_up, .was_member = lost.is_member};
   }
 
   void go_on_without(const std::vector<Loss>& losses) {
+    for (const Loss& loss : losses) note_shortage(loss);
     auto worst = std::ranges::find_if(losses, [](const Loss& loss) { return loss.was_up; });
     switch (state_.phase) {
       case Phase::Gathering:
@@ -367,6 +370,20 @@ class CoordinatorTransition {
         break;
     }
     for (const Loss& loss : losses) admit_contenders_of(loss.id);
+  }
+
+  void note_shortage(const Loss& loss) {
+    if (!loss.was_member) return;
+    if (!state_.shortage) state_.shortage = Shortage{.why = loss.why, .settled_at = now_};
+    if (loss.signal != 0) state_.shortage->settled_at = now_ + kStopSpread;
+  }
+
+  // To the nodes that were in the last round; who comes later has lost nobody.
+  void announce_shortage() {
+    if (!state_.shortage || std::exchange(state_.shortage->is_announced, true)) return;
+    for (const auto& [id, node] : state_.nodes) {
+      if (node.is_member) send(id, command::Waiting{state_.shortage->why});
+    }
   }
 
   // A failure on one node that followed from the silence of another one costs no restart.
@@ -405,6 +422,7 @@ class CoordinatorTransition {
     if (state_.phase != Phase::Gathering) return;
     if (count() < state_.settings.min_nodes) {
       state_.last_call.reset();
+      if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
     } else if (count() >= state_.settings.max_nodes ||
                (state_.survivors && count() >= *state_.survivors)) {
       form();
@@ -448,6 +466,7 @@ class CoordinatorTransition {
     state_.phase = Phase::Running;
     state_.had_round = true;
     state_.survivors.reset();
+    state_.shortage.reset();
     state_.last_call.reset();
     state_.failed_at.reset();
     state_.last_told.clear();
@@ -569,7 +588,11 @@ Step step(State state, const Event& event, Now now) {
 std::optional<MonoTime> deadline(const State& state) {
   if (state.nodes.empty()) return std::nullopt;
   MonoTime due = state.next_look;
-  if (state.phase == Phase::Gathering && state.last_call) due = std::min(due, *state.last_call);
+  if (state.phase != Phase::Gathering) return due;
+  if (state.last_call) due = std::min(due, *state.last_call);
+  bool is_short = state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
+  if (is_short && state.shortage && !state.shortage->is_announced)
+    due = std::min(due, state.shortage->settled_at);
   return due;
 }
 

@@ -45,6 +45,13 @@ struct Contender {
   request::Join join;
 };
 
+// What the run has lost since its last round, of that round's nodes.
+struct Shortage {
+  std::string why;        // of the first loss: "node1 was lost (...)"
+  MonoTime settled_at{};  // from here on it is no longer taken for the end of the whole run
+  bool is_announced = false;
+};
+
 struct State {
   Phase phase = Phase::Gathering;
   std::map<std::string, Node> nodes;
@@ -64,6 +71,7 @@ struct State {
   std::optional<MonoTime> failed_at;  // of the failure that the present stop is about
   std::string failed_on;              // the node where it happened
   bool had_round = false;             // the run has had a round, here or under another host
+  std::optional<Shortage> shortage;
   std::optional<int> survivors;       // who may come back after a host was lost, and it alone
   MonoTime gathering_since{};         // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;  // when it ends
@@ -122,6 +130,10 @@ bool is_over(const State& state);
 
 // Of the nodes beyond max_nodes so many may stand by; more are refused.
 inline constexpr std::size_t kMaxStandbys = 4096;
+
+// One event often stops all nodes, such as scancel, and reaches them one after the other.  The
+// others of a node that was stopped by a signal are told that they wait for it after so long.
+inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);

@@ -176,6 +176,7 @@ class MemberTransition {
                                .why = why,
                                .restart_count = state_.restart_count,
                                .max_restarts = state_.last->max_restarts}});
+      want(action::NotifyWaiting{why});
     } else {
       want(action::NotifyUser{why});
     }
@@ -194,6 +195,9 @@ class MemberTransition {
     if (!is_ours) return;
     state_.restart_count = stop.restart_count;
     want(action::NotifyStop{stop});
+  }
+  void heard(const command::Waiting& waiting) {
+    if (state_.is_joined && state_.wants_round) want(action::NotifyWaiting{waiting.why});
   }
   void heard(const command::End& end) {
     post(request::Leave{});

@@ -117,6 +117,10 @@ struct NotifyRound {
 struct NotifyStop {
   command::Stop stop;
 };
+// The run has too few nodes since this loss.
+struct NotifyWaiting {
+  std::string why;
+};
 struct NotifyEnd {
   command::End end;
 };
@@ -128,8 +132,8 @@ struct NotifyUser {
 };
 }  // namespace action
 using Action = std::variant<action::Connect, action::Disconnect, action::Post, action::Heartbeat,
-                            action::NotifyRound, action::NotifyStop, action::NotifyEnd,
-                            action::NotifyFailure, action::NotifyUser>;
+                            action::NotifyRound, action::NotifyStop, action::NotifyWaiting,
+                            action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;

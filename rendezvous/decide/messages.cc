@@ -310,6 +310,7 @@ Command read_command(Reader& reader) {
   std::string type = reader.name("type");
   if (type == "round") return read_round(reader);
   if (type == "stop") return read_stop(reader);
+  if (type == "waiting") return command::Waiting{.why = reader.text("why")};
   if (type == "end") return read_end(reader);
   if (type == "refuse") return command::Refuse{.why = reader.text("why")};
   if (type == "standby") return command::Standby{.why = reader.text("why")};
@@ -353,6 +354,9 @@ std::string encode(const Command& command) {
       std::visit(Overloaded{
                      [](const command::Round& round) { return to_json(round); },
                      [](const command::Stop& stop) { return to_json(stop); },
+                     [](const command::Waiting& waiting) {
+                       return Json{{"type", "waiting"}, {"why", waiting.why}};
+                     },
                      [](const command::End& end) { return to_json(end); },
                      [](const command::Refuse& refuse) {
                        return Json{{"type", "refuse"}, {"why", refuse.why}};

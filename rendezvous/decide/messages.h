@@ -153,6 +153,10 @@ inline constexpr int kExitPreflight = 2;  // too few of the nodes can start work
 inline constexpr int kExitRendezvous = 80;
 inline constexpr int kExitBudgetSpent = 82;
 
+// The nodes that are left are too few for a round, since the run has lost one of the last round.
+struct Waiting {
+  std::string why;  // that loss, as a sentence
+};
 // The run is over.
 struct End {
   int exit_code = 0;
@@ -185,8 +189,9 @@ struct Dropped {
   std::string why;
 };
 }  // namespace command
-using Command = std::variant<command::Round, command::Stop, command::End, command::Refuse,
-                             command::Standby, command::Info, command::KeepAlive, command::Dropped>;
+using Command =
+    std::variant<command::Round, command::Stop, command::Waiting, command::End, command::Refuse,
+                 command::Standby, command::Info, command::KeepAlive, command::Dropped>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

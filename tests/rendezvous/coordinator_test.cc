@@ -33,6 +33,7 @@ std::string words(const Command& command) {
             return "stop " + std::to_string(stop.round) + ", " +
                    (stop.failure ? "failed on " + stop.failure->host : stop.why) + by(stop.signal);
           },
+          [](const command::Waiting& waiting) { return "waiting, " + waiting.why; },
           [](const command::End& end) {
             std::string why = end.why.empty() ? "" : ", " + end.why;
             return "end " + std::to_string(end.exit_code) + why + by(end.signal);
@@ -360,7 +361,7 @@ TEST_CASE("Coordinator: a failure stays one where its node is lost afterwards") 
 TEST_CASE("Coordinator: below the least after a loss it waits, then takes whoever comes") {
   TwoOfThree run;
   run.is_lost("a");
-  CHECK(run.ready("b") == "");
+  CHECK(run.ready("b") == "b: waiting, a was lost (its agent, pid 7, is gone)");
   CHECK(run.state.phase == Phase::Gathering);
   CHECK(run.joins("c") ==
         "c: round 1 attempt 0 as 0 of 2 at c:1000; b: round 1 attempt 0 as 1 of 2 at c:1000");
@@ -436,6 +437,57 @@ TEST_CASE("Coordinator: when a node is stopped by a signal, the others hear whic
   CHECK(run.says("b", request::Leave{"was stopped by SIGTERM", 15}) ==
         "forget b; a: stop 0, b was stopped by SIGTERM, signal 15; c: stop 0, b was stopped by "
         "SIGTERM, signal 15");
+}
+
+TEST_CASE("Coordinator: nodes that one event stops do not wait for each other") {
+  TwoOfThree run;
+  CHECK(run.says("b", request::Leave{"was stopped by SIGTERM", 15}) ==
+        "forget b; a: stop 0, b was stopped by SIGTERM, signal 15");
+  CHECK(run.ready("a") == "");
+  CHECK(run.pass(1900ms, {"a"}) == "");
+  CHECK(run.says("a", request::Leave{"was stopped by SIGTERM", 15}) == "forget a");
+}
+
+TEST_CASE("Coordinator: a run that goes on waiting for a stopped node says so") {
+  TwoOfThree run;
+  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  run.ready("a");
+  run.now.mono += 2s - 1ms;
+  CHECK(run.says("a", request::Heartbeat{}) == "");
+  CHECK(coordinator::deadline(run.state) <= run.now.mono + 1ms);
+  run.now.mono += 1ms;
+  CHECK(run.ticks().find("a: waiting, b was stopped by SIGTERM") == 0);
+  CHECK(run.pass(5s, {"a"}).find("a: waiting, ") == std::string::npos);  // once
+}
+
+TEST_CASE("Coordinator: what another signal stops later counts from there") {
+  Run run;
+  run.policy.last_call_timeout = 0s;
+  run.settings = {.min_nodes = 3, .max_nodes = 3};
+  for (const char* id : {"a", "b", "c"}) run.joins(id);
+  run.says("c", request::Leave{"was stopped by SIGTERM", 15});
+  run.ready("a");
+  run.pass(1500ms, {"a", "b"});
+  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  CHECK(run.pass(1900ms, {"a"}).find("a: waiting, c was stopped") == std::string::npos);
+  CHECK(run.pass(200ms, {"a"}).find("a: waiting, c was stopped") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: a crash of another node is told as soon as the run waits for it") {
+  TwoOfThree run;
+  run.is_lost("b");
+  CHECK(run.ready("a") == "a: waiting, b was lost (its agent, pid 7, is gone)");
+  CHECK(run.joins("c").find("waiting") == std::string::npos);
+}
+
+TEST_CASE("Coordinator: too few after a loss end with that loss") {
+  TwoOfThree run;
+  run.policy.join_timeout = 1s;
+  run.state.policy.join_timeout = 1s;
+  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  run.ready("a");
+  CHECK(run.pass(1s, {"a"}).find("a: waiting, b was stopped by SIGTERM; a: end 80, only 1 of") !=
+        std::string::npos);
 }
 
 TEST_CASE("Coordinator: when the host leaves, everybody hears why") {

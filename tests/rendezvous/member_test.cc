@@ -33,6 +33,7 @@ std::string words(const member::Action& action) {
             return "round " + std::to_string(told.round.number);
           },
           [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
+          [](const member::action::NotifyWaiting& told) { return "waiting, " + told.why; },
           [](const member::action::NotifyEnd& told) {
             return "end " + std::to_string(told.end.exit_code);
           },
@@ -119,7 +120,8 @@ TEST_CASE("Member: refused, it is over") {
 TEST_CASE("Member: who loses the host stops its workers and comes back as somebody new") {
   Running play;
   CHECK(play.on(member::event::ConnectionLost{"reset"}) ==
-        "disconnect; connect n.1; stop, e:1, where the nodes meet, was lost: reset");
+        "disconnect; connect n.1; stop, e:1, where the nodes meet, was lost: reset; "
+        "waiting, e:1, where the nodes meet, was lost: reset");
   CHECK(play.on(member::event::WorkerFailed{}) == "");
   CHECK(play.on(member::event::Connected{"10.0.0.7"}) == "");  // the workers are not down
   CHECK(play.wants_round() == "post n.1 join");
@@ -128,10 +130,18 @@ TEST_CASE("Member: who loses the host stops its workers and comes back as somebo
   CHECK(play.join().previous_rank == 0);
 }
 
+TEST_CASE("Member: that the run waits concerns only a node that waits with it") {
+  Running play;
+  CHECK(play.hears(command::Waiting{"x was lost"}) == "");
+  play.wants_round();
+  CHECK(play.hears(command::Waiting{"x was lost"}) == "waiting, x was lost");
+}
+
 TEST_CASE("Member: given up by the others, it comes back as somebody new") {
   Running play;
   CHECK(play.hears(command::Dropped{"silent"}) ==
-        "disconnect; connect n.1; stop, the others have given this node up: silent");
+        "disconnect; connect n.1; stop, the others have given this node up: silent; "
+        "waiting, the others have given this node up: silent");
 }
 
 TEST_CASE("Member: each attempt is a node of its own, since its will may have been heard") {

@@ -58,6 +58,7 @@ std::vector<Command> commands() {
           command::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
           command::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
           command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
+          command::Waiting{"node8 was lost"},
           command::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
           command::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
           command::Refuse{"no"},

@@ -48,6 +48,7 @@ void Node::begin() {
 }
 
 void Node::signal(int signal) {
+  if (!signalled_at_) signalled_at_ = world_.time.now();
   on(agent::event::ShutdownRequested{signal});
 }
 
@@ -255,6 +256,9 @@ void Node::perform(const member::Action& action) {
           },
           [this](const member::action::NotifyStop&) {
             notice([this] { on(agent::event::StopOrdered{}); });
+          },
+          [this](const member::action::NotifyWaiting& told) {
+            notice([this, why = told.why] { world_.oracle.waits(*this, why); });
           },
           [this](const member::action::NotifyEnd& told) {
             if (!core_.shutdown_signal) verdict_ = told.end.exit_code;

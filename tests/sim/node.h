@@ -49,6 +49,8 @@ class Node {
   std::optional<int> verdict() const { return verdict_; }
   std::optional<std::string> failure() const { return failed_; }
   bool was_signalled() const { return core_.shutdown_signal != 0; }
+  // When the first signal came.
+  std::optional<Duration> signalled_at() const { return signalled_at_; }
 
   // A peer in this round has gone.
   void peer_lost(std::size_t round);
@@ -111,6 +113,7 @@ class Node {
   std::optional<int> exit_code_;
   std::optional<int> verdict_;
   std::optional<std::string> failed_;
+  std::optional<Duration> signalled_at_;
 };
 
 }  // namespace ddprun::sim

@@ -157,10 +157,11 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
     rounds_.back().members.push_back(node);
     told_[{node->process().name, part.number}] = rounds_.size() - 1;
   }
-  // Each round: a word from each node before it, a Stop and a Round to each; each new node: a Join,
+  // Each round: a word from each node before it, a Stop, a Waiting and a Round to each; each new
+  // node: a Join,
   // at most two words about its place, and its last command.
   std::uint64_t known = state.arrivals;
-  book.allowed_commands += 2 * round.size();
+  book.allowed_commands += 3 * round.size();
   book.allowed_messages += 3 * round.size();
   require(book.commands <=
               book.allowed_commands + 3 * known + 2 * book.refused.size() + book.gone.size(),
@@ -313,6 +314,20 @@ std::size_t Oracle::index_of(const Node& node, const command::Round& round) cons
 bool Oracle::is_whole(std::size_t round) const {
   return std::ranges::all_of(rounds_[round].members,
                              [round](const Node* node) { return node->is_working(round); });
+}
+
+// Of nodes that one event stops, none waits for another.
+void Oracle::waits(const Node& node, const std::string& why) const {
+  world_.trace(node.process().name, "waits: " + why);
+  bool is_cancelled = world_.cancelled.contains(&node);
+  if (!is_cancelled || !why.ends_with(" was stopped by SIGTERM")) return;
+  std::string host = why.substr(0, why.find(' '));
+  bool was_waiting = std::ranges::any_of(world_.nodes, [&](const auto& other) {
+    return other->plan().host == host && other->signalled_at() &&
+           *other->signalled_at() < world_.cancelled_at;
+  });
+  require(was_waiting,
+          node.process().name + " waits for " + host + ", which the same event has stopped");
 }
 
 void Oracle::at_the_end() {

@@ -52,6 +52,8 @@ class Oracle {
   void stepped(Host& host, const rendezvous::runs::State& state,
                const std::vector<rendezvous::runs::Action>& actions);
   void failure_reported(const std::string& run) { ++failures_[run]; }
+  // A node hears that the run waits since the loss `why`.
+  void waits(const Node& node, const std::string& why) const;
   void at_the_end();
 
   // Whether all members of a round run their workers, or have run them to success.

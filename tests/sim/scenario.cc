@@ -72,6 +72,14 @@ void disturb_more(std::uint64_t seed, Scenario& scenario) {
   scenario.nodes.push_back(std::move(twice));
 }
 
+// A sixteenth of the seeds is cancelled, as by scancel.
+void add_cancel(std::uint64_t seed, Scenario& scenario) {
+  if (seed % 16 != 5) return;
+  Random random(seed * 2 + 3);
+  scenario.faults.push_back(
+      {.kind = FaultKind::Cancel, .at = random.duration(seconds(2), scenario.faults_end)});
+}
+
 Fault make_fault(Random& random, FaultKind kind, const Scenario& scenario) {
   Fault fault{.kind = kind,
               .at = random.duration(milliseconds(50), scenario.faults_end),
@@ -138,14 +146,15 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
     if (nodes == 0) disturb_plans(random, scenario);
     add_faults(random, scenario, nodes > 0 ? 3 : 8);
     if (nodes == 0) disturb_more(seed, scenario);
+    if (nodes == 0) add_cancel(seed, scenario);
   }
   return scenario;
 }
 
 std::string to_string(const Fault& fault) {
-  static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal",
-                                           "reset",      "half-open",    "cut",
-                                           "freeze",     "wall clock",   "kill host"};
+  static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal", "reset",
+                                           "half-open",  "cut",          "freeze", "wall clock",
+                                           "kill host",  "cancel"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.kind == FaultKind::Cut) {

@@ -37,6 +37,7 @@ enum class FaultKind : std::uint8_t {
   Freeze,       // an agent, or the daemon, for a time
   WallClock,    // a machine's wall clock jumps
   KillHost,     // whoever hosts, with its store
+  Cancel,       // SIGTERM to all agents, within a second
 };
 
 struct Fault {

@@ -206,6 +206,16 @@ void World::strike(const Fault& fault) {
     case FaultKind::Signal:
       if (is_there) time.to(node->process(), Duration::zero(), [node] { node->signal(SIGTERM); });
       return;
+    case FaultKind::Cancel:
+      cancelled_at = time.now();
+      for (auto& each : nodes) {
+        if (!each->process().is_alive) continue;
+        cancelled.insert(each.get());
+        Duration delay = random.duration(milliseconds(0), seconds(1));
+        Node* target = each.get();
+        time.to(target->process(), delay, [target] { target->signal(SIGTERM); });
+      }
+      return;
     case FaultKind::Reset:
     case FaultKind::HalfOpen:
       if (!is_there || !node->wire()) return;

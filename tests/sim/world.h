@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,7 +34,7 @@ struct Machine {
   Duration wall_jump{};
 };
 
-// One direction of a connection: what was sent arrives, in command, or not yet.
+// One direction of a connection: what was sent arrives in order, or not yet.
 struct Pipe {
   std::deque<Deed> messages;
   Duration last{};  // when the last of them is due
@@ -51,7 +52,7 @@ struct Connection {
   bool is_open = true;     // at the node
   bool is_served = false;  // at the host
   bool has_will = false;
-  bool wants_order = false;  // a pop waits at the host
+  bool wants_command = false;  // a pop waits at the host
 };
 using Wire = std::shared_ptr<Connection>;
 
@@ -95,6 +96,8 @@ class World {
   std::vector<std::unique_ptr<Node>> nodes;
   Host* host = nullptr;  // who listens now
   Oracle oracle;
+  std::set<const Node*> cancelled;  // all of them by one event
+  Duration cancelled_at{};
   bool is_traced = false;
 
  private:
