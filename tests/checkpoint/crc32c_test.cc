@@ -10,9 +10,9 @@
 
 using ddprun::ddp::copy_all;
 using ddprun::ddp::crc32c;
-using ddprun::ddp::crc32c_in_threads;
 using ddprun::ddp::crc32c_joined;
 using ddprun::ddp::crc32c_portable;
+using ddprun::ddp::parallel_crc32c;
 
 namespace {
 
@@ -59,9 +59,9 @@ TEST_SUITE("ddp/checkpoint/crc32c") {
       CAPTURE(size);
       const std::uint32_t sum = crc32c_portable(7, text.data(), size);
       CHECK(crc32c(7, text.data(), size) == sum);
-      CHECK(crc32c_in_threads(text.data(), size) == crc32c_portable(0, text.data(), size));
+      CHECK(parallel_crc32c(text.data(), size) == crc32c_portable(0, text.data(), size));
     }
-    CHECK(crc32c_in_threads(nullptr, 0) == 0);
+    CHECK(parallel_crc32c(nullptr, 0) == 0);
   }
 
   TEST_CASE("the sum of two parts follows from theirs") {

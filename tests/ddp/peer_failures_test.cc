@@ -71,7 +71,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_SUITE("ddp/incidents") {
+TEST_SUITE("ddp/peer_failures") {
   TEST_CASE("a rank that leaves parameters out is named with them on every rank") {
     for (int world_size = 2; world_size <= 4; ++world_size) {
       for (const auto& options :
@@ -249,9 +249,9 @@ TEST_SUITE("ddp/incidents") {
   }
 
   TEST_CASE("in words") {
-    CHECK(parameters_in_words({"a"}) == "parameter a");
-    CHECK(parameters_in_words({"a", "b"}) == "parameters a and b");
-    CHECK(parameters_in_words({"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}) ==
+    CHECK(format_parameters({"a"}) == "parameter a");
+    CHECK(format_parameters({"a", "b"}) == "parameters a and b");
+    CHECK(format_parameters({"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}) ==
           "parameters 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
     CHECK(left_out_sentence({{0, "parameter a"}, {3, "parameters b and c"}}) ==
           "rank 0 left out the parameter a, rank 3 left out the parameters b and c" + kRemedy);

@@ -112,16 +112,16 @@ TEST_SUITE("ddp/process_group") {
 
   TEST_CASE("who is gone refuses a connection, and who is there takes one") {
     std::vector<ddprun::Endpoint> endpoints;
-    std::vector<std::unique_ptr<Presence>> presences;
+    std::vector<std::unique_ptr<LivenessSocket>> endpoints;
     for (int i = 0; i < 300; ++i) {
-      presences.push_back(value_or_throw(Presence::open("127.0.0.1")));
-      endpoints.push_back(presences.back()->endpoint());
+      endpoints.push_back(value_or_throw(LivenessSocket::open("127.0.0.1")));
+      endpoints.push_back(endpoints.back()->endpoint());
     }
     endpoints[5].host = "";
-    CHECK(refusing(endpoints, 5s).empty());
-    for (std::size_t gone : {5, 7, 299}) presences[gone] = nullptr;
-    CHECK(refusing(endpoints, 5s) == std::vector<std::size_t>{7, 299});
-    CHECK(!Presence::open("a name"));
+    CHECK(closed_peers(endpoints, 5s).empty());
+    for (std::size_t gone : {5, 7, 299}) endpoints[gone] = nullptr;
+    CHECK(closed_peers(endpoints, 5s) == std::vector<std::size_t>{7, 299});
+    CHECK(!LivenessSocket::open("a name"));
   }
 
   TEST_CASE("a peer that is gone ends no program by SIGPIPE, and a handler is the program's") {
@@ -201,10 +201,10 @@ TEST_SUITE("ddp/process_group") {
   }
 
   TEST_CASE("ranks in words") {
-    CHECK(ranks_in_words({4}) == "rank 4");
-    CHECK(ranks_in_words({1, 2}) == "ranks 1 and 2");
-    CHECK(ranks_in_words({1, 2, 7}) == "ranks 1, 2 and 7");
-    CHECK(ranks_in_words({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) ==
+    CHECK(format_ranks({4}) == "rank 4");
+    CHECK(format_ranks({1, 2}) == "ranks 1 and 2");
+    CHECK(format_ranks({1, 2, 7}) == "ranks 1, 2 and 7");
+    CHECK(format_ranks({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) ==
           "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
   }
 }

@@ -25,10 +25,10 @@ constexpr auto kTimeout = 60s;
 
 Request all_reduce(Floats& values, std::chrono::milliseconds timeout = kTimeout) {
   auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return {.call = {.collective = Collective::AllReduce,
-                   .element = Element::Float32,
-                   .reduction = Reduction::Sum,
-                   .bytes = values.size() * sizeof(float)},
+  return {.fingerprint = {.collective = Collective::AllReduce,
+                          .element = Element::Float32,
+                          .reduction = Reduction::Sum,
+                          .bytes = values.size() * sizeof(float)},
           .input = bytes,
           .output = bytes,
           .timeout = timeout};
@@ -36,13 +36,13 @@ Request all_reduce(Floats& values, std::chrono::milliseconds timeout = kTimeout)
 
 Request broadcast(Floats& values, int root) {
   Request request = all_reduce(values);
-  request.call = {
+  request.fingerprint = {
       .collective = Collective::Broadcast, .root = root, .bytes = values.size() * sizeof(float)};
   return request;
 }
 
 Request barrier(std::chrono::milliseconds timeout = kTimeout) {
-  return {.call = {.collective = Collective::Barrier}, .timeout = timeout};
+  return {.fingerprint = {.collective = Collective::Barrier}, .timeout = timeout};
 }
 
 Problem run(Engine& engine, const Request& request) {
@@ -66,7 +66,7 @@ std::vector<std::unique_ptr<Engine>> make_engines(int ranks, Layout layout = {})
     engines[static_cast<std::size_t>(rank)] =
         engine_of(std::move(Segment::open(first->address(), layout)).value(), rank, pids);
   }
-  first->close_door();
+  first->close_descriptor();
   engines[0] = engine_of(std::move(first), 0, pids);
   return engines;
 }
@@ -245,7 +245,7 @@ TEST_SUITE("ddp/shm/engine with processes") {
     wrong.token[0] = wrong.token[0] == '0' ? '1' : '0';
     CHECK(!Segment::open(wrong, layout).has_value());
     CHECK(!Segment::open(address, Layout{.ranks = 3}).has_value());
-    segment->close_door();
+    segment->close_descriptor();
     CHECK(!Segment::open(address, layout).has_value());
   }
 }
@@ -274,7 +274,7 @@ TEST_SUITE("ddp/shm/engine") {
             jobs[i] = engine.submit(is_sum ? all_reduce(values[i]) : broadcast(values[i], root),
                                     Engine::Start::Now, nullptr, nullptr);
           }
-          if (random() % 2 == 0) engine.hurry();
+          if (random() % 2 == 0) engine.kick();
           for (std::size_t i = 0; i < count; ++i) {
             const std::size_t which = engine.rank() % 2 == 0 ? i : count - 1 - i;
             wrong += engine.wait(jobs[which]).has_value();

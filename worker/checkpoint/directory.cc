@@ -152,7 +152,7 @@ Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& en
   file->read_ahead();
   const std::string_view bytes = file->bytes();
   if (bytes.size() != entry.size_bytes ||
-      crc32c_in_threads(bytes.data(), bytes.size()) != entry.crc32c) {
+      parallel_crc32c(bytes.data(), bytes.size()) != entry.crc32c) {
     return damaged(path, entry.name + " does not match its checksum");
   }
   return file;

@@ -62,7 +62,7 @@ Result<std::uint32_t> write_direct(int fd, std::string_view file,
   std::vector<std::uint32_t> sums(count);
   std::vector<Result<void>> written(count);
   std::atomic<bool> has_failed = false;
-  for_each_part(count, kDirectThreads, [&](std::size_t i) {
+  parallel_for(count, kDirectThreads, [&](std::size_t i) {
     if (has_failed) return;
     const std::size_t place = i * kDirectBytes;
     const std::string_view block = file.substr(place, kDirectBytes);

@@ -34,7 +34,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
 
 void MappedFile::read_ahead() {
   static constexpr std::size_t kPartBytes = 8 << 20;
-  for_each_part((size_ + kPartBytes - 1) / kPartBytes, memory_threads(), [this](std::size_t i) {
+  parallel_for((size_ + kPartBytes - 1) / kPartBytes, memory_threads(), [this](std::size_t i) {
     const std::size_t begin = i * kPartBytes;
     // Before Linux 5.14 this does nothing: pages come as they are looked at.
     ::madvise(data_ + begin, std::min(kPartBytes, size_ - begin), MADV_POPULATE_READ);

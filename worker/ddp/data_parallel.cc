@@ -181,12 +181,12 @@ std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
   auto at_end = [group = impl.group, names = config.names,
                  owner = &impl](const std::vector<std::size_t>& missing) {
     if (missing.empty()) {
-      group.incidents().clear_left_out(owner);
+      group.peer_failures().clear_left_out(owner);
       return;
     }
     std::vector<std::string> left_out;
     for (std::size_t index : missing) left_out.push_back(names[index]);
-    group.incidents().set_left_out(owner, left_out);
+    group.peer_failures().set_left_out(owner, left_out);
   };
   return std::make_unique<GradientWatch>(config.parameters, impl.options.static_graph,
                                          std::move(at_end));
@@ -234,7 +234,7 @@ void DataParallelEngine::set_sync(bool on) {
 
 void DataParallelEngine::before_forward() {
   if (!at::GradMode::is_enabled()) return;
-  impl_->group.incidents().check();
+  impl_->group.peer_failures().check();
   if (impl_->sync) {
     impl_->logger->set_runtime_stats_and_log();
     impl_->reducer->prepare_for_forward();

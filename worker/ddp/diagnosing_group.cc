@@ -12,12 +12,12 @@ namespace {
 
 using Future = c10::ivalue::Future;
 
-class ExplainedWork : public c10d::Work {
+class DiagnosingWork : public c10d::Work {
  public:
-  ExplainedWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Incidents> incidents)
+  DiagnosingWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<PeerFailures> peer_failures)
       : Work(-1, work->retrieveOpType()),
         work_(std::move(work)),
-        incidents_(std::move(incidents)) {}
+        peer_failures_(std::move(peer_failures)) {}
 
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return work_->isSuccess(); }
@@ -31,15 +31,16 @@ class ExplainedWork : public c10d::Work {
     try {
       return work_->wait(timeout);
     } catch (const std::exception&) {
-      throw DdpError(incidents_->explain(words_of(std::current_exception())));
+      throw DdpError(peer_failures_->diagnose(message_of(std::current_exception())));
     }
   }
 
   c10::intrusive_ptr<Future> getFuture() override {
     auto future = work_->getFuture();
     return future->then(
-        [incidents = incidents_](Future& done) {
-          if (done.hasError()) throw DdpError(incidents->explain(words_of(done.exception_ptr())));
+        [peer_failures = peer_failures_](Future& done) {
+          if (done.hasError())
+            throw DdpError(peer_failures->diagnose(message_of(done.exception_ptr())));
           return done.value();
         },
         future->elementType());
@@ -47,52 +48,53 @@ class ExplainedWork : public c10d::Work {
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
-  std::shared_ptr<Incidents> incidents_;
+  std::shared_ptr<PeerFailures> peer_failures_;
 };
 
-class ExplainedGroup : public c10d::ProcessGroup {
+class DiagnosingProcessGroup : public c10d::ProcessGroup {
  public:
-  ExplainedGroup(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Incidents> incidents,
-                 int rank, int world_size)
-      : ProcessGroup(std::move(store), rank, world_size), incidents_(std::move(incidents)) {}
+  DiagnosingProcessGroup(c10::intrusive_ptr<c10d::Store> store,
+                         std::shared_ptr<PeerFailures> peer_failures, int rank, int world_size)
+      : ProcessGroup(std::move(store), rank, world_size),
+        peer_failures_(std::move(peer_failures)) {}
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
-    return explained(ProcessGroup::allreduce(tensors, options), tensors);
+    return diagnosed(ProcessGroup::allreduce(tensors, options), tensors);
   }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
-    return explained(ProcessGroup::broadcast(tensors, options), tensors);
+    return diagnosed(ProcessGroup::broadcast(tensors, options), tensors);
   }
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& options) override {
-    return explained(ProcessGroup::reduce(tensors, options), tensors);
+    return diagnosed(ProcessGroup::reduce(tensors, options), tensors);
   }
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options) override {
-    return explained(ProcessGroup::allgather(outputs, inputs, options), inputs);
+    return diagnosed(ProcessGroup::allgather(outputs, inputs, options), inputs);
   }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
-    return explained(ProcessGroup::barrier(options));
+    return diagnosed(ProcessGroup::barrier(options));
   }
 
  private:
-  c10::intrusive_ptr<c10d::Work> explained(c10::intrusive_ptr<c10d::Work> work,
+  c10::intrusive_ptr<c10d::Work> diagnosed(c10::intrusive_ptr<c10d::Work> work,
                                            const std::vector<at::Tensor>& tensors) const {
     const bool is_of_cpu = !tensors.empty() && tensors[0].is_cpu();
-    return is_of_cpu ? explained(std::move(work)) : work;
+    return is_of_cpu ? diagnosed(std::move(work)) : work;
   }
-  c10::intrusive_ptr<c10d::Work> explained(c10::intrusive_ptr<c10d::Work> work) const {
-    return c10::make_intrusive<ExplainedWork>(std::move(work), incidents_);
+  c10::intrusive_ptr<c10d::Work> diagnosed(c10::intrusive_ptr<c10d::Work> work) const {
+    return c10::make_intrusive<DiagnosingWork>(std::move(work), peer_failures_);
   }
 
-  std::shared_ptr<Incidents> incidents_;
+  std::shared_ptr<PeerFailures> peer_failures_;
 };
 
 }  // namespace
 
-std::string words_of(const std::exception_ptr& exception) {
+std::string message_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const c10::Error& error) {
@@ -104,10 +106,11 @@ std::string words_of(const std::exception_ptr& exception) {
   }
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_explained_group(
-    const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<Incidents> incidents, int rank,
-    int world_size) {
-  return c10::make_intrusive<ExplainedGroup>(store, std::move(incidents), rank, world_size);
+c10::intrusive_ptr<c10d::ProcessGroup> make_diagnosing_group(
+    const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<PeerFailures> peer_failures,
+    int rank, int world_size) {
+  return c10::make_intrusive<DiagnosingProcessGroup>(store, std::move(peer_failures), rank,
+                                                     world_size);
 }
 
 }  // namespace ddprun::ddp

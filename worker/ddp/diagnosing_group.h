@@ -16,14 +16,14 @@ class ProcessGroup;
 namespace ddprun::ddp {
 
 // A c10d group like any other, except that the errors of its collectives on CPU tensors
-// (all-reduce, broadcast, all-gather, reduce, barrier) are explained by `incidents`.  Those are
-// what c10d::Reducer waits for in a backward pass and when it rebuilds its buckets, where nobody
-// else can step in.  It has no backend yet.
-c10::intrusive_ptr<c10d::ProcessGroup> make_explained_group(
-    const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<Incidents> incidents, int rank,
-    int world_size);
+// (all-reduce, broadcast, all-gather, reduce, barrier) are completed by `peer_failures`.
+// c10d::Reducer waits for these in a backward pass and when it rebuilds its buckets, where no other
+// code of ours runs. The group has no backend yet.
+c10::intrusive_ptr<c10d::ProcessGroup> make_diagnosing_group(
+    const c10::intrusive_ptr<c10d::Store>& store, std::shared_ptr<PeerFailures> peer_failures,
+    int rank, int world_size);
 
 // What the exception says, without LibTorch's stack trace.
-std::string words_of(const std::exception_ptr& exception);
+std::string message_of(const std::exception_ptr& exception);
 
 }  // namespace ddprun::ddp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A backend that hands every collective on to another, for one that has a few of its own.
+// A backend that forwards every collective to another one; a base class for a backend that
+// implements only some.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -11,7 +12,7 @@ namespace ddprun::ddp::shm {
 
 class Forwarding : public c10d::Backend {
  public:
-  // As `others`, which must not be null, in rank and size.
+  // REQUIRES: `others` is not null.  Takes its rank and size.
   explicit Forwarding(c10::intrusive_ptr<c10d::Backend> others)
       : c10d::Backend(others->getRank(), others->getSize()), others_(std::move(others)) {}
 

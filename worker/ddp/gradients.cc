@@ -29,7 +29,7 @@ double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
   if (!impl_->sync) {
     throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");
   }
-  impl_->group.incidents().check();
+  impl_->group.peer_failures().check();
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients = gradients_of(*impl_->module);
   if (gradients.empty()) return 0;

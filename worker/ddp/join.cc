@@ -41,8 +41,8 @@ void throw_if_early(const ProcessGroup& group, const Joining& joining,
   for (int rank = 0; rank < group.world_size(); ++rank) {
     if (std::find(active.begin(), active.end(), rank) == active.end()) done.push_back(rank);
   }
-  throw DdpError(ranks_in_words(done) + " of " + std::to_string(world_size) +
-                 " ran out of inputs before " + ranks_in_words(active));
+  throw DdpError(format_ranks(done) + " of " + std::to_string(world_size) +
+                 " ran out of inputs before " + format_ranks(active));
 }
 
 // The number of ranks that share a step, in the form in which the Reducer asks for it.

@@ -64,7 +64,7 @@ bool is_refused(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem == ECONNREFUSED;
 }
 
-// The part of refusing() for the endpoints from `begin` to before `end`.
+// The part of closed_peers() for the endpoints from `begin` to before `end`.
 void find_refusing(const std::vector<Endpoint>& endpoints, std::size_t begin, std::size_t end,
                    Clock::time_point deadline, std::vector<std::size_t>& found) {
   std::vector<pollfd> polled;
@@ -94,7 +94,7 @@ void find_refusing(const std::vector<Endpoint>& endpoints, std::size_t begin, st
 
 }  // namespace
 
-Result<std::unique_ptr<Presence>> Presence::open(const std::string& address) {
+Result<std::unique_ptr<LivenessSocket>> LivenessSocket::open(const std::string& address) {
   const Endpoint asked{.host = address, .port = 0};
   const std::string what = "listen at " + to_string(asked);
   const Addresses at = address_of(asked);
@@ -106,15 +106,16 @@ Result<std::unique_ptr<Presence>> Presence::open(const std::string& address) {
     ::close(fd);
     return system_error(problem, what);
   }
-  return std::unique_ptr<Presence>(new Presence(fd, {.host = address, .port = port_of(fd)}));
+  return std::unique_ptr<LivenessSocket>(
+      new LivenessSocket(fd, {.host = address, .port = port_of(fd)}));
 }
 
-Presence::~Presence() {
+LivenessSocket::~LivenessSocket() {
   ::close(fd_);
 }
 
-std::vector<std::size_t> refusing(const std::vector<Endpoint>& endpoints,
-                                  std::chrono::milliseconds limit) {
+std::vector<std::size_t> closed_peers(const std::vector<Endpoint>& endpoints,
+                                      std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   std::vector<std::size_t> found;
   for (std::size_t begin = 0; begin < endpoints.size(); begin += kAtOnce) {

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kMaxLook = 1s;
 constexpr char kGone[] = "incident/gone";
 constexpr char kLeftOut[] = "left_out";
 constexpr char kGaveUp[] = "gave_up";
-constexpr char kPresence[] = "presence";
+constexpr char kLiveness[] = "liveness";
 
 std::string key_of(const char* kind, int rank) {
   return std::string("incident/") + kind + "/" + std::to_string(rank);
@@ -59,20 +59,20 @@ std::string left_out_sentence(const std::map<int, std::string>& parameters_by_ra
          "all ranks, or find_unused_parameters be set";
 }
 
-Incidents::Incidents(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
-                     std::chrono::milliseconds timeout)
+PeerFailures::PeerFailures(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
+                           std::chrono::milliseconds timeout)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout) {}
 
-void Incidents::set_presence(const Endpoint& presence) {
+void PeerFailures::set_liveness(const Endpoint& liveness) {
   try {
-    store_->set(key_of(kPresence, rank_), to_string(presence));
+    store_->set(key_of(kLiveness, rank_), to_string(liveness));
   } catch (const std::exception&) {
     // Then this rank is never known to be gone.
   }
 }
 
-void Incidents::set_left_out(const void* owner, const std::vector<std::string>& names) {
-  std::string words = parameters_in_words(names);
+void PeerFailures::set_left_out(const void* owner, const std::vector<std::string>& names) {
+  std::string words = format_parameters(names);
   {
     std::lock_guard lock(mutex_);
     left_out_[owner] = words;
@@ -80,11 +80,11 @@ void Incidents::set_left_out(const void* owner, const std::vector<std::string>& 
   try {
     store_->set(key_of(kLeftOut, rank_), words);
   } catch (const std::exception&) {
-    // Said by check() and, to this rank, by explain() all the same.
+    // Said by check() and, to this rank, by diagnose() all the same.
   }
 }
 
-void Incidents::clear_left_out(const void* owner) {
+void PeerFailures::clear_left_out(const void* owner) {
   std::lock_guard lock(mutex_);
   if (left_out_.erase(owner) == 0 || !left_out_.empty()) return;
   try {
@@ -94,7 +94,7 @@ void Incidents::clear_left_out(const void* owner) {
   }
 }
 
-void Incidents::check() const {
+void PeerFailures::check() const {
   std::map<int, std::string> all;
   {
     std::lock_guard lock(mutex_);
@@ -105,7 +105,7 @@ void Incidents::check() const {
   throw DdpError(left_out_sentence(all));
 }
 
-std::map<int, std::string> Incidents::reports(const char* kind) const {
+std::map<int, std::string> PeerFailures::reports(const char* kind) const {
   std::map<int, std::string> found;
   try {
     for (int rank = 0; rank < world_size_; ++rank) {
@@ -118,7 +118,7 @@ std::map<int, std::string> Incidents::reports(const char* kind) const {
   return found;
 }
 
-std::string Incidents::missing_after_timeout() {
+std::string PeerFailures::missing_after_timeout() {
   try {
     store_->set(key_of(kGaveUp, rank_), "1");
   } catch (const std::exception&) {
@@ -135,12 +135,12 @@ std::string Incidents::missing_after_timeout() {
     if (!here.contains(rank)) missing.push_back(rank);
   }
   if (missing.empty() || !here.contains(rank_)) return "";
-  return ranks_in_words(missing) + " of " + std::to_string(world_size_) + " did not come within " +
-         seconds_in_words(timeout_);
+  return format_ranks(missing) + " of " + std::to_string(world_size_) + " did not come within " +
+         format_seconds(timeout_);
 }
 
 // What another rank has seen, "" when none has.
-std::string Incidents::reported_gone() const {
+std::string PeerFailures::reported_gone() const {
   try {
     if (store_->check({kGone})) return store_->get_to_str(kGone);
   } catch (const std::exception&) {
@@ -150,19 +150,20 @@ std::string Incidents::reported_gone() const {
 }
 
 // Ranks that have heard of it end as well, so the store keeps what the first of them saw.
-std::string Incidents::gone() const {
-  std::vector<Endpoint> presences(static_cast<std::size_t>(world_size_));
-  for (const auto& [rank, text] : reports(kPresence)) {
+std::string PeerFailures::gone() const {
+  std::vector<Endpoint> endpoints(static_cast<std::size_t>(world_size_));
+  for (const auto& [rank, text] : reports(kLiveness)) {
     Result<Endpoint> endpoint = parse_endpoint(text, 0);
-    if (endpoint) presences[static_cast<std::size_t>(rank)] = std::move(*endpoint);
+    if (endpoint) endpoints[static_cast<std::size_t>(rank)] = std::move(*endpoint);
   }
   const auto limit = std::chrono::steady_clock::now() + kMaxLook;
   std::string seen;
   for (auto pause = kPollInterval; seen.empty(); pause *= 2) {
     std::vector<int> ranks;
-    for (std::size_t rank : refusing(presences, kMaxLook)) ranks.push_back(static_cast<int>(rank));
+    for (std::size_t rank : closed_peers(endpoints, kMaxLook))
+      ranks.push_back(static_cast<int>(rank));
     if (!ranks.empty()) {
-      seen = ranks_in_words(ranks) + " of " + std::to_string(world_size_) +
+      seen = format_ranks(ranks) + " of " + std::to_string(world_size_) +
              (ranks.size() == 1 ? " has" : " have") + " ended or left the group";
     }
     try {
@@ -178,7 +179,7 @@ std::string Incidents::gone() const {
   return seen;
 }
 
-std::string Incidents::explain(const std::string& problem) {
+std::string PeerFailures::diagnose(const std::string& problem) {
   std::map<int, std::string> left_out = reports(kLeftOut);
   if (!left_out.empty()) return left_out_sentence(left_out) + " (" + problem + ")";
   if (const std::string ended = reported_gone(); !ended.empty()) {
@@ -188,8 +189,8 @@ std::string Incidents::explain(const std::string& problem) {
   if (!gave_up.empty() && !gave_up.contains(rank_)) {
     std::string missing = is_timeout(problem) ? missing_after_timeout() : "";
     if (!missing.empty()) return missing + " (" + problem + ")";
-    return ranks_in_words(ranks_of(gave_up)) + " of " + std::to_string(world_size_) +
-           " gave up after " + seconds_in_words(timeout_) + " (" + problem + ")";
+    return format_ranks(ranks_of(gave_up)) + " of " + std::to_string(world_size_) +
+           " gave up after " + format_seconds(timeout_) + " (" + problem + ")";
   }
   if (!is_timeout(problem)) {
     const std::string ended = gone();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the ranks tell each other through the store when a reduction goes wrong.  A transport knows
-// that nothing came, or that a connection is gone; the ranks know who left out which parameters and
-// who has given up waiting, and an error says that as well.
+// How ranks report failures to each other through the store.  A transport only knows that nothing
+// arrived or that a connection broke.  The ranks know which rank left out which parameters and
+// which rank gave up, and add that to the error.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -21,38 +21,38 @@ class Store;
 
 namespace ddprun::ddp {
 
-// "rank 1 left out the parameters a and b: ...", for what each of some ranks has left out; with
-// what to do about it.
+// "rank 1 left out the parameters a and b: ..." for each rank, and what to do about it.
 std::string left_out_sentence(const std::map<int, std::string>& parameters_by_rank);
 
-// One rank's view of what goes wrong in a group.
+// One rank's view of the failures in a group.
 //
-// Threads: any; calls of explain() may wait for the other ranks.  No call throws but check(): where
-// the store is lost as well, the other ranks' part of the story is left out.
-class Incidents {
+// Threads: any; calls of diagnose() may wait for the other ranks.  No call throws but check():
+// if the store is lost as well, the error lacks what the other ranks know.
+class PeerFailures {
  public:
   // `store` is the group's own part of the worker store; `timeout` is that of its collectives.
-  Incidents(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
-            std::chrono::milliseconds timeout);
+  PeerFailures(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
+               std::chrono::milliseconds timeout);
 
-  // Where this rank's Presence listens; only ranks that have said so are ever known to be gone.
-  void set_presence(const Endpoint& presence);
+  // Where this rank's LivenessSocket listens; only ranks that have said so are ever known to be
+  // gone.
+  void set_liveness(const Endpoint& liveness);
 
-  // A backward pass of this rank has ended, and the parameters `names` have had no gradient, so
-  // that a reduction which the others wait for has not begun.  `owner` tells wrapped modules apart.
+  // A backward pass of this rank has ended without a gradient for the parameters `names`, so a
+  // reduction that the others wait for has not begun.  `owner` identifies the wrapped module.
   void set_left_out(const void* owner, const std::vector<std::string>& names);
 
-  // What `owner` had left out has had its gradient by now.
+  // The parameters that `owner` had left out have their gradients now.
   void clear_left_out(const void* owner);
 
-  // Throws DdpError when this rank's last backward pass left parameters out, for then the others
-  // wait for a reduction that will not come, and would take any other message for it.
+  // Throws DdpError if this rank's last backward pass left parameters out: the others still wait
+  // for that reduction and would take any other message for a part of it.
   void check() const;
 
-  // `problem`, a transport's words, with what the ranks have to say about it before: who left out
-  // which parameters; whose process is gone, or who did not come where it is a time-out, which
-  // takes up to 2 s and 5 s to find out.
-  std::string explain(const std::string& problem);
+  // Returns `problem`, the transport's message, preceded by what the ranks know: which rank left
+  // out which parameters, which process is gone (takes up to 2 s to find out), or which rank did
+  // not come (up to 5 s).
+  std::string diagnose(const std::string& problem);
 
  private:
   std::map<int, std::string> reports(const char* kind) const;

@@ -93,11 +93,11 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   c10d::TCPStoreOptions options;
   options.port = env.master.port;
   options.isServer = env.rank == 0 && !env.use_agent_store;
-  options.waitWorkers = false;  // meet() waits, and can say who is missing
+  options.waitWorkers = false;  // store_barrier() waits, and can say who is missing
   options.multiTenant = options.isServer;
   options.timeout = timeout;
-  // c10d's client, once refused, pauses for up to a second.  Who has not come by then
-  // is its business: it knows the time-out and says what failed.
+  // c10d's client, once refused, pauses for up to a second.  If the listener does not come up in
+  // time, that client reports it: it knows the time-out.
   if (!options.isServer && !env.use_agent_store) {
     wait_for_listener(env.master.host, env.master.port, std::min(timeout, kStartOfRankZero));
   }
@@ -129,10 +129,10 @@ std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const worker:
   return {ProcessGroupGloo::createDeviceForHostname(address)};
 }
 
-// A sign of life for the other ranks, at the address that they reach; nullptr where there is none.
-std::unique_ptr<Presence> make_presence(const worker::WorkerEnv& env) {
-  Result<std::unique_ptr<Presence>> opened =
-      Presence::open(local_address_towards(env.master.host, env.master.port));
+// The liveness socket at the address that the other ranks reach; nullptr if it cannot be opened.
+std::unique_ptr<LivenessSocket> open_liveness_socket(const worker::WorkerEnv& env) {
+  Result<std::unique_ptr<LivenessSocket>> opened =
+      LivenessSocket::open(local_address_towards(env.master.host, env.master.port));
   return opened ? std::move(*opened) : nullptr;
 }
 
@@ -142,22 +142,22 @@ auto guarded(const char* what, Action action) {
   try {
     return action();
   } catch (const std::exception&) {
-    throw DdpError(std::string(what) + ": " + words_of(std::current_exception()));
+    throw DdpError(std::string(what) + ": " + message_of(std::current_exception()));
   }
 }
 
-// The same for a collective: not begun where this rank owes the others another one, and with what
-// the ranks know about its failure.
+// The same for a collective: throws first if this rank owes the others another one, and adds what
+// the ranks know about a failure.
 template <class Action>
-auto explained(const char* what, Incidents& incidents, Action action) {
+auto diagnosed(const char* what, PeerFailures& peer_failures, Action action) {
   return guarded(what, [&] {
-    incidents.check();
+    peer_failures.check();
     try {
       return action();
     } catch (const DdpError&) {
       throw;
     } catch (const std::exception&) {
-      throw DdpError(incidents.explain(words_of(std::current_exception())));
+      throw DdpError(peer_failures.diagnose(message_of(std::current_exception())));
     }
   });
 }
@@ -168,14 +168,14 @@ struct ProcessGroup::Impl {
   worker::WorkerEnv env;
   std::chrono::milliseconds timeout;
   c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
-  std::shared_ptr<Incidents> incidents;
+  std::shared_ptr<PeerFailures> peer_failures;
   std::string cpu_backend;
   c10::intrusive_ptr<shm::Backend> shm;    // null where Gloo stands alone
   c10::intrusive_ptr<c10d::Backend> nccl;  // null without it
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   // Before Gloo's connections in the order of closing: here as the last member, and at the end of
   // the process, which closes files in the order of their numbers, as the first to be opened.
-  std::unique_ptr<Presence> presence;
+  std::unique_ptr<LivenessSocket> liveness;
   at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
 };
@@ -210,32 +210,33 @@ at::Device ProcessGroup::device() const {
 const std::string& ProcessGroup::cpu_backend() const {
   return impl_->cpu_backend;
 }
-Incidents& ProcessGroup::incidents() const {
-  return *impl_->incidents;
+PeerFailures& ProcessGroup::peer_failures() const {
+  return *impl_->peer_failures;
 }
 
 void ProcessGroup::barrier() {
   std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
   guarded("barrier", [&] {
-    impl_->incidents->check();
-    meet(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
+    impl_->peer_failures->check();
+    store_barrier(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
     // Whoever is here has left the barrier before this one, so that one's keys can go.
     if (impl_->barrier_count > 0) {
-      forget_meeting(*impl_->store, "barrier/" + std::to_string(impl_->barrier_count - 1), rank());
+      clear_store_barrier(*impl_->store, "barrier/" + std::to_string(impl_->barrier_count - 1),
+                          rank());
     }
   });
   ++impl_->barrier_count;
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor) {
-  explained("all_reduce", *impl_->incidents, [&] {
+  diagnosed("all_reduce", *impl_->peer_failures, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     impl_->group->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
   });
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
-  explained("broadcast", *impl_->incidents, [&] {
+  diagnosed("broadcast", *impl_->peer_failures, [&] {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     auto options = waited_for<c10d::BroadcastOptions>();
     options.rootRank = root;
@@ -245,18 +246,18 @@ void ProcessGroup::broadcast(at::Tensor tensor, int root) {
 
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
-  explained("broadcast", *impl_->incidents,
+  diagnosed("broadcast", *impl_->peer_failures,
             [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
 }
 
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return explained("all_gather", *impl_->incidents,
+  return diagnosed("all_gather", *impl_->peer_failures,
                    [&] { return ddp::all_gather(*impl_->group, tensor); });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
   if (world_size() == 1) return text;
-  return explained("broadcast", *impl_->incidents,
+  return diagnosed("broadcast", *impl_->peer_failures,
                    [&] { return ddp::broadcast_text(*impl_->group, text, root); });
 }
 
@@ -270,7 +271,7 @@ void ProcessGroup::abort() {
 }
 
 void ProcessGroup::throw_first_problem(const std::string& problem) {
-  const std::string first = explained("throw_first_problem", *impl_->incidents,
+  const std::string first = diagnosed("throw_first_problem", *impl_->peer_failures,
                                       [&] { return first_problem(*impl_->group, problem); });
   if (!first.empty()) throw DdpError(first);
 }
@@ -296,17 +297,17 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     impl->store = c10::make_intrusive<c10d::PrefixStore>(
         "ddprun/attempt_" + std::to_string(env.restart_count) + "/" + options.name,
         connect_store(env, impl->timeout));
-    impl->incidents =
-        std::make_shared<Incidents>(impl->store, env.rank, env.world_size, impl->timeout);
-    impl->presence = make_presence(env);
-    meet(*impl->store, "join", env.rank, env.world_size, impl->timeout);
+    impl->peer_failures =
+        std::make_shared<PeerFailures>(impl->store, env.rank, env.world_size, impl->timeout);
+    impl->liveness = open_liveness_socket(env);
+    store_barrier(*impl->store, "join", env.rank, env.world_size, impl->timeout);
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
     gloo_options->devices = gloo_devices(env);
     c10::intrusive_ptr<c10d::Backend> gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
         gloo_options);
-    impl->group = make_explained_group(impl->store, impl->incidents, env.rank, env.world_size);
+    impl->group = make_diagnosing_group(impl->store, impl->peer_failures, env.rank, env.world_size);
     impl->shm = make_shm_backend(c10::make_intrusive<c10d::PrefixStore>("shm", impl->store), env,
                                  backend, gloo, impl->timeout);
     const auto type =
@@ -315,10 +316,10 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     impl->group->setDefaultBackend(type);
     if (impl->shm) {
       impl->group->setBackend(c10::DeviceType::CPU, type, impl->shm);
-      impl->presence = nullptr;  // shared memory has a watch of its own
+      impl->liveness = nullptr;  // shared memory has a watch of its own
     } else {
       impl->group->setBackend(c10::DeviceType::CPU, type, gloo);
-      if (impl->presence) impl->incidents->set_presence(impl->presence->endpoint());
+      if (impl->liveness) impl->peer_failures->set_liveness(impl->liveness->endpoint());
     }
     if (backend == "nccl") {
       impl->nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How a program becomes one of the ranks of a run: it reads what its launcher set, meets the other
-// ranks in the worker store and connects to them.  Any launcher that sets RANK, WORLD_SIZE,
+// How a program becomes one of the ranks of a run: it reads what its launcher set, waits for the
+// other ranks in the worker store and connects to them.  Any launcher that sets RANK, WORLD_SIZE,
 // MASTER_ADDR and MASTER_PORT will do; ddprun and torchrun also host the store.
 //
-// The header names no c10d class, so that including it costs little; c10d() gives the group to
-// those who need it.
+// The header names no c10d class, so that including it costs little; c10d() returns the group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +27,7 @@ class Store;
 
 namespace ddprun::ddp {
 
-class Incidents;
+class PeerFailures;
 
 struct ProcessGroupOptions {
   // Who carries the tensors.  CPU tensors: "auto" takes shared memory where all ranks are on one
@@ -39,7 +38,7 @@ struct ProcessGroupOptions {
   // DDPRUN_BACKEND, else "auto".
   std::optional<std::string> backend;
 
-  // How long a collective or a meeting in the store waits for the other ranks.  Unset: the variable
+  // How long a collective or barrier() waits for the other ranks.  Unset: the variable
   // DDPRUN_TIMEOUT (seconds), else 30 minutes, as in PyTorch.  A shorter one finds a hung rank
   // sooner and must still outlast the slowest rank's pause, such as a checkpoint.
   std::optional<std::chrono::milliseconds> timeout;
@@ -57,8 +56,8 @@ struct ProcessGroupOptions {
 // Every collective throws DdpError when a peer is lost or the timeout passes; the error names the
 // ranks that have ended, that did not come, or that left parameters out, as far as they can be
 // known.  The group is unusable after that: end the process, and let the launcher restart all.
-// Over shared memory all ranks that wait get the error at once; over Gloo some may sit out the
-// timeout, unless those which heard of it have ended.
+// Over shared memory all waiting ranks get the error at once.  Over Gloo a rank may wait until the
+// timeout, unless the ranks that got the error have ended.
 //
 // A backward pass that leaves parameters out without find_unused_parameters leaves its reduction
 // half done: until a further pass has brought the rest, every collective of the group throws, since
@@ -74,7 +73,7 @@ class ProcessGroup {
   const std::string& cpu_backend() const;
 
   // Where this rank's module and data belong: the CPU, or with NCCL the GPU of its local rank among
-  // those that CUDA_VISIBLE_DEVICES leaves it.
+  // those in CUDA_VISIBLE_DEVICES.
   at::Device device() const;
 
   // Waits until every rank has come here.  It goes through the store, so that a time-out names the
@@ -99,24 +98,23 @@ class ProcessGroup {
   // Gives every rank the `root`'s `text`; the others' argument is ignored.
   std::string broadcast_text(const std::string& text, int root = 0);
 
-  // Lets no rank go on alone: returns when every rank gives an empty `problem`; else every rank
-  // throws the same DdpError, the sentence of the lowest rank that gives one.  For what one rank
-  // may fail at and the others not, such as reading its share of the data.
+  // Returns if every rank passes an empty `problem`; otherwise every rank throws the same DdpError,
+  // the sentence of the lowest rank that passed one.  For steps that may fail on one rank only,
+  // such as reading its share of the data.
   void throw_first_problem(const std::string& problem);
 
-  // Ends what is under way, for a program that has found out by itself that it cannot go on.  Over
-  // shared memory every rank that waits for this one throws DdpError at once and names it; over
-  // NCCL (torch 2.9 or newer) this rank's collectives end, and the others' by their time-out.  From
-  // any thread, also while another is in a collective; the group is unusable after that.  Throws
-  // DdpError over Gloo alone, which cannot: end the process, and the others hear of that.
+  // Ends the collectives under way.  Over shared memory every rank that waits for this one throws
+  // DdpError at once and names it; over NCCL (torch 2.9 or newer) this rank's collectives end, and
+  // the others' end by their timeout.  Any thread may call it, also during a collective.  The group
+  // is unusable afterwards.  Gloo cannot abort: then this throws DdpError; end the process instead.
   void abort();
 
-  // What this is made of, for what is not offered here.
+  // The c10d group, for what this class does not offer.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
   const c10::intrusive_ptr<c10d::Store>& store() const;
 
-  // For the runtime's own parts: what the ranks tell each other about failures.
-  Incidents& incidents() const;
+  // For the runtime itself: the failures that ranks report to each other.
+  PeerFailures& peer_failures() const;
 
  private:
   struct Impl;

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 // Runs a collective, and turns LibTorch's exceptions into ours, without their stack traces.
 template <class Action>
-auto explained(Action action) {
+auto with_plain_errors(Action action) {
   try {
     return action();
   } catch (const c10::Error& error) {
@@ -43,7 +43,7 @@ Ranks& Ranks::operator=(const Ranks&) = default;
 
 std::string Ranks::broadcast_text(const std::string& text) const {
   if (world_size_ == 1) return text;
-  return explained([&] { return ddp::broadcast_text(*group_, text, 0); });
+  return with_plain_errors([&] { return ddp::broadcast_text(*group_, text, 0); });
 }
 
 void Ranks::broadcast(std::map<std::string, at::Tensor>& tensors) const {
@@ -64,17 +64,17 @@ void Ranks::broadcast(std::map<std::string, at::Tensor>& tensors) const {
     values.push_back(tensors[name]);
   }
   if (values.empty()) return;
-  explained([&] { c10d::broadcast_coalesced(group_, values, kCoalesceBytes, 0); });
+  with_plain_errors([&] { c10d::broadcast_coalesced(group_, values, kCoalesceBytes, 0); });
 }
 
 std::vector<at::Tensor> Ranks::all_gather(const at::Tensor& tensor) const {
   if (world_size_ == 1) return {tensor};
-  return explained([&] { return ddp::all_gather(*group_, tensor); });
+  return with_plain_errors([&] { return ddp::all_gather(*group_, tensor); });
 }
 
 c10::intrusive_ptr<c10d::Work> Ranks::begin_maximum(at::Tensor number) const {
   if (world_size_ == 1) return {};
-  return explained([&] {
+  return with_plain_errors([&] {
     std::vector<at::Tensor> tensors{std::move(number)};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MAX;
@@ -84,7 +84,8 @@ c10::intrusive_ptr<c10d::Work> Ranks::begin_maximum(at::Tensor number) const {
 
 void Ranks::throw_first_problem(const std::string& problem) const {
   const std::string first =
-      world_size_ == 1 ? problem : explained([&] { return first_problem(*group_, problem); });
+      world_size_ == 1 ? problem
+                       : with_plain_errors([&] { return first_problem(*group_, problem); });
   if (!first.empty()) throw DdpError(first);
 }
 

@@ -126,10 +126,10 @@ c10::intrusive_ptr<c10d::Work> Backend::allreduce(Tensors& tensors,
   }
   Staged staged;
   const at::Tensor dense = staged.of(tensors[0]);
-  Request request{.call = {.collective = Collective::AllReduce,
-                           .element = *element,
-                           .reduction = *reduction,
-                           .bytes = dense.nbytes()},
+  Request request{.fingerprint = {.collective = Collective::AllReduce,
+                                  .element = *element,
+                                  .reduction = *reduction,
+                                  .bytes = dense.nbytes()},
                   .input = bytes_in(dense),
                   .output = bytes_in(dense),
                   .timeout = timeout_of(options.timeout)};
@@ -143,9 +143,9 @@ c10::intrusive_ptr<c10d::Work> Backend::broadcast(Tensors& tensors,
   if (!is_one_plain(tensors) || !has_root) return Forwarding::broadcast(tensors, options);
   Staged staged;
   const at::Tensor dense = staged.of(tensors[0]);
-  Request request{.call = {.collective = Collective::Broadcast,
-                           .root = static_cast<std::int32_t>(options.rootRank),
-                           .bytes = dense.nbytes()},
+  Request request{.fingerprint = {.collective = Collective::Broadcast,
+                                  .root = static_cast<std::int32_t>(options.rootRank),
+                                  .bytes = dense.nbytes()},
                   .input = bytes_in(dense),
                   .output = bytes_in(dense),
                   .timeout = timeout_of(options.timeout)};
@@ -167,7 +167,7 @@ c10::intrusive_ptr<c10d::Work> Backend::allgather(std::vector<Tensors>& outputs,
   const at::Tensor input = inputs[0].contiguous();
   Staged staged;
   staged.kept.push_back(input);
-  Request request{.call = {.collective = Collective::AllGather, .bytes = input.nbytes()},
+  Request request{.fingerprint = {.collective = Collective::AllGather, .bytes = input.nbytes()},
                   .input = bytes_in(input),
                   .timeout = timeout_of(options.timeout)};
   for (const at::Tensor& output : outputs[0]) request.parts.push_back(bytes_in(staged.of(output)));
@@ -185,7 +185,7 @@ c10::intrusive_ptr<c10d::Work> Backend::_allgather_base(at::Tensor& output, at::
   Staged staged;
   staged.kept.push_back(given);
   std::byte* all = bytes_in(staged.of(output));
-  Request request{.call = {.collective = Collective::AllGather, .bytes = given.nbytes()},
+  Request request{.fingerprint = {.collective = Collective::AllGather, .bytes = given.nbytes()},
                   .input = bytes_in(given),
                   .timeout = timeout_of(options.timeout)};
   for (int rank = 0; rank < size_; ++rank) {
@@ -196,7 +196,7 @@ c10::intrusive_ptr<c10d::Work> Backend::_allgather_base(at::Tensor& output, at::
 }
 
 c10::intrusive_ptr<c10d::Work> Backend::barrier(const c10d::BarrierOptions& options) {
-  Request request{.call = {.collective = Collective::Barrier},
+  Request request{.fingerprint = {.collective = Collective::Barrier},
                   .timeout = timeout_of(options.timeout)};
   return Work::start(c10d::OpType::BARRIER, engine_, request, start_of(options), {}, {}, nullptr);
 }

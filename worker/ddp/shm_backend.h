@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The shared memory of one node behind c10d's Backend, so that a Reducer, or any other user of a
-// process group, works over it as over Gloo.
+// Shared memory of one node as a c10d::Backend, so that a Reducer, or any other user of a process
+// group, works over it as over Gloo.
 //
 // all_reduce (sum, mean, product, min, max of float, double, half, bfloat16 and integers),
-// broadcast, all_gather and barrier of dense CPU tensors are its own; everything else it hands on
-// to Gloo.  Its results are the same bits on every rank, and depend on the ranks' order only.
+// broadcast, all_gather and barrier of dense CPU tensors run here; everything else is forwarded to
+// Gloo. Results are the same bits on every rank and depend on the order of the ranks only.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,12 @@
 namespace ddprun::ddp::shm {
 
 // Threads: any; all ranks call the same collectives in the same order.
-// Failure: a collective whose peer dies, leaves, comes too late or calls something else throws
-// DdpError, at once and on every rank that waits, and so does every one after it.
-// Lifetime: the destructor completes what was called, unless an exception is under way; then it
-// aborts.
+// Failure: if a peer dies, leaves, is late or calls another collective, every rank that waits
+// throws DdpError at once, and so does every later collective. Lifetime: the destructor completes
+// pending collectives; during stack unwinding it aborts them.
 class Backend : public Forwarding {
  public:
-  // `others` carries what this one does not; its rank and size are the same.
+  // `others` runs the other collectives; it has the same rank and size.
   Backend(std::unique_ptr<Channel> channel, c10::intrusive_ptr<c10d::Backend> others,
           std::chrono::milliseconds timeout);
   ~Backend() override;

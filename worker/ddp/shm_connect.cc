@@ -27,7 +27,7 @@ std::vector<std::string> gather(c10d::Store& store, const std::string& name, int
       store.wait({key}, timeout);
     } catch (const c10::Error&) {
       if (store.check({key})) throw;
-      throw DdpError(ranks_in_words({rank}) + " of " + std::to_string(world_size) +
+      throw DdpError(format_ranks({rank}) + " of " + std::to_string(world_size) +
                      " did not come to agree on shared memory");
     }
     const std::vector<std::uint8_t> value = store.get(key);
@@ -46,70 +46,71 @@ std::string get(c10d::Store& store, const std::string& key, std::chrono::millise
   return {value.begin(), value.end()};
 }
 
-Offer offer_here(bool wants_shm) {
-  Offer offer{.wants_shm = wants_shm, .pid = ::getpid()};
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> offer.boot;
+PeerInfo local_peer_info(bool wants_shm) {
+  PeerInfo peer{.wants_shm = wants_shm, .pid = ::getpid()};
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> peer.boot;
   char target[64] = {};
-  if (::readlink("/proc/self/ns/pid", target, sizeof target - 1) > 0) offer.pid_namespace = target;
-  if (offer.boot.empty() || offer.pid_namespace.empty()) offer.wants_shm = false;
-  return offer;
+  if (::readlink("/proc/self/ns/pid", target, sizeof target - 1) > 0) peer.pid_namespace = target;
+  if (peer.boot.empty() || peer.pid_namespace.empty()) peer.wants_shm = false;
+  return peer;
 }
 
-// What rank 0 makes of the offers, and the segment where it comes to that.
-Decision decide(const std::vector<std::string>& texts, const Layout& layout,
-                std::unique_ptr<Segment>& segment) {
-  std::vector<Offer> offers;
-  Decision decision;
+// Rank 0's decision, and the segment if it is shared memory.
+HandshakeResult decide(const std::vector<std::string>& texts, const Layout& layout,
+                       std::unique_ptr<Segment>& segment) {
+  std::vector<PeerInfo> peers;
+  HandshakeResult result;
   for (const std::string& text : texts) {
-    offers.push_back(value_or_throw(decode_offer(text)));
-    decision.pids.push_back(offers.back().pid);
+    peers.push_back(value_or_throw(decode_peer_info(text)));
+    result.pids.push_back(peers.back().pid);
   }
-  decision.refusal = refusal_of(offers);
-  if (!decision.refusal.empty()) return decision;
+  result.refusal = refusal_of(peers);
+  if (!result.refusal.empty()) return result;
   Result<std::unique_ptr<Segment>> made = Segment::create(layout);
   if (!made) {
-    decision.refusal = to_string(made.error());
-    return decision;
+    result.refusal = to_string(made.error());
+    return result;
   }
   segment = std::move(*made);
-  decision.fd = segment->address().fd;
-  decision.token = segment->address().token;
-  return decision;
+  result.fd = segment->address().fd;
+  result.token = segment->address().token;
+  return result;
 }
 
-// This rank's channel; a sentence in its place when it cannot be had.
-Result<std::unique_ptr<Channel>> open_channel(const Decision& decision, int rank,
+// This rank's channel, or why it cannot be opened.
+Result<std::unique_ptr<Channel>> open_channel(const HandshakeResult& result, int rank,
                                               const Layout& layout,
                                               std::unique_ptr<Segment> segment) {
   if (!segment) {
-    const Address address{.pid = decision.pids[0], .fd = decision.fd, .token = decision.token};
+    const Address address{.pid = result.pids[0], .fd = result.fd, .token = result.token};
     Result<std::unique_ptr<Segment>> opened = Segment::open(address, layout);
     if (!opened) return opened.error();
     segment = std::move(*opened);
   }
-  return Channel::open(std::move(segment), rank, decision.pids);
+  return Channel::open(std::move(segment), rank, result.pids);
 }
 
 }  // namespace
 
-// Three steps: every rank offers, rank 0 decides, every rank says whether it could do its part.  A
-// process number is alive when its rank has answered after the others began to watch it.
+// Three steps: every rank publishes its PeerInfo, rank 0 decides, every rank answers whether it
+// could open the segment.  A rank answers after it began to watch the others, so all process ids
+// are alive then.
 Connection connect(c10d::Store& store, int rank, int world_size, bool wants_shm,
                    std::chrono::milliseconds timeout) {
   if (world_size > kMaxRanks) return {.channel = nullptr, .refusal = too_many()};
   const Layout layout{.ranks = world_size};
   const std::string own = '/' + std::to_string(rank);
-  put(store, "offer" + own, encode(offer_here(wants_shm)));
+  put(store, "peer" + own, encode(local_peer_info(wants_shm)));
   std::unique_ptr<Segment> segment;
   if (rank == 0) {
-    put(store, "decision",
-        encode(decide(gather(store, "offer", world_size, timeout), layout, segment)));
+    put(store, "result",
+        encode(decide(gather(store, "peer", world_size, timeout), layout, segment)));
   }
-  const Decision decision = value_or_throw(decode_decision(get(store, "decision", timeout)));
-  if (!decision.refusal.empty()) return {.channel = nullptr, .refusal = decision.refusal};
+  const HandshakeResult result =
+      value_or_throw(decode_handshake_result(get(store, "result", timeout)));
+  if (!result.refusal.empty()) return {.channel = nullptr, .refusal = result.refusal};
 
-  Result<std::unique_ptr<Channel>> channel =
-      open_channel(decision, rank, layout, std::move(segment));
+  Result<std::unique_ptr<Channel>> channel = open_channel(result, rank, layout, std::move(segment));
   put(store, "answer" + own, channel ? "" : to_string(channel.error()));
   if (rank == 0) {
     std::string problem;

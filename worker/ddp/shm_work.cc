@@ -31,7 +31,7 @@ c10::intrusive_ptr<Work> Work::start(c10d::OpType type, std::shared_ptr<Engine> 
 }
 
 bool Work::isCompleted() {
-  engine_->hurry();
+  engine_->kick();
   return engine_->is_done(*job_);
 }
 
@@ -54,7 +54,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
-  engine_->hurry();
+  engine_->kick();
   return future_;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A collective under way, as c10d's users see it.
+// A collective under way, as a c10d::Work.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -13,11 +13,11 @@
 
 namespace ddprun::ddp::shm {
 
-// Threads: any.  Lifetime: outlives its backend where a user keeps it, and is done by then.
+// Threads: any.  Lifetime: may outlive its backend, and is complete by then.
 class Work : public c10d::Work {
  public:
-  // Submits `request` to `engine`.  `results` is what the future gives; `on_success` runs before.
-  // The tensors that the request points into must be among `kept`.
+  // Submits `request` to `engine`.  `on_success` runs first, then the future completes with
+  // `results`. `kept` must hold the tensors that the request points into.
   static c10::intrusive_ptr<Work> start(c10d::OpType type, std::shared_ptr<Engine> engine,
                                         const Request& request, Engine::Start start,
                                         std::vector<at::Tensor> results,

@@ -16,8 +16,8 @@ std::string rank_key(const std::string& name, int rank) {
 
 }  // namespace
 
-void meet(c10d::Store& store, const std::string& name, int rank, int world_size,
-          std::chrono::milliseconds timeout) {
+void store_barrier(c10d::Store& store, const std::string& name, int rank, int world_size,
+                   std::chrono::milliseconds timeout) {
   const std::vector<std::uint8_t> here{'1'};
   store.set(rank_key(name, rank), here);
   // One key that the last to come sets, so that N ranks wait for N keys in all, not N times N.
@@ -30,12 +30,12 @@ void meet(c10d::Store& store, const std::string& name, int rank, int world_size,
       if (!store.check({rank_key(name, other)})) missing.push_back(other);
     }
     if (missing.empty()) throw;
-    throw DdpError(ranks_in_words(missing) + " of " + std::to_string(world_size) +
-                   " did not come within " + seconds_in_words(timeout));
+    throw DdpError(format_ranks(missing) + " of " + std::to_string(world_size) +
+                   " did not come within " + format_seconds(timeout));
   }
 }
 
-void forget_meeting(c10d::Store& store, const std::string& name, int rank) {
+void clear_store_barrier(c10d::Store& store, const std::string& name, int rank) {
   store.deleteKey(rank_key(name, rank));
   if (rank != 0) return;
   store.deleteKey(name + "/count");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What ranks tell each other over a bare c10d group, for ProcessGroup and for the checkpoints'
-// Ranks, which have error sentences of their own.  All ranks call the same, in the same order;
+// Small collectives over a bare c10d group, for ProcessGroup and for Ranks (rank_agreement.h),
+// which have their own error sentences.  All ranks call the same functions in the same order;
 // c10d's exceptions pass through.
 #pragma once
 

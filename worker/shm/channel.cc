@@ -17,10 +17,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Long enough to meet a peer that is on its way without sleeping, short beside any computation. The
-// core is offered to others all the while: the scheduler may have put the peer on the same one, and
-// then a spin only keeps it from coming.
-constexpr std::chrono::microseconds kYield{30};
+// Long enough to catch a peer that is nearly there, short compared to any computation.  The loop
+// yields: the peer may be scheduled on this core, and then spinning only delays it.
+constexpr std::chrono::microseconds kSpinTime{30};
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -28,20 +27,20 @@ void pause_core() {
 #endif
 }
 
-std::string reason_of(const RankWords& words) {
-  return std::string(words.reason, ::strnlen(words.reason, sizeof words.reason));
+std::string reason_of(const RankHeader& header) {
+  return std::string(header.reason, ::strnlen(header.reason, sizeof header.reason));
 }
 
-// Whether `is_met` before it is worth sleeping.
-template <class Claim>
-bool looked_for(Claim is_met) {
+// Spins until `is_met`; false if it is not met soon.
+template <class Condition>
+bool spin_until(Condition is_met) {
   const auto begin = steady_clock::now();
   while (true) {
     for (int i = 0; i < 16; ++i) {
       if (is_met()) return true;
       pause_core();
     }
-    if (steady_clock::now() - begin > kYield) return false;
+    if (steady_clock::now() - begin > kSpinTime) return false;
     ::sched_yield();
   }
 }
@@ -51,7 +50,7 @@ bool looked_for(Claim is_met) {
 Channel::Channel(std::unique_ptr<Segment> segment, int rank)
     : segment_(std::move(segment)),
       rank_(rank),
-      own_(segment_->words(rank)),
+      own_(segment_->rank_header(rank)),
       is_dead_(static_cast<std::size_t>(segment_->layout().ranks)) {}
 
 Result<std::unique_ptr<Channel>> Channel::open(std::unique_ptr<Segment> segment, int rank,
@@ -59,7 +58,7 @@ Result<std::unique_ptr<Channel>> Channel::open(std::unique_ptr<Segment> segment,
   std::unique_ptr<Channel> channel(new Channel(std::move(segment), rank));
   auto on_death = [channel = channel.get()](int dead) {
     channel->is_dead_[static_cast<std::size_t>(dead)].store(true);
-    channel->ring(channel->rank_);
+    channel->wake(channel->rank_);
   };
   Result<std::unique_ptr<DeathWatch>> watch = DeathWatch::start(pids, on_death);
   if (!watch) return watch.error();
@@ -68,28 +67,30 @@ Result<std::unique_ptr<Channel>> Channel::open(std::unique_ptr<Segment> segment,
 }
 
 std::uint64_t Channel::seen(int rank, Counter counter) const {
-  return segment_->words(rank).counters[static_cast<int>(counter)].load(std::memory_order_acquire);
+  return segment_->rank_header(rank).counters[static_cast<int>(counter)].load(
+      std::memory_order_acquire);
 }
 
-void Channel::ring(int rank) {
-  std::atomic<std::uint32_t>& bell = segment_->words(rank).bell;
-  bell.fetch_add(1);
-  futex_wake(bell);
+void Channel::wake(int rank) {
+  std::atomic<std::uint32_t>& futex_word = segment_->rank_header(rank).futex_word;
+  futex_word.fetch_add(1);
+  futex_wake(futex_word);
 }
 
-// The fence and await()'s pair up: either this rank sees the sleeper, or the sleeper the count.
+// This fence pairs with the one in await(): either this rank sees the sleeper, or the sleeper sees
+// the new counter.
 void Channel::publish(Counter counter, std::uint64_t value) {
   own_.counters[static_cast<int>(counter)].store(value, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank_) continue;
-    if (segment_->words(peer).is_asleep.load(std::memory_order_relaxed) != 0) ring(peer);
+    if (segment_->rank_header(peer).is_asleep.load(std::memory_order_relaxed) != 0) wake(peer);
   }
 }
 
 template <class Visit>
 void Channel::for_each(Need::Of of, int root, Visit visit) const {
-  if (of == Need::Of::Nobody) return;
+  if (of == Need::Of::None) return;
   if (of == Need::Of::Root) return visit(root);
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank_) visit(peer);
@@ -113,68 +114,70 @@ std::optional<std::string> Channel::failure() const {
   return failure_;
 }
 
-// Why somebody does not take part in the collective that begins with `first`, though all that this
-// rank needs of it may have been given.
-std::optional<std::string> Channel::given_up(std::uint64_t first) const {
+// Why a rank has failed in the collective that begins with `first`, or before it, even if this rank
+// already has all that it needs from that collective.
+std::optional<std::string> Channel::failure_since(std::uint64_t first) const {
   if (auto own = failure()) return own;
   for (int peer = 0; peer < ranks(); ++peer) {
-    const RankWords& words = segment_->words(peer);
-    if (words.life.load() == Life::Failed && words.given_up.load() <= first) {
-      return reason_of(words);
+    const RankHeader& header = segment_->rank_header(peer);
+    if (header.state.load() == RankState::Failed && header.failed_at.load() <= first) {
+      return reason_of(header);
     }
   }
   return std::nullopt;
 }
 
-// Who has died or failed takes part in nothing more, so whoever still waits, for whomever, waits in
-// vain.  Who has left gave what it had to give, and is missed only where that is not enough.
+// A rank that has died or failed joins no further collective; any rank that still waits gets an
+// error. A rank that has left published its data first; it is an error only if that is not enough.
 std::optional<std::string> Channel::obstacle(const Wait& wait) const {
   if (auto own = failure()) return own;
   std::optional<std::string> reason;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank_) continue;
-    const RankWords& words = segment_->words(peer);
+    const RankHeader& header = segment_->rank_header(peer);
     const bool is_dead = is_dead_[static_cast<std::size_t>(peer)].load();
-    const Life life = words.life.load();
+    const RankState state = header.state.load();
     const std::string name = "rank " + std::to_string(peer) + " of " + std::to_string(ranks());
-    if (life == Life::Running && is_dead) {
-      return name + " has died while others wait for it in " + in_words(*wait.call);
+    if (state == RankState::Running && is_dead) {
+      return name + " has died while others wait for it in " + describe(*wait.fingerprint);
     }
-    if (life == Life::Failed) {
-      reason = reason_of(words);
-    } else if (life == Life::Left &&
+    if (state == RankState::Failed) {
+      reason = reason_of(header);
+    } else if (state == RankState::Left &&
                (lacks(wait.need, wait.root, peer) || lacks(wait.wanted, wait.root, peer))) {
-      reason = name + " has left while others wait for it in " + in_words(*wait.call);
+      reason = name + " has left while others wait for it in " + describe(*wait.fingerprint);
     }
   }
   return reason;
 }
 
-std::string Channel::late(const Wait& wait) const {
+std::string Channel::timeout_sentence(const Wait& wait) const {
   std::vector<int> missing;
   for_each(wait.need.of, wait.root, [&](int peer) {
     if (seen(peer, wait.need.counter) < wait.need.value) missing.push_back(peer);
   });
-  return ranks_in_words(missing) + " of " + std::to_string(ranks()) + " did not come to " +
-         in_words(*wait.call) + " within " + seconds_in_words(wait.timeout);
+  return format_ranks(missing) + " of " + std::to_string(ranks()) + " did not come to " +
+         describe(*wait.fingerprint) + " within " + format_seconds(wait.timeout);
 }
 
-// A peer's end is seen before its count is read once more: what it gave before still counts.
-std::optional<std::string> Channel::await(const Wait& wait, Patience patience) {
-  auto has_news = [&] { return is_met(wait.need, wait.root); };
-  if (auto reason = given_up(wait.first)) return reason;
-  if (has_news()) return std::nullopt;
-  if (patience == Patience::Look && looked_for(has_news)) return std::nullopt;
+// The peer's state is read before its counter is read again: what it published before it ended
+// counts.
+std::optional<std::string> Channel::await(const Wait& wait, WaitMode mode) {
+  auto is_ready = [&] { return is_met(wait.need, wait.root); };
+  if (auto reason = failure_since(wait.first)) return reason;
+  if (is_ready()) return std::nullopt;
+  if (mode == WaitMode::Spin && spin_until(is_ready)) return std::nullopt;
   while (true) {
     own_.is_asleep.store(1);
-    const std::uint32_t bell = own_.bell.load();
+    const std::uint32_t futex_word = own_.futex_word.load();
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    const bool is_done = has_news();
+    const bool is_done = is_ready();
     std::optional<std::string> problem;
     if (!is_done) problem = obstacle(wait);
-    if (problem && has_news()) continue;
-    if (!is_done && !problem && steady_clock::now() >= wait.deadline) problem = late(wait);
-    if (!is_done && !problem) futex_wait(own_.bell, bell, wait.deadline);
+    if (problem && is_ready()) continue;
+    if (!is_done && !problem && steady_clock::now() >= wait.deadline)
+      problem = timeout_sentence(wait);
+    if (!is_done && !problem) futex_wait(own_.futex_word, futex_word, wait.deadline);
     own_.is_asleep.store(0);
     if (is_done) return std::nullopt;
     if (problem) return problem;
@@ -189,18 +192,18 @@ void Channel::fail(const std::string& reason, std::uint64_t first) {
     const std::size_t length = std::min(reason.size(), sizeof own_.reason - 1);
     std::memcpy(own_.reason, reason.data(), length);
     own_.reason[length] = '\0';
-    own_.given_up.store(first);
-    own_.life.store(Life::Failed);
+    own_.failed_at.store(first);
+    own_.state.store(RankState::Failed);
     has_failed_.store(true);
   }
-  for (int rank = 0; rank < ranks(); ++rank) ring(rank);
+  for (int rank = 0; rank < ranks(); ++rank) wake(rank);
 }
 
 void Channel::leave() {
   std::lock_guard lock(mutex_);
-  if (!has_failed_.load()) own_.life.store(Life::Left);
+  if (!has_failed_.load()) own_.state.store(RankState::Left);
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank_) ring(peer);
+    if (peer != rank_) wake(peer);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One rank's end of the shared segment: it tells its peers how far it has come, sleeps until they
-// have come as far as it needs, and learns when one of them never will.
+// One rank's end of the shared segment.  It publishes this rank's progress, waits for the progress
+// of its peers, and detects peers that have died, left or failed.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@
 
 namespace ddprun::ddp::shm {
 
-// How long to look for the peers before sleeping.  Who works in the background beside the
-// computation must not take its core away, and sleeps at once.
-enum class Patience : std::uint8_t { Look, Sleep };
+// Spin for some microseconds before sleeping, or sleep at once.  The background thread sleeps at
+// once: it must not take the core away from the computation.
+enum class WaitMode : std::uint8_t { Spin, Sleep };
 
 // Threads: await() by one at a time; the others by any.
-// Lifetime: leave() before the destructor, or the peers take this rank for one that never comes.
+// Lifetime: call leave() before the destructor, or the peers wait for this rank in vain.
 class Channel {
  public:
   // `pids` of all ranks, this one's included.
@@ -36,36 +36,37 @@ class Channel {
 
   std::uint64_t seen(int rank, Counter counter) const;
 
-  // Counts for this rank, and wakes the peers that sleep.
+  // Sets this rank's counter, and wakes peers that sleep.
   void publish(Counter counter, std::uint64_t value);
 
   bool is_met(const Need& need, int root) const;
 
-  // Whether `peer` is among those who still have to come so far.
+  // Whether `need` still waits for `peer`.
   bool lacks(const Need& need, int root, int peer) const;
 
   struct Wait {
-    Need need;    // until when to wait
-    Need wanted;  // what a peer must have given before it may leave
+    Need need;    // what to wait for
+    Need wanted;  // what a peer must have published before it may leave
     int root = 0;
     std::uint64_t first = 0;  // the number of the collective's first chunk
-    const Call* call = nullptr;
+    const Fingerprint* fingerprint = nullptr;
     Deadline deadline;
     std::chrono::milliseconds timeout{};  // what the deadline was made from, for the message
   };
 
-  // Returns when `need` is met; else a sentence that says who is in the way: a rank that has died,
-  // left or failed, that did not come before the deadline, or an abort.  It does so at once where a
-  // peer has given this collective up, so that nobody goes on with what the others do not have.
-  std::optional<std::string> await(const Wait& wait, Patience patience);
+  // Returns nullopt when `need` is met.  Otherwise returns an error sentence that names the rank
+  // that has died, left, failed, aborted or missed the deadline.  Returns the error at once if a
+  // peer has failed in this collective, so that no rank continues with a result that others do not
+  // have.
+  std::optional<std::string> await(const Wait& wait, WaitMode mode);
 
-  // Gives up the collective whose first chunk is `first`, and all after it: makes every await() end
-  // with `reason`, here, on every rank that is not past that collective, and wherever a need is not
-  // met by then.  A sentence that names ranks by number, since others will show it.  The first
-  // counts.
+  // Fails the collective whose first chunk is `first` and all later ones: every await() ends with
+  // `reason`, on this rank, on every rank that has not passed that collective, and wherever a need
+  // is not met yet.  `reason` must name ranks by number, since other ranks print it.  Only the
+  // first call counts.
   void fail(const std::string& reason, std::uint64_t first);
 
-  // Says that this rank takes part no more.
+  // Tells the peers that this rank joins no further collective.
   void leave();
 
  private:
@@ -74,14 +75,14 @@ class Channel {
   template <class Visit>
   void for_each(Need::Of of, int root, Visit visit) const;
   std::optional<std::string> failure() const;
-  std::optional<std::string> given_up(std::uint64_t first) const;
+  std::optional<std::string> failure_since(std::uint64_t first) const;
   std::optional<std::string> obstacle(const Wait& wait) const;
-  std::string late(const Wait& wait) const;
-  void ring(int rank);
+  std::string timeout_sentence(const Wait& wait) const;
+  void wake(int rank);
 
   std::unique_ptr<Segment> segment_;
   const int rank_;
-  RankWords& own_;
+  RankHeader& own_;
   std::vector<std::atomic<bool>> is_dead_;
   mutable std::mutex mutex_;
   std::string failure_;  // of this rank; under mutex_

@@ -22,8 +22,8 @@ Result<std::unique_ptr<DeathWatch>> DeathWatch::start(const std::vector<int>& pi
     if (fd < 0) return system_error(errno, "watch process " + std::to_string(pid));
     watch->pidfds_.push_back(fd);
   }
-  watch->thread_ =
-      quiet_thread([watch = watch.get(), on_death = std::move(on_death)] { watch->run(on_death); });
+  watch->thread_ = signal_masked_thread(
+      [watch = watch.get(), on_death = std::move(on_death)] { watch->run(on_death); });
   return watch;
 }
 

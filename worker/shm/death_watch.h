@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Learns of the end of other processes when it happens, whatever ends them.
+// Detects the end of other processes as it happens, whatever its cause.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 namespace ddprun::ddp::shm {
 
-// Threads: `on_death` is called on a thread of the watch's own, once for each process.
-// Lifetime: after the destructor it is not called any more.
+// Threads: `on_death` runs on the watch's own thread, once for each process.
+// Lifetime: `on_death` is not called after the destructor.
 class DeathWatch {
  public:
-  // Watches the processes `pids`, which are alive; their index is what `on_death` is given.
+  // Watches the processes `pids`, which must be alive; `on_death` is given an index into `pids`.
   static Result<std::unique_ptr<DeathWatch>> start(const std::vector<int>& pids,
                                                    std::function<void(int)> on_death);
 

@@ -10,7 +10,8 @@ namespace ddprun::ddp::shm {
 using std::chrono::steady_clock;
 
 Engine::Engine(std::unique_ptr<Channel> channel)
-    : channel_(std::move(channel)), background_(quiet_thread([this] { run_background(); })) {}
+    : channel_(std::move(channel)),
+      background_(signal_masked_thread([this] { run_background(); })) {}
 
 Engine::~Engine() {
   close();
@@ -27,32 +28,32 @@ std::shared_ptr<Job> Engine::submit(const Request& request, Start start,
   const bool is_first = queue_.empty();
   const bool is_posted = !failure_ && is_first && job->transfer_.try_post(*channel_);
   queue_.push_back(job);
-  // A peer may need what this rank has not posted before anybody here waits for it.
-  if (!is_first || (start == Start::Now && !is_posted)) is_hurried_ = true;
-  if (is_hurried_) wanted_.notify_one();
+  // A peer may need data that this rank has not posted, before a thread here waits for the job.
+  if (!is_first || (start == Start::Now && !is_posted)) is_kicked_ = true;
+  if (is_kicked_) work_ready_.notify_one();
   return job;
 }
 
 std::optional<std::string> Engine::wait(const std::shared_ptr<Job>& job) {
   Lock lock(mutex_);
   while (!job->is_done_) {
-    if (is_at_work_) {
+    if (is_running_) {
       changed_.wait(lock);
     } else {
-      carry_out_first(lock, Patience::Look);
+      run_first(lock, WaitMode::Spin);
     }
   }
   return job->problem_;
 }
 
-// Leaves the lock while it works: the first job stays at its place in the queue, and is_at_work_
-// keeps the others away.
-void Engine::carry_out_first(Lock& lock, Patience patience) {
+// Unlocks while it runs the job: the job stays first in the queue, and is_running_ keeps other
+// threads away.
+void Engine::run_first(Lock& lock, WaitMode mode) {
   std::shared_ptr<Job> job = queue_.front();
   std::optional<std::string> problem = failure_;
-  is_at_work_ = true;
+  is_running_ = true;
   lock.unlock();
-  if (!problem) problem = job->transfer_.run(*channel_, patience);
+  if (!problem) problem = job->transfer_.run(*channel_, mode);
   if (problem) channel_->fail(*problem, job->transfer_.plan().number(0));
   if (!problem && job->on_success_) job->on_success_();
   lock.lock();
@@ -60,9 +61,9 @@ void Engine::carry_out_first(Lock& lock, Patience patience) {
   job->problem_ = problem;
   job->is_done_ = true;
   queue_.pop_front();
-  is_at_work_ = false;
-  if (queue_.empty()) is_hurried_ = false;
-  if (is_hurried_ || is_closing_) wanted_.notify_one();
+  is_running_ = false;
+  if (queue_.empty()) is_kicked_ = false;
+  if (is_kicked_ || is_closing_) work_ready_.notify_one();
   changed_.notify_all();
   lock.unlock();
   if (job->on_end_) job->on_end_(problem);
@@ -72,24 +73,24 @@ void Engine::carry_out_first(Lock& lock, Patience patience) {
 void Engine::run_background() {
   Lock lock(mutex_);
   while (true) {
-    wanted_.wait(lock, [&] {
-      if (is_at_work_) return false;
-      return queue_.empty() ? is_closing_ : is_hurried_ || is_closing_;
+    work_ready_.wait(lock, [&] {
+      if (is_running_) return false;
+      return queue_.empty() ? is_closing_ : is_kicked_ || is_closing_;
     });
     if (queue_.empty()) return;
-    carry_out_first(lock, Patience::Sleep);
+    run_first(lock, WaitMode::Sleep);
   }
 }
 
-void Engine::hurry() {
+void Engine::kick() {
   std::lock_guard lock(mutex_);
-  if (queue_.empty() || is_hurried_) return;
-  is_hurried_ = true;
-  wanted_.notify_one();
+  if (queue_.empty() || is_kicked_) return;
+  is_kicked_ = true;
+  work_ready_.notify_one();
 }
 
 bool Engine::wait_until(const std::shared_ptr<Job>& job, Deadline deadline) {
-  hurry();
+  kick();
   Lock lock(mutex_);
   return changed_.wait_until(lock, deadline, [&] { return job->is_done_; });
 }
@@ -110,8 +111,8 @@ void Engine::abort() {
   std::lock_guard lock(mutex_);
   channel_->fail(reason, queue_.empty() ? next_chunk_ : queue_.front()->transfer_.plan().number(0));
   if (!failure_) failure_ = reason;
-  is_hurried_ = true;
-  wanted_.notify_one();
+  is_kicked_ = true;
+  work_ready_.notify_one();
 }
 
 void Engine::close() {
@@ -119,7 +120,7 @@ void Engine::close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     is_closing_ = true;
-    wanted_.notify_one();
+    work_ready_.notify_one();
   }
   background_.join();
   channel_->leave();

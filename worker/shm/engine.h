@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The collectives of one rank, carried out one after the other in the order in which they were
-// submitted.  Whoever waits for one carries it out, which costs no change of threads; a thread in
-// the background takes over what nobody waits for, so that it goes on beside the computation.
+// Runs the collectives of one rank, one after the other, in the order of submission.  A thread that
+// waits for a collective runs it itself, which saves a thread switch.  A background thread runs
+// those that no thread waits for, beside the computation.
 #pragma once
 
 #include <condition_variable>
@@ -44,32 +44,32 @@ class Engine {
   int rank() const { return channel_->rank(); }
   int ranks() const { return channel_->ranks(); }
 
-  // ByWaiter promises that wait() follows at once.
+  // ByWaiter: the caller calls wait() at once.
   enum class Start : std::uint8_t { Now, ByWaiter };
 
-  // Submits a collective.  `on_success` runs before it counts as done, `on_end` (with a sentence
-  // when it failed) soon after, both on whatever thread carried it out.  Nothing is waited for
-  // here.  The background begins with what the peers need; what only this rank still needs is left
-  // for wait(), hurry() or the next submission.
+  // Submits a collective and returns at once.  `on_success` runs before it counts as done, `on_end`
+  // (with an error sentence if it failed) soon after; both run on the thread that ran the
+  // collective. The background thread starts if the peers need data from this rank; the rest waits
+  // for wait(), kick() or the next submission.
   std::shared_ptr<Job> submit(const Request& request, Start start, std::function<void()> on_success,
                               std::function<void(const std::optional<std::string>&)> on_end);
 
-  // Carries `job` out, and those before it; returns its problem, if it has one.
+  // Runs `job` and those before it; returns its error, if any.
   std::optional<std::string> wait(const std::shared_ptr<Job>& job);
 
-  // Waits while the background does so; false when `deadline` passes first.
+  // Waits while the background thread does so; false if `deadline` passes first.
   bool wait_until(const std::shared_ptr<Job>& job, Deadline deadline);
 
-  // Lets the background carry out what has been submitted.
-  void hurry();
+  // Lets the background thread run what has been submitted.
+  void kick();
 
   bool is_done(const Job& job);
 
-  // Of a job that is done.
+  // REQUIRES: the job is done.
   std::optional<std::string> problem_of(const Job& job);
 
-  // Ends every collective, here and on the peers that wait for this rank, with an error that says
-  // so.  Those under way, too; the group cannot be used afterwards.
+  // Ends every collective, also those under way, with an error on this rank and on the peers that
+  // wait for it.  The group cannot be used afterwards.
   void abort();
 
   // Completes what has been submitted, and leaves the group.
@@ -77,20 +77,20 @@ class Engine {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  void carry_out_first(Lock& lock, Patience patience);
+  void run_first(Lock& lock, WaitMode mode);
   void run_background();
 
   std::unique_ptr<Channel> channel_;
-  std::mutex mutex_;                 // of all below; never held while waiting for a peer
-  std::condition_variable changed_;  // a job is done, or nobody is at work any more
-  std::condition_variable wanted_;   // the background is to look
+  std::mutex mutex_;                    // of all below; never held while waiting for a peer
+  std::condition_variable changed_;     // a job is done, or no thread runs one any more
+  std::condition_variable work_ready_;  // the background thread has something to do
   std::deque<std::shared_ptr<Job>> queue_;
   std::uint64_t next_chunk_ = 0;
-  bool is_at_work_ = false;
-  bool is_hurried_ = false;
+  bool is_running_ = false;  // a thread runs the first job
+  bool is_kicked_ = false;
   bool is_closing_ = false;
   bool is_closed_ = false;
-  std::optional<std::string> failure_;  // of the first that failed; all later ones share it
+  std::optional<std::string> failure_;  // of the first job that failed; all later jobs fail with it
   std::thread background_;
 };
 

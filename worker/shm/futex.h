@@ -11,10 +11,10 @@ namespace ddprun::ddp::shm {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Sleeps while `word` is `expected`, until woken or `deadline`; may also return for no reason.
+// Sleeps while `word` is `expected`, until woken or `deadline`; may wake spuriously.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
 
-// Wakes all who sleep on `word`, in whatever process.
+// Wakes all threads of all processes that sleep on `word`.
 void futex_wake(std::atomic<std::uint32_t>& word);
 
 }  // namespace ddprun::ddp::shm

@@ -17,10 +17,10 @@ constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kTokenBytes = 16;
 
 // At the segment's beginning.
-struct Header {
+struct SegmentHeader {
   char token[2 * kTokenBytes];
 };
-static_assert(sizeof(Header) <= kHeaderBytes);
+static_assert(sizeof(SegmentHeader) <= kHeaderBytes);
 
 std::string random_token() {
   unsigned char bytes[kTokenBytes];
@@ -40,11 +40,11 @@ Error failure(std::string context) {
 }  // namespace
 
 Segment::~Segment() {
-  close_door();
+  close_descriptor();
   if (memory_) ::munmap(memory_, layout_.total_bytes());
 }
 
-void Segment::close_door() {
+void Segment::close_descriptor() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
 }
@@ -57,7 +57,8 @@ Result<void> Segment::map(int fd) {
   return {};
 }
 
-// The pages are taken now, so that a lack of memory shows here and not as a SIGBUS in a collective.
+// fallocate() reserves the pages now, so that a lack of memory is an error here and not a SIGBUS
+// later.
 Result<std::unique_ptr<Segment>> Segment::create(const Layout& layout) {
   std::unique_ptr<Segment> segment(new Segment(layout));
   segment->fd_ = ::memfd_create("ddprun-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -69,7 +70,8 @@ Result<std::unique_ptr<Segment>> Segment::create(const Layout& layout) {
   if (Result<void> mapped = segment->map(segment->fd_); !mapped) return mapped.error();
   const std::string token = random_token();
   if (token.empty()) return failure("draw random numbers");
-  token.copy(reinterpret_cast<Header*>(segment->memory_)->token, sizeof(Header::token));
+  token.copy(reinterpret_cast<SegmentHeader*>(segment->memory_)->token,
+             sizeof(SegmentHeader::token));
   return segment;
 }
 
@@ -85,23 +87,23 @@ Result<std::unique_ptr<Segment>> Segment::open(const Address& address, const Lay
   const bool is_sealed = ::fcntl(segment->fd_, F_GET_SEALS) == kSeals;
   if (!is_sealed || static_cast<std::size_t>(status.st_size) != layout.total_bytes()) return wrong;
   if (Result<void> mapped = segment->map(segment->fd_); !mapped) return mapped.error();
-  const char* token = reinterpret_cast<const Header*>(segment->memory_)->token;
-  if (address.token != std::string(token, sizeof(Header::token))) return wrong;
-  segment->close_door();
+  const char* token = reinterpret_cast<const SegmentHeader*>(segment->memory_)->token;
+  if (address.token != std::string(token, sizeof(SegmentHeader::token))) return wrong;
+  segment->close_descriptor();
   return segment;
 }
 
 Address Segment::address() const {
-  const char* token = reinterpret_cast<const Header*>(memory_)->token;
-  return {.pid = ::getpid(), .fd = fd_, .token = std::string(token, sizeof(Header::token))};
+  const char* token = reinterpret_cast<const SegmentHeader*>(memory_)->token;
+  return {.pid = ::getpid(), .fd = fd_, .token = std::string(token, sizeof(SegmentHeader::token))};
 }
 
-RankWords& Segment::words(int rank) const {
-  return *reinterpret_cast<RankWords*>(memory_ + layout_.words_begin(rank));
+RankHeader& Segment::rank_header(int rank) const {
+  return *reinterpret_cast<RankHeader*>(memory_ + layout_.rank_header_begin(rank));
 }
 
-Call& Segment::call(int rank, std::uint64_t chunk) const {
-  return *reinterpret_cast<Call*>(memory_ + layout_.slot_begin(rank, chunk));
+Fingerprint& Segment::fingerprint(int rank, std::uint64_t chunk) const {
+  return *reinterpret_cast<Fingerprint*>(memory_ + layout_.slot_begin(rank, chunk));
 }
 
 std::byte* Segment::data(int rank, std::uint64_t chunk) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The memory that the ranks of a node share: an anonymous file that one of them makes and the
-// others open through its process.  It has no name, so nothing of it is left behind however the
-// ranks end; it goes when the last mapping does.
+// The memory that the ranks of a node share: an anonymous file that rank 0 creates and the others
+// open through /proc/<pid>/fd.  It has no name, so nothing is left behind however the ranks end;
+// the kernel frees it with the last mapping.
 #pragma once
 
 #include <atomic>
@@ -16,38 +16,39 @@
 
 namespace ddprun::ddp::shm {
 
-// Running, Left (it closed the group), Failed (`reason` says why, `given_up` since when; both are
-// written before).
-enum class Life : std::uint32_t { Running, Left, Failed };
+// Running, Left (the rank closed the group), Failed (`reason` says why, `failed_at` since when;
+// both are written before).
+enum class RankState : std::uint32_t { Running, Left, Failed };
 
-// What one rank says to the others.  Written by that rank only, but for the bell, which anyone
-// rings to wake it.
-struct RankWords {
+// The state that one rank publishes to the others.  Only that rank writes it, except for the futex
+// word, which any rank increments to wake it.
+struct RankHeader {
   std::atomic<std::uint64_t> counters[3];  // by Counter; see plan.h
-  alignas(kLineBytes) std::atomic<std::uint32_t> bell;
+  alignas(kLineBytes) std::atomic<std::uint32_t> futex_word;
   std::atomic<std::uint32_t> is_asleep;
-  alignas(kLineBytes) std::atomic<Life> life;
-  std::atomic<std::uint64_t> given_up;  // the first chunk of the first collective it did not end
-  char reason[kWordsBytes - 2 * kLineBytes - 2 * sizeof(std::uint64_t)];  // ends with a zero
+  alignas(kLineBytes) std::atomic<RankState> state;
+  std::atomic<std::uint64_t> failed_at;  // first chunk of the first collective it did not complete
+  char reason[kRankHeaderBytes - 2 * kLineBytes - 2 * sizeof(std::uint64_t)];  // ends with a zero
 };
-static_assert(sizeof(RankWords) == kWordsBytes);
+static_assert(sizeof(RankHeader) == kRankHeaderBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Where the others find the memory, and by what they know that it is the right one.
+// Where the other ranks find the memory, and the token that proves it is the right one.
 struct Address {
   int pid = 0;
   int fd = 0;
   std::string token;  // 32 hexadecimal digits
 };
 
-// A mapping of the segment.  Threads: any; what lies in it says who may write what.
+// A mapping of the segment.  Threads: any; the types in it say which rank may write them.
 class Segment {
  public:
-  // Makes one of this layout, all zero, and keeps its descriptor open until close_door().
+  // Creates a zeroed segment of this layout, and keeps its descriptor open until
+  // close_descriptor().
   static Result<std::unique_ptr<Segment>> create(const Layout& layout);
 
-  // Maps the one at `address`, made with the same layout.  Fails where that process is not to be
-  // seen from here, or what it has open is not the segment.
+  // Maps the segment at `address`, which was created with the same layout.  Fails if that process
+  // cannot be accessed from here, or if the descriptor is not the segment.
   static Result<std::unique_ptr<Segment>> open(const Address& address, const Layout& layout);
 
   Segment(const Segment&) = delete;
@@ -55,14 +56,14 @@ class Segment {
 
   const Layout& layout() const { return layout_; }
 
-  // Of one that this process made.
+  // REQUIRES: made by create(), and close_descriptor() has not been called.
   Address address() const;
 
-  // Nobody can open it any more; mappings stay.
-  void close_door();
+  // After this no process can open the segment; mappings stay.
+  void close_descriptor();
 
-  RankWords& words(int rank) const;
-  Call& call(int rank, std::uint64_t chunk) const;  // what the slot's chunk belongs to
+  RankHeader& rank_header(int rank) const;
+  Fingerprint& fingerprint(int rank, std::uint64_t chunk) const;  // of the chunk's collective
   std::byte* data(int rank, std::uint64_t chunk) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A thread that takes none of the program's signals: handlers run where the program expects them.
+// Starts a thread that blocks all signals, so that handlers run on the program's own threads.
 #pragma once
 
 #include <signal.h>
@@ -11,7 +11,7 @@
 namespace ddprun::ddp::shm {
 
 template <class Body>
-std::thread quiet_thread(Body body) {
+std::thread signal_masked_thread(Body body) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

@@ -8,7 +8,7 @@
 namespace ddprun::ddp::shm {
 namespace {
 
-// Up to here an all-reduce goes by one meeting instead of two.
+// Up to here an all-reduce takes one synchronisation instead of two.
 constexpr std::size_t kGatheredBytes = std::size_t{64} << 10;
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -17,84 +17,86 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-Route route_of(const Call& call) {
-  switch (call.collective) {
+Algorithm algorithm_for(const Fingerprint& fingerprint) {
+  switch (fingerprint.collective) {
     case Collective::AllReduce:
-      return call.bytes <= kGatheredBytes ? Route::Gather : Route::Reduce;
+      return fingerprint.bytes <= kGatheredBytes ? Algorithm::Gather : Algorithm::Reduce;
     case Collective::Broadcast:
-      return Route::Broadcast;
+      return Algorithm::Broadcast;
     case Collective::AllGather:
     case Collective::Barrier:
-      return Route::Gather;
+      return Algorithm::Gather;
   }
-  return Route::Gather;
+  return Algorithm::Gather;
 }
 
 Transfer::Transfer(const Request& request, std::uint64_t first, const Layout& layout, Deadline now)
     : request_(request),
-      plan_(route_of(request.call), request.call.bytes, first, layout, request.call.root),
+      plan_(algorithm_for(request.fingerprint), request.fingerprint.bytes, first, layout,
+            request.fingerprint.root),
       deadline_(now + request.timeout) {}
 
 bool Transfer::try_post(Channel& channel) {
-  if (plan_.chunks() != 1 || plan_.route() == Route::Reduce) return false;
+  if (plan_.chunks() != 1 || plan_.algorithm() == Algorithm::Reduce) return false;
   if (channel.seen(channel.rank(), Counter::Posted) != plan_.number(0)) return false;
-  if (!channel.is_met(plan_.before({Act::Post, 0}, channel.rank()), plan_.root())) return false;
+  if (!channel.is_met(plan_.before({Stage::Post, 0}, channel.rank()), plan_.root())) return false;
   post(channel, 0);
   channel.publish(Counter::Posted, plan_.end());
   is_posted_ = true;
   return true;
 }
 
-std::optional<std::string> Transfer::run(Channel& channel, Patience patience) {
-  for (std::uint64_t number = 0; number < plan_.turns(); ++number) {
-    const Turn turn = plan_.turn(number);
-    for (int i = 0; i < turn.count; ++i) {
-      if (turn.moves[i].act == Act::Post && is_posted_) continue;
-      if (auto problem = make(turn.moves[i], channel, patience)) return problem;
+std::optional<std::string> Transfer::run(Channel& channel, WaitMode mode) {
+  for (std::uint64_t number = 0; number < plan_.cycles(); ++number) {
+    const Cycle cycle = plan_.cycle(number);
+    for (int i = 0; i < cycle.count; ++i) {
+      if (cycle.steps[i].stage == Stage::Post && is_posted_) continue;
+      if (auto problem = execute(cycle.steps[i], channel, mode)) return problem;
     }
   }
   return std::nullopt;
 }
 
-std::optional<std::string> Transfer::make(const Move& move, Channel& channel, Patience patience) {
+std::optional<std::string> Transfer::execute(const Step& step, Channel& channel, WaitMode mode) {
   const int rank = channel.rank();
-  Channel::Wait wait{.need = plan_.before(move, rank),
+  Channel::Wait wait{.need = plan_.before(step, rank),
                      .wanted = plan_.wanted(rank),
                      .root = plan_.root(),
                      .first = plan_.number(0),
-                     .call = &request_.call,
+                     .fingerprint = &request_.fingerprint,
                      .deadline = deadline_,
                      .timeout = request_.timeout};
-  if (auto problem = channel.await(wait, patience)) return problem;
-  switch (move.act) {
-    case Act::Post:
-      post(channel, move.chunk);
+  if (auto problem = channel.await(wait, mode)) return problem;
+  switch (step.stage) {
+    case Stage::Post:
+      post(channel, step.chunk);
       break;
-    case Act::Reduce:
+    case Stage::Reduce:
       if (auto problem = disagreement(channel)) return problem;
-      reduce(channel, move.chunk);
+      reduce(channel, step.chunk);
       break;
-    case Act::Collect:
+    case Stage::Collect:
       if (auto problem = disagreement(channel)) return problem;
-      collect(channel, move.chunk);
+      collect(channel, step.chunk);
       break;
   }
-  channel.publish(Plan::after(move.act), plan_.number(move.chunk) + 1);
+  channel.publish(Plan::after(step.stage), plan_.number(step.chunk) + 1);
   return std::nullopt;
 }
 
-// What the peers' first chunk says they have called, against this rank's call.  A broadcast's root
-// reads nobody's.
+// Compares the fingerprints of the peers' first chunk with this rank's.  The root of a broadcast
+// reads none.
 std::optional<std::string> Transfer::disagreement(const Channel& channel) {
   if (std::exchange(is_compared_, true)) return std::nullopt;
   const int rank = channel.rank();
   for (int peer = 0; peer < channel.ranks(); ++peer) {
-    const bool is_from_root = plan_.route() == Route::Broadcast;
+    const bool is_from_root = plan_.algorithm() == Algorithm::Broadcast;
     if (peer == rank || (is_from_root && (rank == plan_.root() || peer != plan_.root()))) continue;
-    const Call& theirs = channel.segment().call(peer, plan_.number(0));
-    if (theirs == request_.call) continue;
+    const Fingerprint& theirs = channel.segment().fingerprint(peer, plan_.number(0));
+    if (theirs == request_.fingerprint) continue;
     return "the ranks do not call the same: rank " + std::to_string(rank) + " called " +
-           in_words(request_.call) + ", rank " + std::to_string(peer) + " " + in_words(theirs);
+           describe(request_.fingerprint) + ", rank " + std::to_string(peer) + " " +
+           describe(theirs);
   }
   return std::nullopt;
 }
@@ -102,11 +104,11 @@ std::optional<std::string> Transfer::disagreement(const Channel& channel) {
 void Transfer::post(const Channel& channel, std::uint64_t chunk) {
   const int rank = channel.rank();
   const Segment& segment = channel.segment();
-  segment.call(rank, plan_.number(chunk)) = request_.call;
-  if (plan_.route() == Route::Broadcast && rank != plan_.root()) return;
+  segment.fingerprint(rank, plan_.number(chunk)) = request_.fingerprint;
+  if (plan_.algorithm() == Algorithm::Broadcast && rank != plan_.root()) return;
   const Span whole = plan_.chunk(chunk);
   std::byte* slot = segment.data(rank, plan_.number(chunk));
-  if (plan_.route() != Route::Reduce) {
+  if (plan_.algorithm() != Algorithm::Reduce) {
     copy_bytes(slot, request_.input + whole.begin, whole.bytes);
     return;
   }
@@ -130,8 +132,8 @@ void Transfer::add_up(const Channel& channel, std::uint64_t chunk, const Span& s
                         ? request_.input + span.begin
                         : channel.segment().data(number, plan_.number(chunk)) + offset;
   }
-  shm::reduce(request_.call.element, request_.call.reduction, std::span(sources).first(ranks),
-              span.bytes, request_.output + span.begin);
+  shm::reduce(request_.fingerprint.element, request_.fingerprint.reduction,
+              std::span(sources).first(ranks), span.bytes, request_.output + span.begin);
 }
 
 void Transfer::reduce(const Channel& channel, std::uint64_t chunk) {
@@ -145,9 +147,9 @@ void Transfer::collect(const Channel& channel, std::uint64_t chunk) {
   const Segment& segment = channel.segment();
   const int rank = channel.rank();
   const Span whole = plan_.chunk(chunk);
-  if (plan_.route() == Route::Gather) {
+  if (plan_.algorithm() == Algorithm::Gather) {
     collect_all(channel, chunk);
-  } else if (plan_.route() == Route::Broadcast) {
+  } else if (plan_.algorithm() == Algorithm::Broadcast) {
     const std::byte* from = rank == plan_.root() ? request_.input + whole.begin
                                                  : segment.data(plan_.root(), plan_.number(chunk));
     copy_bytes(request_.output + whole.begin, from, whole.bytes);
@@ -164,8 +166,9 @@ void Transfer::collect(const Channel& channel, std::uint64_t chunk) {
 
 void Transfer::collect_all(const Channel& channel, std::uint64_t chunk) {
   const Span whole = plan_.chunk(chunk);
-  if (request_.call.collective == Collective::AllReduce) return add_up(channel, chunk, whole);
-  if (request_.call.collective != Collective::AllGather) return;
+  if (request_.fingerprint.collective == Collective::AllReduce)
+    return add_up(channel, chunk, whole);
+  if (request_.fingerprint.collective != Collective::AllGather) return;
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     const std::byte* from = peer == channel.rank()
                                 ? request_.input + whole.begin

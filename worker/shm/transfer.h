@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One collective of one rank: what it was asked for, and the moves of its plan carried out on the
-// segment.  When to make which move, and what to wait for, is the engine's.
+// One collective of one rank: runs the steps of its plan on the segment.  The engine decides when
+// and on which thread.
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,18 @@
 
 namespace ddprun::ddp::shm {
 
-// What a caller wants.  The memory stays valid, and is left alone, until the collective has ended.
+// A collective to run.  The memory must stay valid and unchanged until the collective has ended.
 struct Request {
-  Call call;
-  const std::byte* input = nullptr;  // call.bytes of it
+  Fingerprint fingerprint;
+  const std::byte* input = nullptr;  // fingerprint.bytes of it
   std::byte* output = nullptr;       // as many; may be the input.  Not of an all_gather
   std::vector<std::byte*> parts;     // of an all_gather: where the bytes of each rank go
   std::chrono::milliseconds timeout{};
 };
 
-// How the bytes of `call` travel: small all-reduces are gathered and added up by every rank, since
-// there the second meeting of all costs more than the arithmetic.
-Route route_of(const Call& call);
+// The algorithm for a collective.  Small all-reduces are gathered and added up by every rank: a
+// second synchronisation would cost more than the arithmetic.
+Algorithm algorithm_for(const Fingerprint& fingerprint);
 
 // Threads: one at a time.
 class Transfer {
@@ -36,15 +36,15 @@ class Transfer {
   const Plan& plan() const { return plan_; }
   const Request& request() const { return request_; }
 
-  // Makes the first Post without waiting, if it is the only one and can be made.  From then on the
-  // peers need this rank no more for this collective, whenever it comes to make its other moves.
+  // Runs the first Post without waiting, if it is the only one and its slot is free.  After that
+  // the peers need nothing more from this rank for this collective.
   bool try_post(Channel& channel);
 
-  // Makes all moves that are left.  Returns a sentence when it cannot.
-  std::optional<std::string> run(Channel& channel, Patience patience);
+  // Runs the remaining steps.  Returns an error sentence if it cannot.
+  std::optional<std::string> run(Channel& channel, WaitMode mode);
 
  private:
-  std::optional<std::string> make(const Move& move, Channel& channel, Patience patience);
+  std::optional<std::string> execute(const Step& step, Channel& channel, WaitMode mode);
   std::optional<std::string> disagreement(const Channel& channel);
   void post(const Channel& channel, std::uint64_t chunk);
   void reduce(const Channel& channel, std::uint64_t chunk);

@@ -101,13 +101,13 @@ std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint
   return product(zeros(second_bytes), first) ^ second;
 }
 
-std::uint32_t crc32c_in_threads(const void* data, std::size_t size) {
+std::uint32_t parallel_crc32c(const void* data, std::size_t size) {
   static constexpr std::size_t kPartBytes = 4 << 20;
   const auto* bytes = static_cast<const char*>(data);
   std::vector<std::uint32_t> sums((size + kPartBytes - 1) / kPartBytes);
   auto part_bytes = [size](std::size_t i) { return std::min(kPartBytes, size - i * kPartBytes); };
-  for_each_part(sums.size(), memory_threads(),
-                [&](std::size_t i) { sums[i] = crc32c(0, bytes + i * kPartBytes, part_bytes(i)); });
+  parallel_for(sums.size(), memory_threads(),
+               [&](std::size_t i) { sums[i] = crc32c(0, bytes + i * kPartBytes, part_bytes(i)); });
   std::uint32_t whole = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     whole = crc32c_joined(whole, sums[i], part_bytes(i));

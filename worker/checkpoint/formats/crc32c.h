@@ -16,7 +16,7 @@ std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size);
 std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
 // The sum of `size` bytes, by several threads where that is quicker.
-std::uint32_t crc32c_in_threads(const void* data, std::size_t size);
+std::uint32_t parallel_crc32c(const void* data, std::size_t size);
 
 // As crc32c(), without the processor's help; for tests and other processors.
 std::uint32_t crc32c_portable(std::uint32_t crc, const void* data, std::size_t size);

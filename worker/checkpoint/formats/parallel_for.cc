@@ -67,7 +67,7 @@ int memory_threads() {
   return std::clamp(CPU_COUNT(&set), 1, kMostThreads);
 }
 
-void for_each_part(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
+void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next = 0;
   auto take_parts = [&] {
     for (std::size_t i = next++; i < count; i = next++) work(i);
@@ -92,8 +92,8 @@ void copy_all(const std::vector<Copy>& copies) {
       bytes += size;
     }
   }
-  for_each_part(pieces.size(), bytes < kAloneBytes ? 1 : memory_threads(),
-                [&](std::size_t i) { copy(pieces[i]); });
+  parallel_for(pieces.size(), bytes < kAloneBytes ? 1 : memory_threads(),
+               [&](std::size_t i) { copy(pieces[i]); });
 }
 
 }  // namespace ddprun::ddp

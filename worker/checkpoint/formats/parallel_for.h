@@ -15,7 +15,7 @@ int memory_threads();
 // Calls `work(i)` once for each i below `count`, in any order, by up to `threads` threads, the
 // caller among them; returns when all are done.  Where the system gives no thread, those there are
 // do the rest.  REQUIRES: `work` does not throw.
-void for_each_part(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
+void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
 
 struct Copy {
   char* to;

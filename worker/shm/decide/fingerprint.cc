@@ -17,17 +17,18 @@ const char* name_of(Collective collective) {
   return "collective";
 }
 
-std::string in_words(const Call& call) {
-  std::string text = name_of(call.collective);
-  switch (call.collective) {
+std::string describe(const Fingerprint& fingerprint) {
+  std::string text = name_of(fingerprint.collective);
+  switch (fingerprint.collective) {
     case Collective::AllReduce:
-      return text + " (" + name_of(call.reduction) + ") of " +
-             std::to_string(call.bytes / bytes_of(call.element)) + " " + name_of(call.element);
+      return text + " (" + name_of(fingerprint.reduction) + ") of " +
+             std::to_string(fingerprint.bytes / bytes_of(fingerprint.element)) + " " +
+             name_of(fingerprint.element);
     case Collective::Broadcast:
-      return text + " of " + std::to_string(call.bytes) + " bytes from rank " +
-             std::to_string(call.root);
+      return text + " of " + std::to_string(fingerprint.bytes) + " bytes from rank " +
+             std::to_string(fingerprint.root);
     case Collective::AllGather:
-      return text + " of " + std::to_string(call.bytes) + " bytes";
+      return text + " of " + std::to_string(fingerprint.bytes) + " bytes";
     case Collective::Barrier:
       return text;
   }

@@ -22,17 +22,17 @@ std::string counted(const std::string& noun, const std::vector<std::string>& nam
 
 }  // namespace
 
-std::string ranks_in_words(const std::vector<int>& ranks) {
+std::string format_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> names;
   for (int rank : ranks) names.push_back(std::to_string(rank));
   return counted("rank", names);
 }
 
-std::string parameters_in_words(const std::vector<std::string>& names) {
+std::string format_parameters(const std::vector<std::string>& names) {
   return counted("parameter", names);
 }
 
-std::string seconds_in_words(std::chrono::milliseconds time) {
+std::string format_seconds(std::chrono::milliseconds time) {
   std::ostringstream text;
   text << std::chrono::duration<double>(time).count() << " s";
   return text.str();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The words that the runtime's error sentences share.
+// Formats lists and times for the runtime's error sentences.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 namespace ddprun::ddp {
 
 // "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
-std::string ranks_in_words(const std::vector<int>& ranks);
+std::string format_ranks(const std::vector<int>& ranks);
 
 // "parameter a", "parameters a, b and c", "parameters a, b, c, d, e, f, g, h and 12 more".
-std::string parameters_in_words(const std::vector<std::string>& names);
+std::string format_parameters(const std::vector<std::string>& names);
 
 // "0.3 s".
-std::string seconds_in_words(std::chrono::milliseconds time);
+std::string format_seconds(std::chrono::milliseconds time);
 
 }  // namespace ddprun::ddp

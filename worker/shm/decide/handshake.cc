@@ -13,7 +13,8 @@ constexpr const char* kYes = "shm";
 constexpr const char* kNo = "no";
 
 Error malformed(const std::string& text) {
-  return {make_error_code(Errc::Protocol), text.substr(0, 100) + " is no offer of a rank"};
+  return {make_error_code(Errc::Protocol),
+          text.substr(0, 100) + " is no part of the shared-memory handshake"};
 }
 
 // A word that survives being read with >>.
@@ -30,58 +31,58 @@ std::string too_many() {
   return "there are more than " + std::to_string(kMaxRanks) + " ranks";
 }
 
-std::string refusal_of(const std::vector<Offer>& offers) {
-  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-    const Offer& offer = offers[rank];
+std::string refusal_of(const std::vector<PeerInfo>& peers) {
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const PeerInfo& peer = peers[rank];
     const std::string name = "rank " + std::to_string(rank);
-    if (!offer.wants_shm) return name + " does not take part in it";
-    if (offer.boot != offers[0].boot) return name + " is on another node than rank 0";
-    if (offer.pid_namespace != offers[0].pid_namespace) {
+    if (!peer.wants_shm) return name + " does not take part in it";
+    if (peer.boot != peers[0].boot) return name + " is on another node than rank 0";
+    if (peer.pid_namespace != peers[0].pid_namespace) {
       return name + " is in another container than rank 0";
     }
   }
   return "";
 }
 
-std::string encode(const Offer& offer) {
+std::string encode(const PeerInfo& peer) {
   std::ostringstream out;
-  out << (offer.wants_shm ? kYes : kNo) << ' ' << word(offer.boot) << ' '
-      << word(offer.pid_namespace) << ' ' << offer.pid;
+  out << (peer.wants_shm ? kYes : kNo) << ' ' << word(peer.boot) << ' ' << word(peer.pid_namespace)
+      << ' ' << peer.pid;
   return out.str();
 }
 
-Result<Offer> decode_offer(const std::string& text) {
+Result<PeerInfo> decode_peer_info(const std::string& text) {
   std::istringstream in(text);
   std::string wants;
-  Offer offer;
-  if (!(in >> wants >> offer.boot >> offer.pid_namespace >> offer.pid)) return malformed(text);
+  PeerInfo peer;
+  if (!(in >> wants >> peer.boot >> peer.pid_namespace >> peer.pid)) return malformed(text);
   if (wants != kYes && wants != kNo) return malformed(text);
-  offer.wants_shm = wants == kYes;
-  return offer;
+  peer.wants_shm = wants == kYes;
+  return peer;
 }
 
-std::string encode(const Decision& decision) {
-  if (!decision.refusal.empty()) return std::string(kNo) + " " + decision.refusal;
+std::string encode(const HandshakeResult& result) {
+  if (!result.refusal.empty()) return std::string(kNo) + " " + result.refusal;
   std::ostringstream out;
-  out << kYes << ' ' << decision.fd << ' ' << word(decision.token);
-  for (int pid : decision.pids) out << ' ' << pid;
+  out << kYes << ' ' << result.fd << ' ' << word(result.token);
+  for (int pid : result.pids) out << ' ' << pid;
   return out.str();
 }
 
-Result<Decision> decode_decision(const std::string& text) {
+Result<HandshakeResult> decode_handshake_result(const std::string& text) {
   std::istringstream in(text);
   std::string answer;
-  Decision decision;
+  HandshakeResult result;
   in >> answer;
   if (answer == kNo) {
-    std::getline(in >> std::ws, decision.refusal);
-    if (decision.refusal.empty()) return malformed(text);
-    return decision;
+    std::getline(in >> std::ws, result.refusal);
+    if (result.refusal.empty()) return malformed(text);
+    return result;
   }
-  if (answer != kYes || !(in >> decision.fd >> decision.token)) return malformed(text);
-  for (int pid = 0; in >> pid;) decision.pids.push_back(pid);
-  if (!in.eof() || decision.pids.empty()) return malformed(text);
-  return decision;
+  if (answer != kYes || !(in >> result.fd >> result.token)) return malformed(text);
+  for (int pid = 0; in >> pid;) result.pids.push_back(pid);
+  if (!in.eof() || result.pids.empty()) return malformed(text);
+  return result;
 }
 
 }  // namespace ddprun::ddp::shm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the ranks tell each other in the store to find out whether they share a node, and what
-// follows from it.  Rank 0 decides, so that all decide the same.
+// The handshake in the store that finds out whether all ranks share a node.  Rank 0 decides, so
+// that all ranks agree.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,18 @@
 
 namespace ddprun::ddp::shm {
 
-// Of one rank.  Two that have the same boot and the same namespace of processes can open each
-// other's files by process number; whether they really may is found by trying.
-struct Offer {
+// What one rank publishes.  Two ranks with the same boot id and PID namespace can open each other's
+// descriptors by process id, if permissions allow; that is tried.
+struct PeerInfo {
   bool wants_shm = true;
   std::string boot;           // /proc/sys/kernel/random/boot_id
   std::string pid_namespace;  // what /proc/self/ns/pid leads to
   int pid = 0;
 };
 
-// What rank 0 has decided: the segment's address and the processes by rank, or why there is none.
-struct Decision {
-  std::string refusal;  // empty: shared memory it is
+// What rank 0 has decided: the segment's address and the process ids by rank, or why there is none.
+struct HandshakeResult {
+  std::string refusal;  // empty: use shared memory
   int fd = 0;           // of the segment, in the process of rank 0
   std::string token;
   std::vector<int> pids;
@@ -31,13 +31,13 @@ struct Decision {
 
 std::string too_many();  // as a refusal
 
-// Why these ranks, by rank, cannot share memory; "" when it may be tried.
-std::string refusal_of(const std::vector<Offer>& offers);
+// Why these ranks cannot share memory; "" if it may be tried.
+std::string refusal_of(const std::vector<PeerInfo>& peers);
 
-// Both to one line of text and back.  Fails with Errc::Protocol on what is none.
-std::string encode(const Offer& offer);
-std::string encode(const Decision& decision);
-Result<Offer> decode_offer(const std::string& text);
-Result<Decision> decode_decision(const std::string& text);
+// One line of text each.  Decoding fails with Errc::Protocol on malformed text.
+std::string encode(const PeerInfo& peer);
+std::string encode(const HandshakeResult& result);
+Result<PeerInfo> decode_peer_info(const std::string& text);
+Result<HandshakeResult> decode_handshake_result(const std::string& text);
 
 }  // namespace ddprun::ddp::shm

@@ -12,8 +12,9 @@ std::size_t round_up(std::size_t value, std::size_t step) {
 
 }  // namespace
 
-Plan::Plan(Route route, std::size_t bytes, std::uint64_t first, const Layout& layout, int root)
-    : route_(route), bytes_(bytes), first_(first), layout_(layout), root_(root) {
+Plan::Plan(Algorithm algorithm, std::size_t bytes, std::uint64_t first, const Layout& layout,
+           int root)
+    : algorithm_(algorithm), bytes_(bytes), first_(first), layout_(layout), root_(root) {
   chunk_bytes_ = layout.slot_bytes;
   chunks_ = std::max<std::uint64_t>(1, (bytes + chunk_bytes_ - 1) / chunk_bytes_);
 }
@@ -33,48 +34,48 @@ Span Plan::piece(std::uint64_t index, int rank) const {
   return {whole.begin + begin, std::min(each, whole.bytes - begin)};
 }
 
-Turn Plan::turn(std::uint64_t number) const {
-  Turn turn;
-  auto add = [&](Act act, std::uint64_t lag) {
-    if (number >= lag && number - lag < chunks_) turn.moves[turn.count++] = {act, number - lag};
+Cycle Plan::cycle(std::uint64_t number) const {
+  Cycle cycle;
+  auto add = [&](Stage stage, std::uint64_t lag) {
+    if (number >= lag && number - lag < chunks_) cycle.steps[cycle.count++] = {stage, number - lag};
   };
-  add(Act::Post, 0);
-  if (route_ == Route::Reduce) add(Act::Reduce, 1);
-  add(Act::Collect, collect_lag());
-  return turn;
+  add(Stage::Post, 0);
+  if (algorithm_ == Algorithm::Reduce) add(Stage::Reduce, 1);
+  add(Stage::Collect, collect_lag());
+  return cycle;
 }
 
-Need Plan::before(const Move& move, int rank) const {
-  const std::uint64_t count = number(move.chunk) + 1;
+Need Plan::before(const Step& step, int rank) const {
+  const std::uint64_t count = number(step.chunk) + 1;
   const auto slots = static_cast<std::uint64_t>(layout_.slots);
-  switch (move.act) {
-    case Act::Post:  // the slot is free when all have read what it held
+  switch (step.stage) {
+    case Stage::Post:  // the slot is free when all have read what it held
       if (count <= slots) return {};
       return {Need::Of::Peers, Counter::Done, count - slots};
-    case Act::Reduce:
+    case Stage::Reduce:
       return {Need::Of::Peers, Counter::Posted, count};
-    case Act::Collect:
-      if (route_ == Route::Reduce) return {Need::Of::Peers, Counter::Reduced, count};
-      if (route_ == Route::Gather) return {Need::Of::Peers, Counter::Posted, count};
+    case Stage::Collect:
+      if (algorithm_ == Algorithm::Reduce) return {Need::Of::Peers, Counter::Reduced, count};
+      if (algorithm_ == Algorithm::Gather) return {Need::Of::Peers, Counter::Posted, count};
       return rank == root_ ? Need{} : Need{Need::Of::Root, Counter::Posted, count};
   }
   return {};
 }
 
-Counter Plan::after(Act act) {
-  switch (act) {
-    case Act::Post:
+Counter Plan::after(Stage stage) {
+  switch (stage) {
+    case Stage::Post:
       return Counter::Posted;
-    case Act::Reduce:
+    case Stage::Reduce:
       return Counter::Reduced;
-    case Act::Collect:
+    case Stage::Collect:
       return Counter::Done;
   }
   return Counter::Done;
 }
 
 Need Plan::wanted(int rank) const {
-  return before({Act::Collect, chunks_ - 1}, rank);
+  return before({Stage::Collect, chunks_ - 1}, rank);
 }
 
 }  // namespace ddprun::ddp::shm

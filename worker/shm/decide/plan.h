@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How a collective is cut into chunks, who does what with each, and what must have happened
-// before.  Plain arithmetic: transfer.h moves the bytes, channel.h waits and tells.
+// How a collective is cut into chunks, what each rank does with each chunk, and what it must wait
+// for. Plain arithmetic: transfer.h moves the bytes, channel.h waits.
 //
 // Every rank counts the chunks that it has posted (its input can be read), reduced (the piece that
 // it adds up for all can be read) and done (it reads nothing more of that chunk).  The numbers of
@@ -15,14 +15,14 @@
 
 namespace ddprun::ddp::shm {
 
-enum class Route : std::uint8_t {
+enum class Algorithm : std::uint8_t {
   Gather,     // all post, all read everything
   Broadcast,  // the root posts, the others read
   Reduce,     // all post, each adds up one piece of the chunk, all read the pieces
 };
 
 enum class Counter : std::uint8_t { Posted, Reduced, Done };
-enum class Act : std::uint8_t { Post, Reduce, Collect };
+enum class Stage : std::uint8_t { Post, Reduce, Collect };
 
 // A part of the tensor, in bytes.
 struct Span {
@@ -30,21 +30,21 @@ struct Span {
   std::size_t bytes = 0;
 };
 
-struct Move {
-  Act act;
+struct Step {
+  Stage stage;
   std::uint64_t chunk;  // of the collective, from 0
 };
 
-// At most one move of each kind.
-struct Turn {
-  Move moves[3];
+// One cycle of the pipeline: at most one step of each stage.
+struct Cycle {
+  Step steps[3];
   int count = 0;
 };
 
-// Whose counter must have come how far.
+// Which counter of which ranks must have reached which value.
 struct Need {
-  enum class Of : std::uint8_t { Nobody, Root, Peers };
-  Of of = Of::Nobody;
+  enum class Of : std::uint8_t { None, Root, Peers };
+  Of of = Of::None;
   Counter counter = Counter::Posted;
   std::uint64_t value = 0;
 };
@@ -53,12 +53,13 @@ class Plan {
  public:
   // Of a collective in which each rank gives `bytes`, and whose first chunk has the number `first`.
   // `root` is that of a Broadcast.
-  Plan(Route route, std::size_t bytes, std::uint64_t first, const Layout& layout, int root = 0);
+  Plan(Algorithm algorithm, std::size_t bytes, std::uint64_t first, const Layout& layout,
+       int root = 0);
 
-  Route route() const { return route_; }
+  Algorithm algorithm() const { return algorithm_; }
   std::size_t bytes() const { return bytes_; }
   int root() const { return root_; }
-  std::uint64_t chunks() const { return chunks_; }  // never 0: without bytes it is a meeting
+  std::uint64_t chunks() const { return chunks_; }  // never 0: without bytes it is a barrier
   std::uint64_t number(std::uint64_t chunk) const { return first_ + chunk; }
   std::uint64_t end() const { return first_ + chunks_; }
 
@@ -66,22 +67,23 @@ class Plan {
   Span chunk(std::uint64_t chunk) const;
   Span piece(std::uint64_t chunk, int rank) const;
 
-  // The moves in the order in which every rank makes them, a turn at a time.  Chunks overlap, so
-  // that a rank posts the next one before it waits for its peers' part of this one.
-  std::uint64_t turns() const { return chunks_ + collect_lag(); }
-  Turn turn(std::uint64_t number) const;
+  // The steps, in the order in which every rank runs them, one cycle at a time.  Chunks overlap: a
+  // rank posts the next chunk before it waits for its peers' part of this one.
+  std::uint64_t cycles() const { return chunks_ + collect_lag(); }
+  Cycle cycle(std::uint64_t number) const;
 
-  // What `rank` waits for before a move, and what it counts after it.
-  Need before(const Move& move, int rank) const;
-  static Counter after(Act act);
+  // What `rank` waits for before a step, and which counter it increments after it.
+  Need before(const Step& step, int rank) const;
+  static Counter after(Stage stage);
 
-  // All that `rank` still wants from its peers in this collective; who has come that far may go.
+  // All that `rank` needs from its peers in this collective; a peer that has come that far may
+  // leave.
   Need wanted(int rank) const;
 
  private:
-  std::uint64_t collect_lag() const { return route_ == Route::Reduce ? 2 : 1; }
+  std::uint64_t collect_lag() const { return algorithm_ == Algorithm::Reduce ? 2 : 1; }
 
-  Route route_;
+  Algorithm algorithm_;
   std::size_t bytes_;
   std::uint64_t first_;
   Layout layout_;
