@@ -84,7 +84,9 @@ Result<std::unique_ptr<Segment>> Segment::open(const Address& address, const Lay
   const Error wrong{make_error_code(Errc::Protocol), path + " is not the group's shared memory"};
   struct stat status {};
   if (::fstat(segment->fd_, &status) != 0) return failure("look at " + path);
-  const bool is_sealed = ::fcntl(segment->fd_, F_GET_SEALS) == kSeals;
+  // The kernel may add seals of its own (F_SEAL_EXEC, by vm.memfd_noexec).
+  const int seals = ::fcntl(segment->fd_, F_GET_SEALS);
+  const bool is_sealed = seals >= 0 && (seals & kSeals) == kSeals;
   if (!is_sealed || static_cast<std::size_t>(status.st_size) != layout.total_bytes()) return wrong;
   if (Result<void> mapped = segment->map(segment->fd_); !mapped) return mapped.error();
   const char* token = reinterpret_cast<const SegmentHeader*>(segment->memory_)->token;
