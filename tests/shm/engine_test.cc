@@ -2,6 +2,7 @@
 #include "worker/shm/engine.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -236,6 +237,36 @@ TEST_SUITE("ddp/shm/engine with processes") {
           "rank 1 of 2 did not come to all_reduce (sum) of 100000 float within 0.2 s");
   }
 
+  TEST_CASE("a segment is opened where vm.memfd_noexec adds a seal of its own") {
+    // In a namespace of processes of its own, whose setting it is.
+    const pid_t outer = ::fork();
+    REQUIRE(outer >= 0);
+    if (outer == 0) {
+      if (::unshare(CLONE_NEWPID) != 0) ::_exit(77);
+      const pid_t inner = ::fork();
+      if (inner == 0) {
+        std::ofstream setting("/proc/sys/vm/memfd_noexec");
+        if (!(setting << "1" << std::flush)) ::_exit(77);
+        const Layout layout{.ranks = 2};
+        auto segment = Segment::create(layout);
+        if (!segment) ::_exit(2);
+        Address address = (*segment)->address();
+        address.pid = std::stoi(std::filesystem::read_symlink("/proc/self").string());
+        ::_exit(Segment::open(address, layout) ? 0 : 3);
+      }
+      int status = 0;
+      ::waitpid(inner, &status, 0);
+      ::_exit(WEXITSTATUS(status));
+    }
+    int status = 0;
+    REQUIRE(::waitpid(outer, &status, 0) == outer);
+    if (WEXITSTATUS(status) == 77) {
+      MESSAGE("not tried: no namespace can be made here, or the kernel has no such setting");
+      return;
+    }
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+
   TEST_CASE("a segment is opened only by who knows its token, and not after the door is closed") {
     Layout layout{.ranks = 2};
     std::unique_ptr<Segment> segment = std::move(Segment::create(layout)).value();
@@ -397,6 +428,55 @@ TEST_SUITE("ddp/shm/engine") {
         CHECK(text.find(words) != std::string::npos);
       }
     }
+  }
+
+  TEST_CASE("what runs at the end of a collective may wait for another one") {
+    // Submitted at the end of the first, or before it and thus waiting in the queue already.
+    for (const bool is_queued : {false, true}) {
+      CAPTURE(is_queued);
+      std::atomic<int> ended = 0;
+      on_all(make_engines(2), [&](Engine& engine) {
+        auto first = std::make_shared<Floats>(100, 1);
+        auto second = std::make_shared<Floats>(100'000, 1);
+        auto done = std::make_shared<std::promise<Problem>>();
+        auto submit_second = [&engine, second, done] {
+          engine.submit(all_reduce(*second), Engine::Start::Now, nullptr,
+                        [second, done](const Problem& problem) { done->set_value(problem); });
+          engine.kick();
+        };
+        auto promise = std::make_shared<std::promise<void>>();
+        engine.submit(all_reduce(*first), Engine::Start::Now, nullptr,
+                      [&, is_queued, first, promise, submit_second, done](const Problem&) {
+                        if (!is_queued) submit_second();
+                        auto result = done->get_future();
+                        const bool has_come = result.wait_for(20s) == std::future_status::ready;
+                        ended += has_come && !result.get();
+                        promise->set_value();
+                      });
+        if (is_queued) submit_second();
+        engine.kick();
+        promise->get_future().wait();
+      });
+      CHECK(ended == 2);
+    }
+  }
+
+  TEST_CASE("a result that cannot be copied back fails that collective, and no other") {
+    std::atomic<int> expected = 0;
+    on_all(make_engines(2), [&](Engine& engine) {
+      auto fails = [] { throw std::runtime_error("it overlaps"); };
+      const std::string sentence = "the result cannot be copied back: it overlaps";
+      Floats values(100, 1);
+      auto waited = engine.submit(all_reduce(values), Engine::Start::ByWaiter, fails, nullptr);
+      expected += said(engine.wait(waited)) == sentence;
+      auto ended = std::make_shared<std::promise<Problem>>();
+      engine.submit(all_reduce(values), Engine::Start::Now, fails,
+                    [ended](const Problem& problem) { ended->set_value(problem); });
+      engine.kick();
+      expected += said(ended->get_future().get()) == sentence;
+      expected += !run(engine, all_reduce(values));
+    });
+    CHECK(expected == 6);
   }
 
   TEST_CASE("a closed group refuses") {

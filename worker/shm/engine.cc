@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/shm/engine.h"
 
+#include <exception>
 #include <utility>
 
 #include "worker/shm/signal_masked_thread.h"
@@ -9,9 +10,26 @@ namespace ddprun::ddp::shm {
 
 using std::chrono::steady_clock;
 
-Engine::Engine(std::unique_ptr<Channel> channel)
-    : channel_(std::move(channel)),
-      background_(signal_masked_thread([this] { run_background(); })) {}
+namespace {
+
+// Runs `action`; its exception as a sentence.
+std::optional<std::string> error_of(const std::function<void()>& action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return std::string("the result cannot be copied back: ") + error.what();
+  } catch (...) {
+    return "the result cannot be copied back";
+  }
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {
+  std::lock_guard lock(mutex_);
+  wake_background();
+}
 
 Engine::~Engine() {
   close();
@@ -30,7 +48,7 @@ std::shared_ptr<Job> Engine::submit(const Request& request, Start start,
   queue_.push_back(job);
   // A peer may need data that this rank has not posted, before a thread here waits for the job.
   if (!is_first || (start == Start::Now && !is_posted)) is_kicked_ = true;
-  if (is_kicked_) work_ready_.notify_one();
+  if (is_kicked_) wake_background();
   return job;
 }
 
@@ -55,19 +73,35 @@ void Engine::run_first(Lock& lock, WaitMode mode) {
   lock.unlock();
   if (!problem) problem = job->transfer_.run(*channel_, mode);
   if (problem) channel_->fail(*problem, job->transfer_.plan().number(0));
-  if (!problem && job->on_success_) job->on_success_();
+  std::optional<std::string> own_problem;
+  if (!problem && job->on_success_) own_problem = error_of(job->on_success_);
   lock.lock();
   if (problem && !failure_) failure_ = problem;
+  if (own_problem) problem = own_problem;  // the peers have their results, and the group goes on
   job->problem_ = problem;
   job->is_done_ = true;
   queue_.pop_front();
   is_running_ = false;
   if (queue_.empty()) is_kicked_ = false;
-  if (is_kicked_ || is_closing_) work_ready_.notify_one();
+  const bool is_background = mode == WaitMode::Sleep;
+  if (is_background && job->on_end_) --free_background_;
+  if (is_kicked_ || is_closing_) wake_background();
   changed_.notify_all();
   lock.unlock();
   if (job->on_end_) job->on_end_(problem);
   lock.lock();
+  if (is_background && job->on_end_) ++free_background_;
+}
+
+// Has a background thread look for work, and starts one if there is none that could.
+void Engine::wake_background() {
+  if (has_stopped_) return;
+  if (free_background_ == 0 && (!queue_.empty() || background_.empty())) {
+    ++free_background_;
+    background_.push_back(signal_masked_thread([this] { run_background(); }));
+  } else {
+    work_ready_.notify_one();
+  }
 }
 
 void Engine::run_background() {
@@ -77,16 +111,30 @@ void Engine::run_background() {
       if (is_running_) return false;
       return queue_.empty() ? is_closing_ : is_kicked_ || is_closing_;
     });
-    if (queue_.empty()) return;
+    if (queue_.empty()) break;
     run_first(lock, WaitMode::Sleep);
   }
+  --free_background_;
+}
+
+// An `on_end` that is still running may start one more thread, which runs what it waits for.
+void Engine::stop_background() {
+  Lock lock(mutex_);
+  while (!background_.empty()) {
+    std::thread thread = std::move(background_.back());
+    background_.pop_back();
+    lock.unlock();
+    thread.join();
+    lock.lock();
+  }
+  has_stopped_ = true;
 }
 
 void Engine::kick() {
   std::lock_guard lock(mutex_);
   if (queue_.empty() || is_kicked_) return;
   is_kicked_ = true;
-  work_ready_.notify_one();
+  wake_background();
 }
 
 bool Engine::wait_until(const std::shared_ptr<Job>& job, Deadline deadline) {
@@ -112,7 +160,7 @@ void Engine::abort() {
   channel_->fail(reason, queue_.empty() ? next_chunk_ : queue_.front()->transfer_.plan().number(0));
   if (!failure_) failure_ = reason;
   is_kicked_ = true;
-  work_ready_.notify_one();
+  wake_background();
 }
 
 void Engine::close() {
@@ -120,9 +168,9 @@ void Engine::close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     is_closing_ = true;
-    work_ready_.notify_one();
+    work_ready_.notify_all();
   }
-  background_.join();
+  stop_background();
   channel_->leave();
   std::lock_guard lock(mutex_);
   if (!failure_) failure_ = "the group is closed on rank " + std::to_string(rank());

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "worker/shm/transfer.h"
 
@@ -49,8 +50,9 @@ class Engine {
 
   // Submits a collective and returns at once.  `on_success` runs before it counts as done, `on_end`
   // (with an error sentence if it failed) soon after; both run on the thread that ran the
-  // collective. The background thread starts if the peers need data from this rank; the rest waits
-  // for wait(), kick() or the next submission.
+  // collective. An exception out of `on_success` fails this collective on this rank only.  `on_end`
+  // must not throw; it may submit collectives and wait for them.  The background thread starts if
+  // the peers need data from this rank; the rest waits for wait(), kick() or the next submission.
   std::shared_ptr<Job> submit(const Request& request, Start start, std::function<void()> on_success,
                               std::function<void(const std::optional<std::string>&)> on_end);
 
@@ -79,6 +81,8 @@ class Engine {
   using Lock = std::unique_lock<std::mutex>;
   void run_first(Lock& lock, WaitMode mode);
   void run_background();
+  void wake_background();
+  void stop_background();
 
   std::unique_ptr<Channel> channel_;
   std::mutex mutex_;                    // of all below; never held while waiting for a peer
@@ -90,8 +94,12 @@ class Engine {
   bool is_kicked_ = false;
   bool is_closing_ = false;
   bool is_closed_ = false;
+  bool has_stopped_ = false;            // all background threads have ended
   std::optional<std::string> failure_;  // of the first job that failed; all later jobs fail with it
-  std::thread background_;
+  // Usually one.  While all of them run an `on_end`, which may wait for a collective, there is one
+  // more.
+  std::vector<std::thread> background_;
+  int free_background_ = 0;  // how many of them run no `on_end`
 };
 
 }  // namespace ddprun::ddp::shm
