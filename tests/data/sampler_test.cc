@@ -101,9 +101,48 @@ TEST_SUITE("ddp/sampler") {
     ElasticSampler sampler = sampler_of(options);
     sampler.next_epoch();
     sampler.commit();
-    ElasticSampler other = sampler_of({.sample_count = 50, .step_size = 7, .seed = 1});
+    ElasticSampler other = sampler_of({.sample_count = 50, .step_size = 7, .seed = 9});
     REQUIRE(other.restore(sampler.state()).has_value());
     CHECK(other.next(1, 3).indices == sampler.next(1, 3).indices);
+  }
+
+  TEST_CASE("another data set, seed or order is refused, with both") {
+    ElasticSampler sampler = sampler_of({.sample_count = 40, .step_size = 4, .seed = 3});
+    sampler.next_epoch();
+    sampler.commit();
+    const std::pair<SamplerOptions, std::string> cases[] = {
+        {{.sample_count = 48, .step_size = 4, .seed = 3}, "40 samples and this one 48"},
+        {{.sample_count = 40, .step_size = 4, .seed = 5}, "seed 3 and this one 5"},
+        {{.sample_count = 40, .step_size = 4, .seed = 3, .shuffle = false},
+         "shuffling and this one no shuffling"},
+    };
+    for (auto [options, words] : cases) {
+      CAPTURE(words);
+      ElasticSampler other = sampler_of(options);
+      ddprun::Result<void> restored = other.restore(sampler.state());
+      REQUIRE(!restored);
+      CHECK(
+          restored.error().context ==
+          "the sampler that was saved had " + words +
+              ": go on with the same, or set on_change to RestartEpoch, which begins epoch 1 anew");
+
+      options.on_change = ddprun::ddp::OnChange::RestartEpoch;
+      ElasticSampler willing = sampler_of(options);
+      ElasticSampler expected = sampler_of(options);
+      expected.next_epoch();
+      REQUIRE(willing.restore(sampler.state()).has_value());
+      CHECK(willing.state() == expected.state());
+      CHECK(willing.next(0, 2).indices == expected.next(0, 2).indices);
+    }
+  }
+
+  TEST_CASE("another step size, and a seed without shuffling, change nothing") {
+    ElasticSampler sampler = sampler_of({.sample_count = 40, .step_size = 4, .shuffle = false});
+    sampler.commit();
+    ElasticSampler other =
+        sampler_of({.sample_count = 40, .step_size = 6, .seed = 9, .shuffle = false});
+    REQUIRE(other.restore(sampler.state()).has_value());
+    CHECK(other.next(0, 1).indices.front() == 4);
   }
 
   TEST_CASE("options and positions that cannot be are refused by name") {

@@ -208,7 +208,8 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
         Program program(group, net_of(nets, group));
         Checkpointer checkpointer(group, {.directory = directory.path()});
         expect(checkpointer.resume(program.state()).has_value(), "it resumes");
-        expect(program.sampler.state() == SamplerState{.seed = 5, .epoch = 0, .consumed = 36},
+        expect(program.sampler.state() ==
+                   SamplerState{.sample_count = 40, .seed = 5, .epoch = 0, .consumed = 36},
                "the data position is where it was");
       });
     }

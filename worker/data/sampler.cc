@@ -72,6 +72,8 @@ Result<ElasticSampler> ElasticSampler::make(const SamplerOptions& options) {
 }
 
 ElasticSampler::ElasticSampler(const SamplerOptions& options) : options_(options) {
+  state_.sample_count = options.sample_count;
+  state_.shuffle = options.shuffle;
   state_.seed = options.seed;
   start_epoch(0);
 }
@@ -125,13 +127,42 @@ void ElasticSampler::next_epoch() {
   start_epoch(state_.epoch + 1);
 }
 
+// How `saved` differs from the options; "" if it does not.
+std::string ElasticSampler::difference(const SamplerState& saved) const {
+  if (saved.sample_count == 0) return "";
+  if (saved.sample_count != options_.sample_count) {
+    return std::to_string(saved.sample_count) + " samples and this one " +
+           std::to_string(options_.sample_count);
+  }
+  if (saved.shuffle != options_.shuffle) {
+    const char* const words[] = {"no shuffling", "shuffling"};
+    return std::string(words[saved.shuffle ? 1 : 0]) + " and this one " +
+           words[options_.shuffle ? 1 : 0];
+  }
+  if (saved.shuffle && saved.seed != options_.seed) {
+    return "seed " + std::to_string(saved.seed) + " and this one " + std::to_string(options_.seed);
+  }
+  return "";
+}
+
 Result<void> ElasticSampler::restore(const SamplerState& state) {
+  if (const std::string differs = difference(state); !differs.empty()) {
+    if (options_.on_change == OnChange::Refuse) {
+      return invalid(
+          "the sampler that was saved had " + differs +
+          ": go on with the same, or set on_change to RestartEpoch, which begins epoch " +
+          std::to_string(state.epoch) + " anew");
+    }
+    if (state.epoch < 0) return invalid("the epoch " + std::to_string(state.epoch) + " is none");
+    start_epoch(state.epoch);
+    return {};
+  }
   if (state.epoch < 0 || state.consumed < 0 || state.consumed > options_.sample_count) {
     return invalid("the data position (epoch " + std::to_string(state.epoch) + ", sample " +
                    std::to_string(state.consumed) + ") is not one of a data set of " +
                    std::to_string(options_.sample_count) + " samples");
   }
-  state_.seed = state.seed;
+  if (state.sample_count == 0) state_.seed = state.seed;  // it does not say what it was made with
   start_epoch(state.epoch);
   state_.consumed = state.consumed;
   return {};

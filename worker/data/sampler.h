@@ -9,19 +9,28 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "store/base/error.h"
 
 namespace ddprun::ddp {
 
-// Where the data stands: all that a checkpoint needs to keep.
+// Where the data stands, and of which data: all that a checkpoint needs to keep.
 struct SamplerState {
+  std::int64_t sample_count = 0;  // of the data set; 0 in checkpoints that do not say
+  bool shuffle = true;
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   std::int64_t consumed = 0;  // samples of the epoch taken by committed steps, over all ranks
 
   friend bool operator==(const SamplerState&, const SamplerState&) = default;
+};
+
+// What restore() does with the position in another data set, or with another seed or order.
+enum class OnChange : std::uint8_t {
+  Refuse,
+  RestartEpoch,  // begin the saved epoch anew, with the options at hand
 };
 
 struct SamplerOptions {
@@ -31,6 +40,7 @@ struct SamplerOptions {
   bool shuffle = true;  // false: every epoch in the data's own order
   bool drop_partial =
       false;  // true: samples at an epoch's end that fill no step are left out of it
+  OnChange on_change = OnChange::Refuse;
 };
 
 // One rank's part of one step.  A step's samples are dealt out so that the ranks' counts differ by
@@ -80,13 +90,16 @@ class ElasticSampler {
 
   const SamplerState& state() const { return state_; }
 
-  // Goes on where `state` was taken, on whatever number of ranks.  Fails with Errc::InvalidInput
-  // for a position that this data set does not have.
+  // Continues where `state` was taken, on any number of ranks.  Fails with Errc::InvalidInput for a
+  // position that this data set does not have, and, unless on_change says otherwise, when
+  // sample_count, seed or shuffle differ: the order of the samples would be another one, and some
+  // would be taken twice or never.
   Result<void> restore(const SamplerState& state);
 
  private:
   explicit ElasticSampler(const SamplerOptions& options);
   void start_epoch(std::int64_t epoch);
+  std::string difference(const SamplerState& saved) const;
   std::int64_t samples_in_step() const;
 
   SamplerOptions options_;

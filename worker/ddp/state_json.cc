@@ -77,7 +77,11 @@ std::string to_json(const TrainingState& state) {
   if (state.progress) json["progress"] = json_of(*state.progress);
   if (state.sampler) {
     const SamplerState& at = state.sampler->state();
-    json["sampler"] = {{"seed", at.seed}, {"epoch", at.epoch}, {"consumed", at.consumed}};
+    json["sampler"] = {{"sample_count", at.sample_count},
+                       {"shuffle", at.shuffle},
+                       {"seed", at.seed},
+                       {"epoch", at.epoch},
+                       {"consumed", at.consumed}};
   }
   if (state.scheduler) json["scheduler"] = {{"steps", SchedulerAccess::count(*state.scheduler)}};
   if (state.plateau) json["plateau"] = json_of(state_of(*state.plateau));
@@ -105,7 +109,9 @@ Result<void> restore_json(const TrainingState& state, const std::string& text) {
     }
     if (state.sampler && json.contains("sampler")) {
       const Json& saved = json.at("sampler");
-      return state.sampler->restore({.seed = saved.at("seed").get<std::uint64_t>(),
+      return state.sampler->restore({.sample_count = saved.value("sample_count", std::int64_t{0}),
+                                     .shuffle = saved.value("shuffle", true),
+                                     .seed = saved.at("seed").get<std::uint64_t>(),
                                      .epoch = saved.at("epoch").get<std::int64_t>(),
                                      .consumed = saved.at("consumed").get<std::int64_t>()});
     }
