@@ -3,6 +3,7 @@
 // Damaged and hostile files by the thousand, through the fuzz target's own checks, and what they
 // make the readers allocate.  scripts/fuzz goes on where this ends.
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -18,24 +19,60 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace {
 
 std::atomic<std::size_t> largest{0};  // allocation since it was last set to 0
+std::atomic<std::size_t> live{0};
+std::atomic<std::size_t> peak{0};  // of `live`, since it was last set
 
 }  // namespace
 
 void* operator new(std::size_t size) {
   if (size > largest) largest = size;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
+  void* memory = std::malloc(size);
+  if (!memory) throw std::bad_alloc();
+  const std::size_t now = live += ::malloc_usable_size(memory);
+  if (now > peak) peak = now;
+  return memory;
 }
 void operator delete(void* memory) noexcept {
+  live -= ::malloc_usable_size(memory);
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  operator delete(memory);
 }
 
 namespace {
 
 using namespace ddprun::ddp;
+
+// A .pt file of the pickle `program` and one storage of six floats.
+std::string pt_file(const std::string& program) {
+  zip::Layout layout = zip::lay_out({{"f/data.pkl", program.size()}, {"f/data/0", 24}});
+  std::string file(layout.file_bytes, '\0');
+  program.copy(file.data() + layout.records[0].begin, program.size());
+  zip::complete(layout, file.data());
+  return file;
+}
+
+// A pickle of a dict of `leaf`, a list of 60 times that, a list of 60 times that list, and so on.
+std::string nested_lists(const std::string& leaf, int depth) {
+  auto memo = [](char operation, int place) {
+    return std::string{operation, static_cast<char>(place)};
+  };
+  auto list_of = [](const std::string& item) {
+    std::string text = "](";
+    for (int i = 0; i < 60; ++i) text += item;
+    return text + "e";
+  };
+  auto key_of = [](int level) {
+    return std::string("X\1\0\0\0", 5) + static_cast<char>('0' + level);
+  };
+  std::string program("\x80\2}");
+  program += key_of(0) + leaf + memo('q', 0) + "s";
+  for (int level = 1; level <= depth; ++level) {
+    program += key_of(level) + list_of(memo('h', level - 1)) + memo('q', level) + "s";
+  }
+  return program + ".";
+}
 
 std::string file_of(TensorFormat format) {
   FileLayout layout = lay_out(format,
@@ -99,6 +136,27 @@ TEST_SUITE("ddp/checkpoint/hostile_files") {
       largest = 0;
       play(input);
       REQUIRE(largest < kMost);
+    }
+  }
+
+  TEST_CASE("lists in lists take memory in proportion to the file") {
+    using namespace std::string_literals;
+    const std::string tensor =
+        "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"
+        "X\1\0\0\0"
+        "0X\3\0\0\0cpuK\6tQK\0K\6\x85K\1\x85\x89"
+        "ccollections\nOrderedDict\n)RtR"s;
+    for (const std::string& leaf : {"N"s, "X\x0b\0\0\0ten letters"s, tensor}) {
+      CHECK(read_tensors(pt_file(nested_lists(leaf, 1))).has_value());
+      for (int depth = 3; depth <= 6; ++depth) {
+        CAPTURE(depth);
+        const std::string file = pt_file(nested_lists(leaf, depth));
+        REQUIRE(file.size() < 4096);
+        peak = live.load();
+        const std::size_t before = peak;
+        CHECK(!read_tensors(file));
+        CHECK(peak - before < 500 * file.size());
+      }
     }
   }
 

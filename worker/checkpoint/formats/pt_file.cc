@@ -14,8 +14,11 @@ using pickle::Node;
 using Kind = Node::Kind;
 
 constexpr std::size_t kMostPickleBytes = 64 << 20;
-constexpr std::size_t kMostTextBytes = 64
-                                       << 20;  // of all names and values: a pickle may repeat them
+// A pickle may refer to one list many times, and each time is a value with a name of its own.  A
+// file of torch.save() has fewer values than bytes, and its names are a few dozen bytes each.
+constexpr std::size_t kValuesPerByte = 1;
+constexpr std::size_t kTextPerByte = 64;
+constexpr std::size_t kAlwaysAllowed = 64 << 10;  // bytes of text, whatever the size
 constexpr int kMostLevels = 8;
 
 Error damaged(std::string sentence) {
@@ -97,13 +100,18 @@ std::string text_of(double value) {
 // Walks through a value, and notes what it finds below `name`.
 class Collector {
  public:
-  explicit Collector(const Archive& archive) : archive_(archive) {}
+  // `bytes` are those of the pickle.
+  Collector(const Archive& archive, std::size_t bytes)
+      : archive_(archive),
+        most_values_(bytes * kValuesPerByte),
+        most_text_(kAlwaysAllowed + bytes * kTextPerByte) {}
   StoredTensors found;
 
   Result<void> walk(const std::string& name, const Node& node, int level) {
     text_bytes_ += 1 + name.size() + node.text.size();
-    if (level > kMostLevels || text_bytes_ > kMostTextBytes) {
-      return damaged("its dicts are nested too deeply, or in themselves");
+    if (level > kMostLevels) return damaged("its dicts are nested too deeply, or in themselves");
+    if (++values_ > most_values_ || text_bytes_ > most_text_) {
+      return damaged("its values repeat each other until they are far more than its bytes");
     }
     switch (node.kind) {
       case Kind::Tensor:
@@ -168,7 +176,10 @@ class Collector {
 
   const Archive& archive_;
   std::set<std::string> names_;
+  std::size_t values_ = 0;
   std::size_t text_bytes_ = 0;
+  const std::size_t most_values_;
+  const std::size_t most_text_;
 };
 
 }  // namespace
@@ -232,7 +243,7 @@ Result<StoredTensors> read(std::string_view file) {
   Result<pickle::Program> ran = pickle::read(archive.bytes(*program));
   if (!ran) return ran.error();
   if (ran->result->kind != Kind::Dict) return damaged("it is no dict of tensors");
-  Collector collector(archive);
+  Collector collector(archive, program->end - program->begin);
   Result<void> done = collector.walk("", *ran->result, 0);
   if (!done) return done.error();
   return std::move(collector.found);
