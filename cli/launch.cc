@@ -34,11 +34,8 @@ namespace asio = boost::asio;
 
 std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
                                                      const LaunchConfig& config) {
-  if (config.network) {
-    rendezvous::NetworkConfig network = *config.network;
-    network.member.node.pid = ::getpid();
-    return std::make_unique<rendezvous::NetworkHandler>(executor, std::move(network));
-  }
+  if (config.network)
+    return std::make_unique<rendezvous::NetworkHandler>(executor, *config.network);
   return std::make_unique<rendezvous::SingleNodeHandler>(
       executor,
       rendezvous::SingleNodeConfig{

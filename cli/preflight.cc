@@ -2,7 +2,6 @@
 #include "cli/preflight.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -42,7 +41,6 @@ void report_preflight_failure(rendezvous::NetworkConfig network, const std::stri
   auto logger = make_logger(
       "info", [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); });
   logger->error("{}; telling the other nodes, for at most {} s", why, kPatience.count());
-  network.member.node.pid = ::getpid();
   network.member.node.preflight_failure = why;
   std::string excuse = "cannot start its workers: " + why;
   asio::io_context loop(1);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/network.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -60,7 +62,9 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       notices_(executor),
       announcement_(executor),
       pause_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+  config_.member.node.pid = ::getpid();
+}
 
 NetworkHandler::~NetworkHandler() = default;
 

@@ -169,7 +169,7 @@ class RendezvousOptions {
       }
     }
     config().network.emplace();
-    rendezvous::request::Join& node = member().node;
+    rendezvous::member::NodeConfig& node = member().node;
     node.host = builder_.slurm.node_name;
     if (node.host.empty()) node.host = builder_.machine.hostname();
     node.participant = config().self;

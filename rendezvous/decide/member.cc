@@ -147,10 +147,17 @@ class MemberTransition {
   }
 
   void join() {
-    request::Join join = config_.node;
-    if (join.address.empty()) join.address = state_.address;
-    join.store_port = state_.store_port;
-    join.restart_count = state_.restart_count;
+    const NodeConfig& node = config_.node;
+    request::Join join{.host = node.host,
+                       .address = node.address.empty() ? state_.address : node.address,
+                       .pid = node.pid,
+                       .participant = node.participant,
+                       .settings = node.settings,
+                       .policy = node.policy,
+                       .store_port = state_.store_port,
+                       .node_rank = node.node_rank,
+                       .restart_count = state_.restart_count,
+                       .preflight_failure = node.preflight_failure};
     if (state_.last) {
       join.previous_rank = state_.last->ranks.group_rank;
       join.next_round = state_.last->number + 1;

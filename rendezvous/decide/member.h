@@ -17,13 +17,23 @@
 
 namespace ddprun::rendezvous::member {
 
+// This node, as the user and the machine describe it.
+struct NodeConfig {
+  std::string host;       // what people call it
+  std::string address{};  // where the others can reach it; empty: as the connection shows it
+  int pid = 0;            // of the agent; NetworkHandler sets it
+  Participant participant{};
+  Settings settings{};
+  Policy policy{};
+  std::optional<int> node_rank{};   // as the user gave it
+  std::string preflight_failure{};  // why it cannot run workers; empty where it can
+};
+
 struct Config {
   std::string run;
   std::string name;      // of this node: unique, and the same in all its incarnations
   std::string endpoint;  // where the nodes meet, for people
-  // All but what changes: store_port, previous_rank, restart_count, next_round.  The address is
-  // filled in once the connection shows it, where the user gave none.
-  request::Join node;
+  NodeConfig node;
   Duration read_timeout = std::chrono::seconds(60);
   // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.

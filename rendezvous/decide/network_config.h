@@ -26,7 +26,7 @@ struct NetworkConfig {
   std::size_t expected_nodes = 0;
   std::string bind{};        // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};  // who may come in, if this node hosts
-  member::Config member{};   // its node's address is set only where the user gave it
+  member::Config member{};
 };
 
 }  // namespace ddprun::rendezvous

@@ -215,7 +215,7 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK_FALSE(config.network->is_host.has_value());
     CHECK(config.network->member.run == "r1");
     CHECK(config.network->member.name == "node7-random");
-    const rendezvous::request::Join& node = config.network->member.node;
+    const rendezvous::member::NodeConfig& node = config.network->member.node;
     CHECK(node.host == "node7");
     CHECK(node.address == "10.0.0.7");
     CHECK(node.participant.local_world_size == 3);
