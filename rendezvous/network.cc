@@ -31,6 +31,7 @@ struct NetworkHandler::Link {
       : sender(std::move(sender_)),
         receiver(std::move(receiver_)),
         has_mail(executor, MonoTime::max()),
+        has_sent(executor, MonoTime::max()),
         ticker(executor) {}
 
   void close() {
@@ -38,8 +39,10 @@ struct NetworkHandler::Link {
     sender->close();
     receiver->close();
     has_mail.cancel();
+    has_sent.cancel();
     ticker.cancel();
   }
+  bool is_flushed() const { return !is_open || (!is_sending && outgoing.empty()); }
 
   std::unique_ptr<store::Client> sender;
   std::unique_ptr<store::Client> receiver;
@@ -53,6 +56,7 @@ struct NetworkHandler::Link {
   bool is_sending = false;
   bool is_open = true;
   asio::steady_timer has_mail;  // never expires; cancelled when there is something to send
+  asio::steady_timer has_sent;  // cancelled when nothing is left to send
   asio::steady_timer ticker;
 };
 
@@ -284,6 +288,7 @@ asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
       link->is_sending = false;
     }
     if (!link->is_open) co_return;
+    link->has_sent.cancel();
     co_await wait(link->has_mail);
   }
 }
@@ -321,6 +326,7 @@ asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
 
 void NetworkHandler::lost(const std::shared_ptr<Link>& link, const Error& error) {
   link->is_sending = false;
+  link->has_sent.cancel();
   if (!link->is_open) return;
   bool is_closed = error.code == Errc::Closed;
   step(
@@ -332,15 +338,12 @@ void NetworkHandler::disconnect() {
   link_.reset();
 }
 
-// Lets what was said last go out.
+// Waits until the last messages are out, the connection is closed, or the time is over.
 asio::awaitable<void> NetworkHandler::flush() {
-  MonoTime limit = read_clocks().mono + kFlushPatience;
-  asio::steady_timer timer(executor_);
-  while (link_ && link_->is_open && (link_->is_sending || !link_->outgoing.empty()) &&
-         read_clocks().mono < limit) {
-    timer.expires_after(std::chrono::milliseconds(1));
-    co_await wait(timer);
-  }
+  std::shared_ptr<Link> link = link_;
+  if (!link || link->is_flushed()) co_return;
+  link->has_sent.expires_after(kFlushPatience);
+  co_await wait(link->has_sent);
 }
 
 }  // namespace ddprun::rendezvous
