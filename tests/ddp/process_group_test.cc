@@ -112,14 +112,14 @@ TEST_SUITE("ddp/process_group") {
 
   TEST_CASE("who is gone refuses a connection, and who is there takes one") {
     std::vector<ddprun::Endpoint> endpoints;
-    std::vector<std::unique_ptr<LivenessSocket>> endpoints;
+    std::vector<std::unique_ptr<LivenessSocket>> sockets;
     for (int i = 0; i < 300; ++i) {
-      endpoints.push_back(value_or_throw(LivenessSocket::open("127.0.0.1")));
-      endpoints.push_back(endpoints.back()->endpoint());
+      sockets.push_back(value_or_throw(LivenessSocket::open("127.0.0.1")));
+      endpoints.push_back(sockets.back()->endpoint());
     }
     endpoints[5].host = "";
     CHECK(closed_peers(endpoints, 5s).empty());
-    for (std::size_t gone : {5, 7, 299}) endpoints[gone] = nullptr;
+    for (std::size_t gone : {5, 7, 299}) sockets[gone] = nullptr;
     CHECK(closed_peers(endpoints, 5s) == std::vector<std::size_t>{7, 299});
     CHECK(!LivenessSocket::open("a name"));
   }
