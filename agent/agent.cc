@@ -9,10 +9,8 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
-#include <tuple>
 #include <utility>
 
-#include "agent/failure_message.h"
 #include "agent/log_dir.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
@@ -72,7 +70,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
-      witness_(config_.no_restart_codes),
+      failures_(config_.no_restart_codes),
       hangs_(
           executor, reaper_, config_, workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
@@ -144,11 +142,14 @@ void Agent::perform(const std::vector<Action>& actions) {
         Overloaded{
             [this](const action::JoinRound&) {
               events_.joining(now());
-              Duration delay = witness_.delay_of_restart();
+              Duration delay = failures_.delay_of_restart();
               if (delay == Duration::zero()) return rendezvous_.join();
               tasks_.spawn(join_later(delay));
             },
-            [this](const action::ReportFailure& report) { report_failure(report); },
+            [this](const action::ReportFailure& report) {
+              rendezvous_.report_failure(for_other_nodes(report.failure),
+                                         report.failure.status.shell_code(), report.is_final);
+            },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
               rendezvous_.leave("was stopped by " + process::signal_name(leave.signal),
@@ -276,7 +277,7 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   if (others_are_signalled_) stop_teller_.other_signalled(stop.signal);
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
-    std::string failure = describe(from_message(*stop.failure));
+    std::string failure = describe(*stop.failure);
     logger_->error("{}; {}{}  {}", failure,
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
@@ -294,15 +295,17 @@ void Agent::run_ended(const rendezvous::command::End& end) {
   if (others_are_signalled_) stop_teller_.other_signalled(end.signal);
   story_.restart_count = end.restart_count;
   story_.why = end.why;
-  story_.failures.clear();
-  for (const rendezvous::Failure& failure : end.failures) {
-    story_.failures.push_back(from_message(failure));
-  }
+  story_.failures = end.failures;
   bool is_by_worker = end.exit_code != 0 && end.why.empty() && !story_.failures.empty();
   if (is_by_worker) {
-    const Failure& last = story_.failures.back();
+    const rendezvous::Failure& last = end.failures.back();
     ends_by_own_failure_ =
         state_.failure && state_.failure->pid == last.pid && state_.failure->rank == last.rank;
+    // This node has all of what its worker wrote.
+    if (ends_by_own_failure_) {
+      story_.failures.back() = *state_.failure;
+      story_.failures.back().node = last.node;
+    }
     // A program that cannot be started is told at the end, in full.
     if (last.pid != 0) {
       logger_->error("{}; {}{}  round={} attempt={}", describe(last),
@@ -314,38 +317,28 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     }
   }
   if (is_by_worker) {
-    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(story_.failures.back()));
+    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(end.failures.back()));
   } else if (end.exit_code != 0) {
     stop_teller_.tell(worker::StopCause::RunEnded, end.why);
   }
   on(event::RunEnded{end.exit_code});
 }
 
-void Agent::report_failure(const action::ReportFailure& report) {
-  rendezvous::Failure failure;
-  if (state_.failure) {
-    failure = to_message(*state_.failure);
-  } else {
-    failure = {.rank = round_.ranks.base_rank + state_.running,
-               .local_rank = state_.running,
-               .exit_code = report.exit_code,
-               .message = state_.error,
-               .attempt = state_.restart_count};
-  }
-  // A folder in which nothing lies is not there any more when the others look for it.
-  if (!config_.workers.has_late_folders) failure.logs = workers_.log_path();
-  if (state_.failure && !witness_.folder().empty()) failure.logs = witness_.folder();
-  if (state_.failure) std::tie(failure.words, failure.is_traceback) = witness_.last_words();
-  rendezvous_.report_failure(std::move(failure), report.exit_code, report.is_final);
+// The run's folder.  One in which nothing lies is not there any more when the others look for it.
+std::string Agent::log_path_of_failures() const {
+  return config_.workers.has_late_folders ? "" : workers_.log_path();
 }
 
 void Agent::start_workers(int restart_count) {
   stop_teller_.forget();
   auto failure = workers_.start(round_, restart_count);
   if (failure) {
-    on(event::StartFailed{
-        .started = failure->started, .why = failure->why, .exit_code = failure->exit_code});
-    return;
+    return on(event::StartFailed{.started = failure->started,
+                                 .failure = {.rank = round_.ranks.base_rank + failure->started,
+                                             .local_rank = failure->started,
+                                             .status = {.exit_code = failure->exit_code},
+                                             .message = failure->why,
+                                             .log_path = log_path_of_failures()}});
   }
   std::string who = describe_workers(round_.ranks.base_rank, config_.core.local_world_size,
                                      round_.ranks.world_size);
@@ -357,7 +350,7 @@ void Agent::start_workers(int restart_count) {
   }
   rendezvous_.workers_started(round_, std::move(started));
   story_.took_part = true;
-  witness_.attempt_started(restart_count, now().mono);
+  failures_.attempt_started(restart_count, now().mono);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.running(), now());
   int previous_attempt = std::exchange(attempt_, restart_count);
@@ -379,20 +372,20 @@ void Agent::start_workers(int restart_count) {
 void Agent::worker_exited(const WorkerExit& exit) {
   if (hangs_.hold_back(exit)) return;
   last_exit_ = now().mono;
-  event::WorkerExited event{
-      .local_rank = exit.local_rank, .status = exit.status, .rank = exit.rank, .pid = exit.pid};
+  event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, now());
   if (state_.phase != Phase::Running) {
-    witness_.ended_after(exit, hangs_.is_showing_stacks());
+    failures_.ended_after(exit, hangs_.is_showing_stacks());
+    if (!exit.status.is_success()) event.failure = rendezvous::Failure{.status = exit.status};
   } else if (exit.status.is_success()) {
-    witness_.ended_well(exit);
+    failures_.ended_well(exit);
   } else {
     std::string hang = hangs_.judge_failure(exit.local_rank);
-    Witness::Finding finding = witness_.first_failure(exit, hang, last_exit_);
-    event.message = std::move(finding.message);
-    event.is_final = !finding.why_no_restart.empty();
+    event.failure = failures_.first_failure(exit, hang, last_exit_);
+    if (event.failure->log_path.empty()) event.failure->log_path = log_path_of_failures();
+    event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
-    if (event.is_final) logger_->error("no restart: {}", finding.why_no_restart);
+    if (event.is_final) logger_->error("no restart: {}", failures_.why_no_restart());
   }
   hangs_.worker_ended(exit);
   on(event);
@@ -404,7 +397,7 @@ void Agent::abandon(const RunningWorker& worker) {
       fmt::format("rank {} (local rank {}, pid {}) does not end, not even by SIGKILL; it is {}",
                   worker.rank, worker.local_rank, worker.pid, process::doing_of(worker.pid));
   logger_->error("{}; going on without it", what);
-  witness_.saw_stuck(std::move(what));
+  failures_.saw_stuck(std::move(what));
   workers_.abandon(worker.local_rank);
   not_to_sweep_.insert(worker.pid);
 }
@@ -429,8 +422,8 @@ asio::awaitable<void> Agent::sweep() {
   if (!result.stuck.empty()) {
     logger_->error("these processes do not end, not even by SIGKILL; going on without them: {}",
                    process::to_string(result.stuck));
-    witness_.saw_stuck("these do not end, not even by SIGKILL: " +
-                       process::to_string(result.stuck));
+    failures_.saw_stuck("these do not end, not even by SIGKILL: " +
+                        process::to_string(result.stuck));
     for (const process::Leftover& stuck : result.stuck) not_to_sweep_.insert(stuck.pid);
   }
   on(event::Swept{});
@@ -468,7 +461,7 @@ void Agent::finish(int exit_code) {
 void Agent::report_end(bool is_stopped) {
   // A failure that nobody is left to judge stands before the end all the same.
   if (state_.failure && story_.failures.empty()) story_.failures.push_back(*state_.failure);
-  JobReport report = witness_.report(story_, ends_by_own_failure_, config_.workers.hostname);
+  JobReport report = failures_.report(story_, config_.workers.hostname);
   report.run_id = config_.workers.run_id;
   report.exit_code = exit_code_;
   report.max_restarts = round_.max_restarts;
@@ -496,7 +489,7 @@ void Agent::report_end(bool is_stopped) {
 
 // For a launcher above this one.
 void Agent::pass_up_cause() {
-  worker::ErrorReport words = witness_.error_report();
+  worker::ErrorReport words = failures_.error_report();
   if (config_.error_file.empty()) return;
   if (words.message.empty()) words.message = describe(*state_.failure);
   if (words.timestamp == 0) {

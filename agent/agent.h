@@ -58,7 +58,7 @@ class Agent {
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::command::Stop& stop);
   void run_ended(const rendezvous::command::End& end);
-  void report_failure(const action::ReportFailure& report);
+  std::string log_path_of_failures() const;
   boost::asio::awaitable<void> sweep();
   void start_workers(int restart_count);
   void worker_exited(const WorkerExit& exit);
@@ -77,7 +77,7 @@ class Agent {
   process::Reaper reaper_;
   WorkerGroup workers_;
   store::TaskGroup tasks_;
-  Witness witness_;
+  FailureCollector failures_;
   Hangs hangs_;
   EventRecorder events_;
   boost::asio::signal_set signals_;

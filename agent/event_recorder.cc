@@ -30,7 +30,7 @@ void EventRecorder::ended(const WorkerExit& exit, bool is_victim, Now now) {
   EventFacts facts{.state = state,
                    .worker = worker(exit.rank, exit.local_rank, exit.pid),
                    .duration = now.mono - workers_began_,
-                   .raw_error = exit.words.report.message};
+                   .raw_error = exit.report.message};
   const process::ExitStatus& status = exit.status;
   facts.worker->exit_code = status.signal != 0 ? -status.signal : status.exit_code;
   write(std::move(facts), now);

@@ -92,7 +92,7 @@ void Hangs::worker_ended(const WorkerExit& exit) {
 
 void Hangs::keep_stack(const WorkerExit& exit) {
   if (exit.folder.empty() || exit.status.signal != SIGABRT) return;
-  const std::vector<std::string>& lines = exit.words.stderr_lines;
+  const std::vector<std::string>& lines = exit.stderr_lines;
   auto begin = std::ranges::find_if(
       lines, [](const std::string& line) { return line.starts_with("Fatal Python error"); });
   if (begin == lines.end()) return;

@@ -218,13 +218,14 @@ Result<void> WorkerGroup::finish_one(Starting starting) {
                   if (!ended || ended->has_ended) return;  // abandoned
                   ended->has_ended = true;
                   keep_error_file(*ended);
-                  on_exit_({.local_rank = ended->local_rank,
-                            .rank = ended->rank,
-                            .pid = ended->pid,
-                            .status = status,
-                            .folder = ended->streams.folder,
-                            .words = status.is_success() ? LastWords{} : last_words(*ended),
-                            .cgroup = ended->cgroup.path()});
+                  WorkerExit exit{.local_rank = ended->local_rank,
+                                  .rank = ended->rank,
+                                  .pid = ended->pid,
+                                  .status = status,
+                                  .folder = ended->streams.folder,
+                                  .cgroup = ended->cgroup.path()};
+                  if (!status.is_success()) read_last_output(*ended, exit);
+                  on_exit_(exit);
                 });
   return {};
 }
@@ -283,15 +284,13 @@ void WorkerGroup::keep_error_file(Worker& worker) {
   worker.streams.folder = *folder;
 }
 
-LastWords WorkerGroup::last_words(Worker& worker) const {
+void WorkerGroup::read_last_output(Worker& worker, WorkerExit& exit) {
   WorkerStreams& streams = worker.streams;
   streams.pull();
-  LastWords words{.stderr_lines = streams.stderr_tail->lines(LastWords::kStderrLines)};
-  if (!worker.error_file.empty()) words.report = read_error_file(worker.error_file);
-  if (streams.folder.empty()) return words;
-  if (words.stderr_lines.empty())
-    words.stderr_lines = last_lines(streams.folder + "/stderr.log", LastWords::kStderrLines);
-  return words;
+  exit.stderr_lines = streams.stderr_tail->lines(WorkerExit::kStderrLines);
+  if (!worker.error_file.empty()) exit.report = read_error_file(worker.error_file);
+  if (exit.stderr_lines.empty() && !streams.folder.empty())
+    exit.stderr_lines = last_lines(streams.folder + "/stderr.log", WorkerExit::kStderrLines);
 }
 
 std::vector<RunningWorker> WorkerGroup::running() const {

@@ -12,31 +12,12 @@
 #include <vector>
 
 #include "agent/decide/config.h"
+#include "agent/decide/worker_exit.h"
 #include "agent/worker_output.h"
 #include "rendezvous/handler.h"
-#include "worker/error_file.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::agent {
-
-// What a worker that has failed said last.
-struct LastWords {
-  worker::ErrorReport report;             // empty where there is no error file
-  std::vector<std::string> stderr_lines;  // the last ones, at most kStderrLines; empty where they
-                                          // went past the agent
-  static constexpr std::size_t kStderrLines = 300;
-};
-
-// One worker that has ended.
-struct WorkerExit {
-  int local_rank = 0;
-  int rank = 0;
-  int pid = 0;
-  process::ExitStatus status;
-  std::string folder;  // in the log folder; empty where it has none
-  LastWords words;     // of one that has failed
-  std::string cgroup;  // its own, until the next start(); empty without one
-};
 
 // One worker that runs.
 struct RunningWorker {
@@ -109,7 +90,7 @@ class WorkerGroup {
   Result<void> finish_one(Starting starting);
   void output_lost(const Error& error);
   void keep_error_file(Worker& worker);
-  LastWords last_words(Worker& worker) const;
+  static void read_last_output(Worker& worker, WorkerExit& exit);
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;

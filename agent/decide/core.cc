@@ -42,8 +42,8 @@ class Turn {
   void operator()(const event::StartFailed& event) {
     check(state_.phase == Phase::Running, "a start failed that nobody asked for");
     state_.running = event.started;
-    state_.error = event.why;
-    want(action::ReportFailure{.exit_code = event.exit_code, .is_final = true});
+    state_.error = event.failure.message;
+    want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = true});
     stop(StopReason::StartFailed, SIGTERM);
   }
 
@@ -54,17 +54,9 @@ class Turn {
     --state_.running;
     if (state_.phase == Phase::Stopping) {
       if (state_.running == 0) want_sweep();
-    } else if (!event.status.is_success()) {
-      state_.failure = {.rank = event.rank,
-                        .local_rank = event.local_rank,
-                        .pid = event.pid,
-                        .status = event.status,
-                        .message = event.message,
-                        .attempt = state_.restart_count,
-                        .at = now_.mono,
-                        .seen_at = now_.wall};
-      want(action::ReportFailure{.exit_code = event.status.shell_code(),
-                                 .is_final = event.is_final});
+    } else if (event.failure) {
+      state_.failure = as_of_now(*event.failure);
+      want(action::ReportFailure{.failure = *state_.failure, .is_final = event.is_final});
       stop(StopReason::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
     } else if (state_.running == 0) {
       stop(StopReason::Succeeded, SIGTERM);
@@ -163,6 +155,12 @@ class Turn {
     }
   }
 
+  rendezvous::Failure as_of_now(rendezvous::Failure failure) const {
+    failure.restart_count = state_.restart_count;
+    failure.at = now_.wall;
+    return failure;
+  }
+
   void asked(int signal) {
     state_.shutdown_signal = signal;
     state_.asked_at = now_.mono;
@@ -249,10 +247,13 @@ std::string to_string(const Event& event) {
           [](const event::RunEnded& ended) {
             return "run ended with " + std::to_string(ended.exit_code);
           },
-          [](const event::StartFailed& failed) { return "start failed: " + failed.why; },
+          [](const event::StartFailed& failed) {
+            return "start failed: " + failed.failure.message;
+          },
           [](const event::WorkerExited& exited) {
-            return "worker " + std::to_string(exited.local_rank) + " " +
-                   process::to_string(exited.status);
+            process::ExitStatus status;
+            if (exited.failure) status = exited.failure->status;
+            return "worker " + std::to_string(exited.local_rank) + " " + process::to_string(status);
           },
           [](const event::Swept&) { return std::string("swept"); },
           [](const event::DeadlineReached&) { return std::string("deadline reached"); },
@@ -272,7 +273,7 @@ std::string to_string(const std::vector<Action>& actions) {
             [](const action::JoinRound&) { return std::string("join"); },
             [](const action::ReportFailure& report) {
               return std::string(report.is_final ? "report final failure " : "report failure ") +
-                     std::to_string(report.exit_code);
+                     std::to_string(report.failure.status.shell_code());
             },
             [](const action::ReportSuccess&) { return std::string("report success"); },
             [](const action::LeaveRun&) { return std::string("leave"); },

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "store/base/exit_status.h"
+#include "rendezvous/decide/failure.h"
 #include "store/base/time.h"
 
 namespace ddprun::agent {
@@ -48,23 +48,6 @@ enum class StopReason : std::uint8_t {
   ShutdownRequested,  // a signal came
 };
 
-// The first failure of an attempt on this node.  Workers that fail after it are its victims and not
-// recorded: their store or their peer has gone, or the agent has stopped them.
-struct Failure {
-  int rank = 0;
-  int local_rank = 0;
-  int pid = 0;
-  process::ExitStatus status;
-  std::string message;  // the worker's own last words, where it left any: "ValueError: boom"
-  int attempt = 0;      // the restart count it happened under
-  std::string host;     // of another node; empty where it happened on this one
-  std::string logs;     // the folder of its logs, where it is another node's
-  MonoTime at{};        // on this node's clock; not set for another node's
-  WallTime seen_at{};   // when this node knew of it; for people
-  std::string words{};  // of another node's: the end of its traceback, or of its stderr
-  bool is_traceback = false;
-};
-
 // What the rendezvous wants once the workers of the round are down.
 enum class Verdict : std::uint8_t { None, NextRound, End };
 
@@ -78,7 +61,7 @@ struct State {
   int running = 0;                                 // local workers not yet known to have ended
   bool is_killed = false;                          // in Stopping: they have had SIGKILL
   int restart_count = 0;                           // failures that the run has survived
-  std::optional<Failure> failure;                  // of the current round, on this node
+  std::optional<rendezvous::Failure> failure;      // of a worker in the current round, on this node
   std::string error;                 // why the run cannot go on, where no worker failed
   std::optional<MonoTime> deadline;  // when DeadlineReached is due
 };
@@ -98,19 +81,16 @@ struct StopOrdered {};
 struct RunEnded {
   int exit_code = 0;
 };
-// Of the local workers only the first `started` came to be; the next one cannot be started.
+// Of the local workers only the first `started` came to be; the next one cannot be started, and
+// `failure.message` says why.
 struct StartFailed {
   int started = 0;
-  std::string why;
-  int exit_code = 127;  // of the run: kExitNotExecutable, kExitCannotStart or kExitInfrastructure
+  rendezvous::Failure failure;  // with the run's exit code: of a program, or kExitInfrastructure
 };
 struct WorkerExited {
   int local_rank = 0;
-  process::ExitStatus status;
-  int rank = 0;
-  int pid = 0;
-  std::string message;
-  bool is_final = false;  // a restart would fail the same way
+  std::optional<rendezvous::Failure> failure{};  // nothing: it has succeeded
+  bool is_final = false;                         // a restart would fail the same way
   // It hung: the others are to show their stacks, and end by SIGABRT, which makes Python do that.
   bool is_hang = false;
 };
@@ -128,9 +108,9 @@ using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::S
 // What an agent can ask of its shell, to be done in the order given.
 namespace action {
 struct JoinRound {};
-// Tell the rendezvous of state.failure, or of state.error where a worker could not be started.
+// Tell the rendezvous; the run ends with the failure's exit code, should this be its end.
 struct ReportFailure {
-  int exit_code = 1;
+  rendezvous::Failure failure;
   bool is_final = false;  // a restart would fail the same way
 };
 struct ReportSuccess {};

@@ -46,21 +46,22 @@ bool is_text_error(std::string_view line) {
 
 }  // namespace
 
-std::optional<std::string> start_failure(const EndEvidence& end) {
-  if (end.attempt != 0 || end.uptime > kStartLimit || end.status.signal != 0) return std::nullopt;
-  const int code = end.status.exit_code;
-  std::string last = last_line(end.stderr_lines);
+std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime,
+                                         int restart_count) {
+  if (restart_count != 0 || uptime > kStartLimit || exit.status.signal != 0) return std::nullopt;
+  const int code = exit.status.exit_code;
+  const std::string& message = exit.report.message;
+  std::string last = last_line(exit.stderr_lines);
   if (code == kExitNotExecutable) return "a command cannot be executed (exit code 126)";
   if (code == kExitCannotStart) return "a command was not found (exit code 127)";
   if (code == kExitUsage) {
     if (contains(last, "can't open file")) return "the script was not found: " + last;
-    if (has_usage_text(end.stderr_lines) && contains(last, ": error: "))
+    if (has_usage_text(exit.stderr_lines) && contains(last, ": error: "))
       return "its arguments are wrong: " + last;
     return std::nullopt;
   }
   if (code != 1) return std::nullopt;
-  std::string exception =
-      end.message.empty() ? last : end.message.substr(0, end.message.find('\n'));
+  std::string exception = message.empty() ? last : message.substr(0, message.find('\n'));
   if (is_text_error(exception)) return exception;
   if (contains(last, ": No module named ")) return last;  // python -m
   return std::nullopt;

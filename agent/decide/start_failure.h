@@ -7,31 +7,24 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
+#include "agent/decide/worker_exit.h"
 #include "store/base/error.h"
 #include "store/base/exit_status.h"
 #include "store/base/time.h"
 
 namespace ddprun::agent {
 
-// What is known of a worker's end.
-struct EndEvidence {
-  process::ExitStatus status;
-  Duration uptime{};                      // from its start to its end
-  int attempt = 0;                        // the restart count it ran under
-  std::string message;                    // of error.json, "Type: text"; empty where there is none
-  std::vector<std::string> stderr_lines;  // its last ones, where they are known
-};
-
 // The first seconds: a Python that has to import torch from a slow disk gets that far in them.
 inline constexpr Duration kStartLimit = std::chrono::seconds(20);
 
 // Why a restart is of no use, as a clause ("the script was not found: ..."), or nullopt.  In doubt,
-// which includes every attempt but the first and everything after kStartLimit, nullopt: the worker
+// which includes everything after a restart and everything after kStartLimit, nullopt: the worker
 // is restarted, as torchrun does.  Recognised are exit codes 126 and 127 (a shell's or env's), and
 // by what was said last: Python's missing script or module, its SyntaxError, and argparse's usage.
-std::optional<std::string> start_failure(const EndEvidence& end);
+// `uptime` is the time from its start to its end, `restart_count` the one that it ran under.
+std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime,
+                                         int restart_count);
 
 // Why no restart may follow by the user's own list (--no-restart-exit-codes), or nullopt.
 // `codes` are as a shell shows them: 128 + n for signal n.

@@ -14,10 +14,8 @@ namespace ddprun::agent {
 namespace {
 
 // All that a failed worker said, in which the advice looks for its words.
-std::string words_of(const FailureFacts& failure) {
-  std::string text = failure.cause + "\n" + failure.message + "\n" + failure.traceback;
-  for (const std::string& line : failure.stderr_lines) text += "\n" + line;
-  return text;
+std::string words_of(const rendezvous::Failure& failure) {
+  return failure.message + "\n" + failure.traceback + "\n" + failure.stderr_tail;
 }
 
 struct Advice {
@@ -122,7 +120,7 @@ std::optional<std::string_view> find_words(std::span<const Advice> advices, std:
 // collective's tensor while Python ends.  After a barrier it holds none of Python's.
 constexpr std::string_view kThreadAtExit = "terminate called without an active exception";
 
-std::string by_signal(const FailureFacts& failure) {
+std::string by_signal(const rendezvous::Failure& failure) {
   switch (failure.status.signal) {
     case SIGSEGV:
     case SIGBUS:
@@ -131,7 +129,7 @@ std::string by_signal(const FailureFacts& failure) {
       return "run again with PYTHONFAULTHANDLER=1 for a Python stack, or with 'ulimit -c "
              "unlimited' for a core file";
     case SIGABRT:
-      if (failure.cause.find(kThreadAtExit) != std::string::npos) {
+      if (failure.message.find(kThreadAtExit) != std::string::npos) {
         return "a thread still ran when the program ended: call torch.distributed.barrier(), then "
                "destroy_process_group(), at the end of the script";
       }
@@ -143,7 +141,7 @@ std::string by_signal(const FailureFacts& failure) {
   }
 }
 
-std::string by_failure(const FailureFacts& failure) {
+std::string by_failure(const rendezvous::Failure& failure) {
   std::string words = words_of(failure);
   if (failure.pid == 0) {
     if (auto text = find_words(kByRefusal, words)) return std::string(*text);
@@ -152,7 +150,7 @@ std::string by_failure(const FailureFacts& failure) {
   if (failure.status.signal != 0) return by_signal(failure);
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
-  if (failure.traceback.empty() && failure.stderr_lines.empty()) {
+  if (failure.traceback.empty() && failure.stderr_tail.empty()) {
     return "it said nothing on stderr: run again with --redirects=3 and look at its logs, or put "
            "torch's @record on the main function";
   }

@@ -63,7 +63,7 @@ bool is_dump(std::string_view line) {
 
 }  // namespace
 
-std::string telling_line(const std::vector<std::string>& lines) {
+std::string error_line(const std::vector<std::string>& lines) {
   std::string_view last;
   std::string_view last_own;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {

@@ -12,6 +12,6 @@ namespace ddprun::agent {
 // "[rank1]: ", or the text of C++'s "  what():  ...".  Where there is none, the last line that is
 // neither a remark of torch's logs ("[W1122 ...", "[I...") nor part of a dump of stacks by Python's
 // faulthandler; where all are, the last that is not blank; else "".
-std::string telling_line(const std::vector<std::string>& lines);
+std::string error_line(const std::vector<std::string>& lines);
 
 }  // namespace ddprun::agent

@@ -7,25 +7,19 @@
 #include "agent/decide/core.h"
 #include "agent/report/advice.h"
 #include "rendezvous/decide/messages.h"
+#include "store/base/text.h"
 
 namespace ddprun::agent {
 namespace {
 
-constexpr std::size_t kLastWords = 14;      // lines of a traceback or of stderr
-constexpr std::size_t kAttemptsShown = 5;   // the first ones and the last
-constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
-
-std::string cut(std::string line, std::size_t bytes) {
-  if (line.size() <= bytes) return line;
-  while (bytes > 0 && (line[bytes] & 0xC0) == 0x80) --bytes;  // not inside a UTF-8 character
-  return line.substr(0, bytes) + "...";
-}
+constexpr std::size_t kLastWords = 14;     // lines of a traceback or of stderr
+constexpr std::size_t kAttemptsShown = 5;  // the first ones and the last
 
 // The tail: the exception's own line is the last one.
-void add_last_words(const FailureFacts& failure, std::vector<std::string>& lines) {
+void add_last_words(const rendezvous::Failure& failure, std::vector<std::string>& lines) {
   bool has_traceback = !failure.traceback.empty();
   std::vector<std::string> words =
-      has_traceback ? lines_of(failure.traceback) : failure.stderr_lines;
+      lines_of(has_traceback ? failure.traceback : failure.stderr_tail);
   if (words.empty()) return;
   std::size_t shown = std::min(words.size(), kLastWords);
   std::string title = has_traceback ? "  traceback" : "  last lines of its stderr";
@@ -75,7 +69,7 @@ void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
       lines.push_back("    ... " + std::to_string(count - kAttemptsShown) + " more ...");
       i = count - 1;
     }
-    lines.push_back("    attempt " + std::to_string(report.failures[i].attempt) + ": " +
+    lines.push_back("    attempt " + std::to_string(report.failures[i].restart_count) + ": " +
                     describe(report.failures[i]));
   }
 }
@@ -126,29 +120,12 @@ bool is_by_worker(const JobReport& report) {
   return report.error.empty() && !report.failures.empty();
 }
 
-std::string describe(const FailureFacts& failure) {
-  if (failure.pid == 0) {
-    return "rank " + std::to_string(failure.rank) +
-           (failure.node.empty() ? "" : " on " + failure.node) +
-           " could not be started: " + failure.message;
-  }
-  std::string text = "rank " + std::to_string(failure.rank) + " (local rank " +
-                     std::to_string(failure.local_rank) + ", pid " + std::to_string(failure.pid) +
-                     ")";
-  if (!failure.node.empty()) text += " on " + failure.node;
-  text += " " + process::to_string(failure.status);
-  if (!failure.cause.empty()) text += "; " + failure.cause;
-  std::string first_line = failure.message.substr(0, failure.message.find('\n'));
-  if (!first_line.empty()) text += ": " + cut(first_line, kMessageBytes);
-  return text;
-}
-
 std::vector<std::string> to_lines(const JobReport& report) {
   std::vector<std::string> lines;
   std::string logs = report.log_path;
   std::string loss = report.log_loss;
   if (is_by_worker(report)) {
-    const FailureFacts& last = report.failures.back();
+    const rendezvous::Failure& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
     add_last_words(last, lines);
     if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
@@ -175,7 +152,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);
-  for (std::string& line : lines) line = cut(std::move(line), kReportColumns);
+  for (std::string& line : lines) line = cut(line, kReportColumns);
   return lines;
 }
 

@@ -10,26 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/decide/failure.h"
 #include "store/base/exit_status.h"
-#include "store/base/time.h"
 
 namespace ddprun::agent {
-
-// The failure that decided an attempt, on whichever node it was.
-struct FailureFacts {
-  std::string node;  // host name; empty: not known
-  int rank = 0;
-  int local_rank = 0;
-  int pid = 0;
-  process::ExitStatus status;
-  std::string message;    // of error.json: "ValueError: boom"; may have several lines
-  std::string cause;      // what else is known: "the kernel's OOM killer: ...", "hung: ..."
-  int attempt = 0;        // the restart count it happened under
-  WallTime at{};          // for people only
-  std::string log_path;   // the worker's log folder on its node; empty: none
-  std::string traceback;  // of error.json, of the last failure
-  std::vector<std::string> stderr_lines;  // its last ones, where there is no traceback
-};
 
 // A worker that ended, other than with success, after the failure that decided the attempt.
 struct Victim {
@@ -50,13 +34,14 @@ struct JobReport {
   std::string node;  // this agent's host name
   int exit_code = 1;
   int max_restarts = 0;
-  std::vector<FailureFacts> failures;  // one an attempt, in the order they were decided
-  std::vector<Victim> victims;         // of the last attempt, on this node
-  std::vector<int> finished;           // its ranks on this node that had ended well before that
-  std::vector<std::string> stuck;      // what not even SIGKILL has ended, a sentence each
-  std::string error;                   // why the job cannot go on, where no worker is the reason
-  std::string log_path;                // the run's log folder on this node; empty: none
-  std::string log_loss;                // why the logs on this node are not whole; empty: they are
+  // At most one a restart count, in the order they were decided.
+  std::vector<rendezvous::Failure> failures;
+  std::vector<Victim> victims;     // of the last attempt, on this node
+  std::vector<int> finished;       // its ranks on this node that had ended well before that
+  std::vector<std::string> stuck;  // what not even SIGKILL has ended, a sentence each
+  std::string error;               // why the job cannot go on, where no worker is the reason
+  std::string log_path;            // the run's log folder on this node; empty: none
+  std::string log_loss;            // why the logs on this node are not whole; empty: they are
   std::optional<OutsideSignal> outside{};  // the last one
 };
 
@@ -72,9 +57,6 @@ std::vector<std::string> lines_of(std::string_view text);
 
 // Whether the last of `failures` is why the job has failed.
 bool is_by_worker(const JobReport& report);
-
-// "rank 3 (local rank 3, pid 4211) on node7 exited with code 1: ValueError: boom".
-std::string describe(const FailureFacts& failure);
 
 // The same as a JSON document, the text of report.json.  Its form is in agent/REPORT.md.
 std::string to_json(const JobReport& report);

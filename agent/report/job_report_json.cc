@@ -26,19 +26,20 @@ Json status_of(const process::ExitStatus& status) {
   return json;
 }
 
-Json to_json(const FailureFacts& failure) {
-  Json json = {{"attempt", failure.attempt},
+Json to_json(const rendezvous::Failure& failure) {
+  Json json = {{"attempt", failure.restart_count},
                {"node", text_or_null(failure.node)},
                {"rank", failure.rank},
                {"local_rank", failure.local_rank},
                {"pid", failure.pid}};
   json.update(status_of(failure.status));
-  json["cause"] = text_or_null(failure.cause);
-  json["message"] = text_or_null(failure.message);
-  json["time"] = seconds(failure.at);
+  bool is_by_signal = failure.status.signal != 0;
+  json["cause"] = text_or_null(is_by_signal ? failure.message : "");
+  json["message"] = text_or_null(is_by_signal ? "" : failure.message);
+  json["time"] = failure.at == WallTime{} ? Json() : Json(seconds(failure.at));
   json["log_path"] = text_or_null(failure.log_path);
   json["traceback"] = text_or_null(failure.traceback);
-  json["stderr_tail"] = failure.stderr_lines;
+  json["stderr_tail"] = lines_of(failure.stderr_tail);
   return json;
 }
 
@@ -65,7 +66,8 @@ std::string to_json(const JobReport& report) {
                          {"reason", report.outside->reason},
                          {"words", report.outside->words}};
   }
-  for (const FailureFacts& failure : report.failures) json["failures"].push_back(to_json(failure));
+  for (const rendezvous::Failure& failure : report.failures)
+    json["failures"].push_back(to_json(failure));
   for (const Victim& victim : report.victims) {
     Json one = {{"rank", victim.rank}};
     one.update(status_of(victim.status));

@@ -8,29 +8,13 @@
 namespace ddprun::agent {
 namespace {
 
-std::string rank_of(const Failure& failure) {
-  std::string rank = "rank " + std::to_string(failure.rank);
-  return failure.host.empty() ? rank : rank + " on " + failure.host;
-}
-
-constexpr std::size_t kMessageBytes = 200;  // of a worker's own message, in one line
-
-// "exited with code 1: ValueError: boom".
-std::string how_it_ended(const Failure& failure) {
-  std::string text = process::to_string(failure.status);
-  std::string first_line = failure.message.substr(0, failure.message.find('\n'));
-  if (first_line.size() > kMessageBytes) first_line = first_line.substr(0, kMessageBytes) + "...";
-  if (first_line.empty()) return text;
-  return text + (failure.status.signal != 0 ? "; " : ": ") + first_line;
-}
-
 // " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
 std::string restarts_so_far(const Story& story) {
   if (story.restart_count == 0) return "";
   std::string causes;
-  for (const Failure& failure : story.failures) {
-    if (failure.attempt >= story.restart_count) continue;  // led to no restart
-    causes += (causes.empty() ? "" : "; ") + rank_of(failure) + " " + how_it_ended(failure);
+  for (const rendezvous::Failure& failure : story.failures) {
+    if (failure.restart_count >= story.restart_count) continue;  // led to no restart
+    causes += (causes.empty() ? "" : "; ") + describe_briefly(failure);
   }
   return " after " + count_of(story.restart_count, "restart") +
          (causes.empty() ? "" : " (" + causes + ")");
@@ -43,12 +27,6 @@ std::string describe_workers(int base_rank, int count, int world_size) {
   if (count > 1)
     ranks = "ranks " + std::to_string(base_rank) + ".." + std::to_string(base_rank + count - 1);
   return count_of(count, "worker") + ", " + ranks + " of " + std::to_string(world_size);
-}
-
-std::string describe(const Failure& failure) {
-  if (failure.pid == 0) return rank_of(failure) + " could not be started: " + failure.message;
-  return rank_of(failure) + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
-         std::to_string(failure.pid) + ") " + how_it_ended(failure);
 }
 
 std::string stopping(int running, bool is_own_failure, const Config& config) {

@@ -8,16 +8,12 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
+#include "rendezvous/decide/failure.h"
 
 namespace ddprun::agent {
 
 // "2 workers, ranks 0..1 of 2"; "1 worker, rank 3 of 8".
 std::string describe_workers(int base_rank, int count, int world_size);
-
-// "rank 1 (local rank 1, pid 4211) exited with code 1: ValueError: boom", with the first line of
-// the worker's own message where it left one, and the node where it is known: "rank 5 on node7
-// (...".
-std::string describe(const Failure& failure);
 
 // The workers still to be stopped and the time they get: "stopping the other 3 workers (at most
 // 30 s), then "; nothing where there is none.
@@ -29,7 +25,7 @@ std::string why_no_restart(int max_restarts);
 
 // How a run went, beyond this node.
 struct Story {
-  std::vector<Failure> failures;  // at most one an attempt, in order
+  std::vector<rendezvous::Failure> failures;  // at most one a restart count, in order
   int restart_count = 0;
   std::string why;        // it ended, where that was no worker's failure
   bool took_part = true;  // this node had workers at some time

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/decide/waiting_text.h"
+#include "store/base/text.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -265,8 +266,8 @@ class CoordinatorTransition {
                    failed.round == state_.round;
     if (!is_news) return;  // a victim of what the round is being stopped for
     Failure failure = failed.failure;
-    failure.host = node.join.host;
-    failure.attempt = state_.restart_count;
+    failure.node = node.join.host;
+    failure.restart_count = state_.restart_count;
     record(failure);
     if (failed.is_final) return end({.exit_code = failed.exit_code});
     if (state_.restart_count >= state_.policy.max_restarts) {
@@ -276,7 +277,7 @@ class CoordinatorTransition {
     ++state_.restart_count;
     state_.failed_at = now_;
     state_.failed_on = id;
-    failure.words.clear();  // every node reads them once, at the end
+    forget_output(failure);  // every node reads it once, at the end
     stop({.cause = StopCause::WorkerFailed, .failure = std::move(failure)});
   }
 
@@ -543,8 +544,8 @@ class CoordinatorTransition {
 
   void record(const Failure& failure) {
     for (Failure& earlier : state_.failures) {
-      if (earlier.message.size() > kMaxOldMessage) earlier.message.resize(kMaxOldMessage);
-      earlier.words.clear();
+      earlier.message = std::string(beginning_of(earlier.message, kMaxOldMessage));
+      forget_output(earlier);
     }
     if (state_.failures.size() >= kMaxFailures) {
       state_.failures.erase(state_.failures.begin() + kMaxFailures / 2);

@@ -5,16 +5,18 @@
 #include <utility>
 
 #include "rendezvous/decide/fields.h"
+#include "store/base/text.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxWordsCost = 12 * 1024;  // of one worker's last words, as JSON
+constexpr std::size_t kMaxMessageCost = 12 * 1024;  // of a failure's message, as JSON
 constexpr std::size_t kMaxPathCost = 8 * 1024;
-constexpr std::size_t kMaxTailCost = 8 * 1024;                     // of a traceback, likewise
+constexpr std::size_t kMaxOutputCost = 8 * 1024;                   // of a traceback, likewise
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::int64_t kMaxPeriods = 1'000'000;
+constexpr std::int64_t kMaxTime = 4'000'000'000'000;  // milliseconds: the year 2096
 
 // What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
 std::size_t cost(char byte) {
@@ -30,7 +32,7 @@ std::string shortened(const std::string& text, std::size_t max_cost) {
     total += cost(text[begin - 1]);
     if (total > max_cost) break;
   }
-  return begin == 0 ? text : "..." + text.substr(begin);
+  return begin == 0 ? text : "..." + std::string(end_of(text, text.size() - begin));
 }
 
 std::string written(const Json& json) {
@@ -56,16 +58,19 @@ Json to_json(const Failure& failure) {
   Json json = {{"rank", failure.rank},
                {"local_rank", failure.local_rank},
                {"pid", failure.pid},
-               {"host", failure.host},
-               {"exit_code", failure.exit_code},
-               {"signal", failure.signal},
-               {"core", failure.core_dumped},
-               {"message", shortened(failure.message, kMaxWordsCost)},
-               {"logs", shortened(failure.logs, kMaxPathCost)},
-               {"attempt", failure.attempt}};
-  if (failure.words.empty()) return json;
-  json["words"] = shortened(failure.words, kMaxTailCost);
-  json["traceback"] = failure.is_traceback;
+               {"node", failure.node},
+               {"exit_code", failure.status.exit_code},
+               {"signal", failure.status.signal},
+               {"core", failure.status.core_dumped},
+               {"message", shortened(failure.message, kMaxMessageCost)},
+               {"log_path", shortened(failure.log_path, kMaxPathCost)},
+               {"restart_count", failure.restart_count}};
+  if (failure.at != WallTime{}) json["time_ms"] = milliseconds(failure.at.time_since_epoch());
+  if (!failure.traceback.empty()) {
+    json["traceback"] = shortened(failure.traceback, kMaxOutputCost);
+  } else if (!failure.stderr_tail.empty()) {
+    json["stderr"] = shortened(failure.stderr_tail, kMaxOutputCost);
+  }
   return json;
 }
 
@@ -74,17 +79,17 @@ Failure read_failure(Reader& parent, const Json& json) {
   Failure failure{.rank = reader.integer("rank", 0),
                   .local_rank = reader.integer("local_rank", 0),
                   .pid = reader.integer("pid", 0, std::numeric_limits<int>::max()),
-                  .host = reader.text("host", kMaxNameBytes),
-                  .exit_code = reader.integer("exit_code", 0, 255),
-                  .signal = reader.integer("signal", 0, 128),
-                  .core_dumped = reader.flag("core"),
+                  .node = reader.text("node", kMaxNameBytes),
+                  .status = {.exit_code = reader.integer("exit_code", 0, 255),
+                             .signal = reader.integer("signal", 0, 128),
+                             .core_dumped = reader.flag("core")},
                   .message = reader.text("message"),
-                  .logs = reader.text("logs"),
-                  .attempt = reader.integer("attempt", 0)};
-  if (reader.has("words")) {
-    failure.words = reader.text("words");
-    failure.is_traceback = reader.flag("traceback");
-  }
+                  .log_path = reader.text("log_path"),
+                  .restart_count = reader.integer("restart_count", 0)};
+  if (reader.has("time_ms"))
+    failure.at = WallTime(std::chrono::milliseconds(reader.number("time_ms", 0, kMaxTime)));
+  if (reader.has("traceback")) failure.traceback = reader.text("traceback");
+  if (reader.has("stderr")) failure.stderr_tail = reader.text("stderr");
   parent.include(reader);
   return failure;
 }

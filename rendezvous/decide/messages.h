@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/decide/failure.h"
 #include "rendezvous/decide/ranks.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
@@ -48,26 +49,6 @@ struct Policy {
   Duration silence_limit() const { return keep_alive_interval * keep_alive_max_attempt; }
 
   friend bool operator==(const Policy&, const Policy&) = default;
-};
-
-// The first failure of an attempt, wherever it happened.
-struct Failure {
-  int rank = 0;
-  int local_rank = 0;
-  int pid = 0;
-  std::string host;   // of its node; empty where the run has only one
-  int exit_code = 0;  // how the process ended: a code, or a signal that is not 0
-  int signal = 0;
-  bool core_dumped = false;
-  std::string message;  // the worker's own last words, where it left any
-  std::string logs;     // the folder of its logs on its node; may be empty
-  int attempt = 0;      // the restart count it happened under
-  // The end of its traceback, or of its stderr: what a person on another node wants to read.  Only
-  // in a Failed, and of the last failure in an End.
-  std::string words{};
-  bool is_traceback = false;
-
-  friend bool operator==(const Failure&, const Failure&) = default;
 };
 
 // From a node to the coordinator.

@@ -7,6 +7,8 @@
 
 #include <csignal>
 
+#include "tests/support/worker_exits.h"
+
 using namespace ddprun;
 using namespace ddprun::agent;
 using namespace std::chrono_literals;
@@ -25,10 +27,10 @@ struct Play {
     return to_string(next.actions);
   }
   std::string exits(int local_rank, int code) {
-    return on(event::WorkerExited{local_rank, {.exit_code = code}});
+    return on(test::worker_exited(local_rank, {.exit_code = code}));
   }
   std::string killed(int local_rank, int signal) {
-    return on(event::WorkerExited{local_rank, {.signal = signal}});
+    return on(test::worker_exited(local_rank, {.signal = signal}));
   }
   std::string swept() { return on(event::Swept{}); }
   std::string asked_to_stop(int signal) { return on(event::ShutdownRequested{signal}); }
@@ -131,9 +133,9 @@ TEST_SUITE("agent/decide/core: running") {
   }
 
   TEST_CASE_FIXTURE(Running, "when one has hung, the others are to show their stacks") {
-    CHECK(
-        on(event::WorkerExited{.local_rank = 1, .status = {.signal = SIGABRT}, .is_hang = true}) ==
-        "report failure 134, signal SIGABRT");
+    auto hung = test::worker_exited(1, {.signal = SIGABRT});
+    hung.is_hang = true;
+    CHECK(on(hung) == "report failure 134, signal SIGABRT");
     CHECK(killed(0, SIGABRT) == "sweep");
   }
 
@@ -147,11 +149,11 @@ TEST_SUITE("agent/decide/core: running") {
     exits(1, 1);
     ordered_to_stop();
     swept();
-    CHECK(state.failure->attempt == 0);
+    CHECK(state.failure->restart_count == 0);
     on(event::RoundJoined{.restart_count = 1});
     CHECK_FALSE(state.failure);
     exits(1, 6);
-    CHECK(state.failure->attempt == 1);
+    CHECK(state.failure->restart_count == 1);
     CHECK(state.failure->status.exit_code == 6);
   }
 
@@ -179,8 +181,7 @@ TEST_SUITE("agent/decide/core: running") {
   }
 
   TEST_CASE_FIXTURE(Running, "a program that cannot be started is reported as a final failure") {
-    CHECK(on(event::StartFailed{.started = 1, .why = "start x: No such file"}) ==
-          "report final failure 127, signal SIGTERM");
+    CHECK(on(test::start_failed(1)) == "report final failure 127, signal SIGTERM");
     CHECK(told_of_end(127) == "nothing");
     CHECK(killed(0, SIGTERM) == "sweep");
     CHECK(swept() == "finish 127");
@@ -188,8 +189,7 @@ TEST_SUITE("agent/decide/core: running") {
   }
 
   TEST_CASE_FIXTURE(Running, "when not even the first worker starts, there is nobody to signal") {
-    CHECK(on(event::StartFailed{.started = 0, .why = "no", .exit_code = 81}) ==
-          "report final failure 81, sweep");
+    CHECK(on(test::start_failed(0, 81)) == "report final failure 81, sweep");
   }
 
   TEST_CASE_FIXTURE(Running,

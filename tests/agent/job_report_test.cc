@@ -14,11 +14,11 @@ using namespace ddprun::agent;
 
 namespace {
 
-FailureFacts boom() {
-  return {.node = "node7",
-          .rank = 5,
+rendezvous::Failure boom() {
+  return {.rank = 5,
           .local_rank = 1,
           .pid = 4211,
+          .node = "node7",
           .status = {.exit_code = 1},
           .message = "ValueError: boom\nsecond line",
           .log_path = "/logs/attempt_0/1",
@@ -73,8 +73,8 @@ TEST_SUITE("agent/report/job_report") {
   TEST_CASE("what cannot be shown in full keeps its end") {
     JobReport report{.max_restarts = 9};
     for (int attempt = 0; attempt < 10; ++attempt) {
-      FailureFacts failure = boom();
-      failure.attempt = attempt;
+      rendezvous::Failure failure = boom();
+      failure.restart_count = attempt;
       failure.traceback.clear();
       for (int line = 0; line < 100; ++line) failure.traceback += "x\n";
       failure.traceback += "KeyError: 'last'\n\n";
@@ -94,11 +94,11 @@ TEST_SUITE("agent/report/job_report") {
   TEST_CASE("three failures that spend the budget are all shown") {
     JobReport report{.max_restarts = 2};
     for (int attempt = 0; attempt < 3; ++attempt) {
-      report.failures.push_back({.node = "n" + std::to_string(attempt),
-                                 .rank = attempt,
+      report.failures.push_back({.rank = attempt,
                                  .pid = 7,
+                                 .node = "n" + std::to_string(attempt),
                                  .status = {.exit_code = 10 + attempt},
-                                 .attempt = attempt});
+                                 .restart_count = attempt});
     }
     std::vector<std::string> lines = to_lines(report);
     CHECK(lines[0] == "FAILED: rank 2 (local rank 0, pid 7) on n2 exited with code 12");
@@ -107,7 +107,7 @@ TEST_SUITE("agent/report/job_report") {
   }
 
   TEST_CASE("long lines are cut, but not inside a character") {
-    FailureFacts failure = boom();
+    rendezvous::Failure failure = boom();
     failure.traceback = std::string(393, 'x') + "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9";
     for (const std::string& line : to_lines({.failures = {failure}})) {
       CHECK(line.size() <= kReportColumns + 3);
@@ -116,12 +116,12 @@ TEST_SUITE("agent/report/job_report") {
   }
 
   TEST_CASE("the kernel's word stands beside the signal, and the advice follows it") {
-    FailureFacts failure = boom();
+    rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGKILL};
     failure.message.clear();
     failure.traceback.clear();
     CHECK(next_step({.failures = {failure}}).find("somebody else sent SIGKILL") == 0);
-    failure.cause = "the kernel's OOM killer: memory cgroup limit reached (limit 512 MiB)";
+    failure.message = "the kernel's OOM killer: memory cgroup limit reached (limit 512 MiB)";
     CHECK(
         describe(failure) ==
         "rank 5 (local rank 1, pid 4211) on node7 was killed by SIGKILL; the kernel's OOM killer: "
@@ -130,29 +130,29 @@ TEST_SUITE("agent/report/job_report") {
   }
 
   TEST_CASE("what is no Python script is called so") {
-    FailureFacts failure = boom();
+    rendezvous::Failure failure = boom();
     failure.message = "SyntaxError: source code cannot contain null bytes";
     CHECK(next_step({.failures = {failure}}).starts_with("that is no Python script"));
   }
 
   TEST_CASE("a worker that said nothing") {
-    FailureFacts failure{.status = {.exit_code = 3}};
+    rendezvous::Failure failure{.status = {.exit_code = 3}};
     CHECK(next_step({.failures = {failure}}).find("--redirects=3") != std::string::npos);
     failure.status = {.signal = SIGSEGV};
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
     failure.status = {.signal = SIGABRT};
     CHECK(next_step({.failures = {failure}}).find("abort()") != std::string::npos);
-    failure.cause = "terminate called without an active exception";
+    failure.message = "terminate called without an active exception";
     CHECK(next_step({.failures = {failure}}).find("destroy_process_group") != std::string::npos);
   }
 
   TEST_CASE("who only received another rank's tensor is not told to correct its own words") {
-    FailureFacts failure = boom();
-    failure.stderr_lines = {
+    rendezvous::Failure failure = boom();
+    failure.stderr_tail =
         "  what():  [enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. 500 vs 4. "
-        "Received data size doesn't match expected size."};
+        "Received data size doesn't match expected size.\n";
     CHECK(next_step({.failures = {failure}}).find("TORCH_DISTRIBUTED_DEBUG") != std::string::npos);
-    failure.stderr_lines = {"RuntimeError: Connection closed by peer [10.0.0.2]:4711."};
+    failure.stderr_tail = "RuntimeError: Connection closed by peer [10.0.0.2]:4711.\n";
     CHECK(next_step({.failures = {failure}}).find("which rank left first") != std::string::npos);
   }
 
@@ -206,9 +206,9 @@ TEST_SUITE("agent/report/job_report") {
   }
 
   TEST_CASE("report.json holds the same, whatever bytes a worker wrote") {
-    FailureFacts failure = boom();
+    rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGSEGV};
-    failure.stderr_lines = {"bad \xff byte"};
+    failure.stderr_tail = "bad \xff byte\n";
     auto json = nlohmann::json::parse(to_json({.run_id = "r",
                                                .exit_code = 139,
                                                .failures = {failure},

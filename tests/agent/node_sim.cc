@@ -19,6 +19,7 @@
 #include "agent/decide/core.h"
 #include "store/base/variant.h"
 #include "tests/sim/random.h"
+#include "tests/support/worker_exits.h"
 
 namespace {
 
@@ -149,7 +150,7 @@ class NodeSim {
     bool is_end = failed.is_final || restarts_ >= max_restarts_;
     if (!is_end) ++restarts_;
     at(random_.duration(milliseconds(0), seconds(3)), [this, is_end, failed] {
-      if (is_end) return end(failed.exit_code);
+      if (is_end) return end(failed.failure.status.shell_code());
       on(event::StopOrdered{});
     });
   }
@@ -197,7 +198,7 @@ class NodeSim {
     int count = config_.local_world_size;
     int startable = hostile(10) ? random_.number(0, count - 1) : count;
     for (int rank = 0; rank < startable; ++rank) add(rank);
-    if (startable < count) on(event::StartFailed{.started = startable, .why = "no"});
+    if (startable < count) on(test::start_failed(startable));
   }
   void add(int local_rank) {
     processes_.push_back({.local_rank = local_rank,
@@ -219,7 +220,7 @@ class NodeSim {
     if (!status.is_success() && state_.phase == Phase::Running && !first_failed_)
       first_failed_ = rank;
     if (status.is_success()) ++succeeded_;
-    on(event::WorkerExited{.local_rank = rank, .status = status});
+    on(test::worker_exited(rank, status));
   }
   void later_by(std::size_t self, int signal, Duration most) {
     at(random_.duration(milliseconds(0), most),

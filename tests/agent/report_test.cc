@@ -5,29 +5,20 @@
 
 #include <csignal>
 
+using namespace ddprun;
 using namespace ddprun::agent;
 
 TEST_SUITE("agent/report/report") {
   const Config config{.local_world_size = 4};
-  const Failure killed{.rank = 5, .local_rank = 1, .pid = 4211, .status = {.signal = SIGKILL}};
+  const rendezvous::Failure killed{
+      .rank = 5, .local_rank = 1, .pid = 4211, .status = {.signal = SIGKILL}};
 
   TEST_CASE("workers are told by their number and ranks") {
     CHECK(describe_workers(0, 2, 2) == "2 workers, ranks 0..1 of 2");
     CHECK(describe_workers(3, 1, 8) == "1 worker, rank 3 of 8");
   }
 
-  TEST_CASE("a failure says who, where and how") {
-    CHECK(describe(killed) == "rank 5 (local rank 1, pid 4211) was killed by SIGKILL");
-    Failure talkative = killed;
-    talkative.message = "ValueError: boom\nsecond line";
-    talkative.host = "node7";
-    CHECK(describe(talkative) ==
-          "rank 5 on node7 (local rank 1, pid 4211) was killed by SIGKILL; ValueError: boom");
-    CHECK(describe({.rank = 2, .message = "start x: No such file or directory", .host = "node1"}) ==
-          "rank 2 on node1 could not be started: start x: No such file or directory");
-  }
-
-  TEST_CASE("and what follows") {
+  TEST_CASE("what follows a failure") {
     CHECK(stopping(3, true, config) == "stopping the other 3 workers (at most 30 s), then ");
     CHECK(stopping(1, true, config) == "stopping the other worker (at most 30 s), then ");
     CHECK(stopping(4, false, config) == "stopping 4 workers (at most 30 s), then ");
@@ -56,7 +47,7 @@ TEST_SUITE("agent/report/report") {
     story.restart_count = 1;
     CHECK(closing_line(state, config, story, 0) ==
           "finished: 4 workers succeeded after 1 restart (rank 5 was killed by SIGKILL)");
-    story.failures.push_back({.rank = 0, .pid = 7, .status = {.exit_code = 9}, .attempt = 1});
+    story.failures.push_back({.rank = 0, .pid = 7, .status = {.exit_code = 9}, .restart_count = 1});
     CHECK(closing_line(state, config, story, 9) ==
           "failed: rank 0 (local rank 0, pid 7) exited with code 9 after 1 restart "
           "(rank 5 was killed by SIGKILL), exit code 9");

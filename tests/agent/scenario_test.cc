@@ -22,6 +22,8 @@
 
 #include "agent/decide/core.h"
 
+#include "tests/support/worker_exits.h"
+
 using namespace ddprun;
 using namespace ddprun::agent;
 
@@ -52,12 +54,13 @@ class Player {
     if (verb == "after") return pass(std::chrono::seconds(std::stoi(first)));
     if (verb == "is") return to_string(state_.phase);
     if (verb == "round") return on(event::RoundJoined{std::stoi(first)});
-    if (verb == "exit") return on(event::WorkerExited{std::stoi(first), status_of(second)});
-    if (verb == "hung")
-      return on(event::WorkerExited{
-          .local_rank = std::stoi(first), .status = {.signal = SIGABRT}, .is_hang = true});
-    if (verb == "cannot-start")
-      return on(event::StartFailed{std::stoi(first), "no", std::stoi(second)});
+    if (verb == "exit") return on(test::worker_exited(std::stoi(first), status_of(second)));
+    if (verb == "hung") {
+      auto hung = test::worker_exited(std::stoi(first), {.signal = SIGABRT});
+      hung.is_hang = true;
+      return on(hung);
+    }
+    if (verb == "cannot-start") return on(test::start_failed(std::stoi(first), std::stoi(second)));
     if (verb == "swept") return on(event::Swept{});
     if (verb == "stop") return on(event::StopOrdered{});
     if (verb == "signal") return on(event::ShutdownRequested{signal_of(first)});

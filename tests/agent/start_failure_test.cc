@@ -12,53 +12,50 @@ using namespace ddprun::agent;
 using namespace std::chrono_literals;
 
 TEST_SUITE("agent/decide/start_failure") {
-  EndEvidence end(int exit_code, std::vector<std::string> stderr_lines = {}) {
-    return {
-        .status = {.exit_code = exit_code}, .uptime = 1s, .stderr_lines = std::move(stderr_lines)};
+  WorkerExit end(int exit_code, std::vector<std::string> stderr_lines = {}) {
+    return {.status = {.exit_code = exit_code}, .stderr_lines = std::move(stderr_lines)};
+  }
+  std::optional<std::string> at_once(const WorkerExit& exit) {
+    return start_failure(exit, 1s, 0);
   }
 
   TEST_CASE("a shell's codes for what cannot be executed") {
-    CHECK(start_failure(end(126)) == "a command cannot be executed (exit code 126)");
-    CHECK(start_failure(end(127)) == "a command was not found (exit code 127)");
+    CHECK(at_once(end(126)) == "a command cannot be executed (exit code 126)");
+    CHECK(at_once(end(127)) == "a command was not found (exit code 127)");
   }
 
   TEST_CASE("what Python says of a text that cannot run") {
     const std::string missing = "ModuleNotFoundError: No module named 'einops'";
-    CHECK(start_failure(end(1, {"Traceback (most recent call last):", missing, ""})) == missing);
-    CHECK(start_failure(end(1, {"  x ==", "       ^", "SyntaxError: invalid syntax"})) ==
+    CHECK(at_once(end(1, {"Traceback (most recent call last):", missing, ""})) == missing);
+    CHECK(at_once(end(1, {"  x ==", "       ^", "SyntaxError: invalid syntax"})) ==
           "SyntaxError: invalid syntax");
-    CHECK(start_failure(end(1, {"TabError: inconsistent use"})));
-    CHECK(start_failure(end(1, {"/usr/bin/python3: No module named trian"})) ==
+    CHECK(at_once(end(1, {"TabError: inconsistent use"})));
+    CHECK(at_once(end(1, {"/usr/bin/python3: No module named trian"})) ==
           "/usr/bin/python3: No module named trian");
-    EndEvidence recorded = end(1, {"rank 0 says goodbye"});
-    recorded.message = missing + "\nmore";
-    CHECK(start_failure(recorded) == missing);
+    WorkerExit recorded = end(1, {"rank 0 says goodbye"});
+    recorded.report.message = missing + "\nmore";
+    CHECK(at_once(recorded) == missing);
   }
 
   TEST_CASE("usage errors") {
-    CHECK(
-        start_failure(end(2, {"usage: t.py [-h]", "t.py: error: unrecognized arguments: --lr"})) ==
-        "its arguments are wrong: t.py: error: unrecognized arguments: --lr");
-    CHECK(start_failure(end(2, {"python3: can't open file '/x/t.py': [Errno 2] No such file"})));
-    CHECK_FALSE(start_failure(end(2)));
-    CHECK_FALSE(start_failure(end(2, {"usage: it depends", "RuntimeError: boom"})));
-    CHECK_FALSE(start_failure(end(2, {"t.py: error: lost the data set"})));
+    CHECK(at_once(end(2, {"usage: t.py [-h]", "t.py: error: unrecognized arguments: --lr"})) ==
+          "its arguments are wrong: t.py: error: unrecognized arguments: --lr");
+    CHECK(at_once(end(2, {"python3: can't open file '/x/t.py': [Errno 2] No such file"})));
+    CHECK_FALSE(at_once(end(2)));
+    CHECK_FALSE(at_once(end(2, {"usage: it depends", "RuntimeError: boom"})));
+    CHECK_FALSE(at_once(end(2, {"t.py: error: lost the data set"})));
   }
 
   TEST_CASE("in doubt it is a crash") {
-    CHECK_FALSE(start_failure(end(1)));
-    CHECK_FALSE(start_failure(end(1, {"ValueError: boom"})));
-    CHECK_FALSE(start_failure(end(1, {"caught ModuleNotFoundError: x", "RuntimeError: y"})));
-    CHECK_FALSE(start_failure(end(3, {"ModuleNotFoundError: No module named 'x'"})));
-    EndEvidence late = end(127);
-    late.uptime = kStartLimit + 1s;
-    CHECK_FALSE(start_failure(late));
-    EndEvidence again = end(127);
-    again.attempt = 1;
-    CHECK_FALSE(start_failure(again));
-    EndEvidence killed = end(0, {"SyntaxError: x"});
+    CHECK_FALSE(at_once(end(1)));
+    CHECK_FALSE(at_once(end(1, {"ValueError: boom"})));
+    CHECK_FALSE(at_once(end(1, {"caught ModuleNotFoundError: x", "RuntimeError: y"})));
+    CHECK_FALSE(at_once(end(3, {"ModuleNotFoundError: No module named 'x'"})));
+    CHECK_FALSE(start_failure(end(127), kStartLimit + 1s, 0));
+    CHECK_FALSE(start_failure(end(127), 1s, 1));
+    WorkerExit killed = end(0, {"SyntaxError: x"});
     killed.status = {.signal = SIGKILL};
-    CHECK_FALSE(start_failure(killed));
+    CHECK_FALSE(at_once(killed));
   }
 
   TEST_CASE("the user's own list, with signals as a shell shows them") {

@@ -60,7 +60,7 @@ class RoundTest(NodesCase):
         lines = self.until_started(4)
         self.assertTrue(all("restart 1 " in line for line in lines[2:]), lines)
         for node in nodes:
-            self.assertRegex(node.log, r"rank 1 on \S+ \(local rank 0, pid \d+\) exited with code 11; "
+            self.assertRegex(node.log, r"rank 1 \(local rank 0, pid \d+\) on \S+ exited with code 11; "
                                        r".*restart 1 of 1")
         self.assert_all_succeed(*nodes)
         self.assertNotEqual(lines[0].rpartition(":")[2], lines[2].rpartition(":")[2], "a store of its own")

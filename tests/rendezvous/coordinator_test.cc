@@ -31,7 +31,7 @@ std::string words(const Command& command) {
           },
           [](const command::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
-                   (stop.failure ? "failed on " + stop.failure->host : stop.why) + by(stop.signal);
+                   (stop.failure ? "failed on " + stop.failure->node : stop.why) + by(stop.signal);
           },
           [](const command::Waiting& waiting) { return "waiting, " + waiting.why; },
           [](const command::End& end) {
@@ -89,7 +89,7 @@ struct Run {
   }
   std::string fails(const std::string& id, bool is_final = false) {
     return says(id, request::Failed{.round = state.round,
-                                    .failure = {.exit_code = 9},
+                                    .failure = {.status = {.exit_code = 9}},
                                     .exit_code = 9,
                                     .is_final = is_final});
   }
@@ -248,7 +248,7 @@ TEST_CASE("Coordinator: only the last failure's own words go on, and a final one
   Three run;
   auto fails = [&](const char* id, std::uint64_t round, bool is_final) {
     request::Failed failed{.round = round, .exit_code = 9, .is_final = is_final};
-    failed.failure.words = "Traceback";
+    failed.failure.traceback = "Traceback";
     run.says(id, failed);
   };
   fails("a", 0, false);
@@ -256,8 +256,8 @@ TEST_CASE("Coordinator: only the last failure's own words go on, and a final one
   fails("b", 1, true);
   CHECK(run.state.verdict.exit_code == 9);
   REQUIRE(run.state.verdict.failures.size() == 2);
-  CHECK(run.state.verdict.failures[0].words.empty());
-  CHECK(run.state.verdict.failures[1].words == "Traceback");
+  CHECK(run.state.verdict.failures[0].traceback.empty());
+  CHECK(run.state.verdict.failures[1].traceback == "Traceback");
 }
 
 TEST_CASE("Coordinator: a final failure ends the run whatever is left") {

@@ -17,14 +17,13 @@ Failure sample_failure() {
   return {.rank = 5,
           .local_rank = 1,
           .pid = 4711,
-          .host = "node7",
-          .signal = 11,
-          .core_dumped = true,
+          .node = "node7",
+          .status = {.signal = 11, .core_dumped = true},
           .message = "ValueError: \"boom\"\n",
-          .logs = "/tmp/logs/0",
-          .attempt = 2,
-          .words = "Traceback\nValueError\n",
-          .is_traceback = true};
+          .log_path = "/tmp/logs/0",
+          .restart_count = 2,
+          .at = WallTime(std::chrono::milliseconds(1'763'733'600'123)),
+          .traceback = "Traceback\nValueError\n"};
 }
 
 std::vector<Message> messages() {
@@ -172,8 +171,8 @@ TEST_CASE("Messages: a worker's last words always fit, whatever they are made of
     while (words.size() < 100'000) words += character;
     Failure failure = sample_failure();
     failure.message = words;
-    failure.logs = std::string(4096, '\x02');
-    failure.words = words;
+    failure.log_path = std::string(4096, '\x02');
+    failure.traceback = words;
     CHECK(decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}))
               .has_value());
     CHECK(
@@ -181,9 +180,22 @@ TEST_CASE("Messages: a worker's last words always fit, whatever they are made of
     command::End end{.exit_code = 1, .failures = {failure}};
     Failure old = failure;
     old.message.resize(200);
-    old.words.clear();
+    forget_output(old);
     for (int i = 0; i < 31; ++i) end.failures.insert(end.failures.begin(), old);
     CHECK(decode_command(encode(Command(end))).has_value());
+  }
+}
+
+TEST_CASE("Messages: of a text that is too long the end is kept, in whole characters") {
+  Failure failure = sample_failure();
+  failure.message.clear();
+  while (failure.message.size() < 100'000) failure.message += "\xe2\x82\xac";
+  for (int shift = 0; shift < 3; ++shift) {
+    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}));
+    REQUIRE(message.has_value());
+    std::string read = std::get<request::Failed>(message->request).failure.message;
+    CHECK(read.starts_with("...\xe2\x82\xac"));
+    failure.message += "x";
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "store/base/variant.h"
 #include "tests/sim/host.h"
+#include "tests/support/worker_exits.h"
 
 namespace ddprun::sim {
 
@@ -83,13 +84,10 @@ void Node::perform(const agent::Action& action) {
           [this](const agent::action::JoinRound&) { join(); },
           [this](const agent::action::ReportFailure& report) {
             world_.oracle.failure_reported(plan_.run);
-            step(member::event::WorkerFailed{
-                {.rank = core_.failure ? core_.failure->rank : 0,
-                 .exit_code = core_.failure ? core_.failure->status.exit_code : 1,
-                 .message = "ValueError: \"boom\" \xff",
-                 .attempt = core_.restart_count},
-                report.exit_code,
-                report.is_final});
+            rendezvous::Failure failure = report.failure;
+            failure.message = "ValueError: \"boom\" \xff";
+            step(
+                member::event::WorkerFailed{failure, failure.status.shell_code(), report.is_final});
           },
           [this](const agent::action::ReportSuccess&) {
             done_ = round_;
@@ -125,7 +123,7 @@ void Node::start_workers() {
       world_.random.chance(world_.scenario.no_start_percent)) {
     is_up_.assign(is_up_.size(), false);
     is_up_[0] = plan_.workers > 1;
-    return on(agent::event::StartFailed{.started = is_up_[0] ? 1 : 0, .why = "no such file"});
+    return on(test::start_failed(is_up_[0] ? 1 : 0));
   }
   for (int rank = 0; rank < plan_.workers; ++rank) plan_worker(rank);
 }
@@ -155,7 +153,7 @@ void Node::end_worker(int local_rank, process::ExitStatus status) {
   if (!is_up_[index]) return;
   is_up_[index] = false;
   std::optional<std::size_t> round = round_;
-  on(agent::event::WorkerExited{.local_rank = local_rank, .status = status, .rank = local_rank});
+  on(test::worker_exited(local_rank, status));
   if (!status.is_success() && round && world_.scenario.victims_fail) {
     for (Node* peer : world_.oracle.round(*round).members) {
       if (peer != this) peer->peer_lost(*round);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The failure of a worker: one record, from the worker's exit through the rendezvous to the report
+// on every node.  Values and sentences only.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "store/base/exit_status.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+// The first failure of a round on its node.  Workers that fail after it are its victims, which are
+// not recorded: their peer is gone, or the agent has stopped them.
+struct Failure {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;                   // 0: the worker could not be started
+  std::string node{};            // the name of its node; empty where the run has only one
+  process::ExitStatus status{};  // with pid 0: the exit code of a run that ends with this
+  // What the worker says last ("ValueError: boom"), or what the kernel or the hang watch says of
+  // it.  It may have several lines.
+  std::string message{};
+  std::string log_path{};  // the folder of its logs on its node; empty: none
+  int restart_count = 0;   // of the run at that time
+  WallTime at{};           // by its node's clock, for people; zero: not known
+  // The last lines of what it wrote.  Other nodes have only the end of the traceback or, where
+  // there is none, of stderr, and only of the last failure of a run.
+  std::string traceback{};    // of its error file
+  std::string stderr_tail{};  // as lines, each with its line end
+
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+// "rank 5 (local rank 1, pid 4211) on node7 exited with code 1: ValueError: boom", with the first
+// line of the message; "rank 5 on node7 could not be started: start x: No such file or directory".
+std::string describe(const Failure& failure);
+
+// "rank 5 on node7 exited with code 1: ValueError: boom".
+std::string describe_briefly(const Failure& failure);
+
+// The failure as other nodes get it: with at most kOutputBytes of its last output.
+Failure for_other_nodes(Failure failure);
+inline constexpr std::size_t kOutputBytes = 4 * 1024;
+
+// Forgets the last output.
+void forget_output(Failure& failure);
+
+}  // namespace ddprun::rendezvous
