@@ -48,7 +48,7 @@ EventContext event_context(const AgentConfig& config) {
           .entry_point = entry_point(config.workers.command)};
 }
 
-StopTellerConfig stop_teller_config(const AgentConfig& config) {
+StopReasonFileConfig stop_file_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.path = stop_file(config.workers),
           .job = config.slurm_job,
@@ -79,10 +79,10 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       forwards_(executor),
-      echo_(executor, config_.signal_reports, config_.slurm_signals == SlurmSignals::ToAll),
+      relay_(executor, config_.signal_reports, config_.slurm_signals == SlurmSignals::ToAll),
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()),
-      stop_teller_(executor, reaper_, not_to_sweep_, stop_teller_config(config_), logger_) {
+      stop_file_(executor, reaper_, not_to_sweep_, stop_file_config(config_), logger_) {
   not_to_sweep_.insert(config_.guardian_pid);
 }
 
@@ -102,7 +102,7 @@ asio::awaitable<int> Agent::run() {
   }
 
   rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
-  story_.took_part = false;
+  outcome_.took_part = false;
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
@@ -114,9 +114,9 @@ asio::awaitable<int> Agent::run() {
   signals_.cancel();
   job_control_.stop();
   forwards_.cancel();
-  echo_.stop();
+  relay_.stop();
   co_await hangs_.stop();
-  co_await stop_teller_.stop();
+  co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
   co_return exit_code_;
@@ -158,7 +158,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) {
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
-                stop_teller_.tell(worker::StopCause::WorkerFailed, describe(*state_.failure));
+                stop_file_.publish(worker::StopCause::WorkerFailed, describe(*state_.failure));
               bool is_slurms =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
               if (!is_slurms || !config_.signal_reports) return workers_.signal_all(signal.signal);
@@ -176,7 +176,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
             },
             [this](const action::Finish& end) {
-              if (state_.shutdown_signal == 0 || !stop_teller_.is_asking())
+              if (state_.shutdown_signal == 0 || !stop_file_.is_asking())
                 return finish(end.exit_code);
               tasks_.spawn(finish_when_told(end.exit_code));
             },
@@ -206,7 +206,7 @@ void Agent::wait_for_signal() {
                   state_.phase == Phase::Running    ? "stopping the workers"
                   : state_.phase == Phase::Stopping ? "already stopping"
                                                     : "ending");
-    if (state_.phase != Phase::Finished) stop_teller_.signalled(signal, true);
+    if (state_.phase != Phase::Finished) stop_file_.signalled(signal, true);
     on(event::ShutdownRequested{signal});
     // Whoever only stays for others that meet here, goes.
     if (state_.phase == Phase::Finished) rendezvous_.close();
@@ -219,7 +219,7 @@ void Agent::wait_for_signal() {
 void Agent::wait_for_forward() {
   forwards_.async_wait([this](boost::system::error_code error, int signal) {
     if (error) return;
-    stop_teller_.signalled(signal, false);
+    stop_file_.signalled(signal, false);
     tasks_.spawn(forward(signal));
     wait_for_forward();
   });
@@ -227,7 +227,7 @@ void Agent::wait_for_forward() {
 
 asio::awaitable<void> Agent::forward(int signal) {
   std::string name = process::signal_name(signal);
-  bool have_it = co_await echo_.reached_workers(signal, SignalEcho::kPatience);
+  bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatience);
   if (have_it) {
     logger_->info("received {}, which Slurm has sent to the workers itself", name);
     co_return;
@@ -237,7 +237,7 @@ asio::awaitable<void> Agent::forward(int signal) {
 }
 
 asio::awaitable<void> Agent::pass_on_stop(int signal) {
-  bool have_it = co_await echo_.reached_workers(signal, SignalEcho::kPatienceOfStop);
+  bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
   if (!have_it) workers_.signal_all(signal);
 }
 
@@ -255,12 +255,12 @@ void Agent::heard(const rendezvous::Notice& notice) {
                  [this](const rendezvous::Round& round) {
                    if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
                    round_ = round;
-                   story_.loss.clear();
+                   outcome_.loss.clear();
                    events_.joined(round, now());
                    on(event::RoundJoined{round.restart_count});
                  },
                  [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
-                 [this](const rendezvous::command::Waiting& waiting) { story_.loss = waiting.why; },
+                 [this](const rendezvous::command::Waiting& waiting) { outcome_.loss = waiting.why; },
                  [this](const rendezvous::command::End& end) { run_ended(end); },
                  [this](const rendezvous::notice::Failed& failed) {
                    if (state_.failure) logger_->error("{}", describe(*state_.failure));
@@ -274,37 +274,37 @@ void Agent::heard(const rendezvous::Notice& notice) {
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   others_are_signalled_ = stop.signal != 0;
-  if (others_are_signalled_) stop_teller_.other_signalled(stop.signal);
+  if (others_are_signalled_) stop_file_.other_signalled(stop.signal);
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
     std::string failure = describe(*stop.failure);
     logger_->error("{}; {}{}  {}", failure,
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
-    stop_teller_.tell(worker::StopCause::WorkerFailed, std::move(failure));
+    stop_file_.publish(worker::StopCause::WorkerFailed, std::move(failure));
   } else {
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
-    stop_teller_.tell(worker::StopCause::NewRound, stop.why);
+    stop_file_.publish(worker::StopCause::NewRound, stop.why);
   }
   on(event::StopOrdered{});
 }
 
 void Agent::run_ended(const rendezvous::command::End& end) {
   others_are_signalled_ = end.signal != 0;
-  if (others_are_signalled_) stop_teller_.other_signalled(end.signal);
-  story_.restart_count = end.restart_count;
-  story_.why = end.why;
-  story_.failures = end.failures;
-  bool is_by_worker = end.exit_code != 0 && end.why.empty() && !story_.failures.empty();
+  if (others_are_signalled_) stop_file_.other_signalled(end.signal);
+  outcome_.restart_count = end.restart_count;
+  outcome_.why = end.why;
+  outcome_.failures = end.failures;
+  bool is_by_worker = end.exit_code != 0 && end.why.empty() && !outcome_.failures.empty();
   if (is_by_worker) {
     const rendezvous::Failure& last = end.failures.back();
     ends_by_own_failure_ =
         state_.failure && state_.failure->pid == last.pid && state_.failure->rank == last.rank;
     // This node has all of what its worker wrote.
     if (ends_by_own_failure_) {
-      story_.failures.back() = *state_.failure;
-      story_.failures.back().node = last.node;
+      outcome_.failures.back() = *state_.failure;
+      outcome_.failures.back().node = last.node;
     }
     // A program that cannot be started is told at the end, in full.
     if (last.pid != 0) {
@@ -317,9 +317,9 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     }
   }
   if (is_by_worker) {
-    stop_teller_.tell(worker::StopCause::WorkerFailed, describe(end.failures.back()));
+    stop_file_.publish(worker::StopCause::WorkerFailed, describe(end.failures.back()));
   } else if (end.exit_code != 0) {
-    stop_teller_.tell(worker::StopCause::RunEnded, end.why);
+    stop_file_.publish(worker::StopCause::RunEnded, end.why);
   }
   on(event::RunEnded{end.exit_code});
 }
@@ -330,7 +330,7 @@ std::string Agent::log_path_of_failures() const {
 }
 
 void Agent::start_workers(int restart_count) {
-  stop_teller_.forget();
+  stop_file_.clear();
   auto failure = workers_.start(round_, restart_count);
   if (failure) {
     return on(event::StartFailed{.started = failure->started,
@@ -349,7 +349,7 @@ void Agent::start_workers(int restart_count) {
     started.push_back({.rank = worker.rank, .pid = worker.pid});
   }
   rendezvous_.workers_started(round_, std::move(started));
-  story_.took_part = true;
+  outcome_.took_part = true;
   failures_.attempt_started(restart_count, now().mono);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.running(), now());
@@ -431,19 +431,19 @@ asio::awaitable<void> Agent::sweep() {
 
 // So that the report can say why, if Slurm knows.
 asio::awaitable<void> Agent::finish_when_told(int exit_code) {
-  co_await stop_teller_.settled();
+  co_await stop_file_.settled();
   finish(exit_code);
 }
 
 void Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
-  exit_code_ = exit_code_in(config_.exit_codes, exit_code, story_);
-  const auto& outside = stop_teller_.reason();
-  if (outside && outside->cause != worker::StopCause::Signal) story_.outside = outside->words;
-  std::string line = closing_line(state_, config_.core, story_, exit_code);
+  exit_code_ = exit_code_in(config_.exit_codes, exit_code, outcome_);
+  const auto& outside = stop_file_.reason();
+  if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
+  std::string line = closing_line(state_, config_.core, outcome_, exit_code);
   events_.finished(exit_code, line, now());
-  stop_teller_.forget();
+  stop_file_.clear();
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
     logger_->info("{}", line);
@@ -460,8 +460,8 @@ void Agent::finish(int exit_code) {
 // The cause, in full, as the last thing that is said.
 void Agent::report_end(bool is_stopped) {
   // A failure that nobody is left to judge stands before the end all the same.
-  if (state_.failure && story_.failures.empty()) story_.failures.push_back(*state_.failure);
-  JobReport report = failures_.report(story_, config_.workers.hostname);
+  if (state_.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state_.failure);
+  JobReport report = failures_.report(outcome_, config_.workers.hostname);
   report.run_id = config_.workers.run_id;
   report.exit_code = exit_code_;
   report.max_restarts = round_.max_restarts;
@@ -471,11 +471,11 @@ void Agent::report_end(bool is_stopped) {
     if (report.error.empty()) report.error = state_.error;
   }
   // Of a run that did not find together again the loss is the cause.
-  if (!story_.loss.empty() && !report.error.empty())
-    report.error = story_.loss + "; then " + report.error;
-  if (is_stopped) report.error = stopped_by(state_.shutdown_signal, story_);
-  if (const auto& outside = stop_teller_.reason()) {
-    report.outside = {.signal = process::signal_name(stop_teller_.signal()),
+  if (!outcome_.loss.empty() && !report.error.empty())
+    report.error = outcome_.loss + "; then " + report.error;
+  if (is_stopped) report.error = stopped_by(state_.shutdown_signal, outcome_);
+  if (const auto& outside = stop_file_.reason()) {
+    report.outside = {.signal = process::signal_name(stop_file_.signal()),
                       .reason = std::string(worker::to_word(outside->cause)),
                       .words = outside->words};
   }

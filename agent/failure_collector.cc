@@ -70,13 +70,13 @@ Duration FailureCollector::delay_of_restart() const {
   return restart_delay(young_deaths_);
 }
 
-JobReport FailureCollector::report(const Story& story, const std::string& node) const {
+JobReport FailureCollector::report(const RunOutcome& outcome, const std::string& node) const {
   JobReport report{.node = node,
-                   .failures = story.failures,
+                   .failures = outcome.failures,
                    .victims = victims_,
                    .finished = finished_,
                    .stuck = stuck_,
-                   .error = story.why};
+                   .error = outcome.why};
   for (rendezvous::Failure& failure : report.failures) {
     if (failure.node.empty()) failure.node = node;
   }

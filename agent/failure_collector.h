@@ -48,7 +48,7 @@ class FailureCollector {
   Duration delay_of_restart() const;
 
   // The report on the run's failures, in all nodes' order, and on what happened on this `node`.
-  JobReport report(const Story& story, const std::string& node) const;
+  JobReport report(const RunOutcome& outcome, const std::string& node) const;
 
   // The error file of the last first_failure().
   const worker::ErrorReport& error_report() const { return error_report_; }

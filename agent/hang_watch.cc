@@ -94,15 +94,15 @@ asio::awaitable<void> HangWatch::watch() {
   }
 }
 
-std::vector<LifeSample> HangWatch::sample() const {
-  std::vector<LifeSample> samples;
+std::vector<ActivitySample> HangWatch::sample() const {
+  std::vector<ActivitySample> samples;
   for (const auto& [local_rank, worker] : workers_) {
-    process::ProcessLife life = process::life_of(worker.pid);
+    process::ProcessStats stats = process::stats_of(worker.pid);
     samples.push_back({.local_rank = local_rank,
                        .output_bytes = worker.output_bytes ? worker.output_bytes() : 0,
-                       .cpu_time = life.cpu_time,
+                       .cpu_time = stats.cpu_time,
                        .heartbeat_ns = touched_at(heartbeat_path(worker.folder)),
-                       .doing = std::move(life.doing)});
+                       .doing = std::move(stats.doing)});
   }
   return samples;
 }

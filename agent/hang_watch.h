@@ -95,7 +95,7 @@ class HangWatch {
   boost::asio::awaitable<void> end_one(int local_rank, int signal, std::string cause);
   boost::asio::awaitable<void> kill_one(int local_rank, int signal);
   boost::asio::awaitable<void> collect_all_stacks();
-  std::vector<LifeSample> sample() const;
+  std::vector<ActivitySample> sample() const;
   HangVerdict judged_by_stacks(HangVerdict verdict) const;
 
   process::StackCollector stacks_;

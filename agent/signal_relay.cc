@@ -24,8 +24,8 @@ bool is_slurms(int sender) {
 
 }  // namespace
 
-SignalEcho::SignalEcho(asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
-                       bool is_to_all)
+SignalRelay::SignalRelay(asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+                         bool is_to_all)
     : reports_(executor), is_to_all_(is_to_all), news_(executor) {
   if (!reports || !*reports) return;
   reports_.assign(reports->release());
@@ -33,7 +33,7 @@ SignalEcho::SignalEcho(asio::any_io_executor executor, std::shared_ptr<process::
 }
 
 // The guardian writes a report at once, or not at all.
-void SignalEcho::read() {
+void SignalRelay::read() {
   asio::async_read(reports_, asio::buffer(&next_, sizeof next_),
                    [this](boost::system::error_code error, std::size_t) {
                      if (error) return;
@@ -42,7 +42,7 @@ void SignalEcho::read() {
                    });
 }
 
-void SignalEcho::heard(const process::SignalReport& report) {
+void SignalRelay::heard(const process::SignalReport& report) {
   if (!is_slurms(report.sender)) return;
   is_alone_ = false;
   if (int& missed = missed_[report.signal]; missed > 0) {
@@ -53,7 +53,7 @@ void SignalEcho::heard(const process::SignalReport& report) {
   news_.cancel();
 }
 
-asio::awaitable<bool> SignalEcho::reached_workers(int signal, std::chrono::milliseconds patience) {
+asio::awaitable<bool> SignalRelay::reached_workers(int signal, std::chrono::milliseconds patience) {
   if (!reports_.is_open()) co_return false;
   auto deadline = std::chrono::steady_clock::now() + (is_to_all_ ? kPatience : patience);
   while (heard_[signal] == 0 && !is_alone_ && std::chrono::steady_clock::now() < deadline) {
@@ -69,7 +69,7 @@ asio::awaitable<bool> SignalEcho::reached_workers(int signal, std::chrono::milli
   co_return false;
 }
 
-void SignalEcho::stop() {
+void SignalRelay::stop() {
   boost::system::error_code ignored;
   reports_.close(ignored);
   news_.cancel();

@@ -21,7 +21,7 @@ namespace ddprun::agent {
 
 // Threads: used from the executor's thread only.  Lifetime: stop() before the destructor, with no
 // reached_workers() under way.
-class SignalEcho {
+class SignalRelay {
  public:
   // How long a report is waited for.  Slurm signals the processes of a step one after the other, in
   // less than a millisecond; a busy machine takes longer.  A signal to stop must not be late: Slurm
@@ -31,8 +31,8 @@ class SignalEcho {
 
   // `reports` is the guardian's; nullptr where nobody but the agent is signalled.  `is_to_all`:
   // Slurm is known to signal everybody, so that a report is on its way, however late.
-  SignalEcho(boost::asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
-             bool is_to_all);
+  SignalRelay(boost::asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+              bool is_to_all);
 
   // Waits for the guardian's report of `signal`, which the agent has just got.  Where it is not
   // known that Slurm signals everybody, and a report has failed to come, there is no waiting any

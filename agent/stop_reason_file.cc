@@ -40,9 +40,9 @@ std::string text_of(const process::Fd& file) {
 
 }  // namespace
 
-StopTeller::StopTeller(asio::any_io_executor executor, process::Reaper& reaper,
-                       std::set<pid_t>& spared, StopTellerConfig config,
-                       std::shared_ptr<spdlog::logger> logger)
+StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& reaper,
+                               std::set<pid_t>& spared, StopReasonFileConfig config,
+                               std::shared_ptr<spdlog::logger> logger)
     : executor_(executor),
       reaper_(reaper),
       spared_(spared),
@@ -53,35 +53,35 @@ StopTeller::StopTeller(asio::any_io_executor executor, process::Reaper& reaper,
   config_.environment.push_back(std::string(kTimeFormatVariable) + "=" + kTimeFormat);
 }
 
-void StopTeller::forget() {
+void StopReasonFile::clear() {
   if (has_written_) ::unlink(config_.path.c_str());
   has_written_ = false;
 }
 
-void StopTeller::tell(StopCause cause, std::string words) {
+void StopReasonFile::publish(StopCause cause, std::string words) {
   if (!is_stopping_)
     write({.cause = cause, .words = std::move(words), .seconds_left = std::nullopt});
 }
 
-void StopTeller::signalled(int signal, bool is_stop) {
+void StopReasonFile::signalled(int signal, bool is_stop) {
   learn(reason_of(signal, is_stop, config_.job ? &*config_.job : nullptr, wall_now()));
   signal_ = signal;
   if (is_stop) is_stopping_ = true;
   ask(signal, is_stop, Whose::Own);
 }
 
-void StopTeller::other_signalled(int signal) {
+void StopReasonFile::other_signalled(int signal) {
   if (signal_ == 0) signal_ = signal;
   ask(signal, true, Whose::Others);
 }
 
-void StopTeller::ask(int signal, bool is_stop, Whose whose) {
+void StopReasonFile::ask(int signal, bool is_stop, Whose whose) {
   if (!config_.job) return;
   ++asking_;
   questions_.spawn(ask_scontrol(signal, is_stop, whose));
 }
 
-asio::awaitable<void> StopTeller::ask_scontrol(int signal, bool is_stop, Whose whose) {
+asio::awaitable<void> StopReasonFile::ask_scontrol(int signal, bool is_stop, Whose whose) {
   std::string text = co_await answer();
   StopReason reason = reason_of(signal, is_stop, *config_.job, wall_now(), text);
   bool is_of_job = reason.cause != StopCause::Signal;
@@ -91,7 +91,7 @@ asio::awaitable<void> StopTeller::ask_scontrol(int signal, bool is_stop, Whose w
 }
 
 // Empty where there is none.
-asio::awaitable<std::string> StopTeller::answer() {
+asio::awaitable<std::string> StopReasonFile::answer() {
   Result<std::string> program = process::find_program("scontrol", config_.search_path);
   if (!program) co_return "";
   asio::steady_timer timer(executor_, delay_of_question(*config_.job));
@@ -122,7 +122,7 @@ asio::awaitable<std::string> StopTeller::answer() {
 }
 
 // What is known already is not given up for less.
-void StopTeller::learn(StopReason reason) {
+void StopReasonFile::learn(StopReason reason) {
   bool was_preempted = reason_ && reason_->cause == StopCause::Preempted;
   bool is_known = reason_ && reason_->cause != StopCause::Signal;
   if (is_known && reason.cause == StopCause::Signal) return;
@@ -133,14 +133,14 @@ void StopTeller::learn(StopReason reason) {
   if (is_news && reason_->cause != StopCause::Signal) logger_->warn("{}", reason_->words);
 }
 
-void StopTeller::write(const StopReason& reason) {
+void StopReasonFile::write(const StopReason& reason) {
   if (config_.path.empty()) return;
   Result<void> written = write_file(config_.path, worker::to_stop_file(reason));
   has_written_ = true;
   if (!written) logger_->warn("the workers are not told why: {}", to_string(written.error()));
 }
 
-asio::awaitable<void> StopTeller::settled() {
+asio::awaitable<void> StopReasonFile::settled() {
   auto limit = std::chrono::steady_clock::now() + kPatience;
   while (is_asking() && std::chrono::steady_clock::now() < limit) {
     answered_.expires_at(limit);
@@ -148,10 +148,10 @@ asio::awaitable<void> StopTeller::settled() {
   }
 }
 
-asio::awaitable<void> StopTeller::stop() {
+asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
   co_await questions_.join();
-  forget();
+  clear();
 }
 
 }  // namespace ddprun::agent

@@ -23,7 +23,7 @@
 
 namespace ddprun::agent {
 
-struct StopTellerConfig {
+struct StopReasonFileConfig {
   std::string path;                      // of the file; empty: none is written
   std::optional<SlurmJob> job;           // to ask about
   std::vector<std::string> environment;  // of scontrol, as "NAME=value"
@@ -33,22 +33,22 @@ struct StopTellerConfig {
 // Threads: used from the executor's only thread.
 // Lifetime: borrows the reaper and `spared`, the set of children that a sweep leaves alone, into
 // which it puts its own while they run.  stop() must have completed before the destructor runs.
-class StopTeller {
+class StopReasonFile {
  public:
   // How long scontrol may take before it is ended.
   static constexpr Duration kAnswerLimit = std::chrono::seconds(5);
   // How long the end of a run waits for that.
   static constexpr Duration kPatience = std::chrono::seconds(1);
 
-  StopTeller(boost::asio::any_io_executor executor, process::Reaper& reaper,
-             std::set<pid_t>& spared, StopTellerConfig config,
-             std::shared_ptr<spdlog::logger> logger);
+  StopReasonFile(boost::asio::any_io_executor executor, process::Reaper& reaper,
+                 std::set<pid_t>& spared, StopReasonFileConfig config,
+                 std::shared_ptr<spdlog::logger> logger);
 
   // New workers are about to start, or the last have gone: the file goes.
-  void forget();
+  void clear();
 
   // A reason within the run.  Why a run is stopped from outside stays.
-  void tell(worker::StopCause cause, std::string words);
+  void publish(worker::StopCause cause, std::string words);
 
   // A signal has come from outside, and is about to be passed on.
   void signalled(int signal, bool is_stop);
@@ -81,7 +81,7 @@ class StopTeller {
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
   std::set<pid_t>& spared_;
-  StopTellerConfig config_;
+  StopReasonFileConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
   std::optional<worker::StopReason> reason_;
   int signal_ = 0;

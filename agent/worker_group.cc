@@ -62,8 +62,8 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
           .max_restarts = round.max_restarts,
           .run_id = config.run_id,
           .error_file = "",
-          .run_family = config.run_family,
-          .life = config.life,
+          .job_id = config.job_id,
+          .requeue_count = config.requeue_count,
           .stop_file = stop_file(config)};
 }
 

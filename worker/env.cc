@@ -88,8 +88,8 @@ std::vector<Variable> to_variables(const WorkerEnv& env, const Lookup& inherited
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(env.max_restarts)},
       {"TORCHELASTIC_RUN_ID", env.run_id},
       {"TORCHELASTIC_ERROR_FILE", env.error_file},
-      {"DDPRUN_RUN_FAMILY", env.run_family.empty() ? env.run_id : env.run_family},
-      {"DDPRUN_LIFE", std::to_string(env.life)},
+      {"DDPRUN_JOB_ID", env.job_id.empty() ? env.run_id : env.job_id},
+      {"DDPRUN_REQUEUE_COUNT", std::to_string(env.requeue_count)},
       {"DDPRUN_STOP_REASON_FILE", env.stop_file},
   };
   if (!inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
@@ -124,8 +124,8 @@ Result<WorkerEnv> worker_env_from(const Lookup& lookup) {
   env.max_restarts = read.optional_int("TORCHELASTIC_MAX_RESTARTS", 0, 0, kAny);
   env.run_id = read.optional_text("TORCHELASTIC_RUN_ID", env.run_id);
   env.error_file = read.optional_text("TORCHELASTIC_ERROR_FILE", "");
-  env.run_family = read.optional_text("DDPRUN_RUN_FAMILY", env.run_id);
-  env.life = read.optional_int("DDPRUN_LIFE", 0, 0, kAny);
+  env.job_id = read.optional_text("DDPRUN_JOB_ID", env.run_id);
+  env.requeue_count = read.optional_int("DDPRUN_REQUEUE_COUNT", 0, 0, kAny);
   env.stop_file = read.optional_text("DDPRUN_STOP_REASON_FILE", "");
   if (read.error()) return *read.error();
   return env;

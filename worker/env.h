@@ -34,8 +34,8 @@ struct WorkerEnv {
   int max_restarts = 0;          // TORCHELASTIC_MAX_RESTARTS
   std::string run_id = "none";   // TORCHELASTIC_RUN_ID
   std::string error_file;        // TORCHELASTIC_ERROR_FILE; empty: none
-  std::string run_family{};      // DDPRUN_RUN_FAMILY: run_id, where it is not set
-  int life = 0;                  // DDPRUN_LIFE: how often a scheduler has begun the run again
+  std::string job_id{};          // DDPRUN_JOB_ID: run_id, where it is not set
+  int requeue_count = 0;         // DDPRUN_REQUEUE_COUNT: by a scheduler
   std::string stop_file{};       // DDPRUN_STOP_REASON_FILE (worker/stop_reason.h); empty: none
 };
 

@@ -64,9 +64,9 @@ struct WorkerGroupConfig {
   int local_world_size = 1;
   std::string role = "default";
   std::string run_id = "none";
-  // The same for a run that a scheduler begins again under another id, and how often it has.
-  std::string run_family{};
-  int life = 0;
+  // The id that a run keeps when a scheduler requeues it, and how often it has been requeued.
+  std::string job_id{};
+  int requeue_count = 0;
 
   // By local rank; its size is local_world_size.
   std::vector<WorkerRoutes> routes;

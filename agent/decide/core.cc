@@ -10,11 +10,11 @@
 namespace ddprun::agent {
 namespace {
 
-// One turn: the state being changed and the actions being collected.  Each method is a row of the
-// table in STATES.md.
-class Turn {
+// One transition: the state being changed and the actions being collected.  Each method is a row of
+// the table in STATES.md.
+class CoreTransition {
  public:
-  Turn(State state, Now now, const Config& config)
+  CoreTransition(State state, Now now, const Config& config)
       : state_(std::move(state)), now_(now), config_(config) {}
 
   Step result() && { return {std::move(state_), std::move(actions_)}; }
@@ -217,9 +217,9 @@ Step begin() {
 }
 
 Step step(State state, const Event& event, Now now, const Config& config) {
-  Turn turn(std::move(state), now, config);
-  std::visit(turn, event);
-  return std::move(turn).result();
+  CoreTransition transition(std::move(state), now, config);
+  std::visit(transition, event);
+  return std::move(transition).result();
 }
 
 std::string to_string(Phase phase) {

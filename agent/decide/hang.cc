@@ -51,20 +51,21 @@ Duration look_period(Duration timeout) {
   return std::clamp<Duration>(timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(5));
 }
 
-void HangDetector::note(const LifeSample& sample, MonoTime now) {
-  auto [found, is_new] = lives_.try_emplace(sample.local_rank, Life{sample, now, sample.cpu_time});
+void HangDetector::note(const ActivitySample& sample, MonoTime now) {
+  auto [found, is_new] =
+      activities_.try_emplace(sample.local_rank, Activity{sample, now, sample.cpu_time});
   if (is_new) return;
-  Life& life = found->second;
+  Activity& activity = found->second;
   bool is_beating = sample.heartbeat_ns != 0;
-  bool is_alive = sample.heartbeat_ns != life.last.heartbeat_ns;
+  bool is_alive = sample.heartbeat_ns != activity.last.heartbeat_ns;
   if (!is_beating) {
-    is_alive = sample.output_bytes != life.last.output_bytes ||
-               is_working(sample.cpu_time - life.cpu_time, now - life.alive_at);
+    is_alive = sample.output_bytes != activity.last.output_bytes ||
+               is_working(sample.cpu_time - activity.cpu_time, now - activity.alive_at);
   }
-  life.last = sample;
+  activity.last = sample;
   if (!is_alive) return;
-  life.alive_at = now;
-  life.cpu_time = sample.cpu_time;
+  activity.alive_at = now;
+  activity.cpu_time = sample.cpu_time;
 }
 
 // While this process was stopped, by Ctrl-Z or with its machine, so were the workers; and one look
@@ -73,17 +74,17 @@ void HangDetector::forgive_own_silence(MonoTime now) {
   Duration away = last_look_ ? now - *last_look_ - kLateLooks * look_period(timeout_) : Duration();
   last_look_ = now;
   if (away <= Duration::zero()) return;
-  for (auto& [local_rank, life] : lives_) life.alive_at += away;
+  for (auto& [local_rank, activity] : activities_) activity.alive_at += away;
 }
 
-std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& samples,
+std::optional<HangVerdict> HangDetector::look(const std::vector<ActivitySample>& samples,
                                               MonoTime now) {
   forgive_own_silence(now);
-  for (const LifeSample& sample : samples) note(sample, now);
+  for (const ActivitySample& sample : samples) note(sample, now);
   HangVerdict verdict;
   bool is_over = false;
-  for (const LifeSample& sample : samples) {
-    Duration silence = now - lives_.at(sample.local_rank).alive_at;
+  for (const ActivitySample& sample : samples) {
+    Duration silence = now - activities_.at(sample.local_rank).alive_at;
     is_over = is_over || silence >= timeout_;
     if (silence * 2 < timeout_) continue;
     verdict.silent.push_back(sample.local_rank);
@@ -93,11 +94,12 @@ std::optional<HangVerdict> HangDetector::look(const std::vector<LifeSample>& sam
   // One that runs and one that does not: who is silent while others work is the one that hangs.
   verdict.hung = verdict.silent.size() == samples.size() ? odd_ones(verdict.silent, verdict.doing)
                                                          : verdict.silent;
-  std::stable_sort(verdict.hung.begin(), verdict.hung.end(),
-                   [this](int a, int b) { return lives_.at(a).alive_at < lives_.at(b).alive_at; });
+  std::stable_sort(verdict.hung.begin(), verdict.hung.end(), [this](int a, int b) {
+    return activities_.at(a).alive_at < activities_.at(b).alive_at;
+  });
   verdict.is_clear =
       verdict.hung.size() < verdict.silent.size() || verdict.silent.size() < samples.size();
-  const Life& first = lives_.at(verdict.hung.front());
+  const Activity& first = activities_.at(verdict.hung.front());
   verdict.silence = now - first.alive_at;
   verdict.is_heartbeat = first.last.heartbeat_ns != 0;
   return verdict;

@@ -19,7 +19,7 @@
 namespace ddprun::agent {
 
 // What was seen of one worker at one moment.  The numbers only ever grow.
-struct LifeSample {
+struct ActivitySample {
   int local_rank = 0;
   std::uint64_t output_bytes = 0;
   Duration cpu_time{};            // of its process and all below it
@@ -57,7 +57,7 @@ class HangDetector {
 
   // Forgets all workers: a new attempt has begun.
   void start() {
-    lives_.clear();
+    activities_.clear();
     last_look_.reset();
   }
 
@@ -66,19 +66,19 @@ class HangDetector {
   // those silent for half the timeout at that moment are looked at together, and where a minority
   // does something else than the rest, it is the minority that hangs.  With no such difference all
   // of them are named.
-  std::optional<HangVerdict> look(const std::vector<LifeSample>& samples, MonoTime now);
+  std::optional<HangVerdict> look(const std::vector<ActivitySample>& samples, MonoTime now);
 
  private:
-  struct Life {
-    LifeSample last;
+  struct Activity {
+    ActivitySample last;
     MonoTime alive_at{};  // the last sign of life
     Duration cpu_time{};  // then
   };
-  void note(const LifeSample& sample, MonoTime now);
+  void note(const ActivitySample& sample, MonoTime now);
   void forgive_own_silence(MonoTime now);
 
   Duration timeout_;
-  std::map<int, Life> lives_;
+  std::map<int, Activity> activities_;
   std::optional<MonoTime> last_look_;
 };
 

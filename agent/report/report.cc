@@ -9,14 +9,14 @@ namespace ddprun::agent {
 namespace {
 
 // " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
-std::string restarts_so_far(const Story& story) {
-  if (story.restart_count == 0) return "";
+std::string restarts_so_far(const RunOutcome& outcome) {
+  if (outcome.restart_count == 0) return "";
   std::string causes;
-  for (const rendezvous::Failure& failure : story.failures) {
-    if (failure.restart_count >= story.restart_count) continue;  // led to no restart
+  for (const rendezvous::Failure& failure : outcome.failures) {
+    if (failure.restart_count >= outcome.restart_count) continue;  // led to no restart
     causes += (causes.empty() ? "" : "; ") + describe_briefly(failure);
   }
-  return " after " + count_of(story.restart_count, "restart") +
+  return " after " + count_of(outcome.restart_count, "restart") +
          (causes.empty() ? "" : " (" + causes + ")");
 }
 
@@ -47,38 +47,38 @@ std::string why_no_restart(int max_restarts) {
   return "the end, since all " + count_of(max_restarts, "restart") + " are spent";
 }
 
-int exit_code_in(ExitCodes codes, int exit_code, const Story& story) {
+int exit_code_in(ExitCodes codes, int exit_code, const RunOutcome& outcome) {
   if (exit_code == 0) return 0;
   if (codes == ExitCodes::Torchrun) return 1;
-  bool is_spent = exit_code == kExitBudgetSpent && story.why.empty() && !story.failures.empty();
-  return codes == ExitCodes::Worker && is_spent ? story.failures.back().status.shell_code()
+  bool is_spent = exit_code == kExitBudgetSpent && outcome.why.empty() && !outcome.failures.empty();
+  return codes == ExitCodes::Worker && is_spent ? outcome.failures.back().status.shell_code()
                                                 : exit_code;
 }
 
-std::string stopped_by(int signal, const Story& story) {
+std::string stopped_by(int signal, const RunOutcome& outcome) {
   return "stopped by " + process::signal_name(signal) +
-         (story.outside.empty() ? "" : ": " + story.outside) +
-         (story.loss.empty() ? "" : "; before that " + story.loss);
+         (outcome.outside.empty() ? "" : ": " + outcome.outside) +
+         (outcome.loss.empty() ? "" : "; before that " + outcome.loss);
 }
 
-std::string closing_line(const State& state, const Config& config, const Story& story,
+std::string closing_line(const State& state, const Config& config, const RunOutcome& outcome,
                          int exit_code) {
   std::string code = ", exit code " + std::to_string(exit_code);
   if (exit_code == 0) {
-    if (!story.took_part) {
-      return "finished: " + (story.why.empty()
+    if (!outcome.took_part) {
+      return "finished: " + (outcome.why.empty()
                                  ? "the run has succeeded, and this node was not needed"
-                                 : story.why);
+                                 : outcome.why);
     }
     return "finished: " + count_of(config.local_world_size, "worker") + " succeeded" +
-           restarts_so_far(story);
+           restarts_so_far(outcome);
   }
   if (state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal) {
-    return stopped_by(state.shutdown_signal, story) + restarts_so_far(story) + code;
+    return stopped_by(state.shutdown_signal, outcome) + restarts_so_far(outcome) + code;
   }
   if (!state.error.empty()) return "failed: " + state.error + code;
-  if (!story.why.empty()) return "failed: " + story.why + code;
-  return "failed: " + describe(story.failures.back()) + restarts_so_far(story) + code;
+  if (!outcome.why.empty()) return "failed: " + outcome.why + code;
+  return "failed: " + describe(outcome.failures.back()) + restarts_so_far(outcome) + code;
 }
 
 }  // namespace ddprun::agent

@@ -24,7 +24,7 @@ std::string restart_of(int restart_count, int max_restarts);
 std::string why_no_restart(int max_restarts);
 
 // How a run went, beyond this node.
-struct Story {
+struct RunOutcome {
   std::vector<rendezvous::Failure> failures;  // at most one a restart count, in order
   int restart_count = 0;
   std::string why;        // it ended, where that was no worker's failure
@@ -34,14 +34,14 @@ struct Story {
 };
 
 // The exit code of an agent whose core has ended with `exit_code`.
-int exit_code_in(ExitCodes codes, int exit_code, const Story& story);
+int exit_code_in(ExitCodes codes, int exit_code, const RunOutcome& outcome);
 
 // "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost (its agent is gone)".
-std::string stopped_by(int signal, const Story& story);
+std::string stopped_by(int signal, const RunOutcome& outcome);
 
 // The closing line of a run: what became of it, what happened on the way, and the exit code.
 // Requires state.phase == Phase::Finished.
-std::string closing_line(const State& state, const Config& config, const Story& story,
+std::string closing_line(const State& state, const Config& config, const RunOutcome& outcome,
                          int exit_code);
 
 }  // namespace ddprun::agent

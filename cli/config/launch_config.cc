@@ -104,8 +104,8 @@ void add_slurm_job(ConfigBuilder& builder) {
   auto variable = [&builder](std::string_view name) { return builder.inherited(name); };
   agent::WorkerGroupConfig& workers = builder.workers();
   std::optional<agent::SlurmJob> job = slurm_job(variable);
-  workers.run_family = builder.slurm.run_family.empty() ? workers.run_id : builder.slurm.run_family;
-  if (job) workers.life = job->restart_count;
+  workers.job_id = builder.slurm.job_id.empty() ? workers.run_id : builder.slurm.job_id;
+  if (job) workers.requeue_count = job->restart_count;
   builder.config.agent.slurm_job = std::move(job);
 }
 

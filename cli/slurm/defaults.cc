@@ -79,8 +79,8 @@ class DefaultsBuilder {
     }
     defaults_.node_name = step.nodes[static_cast<std::size_t>(step.node)];
     fill("nnodes", std::to_string(node_count), "SLURM_STEP_NUM_NODES");
-    if (!has("rdzv-id")) defaults_.run_family = "slurm-" + step.job + "." + step.step;
-    fill("rdzv-id", defaults_.run_family + "-r" + std::to_string(step.restart_count),
+    if (!has("rdzv-id")) defaults_.job_id = "slurm-" + step.job + "." + step.step;
+    fill("rdzv-id", defaults_.job_id + "-r" + std::to_string(step.restart_count),
          "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT");
     workers(step);
     node_rank(step);

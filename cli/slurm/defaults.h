@@ -41,7 +41,7 @@ struct SlurmDefaults {
   std::optional<SlurmShare> share;  // in a step with one task on each node, whatever was given
   std::string node_name;            // what Slurm calls this node; empty outside
   // The run id without the job's restart count, where the id is ours; else empty.
-  std::string run_family;
+  std::string job_id;
   std::vector<std::string> notes;
 };
 

@@ -12,7 +12,7 @@ namespace {
 // Four workers, sampled once a second.
 struct Node {
   HangDetector detector{60s};
-  std::vector<LifeSample> workers{
+  std::vector<ActivitySample> workers{
       {.local_rank = 0}, {.local_rank = 1}, {.local_rank = 2}, {.local_rank = 3}};
   MonoTime now{};
 
@@ -46,7 +46,7 @@ TEST_SUITE("agent/decide/hang") {
 
   TEST_CASE("one tick of the kernel's clock is no sign of life") {
     HangDetector detector(8s);
-    LifeSample sample;
+    ActivitySample sample;
     MonoTime now{};
     std::optional<HangVerdict> verdict;
     for (int i = 0; i < 1000 && !verdict; ++i) {
@@ -59,7 +59,7 @@ TEST_SUITE("agent/decide/hang") {
 
   TEST_CASE("who gets little of a busy machine's CPU works all the same") {
     HangDetector detector(1s);
-    LifeSample sample;
+    ActivitySample sample;
     MonoTime now{};
     for (int i = 0; i < 1000; ++i) {
       sample.cpu_time += 5ms;
@@ -71,16 +71,16 @@ TEST_SUITE("agent/decide/hang") {
     HangDetector detector(60s);
     MonoTime now{};
     for (int second = 0; second <= 30; second += 3)
-      CHECK_FALSE(detector.look({LifeSample{}}, now = MonoTime(std::chrono::seconds(second))));
-    CHECK_FALSE(detector.look({LifeSample{}}, now += 1h));
-    CHECK_FALSE(detector.look({LifeSample{}}, now += 14s));
-    CHECK(detector.look({LifeSample{}}, now += 2s));
+      CHECK_FALSE(detector.look({ActivitySample{}}, now = MonoTime(std::chrono::seconds(second))));
+    CHECK_FALSE(detector.look({ActivitySample{}}, now += 1h));
+    CHECK_FALSE(detector.look({ActivitySample{}}, now += 14s));
+    CHECK(detector.look({ActivitySample{}}, now += 2s));
   }
 
   TEST_CASE("of two that are silent the one in D state keeps the other waiting") {
     HangDetector detector(2s);
-    std::vector<LifeSample> samples = {{.local_rank = 0, .doing = "sleeping in futex_wait"},
-                                       {.local_rank = 1, .doing = "in D state in nfs_wait"}};
+    std::vector<ActivitySample> samples = {{.local_rank = 0, .doing = "sleeping in futex_wait"},
+                                           {.local_rank = 1, .doing = "in D state in nfs_wait"}};
     MonoTime now{};
     std::optional<HangVerdict> verdict;
     for (int i = 0; i < 100 && !verdict; ++i) verdict = detector.look(samples, now += 100ms);
@@ -105,7 +105,7 @@ TEST_SUITE("agent/decide/hang") {
   TEST_CASE(
       "of silent workers the one that does something else hangs, even if it fell silent later") {
     Node node;
-    for (LifeSample& worker : node.workers) worker.doing = "sleeping in futex_wait";
+    for (ActivitySample& worker : node.workers) worker.doing = "sleeping in futex_wait";
     node.workers[3].doing = "sleeping in hrtimer_nanosleep";
     node.pass(10, [&] { node.workers[3].output_bytes += 1; });
     auto verdict = node.pass(1000, [] {});
@@ -141,7 +141,7 @@ TEST_SUITE("agent/decide/hang") {
   TEST_CASE("who has a heartbeat is judged by it alone") {
     Node node;
     auto verdict = node.pass(1000, [&] {
-      for (LifeSample& worker : node.workers) worker.cpu_time += 1s;
+      for (ActivitySample& worker : node.workers) worker.cpu_time += 1s;
       node.workers[1].heartbeat_ns = 7;
     });
     REQUIRE(verdict);

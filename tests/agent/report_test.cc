@@ -30,7 +30,7 @@ TEST_SUITE("agent/report/report") {
   }
 
   TEST_CASE("the exit code tells as much as is wanted") {
-    Story spent{.failures = {killed}, .restart_count = 1};
+    RunOutcome spent{.failures = {killed}, .restart_count = 1};
     CHECK(exit_code_in(ExitCodes::Distinct, 82, spent) == 82);
     CHECK(exit_code_in(ExitCodes::Worker, 82, spent) == 137);
     CHECK(exit_code_in(ExitCodes::Worker, 80, {.why = "only 1 of 2 nodes came"}) == 80);
@@ -41,18 +41,19 @@ TEST_SUITE("agent/report/report") {
 
   TEST_CASE("the closing line tells what became of the run, and what happened on the way") {
     State state{.phase = Phase::Finished};
-    Story story;
-    CHECK(closing_line(state, config, story, 0) == "finished: 4 workers succeeded");
-    story.failures = {killed};
-    story.restart_count = 1;
-    CHECK(closing_line(state, config, story, 0) ==
+    RunOutcome outcome;
+    CHECK(closing_line(state, config, outcome, 0) == "finished: 4 workers succeeded");
+    outcome.failures = {killed};
+    outcome.restart_count = 1;
+    CHECK(closing_line(state, config, outcome, 0) ==
           "finished: 4 workers succeeded after 1 restart (rank 5 was killed by SIGKILL)");
-    story.failures.push_back({.rank = 0, .pid = 7, .status = {.exit_code = 9}, .restart_count = 1});
-    CHECK(closing_line(state, config, story, 9) ==
+    outcome.failures.push_back(
+        {.rank = 0, .pid = 7, .status = {.exit_code = 9}, .restart_count = 1});
+    CHECK(closing_line(state, config, outcome, 9) ==
           "failed: rank 0 (local rank 0, pid 7) exited with code 9 after 1 restart "
           "(rank 5 was killed by SIGKILL), exit code 9");
     state.shutdown_signal = SIGTERM;
-    CHECK(closing_line(state, config, story, 143) ==
+    CHECK(closing_line(state, config, outcome, 143) ==
           "stopped by SIGTERM after 1 restart (rank 5 was killed by SIGKILL), exit code 143");
     CHECK(stopped_by(SIGTERM, {.outside = "Slurm has preempted job 12", .loss = "n2 was lost"}) ==
           "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost");

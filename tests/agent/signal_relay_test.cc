@@ -33,14 +33,14 @@ struct Guarded {
     process::SignalReport text{.signal = signal, .sender = sender};
     REQUIRE(::write(write_end.get(), &text, sizeof text) == sizeof text);
   }
-  bool reached(SignalEcho& echo, int signal, std::chrono::milliseconds patience = 1ms) {
+  bool reached(SignalRelay& relay, int signal, std::chrono::milliseconds patience = 1ms) {
     bool answer = false;
-    auto ask = [](SignalEcho& asked, int number, std::chrono::milliseconds limit,
+    auto ask = [](SignalRelay& asked, int number, std::chrono::milliseconds limit,
                   bool& result) -> boost::asio::awaitable<void> {
       result = co_await asked.reached_workers(number, limit);
     };
     bool is_done = false;
-    boost::asio::co_spawn(loop, ask(echo, signal, patience, answer),
+    boost::asio::co_spawn(loop, ask(relay, signal, patience, answer),
                           [&](std::exception_ptr) { is_done = true; });
     loop.restart();
     while (!is_done) loop.run_one();
@@ -52,41 +52,41 @@ struct Guarded {
 
 TEST_SUITE("agent/signal_relay") {
   TEST_CASE_FIXTURE(Guarded, "what the guardian got the workers have, once for each time") {
-    SignalEcho echo(loop.get_executor(), read_end, true);
+    SignalRelay relay(loop.get_executor(), read_end, true);
     report(SIGUSR1);
     report(SIGUSR1);
     report(SIGTERM);
-    CHECK(reached(echo, SIGUSR1));
-    CHECK(reached(echo, SIGTERM));
-    CHECK(reached(echo, SIGUSR1));
-    CHECK_FALSE(reached(echo, SIGUSR1));  // to the agent alone: a person's
-    echo.stop();
+    CHECK(reached(relay, SIGUSR1));
+    CHECK(reached(relay, SIGTERM));
+    CHECK(reached(relay, SIGUSR1));
+    CHECK_FALSE(reached(relay, SIGUSR1));  // to the agent alone: a person's
+    relay.stop();
   }
 
   TEST_CASE_FIXTURE(Guarded, "a late report answers the question that it missed, and no other") {
-    SignalEcho echo(loop.get_executor(), read_end, false);
-    CHECK_FALSE(reached(echo, SIGUSR1));
+    SignalRelay relay(loop.get_executor(), read_end, false);
+    CHECK_FALSE(reached(relay, SIGUSR1));
     report(SIGUSR1);
     report(SIGUSR2);
     loop.restart();
     loop.poll();
-    CHECK(reached(echo, SIGUSR2, 10s));
-    CHECK_FALSE(reached(echo, SIGUSR1));
-    echo.stop();
+    CHECK(reached(relay, SIGUSR2, 10s));
+    CHECK_FALSE(reached(relay, SIGUSR1));
+    relay.stop();
   }
 
   TEST_CASE_FIXTURE(Guarded,
                     "what a program other than Slurm's sends to everybody does not count") {
-    SignalEcho echo(loop.get_executor(), read_end, false);
+    SignalRelay relay(loop.get_executor(), read_end, false);
     report(SIGTERM, ::getpid());
-    CHECK_FALSE(reached(echo, SIGTERM));
-    echo.stop();
+    CHECK_FALSE(reached(relay, SIGTERM));
+    relay.stop();
   }
 
   TEST_CASE("without reports there is nothing to wait for") {
     Guarded nobody;
-    SignalEcho echo(nobody.loop.get_executor(), nullptr, false);
-    CHECK_FALSE(nobody.reached(echo, SIGTERM, 1h));
-    echo.stop();
+    SignalRelay relay(nobody.loop.get_executor(), nullptr, false);
+    CHECK_FALSE(nobody.reached(relay, SIGTERM, 1h));
+    relay.stop();
   }
 }

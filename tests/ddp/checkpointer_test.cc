@@ -620,12 +620,12 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
 
   TEST_CASE("a job that Slurm begins again goes on in the folder of its run") {
     TempDir base;
-    for (int life : {0, 1, 2}) {
+    for (int requeue_count : {0, 1, 2}) {
       StoreHost host;
       ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
-      env.run_id = "slurm-12.0-r" + std::to_string(life);
-      env.run_family = "slurm-12.0";
-      env.life = life;
+      env.run_id = "slurm-12.0-r" + std::to_string(requeue_count);
+      env.job_id = "slurm-12.0";
+      env.requeue_count = requeue_count;
       ProcessGroup group = init_process_group({}, env);
       CHECK(choose_run_directory(group, base.path()) == base.path() + "/slurm-12.0-1");
     }

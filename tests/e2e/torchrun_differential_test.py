@@ -190,7 +190,7 @@ INTENDED = [
     Intended("", r"env DDPRUN_AGENT ", "the mark by which what workers leave behind is found"),
     Intended(r"^(?!.*--log-dir)", r"env TORCHELASTIC_ERROR_FILE ",
              "a folder that nobody has named gets a worker's own when that leaves something"),
-    Intended("", r"env DDPRUN_(RUN_FAMILY|LIFE) ", "what a job that Slurm begins again keeps"),
+    Intended("", r"env DDPRUN_(JOB_ID|REQUEUE_COUNT) ", "what a job that Slurm begins again keeps"),
     Intended("", r"env DDPRUN_STOP_REASON_FILE ", "workers can read why they are to stop"),
     Intended("", r"log HERE/logs/latest$", "the link to the newest run"),
     Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse"),

@@ -43,7 +43,7 @@ def say_why(name):
     # Where Slurm itself has signalled the worker, the agent's words come a moment later.
     path = e["DDPRUN_STOP_REASON_FILE"]
     why = open(path).read().split("\n") if os.path.exists(path) else ["signal", "not told yet"]
-    say("reasons", f"{name} rank {e['RANK']} life {e['DDPRUN_LIFE']} {why[0]}: {why[1]}")
+    say("reasons", f"{name} rank {e['RANK']} life {e['DDPRUN_REQUEUE_COUNT']} {why[0]}: {why[1]}")
     return why[0] not in ("signal", "run-ended", "new-round")
 watched = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT]
 signal.pthread_sigmask(signal.SIG_BLOCK, watched)

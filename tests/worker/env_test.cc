@@ -55,8 +55,8 @@ TEST_SUITE("worker/env") {
                   .max_restarts = 3,
                   .run_id = "run1",
                   .error_file = "/tmp/e/error.json",
-                  .run_family = "run",
-                  .life = 4,
+                  .job_id = "run",
+                  .requeue_count = 4,
                   .stop_file = "/tmp/e/stop_reason"};
     Environment environment = written(env);
     auto read = worker_env_from(lookup_in(environment));
@@ -64,14 +64,14 @@ TEST_SUITE("worker/env") {
     CHECK(written(*read) == environment);
     CHECK(read->master == env.master);
     CHECK(read->use_agent_store);
-    CHECK(read->life == 4);
+    CHECK(read->requeue_count == 4);
   }
 
-  TEST_CASE("a run of one life is its own family") {
+  TEST_CASE("the run id is the job id where none is set") {
     Environment environment = written({.master = {"node0", 29500}, .run_id = "run1"});
-    CHECK(worker_env_from(lookup_in(environment))->run_family == "run1");
-    environment.erase("DDPRUN_RUN_FAMILY");
-    CHECK(worker_env_from(lookup_in(environment))->run_family == "run1");
+    CHECK(worker_env_from(lookup_in(environment))->job_id == "run1");
+    environment.erase("DDPRUN_JOB_ID");
+    CHECK(worker_env_from(lookup_in(environment))->job_id == "run1");
   }
 
   TEST_CASE("every variable of torchrun's contract is written") {

@@ -43,17 +43,17 @@ TEST_SUITE("worker/process/process_stats") {
     ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
     CHECK(doing_of(child) == "");
-    CHECK(life_of(child).cpu_time == 0s);
+    CHECK(stats_of(child).cpu_time == 0s);
   }
 
   TEST_CASE("the CPU time of what a process has started counts") {
-    auto before = life_of(::getpid()).cpu_time;
+    auto before = stats_of(::getpid()).cpu_time;
     pid_t child = ::fork();
     if (child == 0) {
       for (;;) {
       }
     }
-    while (life_of(::getpid()).cpu_time < before + 20ms) std::this_thread::sleep_for(1ms);
+    while (stats_of(::getpid()).cpu_time < before + 20ms) std::this_thread::sleep_for(1ms);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }

@@ -175,8 +175,8 @@ fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {
   if (group.rank() == 0) {
     // A round after a lost or a joining node is no failure restart, but no start either.
     const worker::WorkerEnv& env = group.env();
-    bool is_restart = env.restart_count > 0 || env.round > 0 || env.life > 0;
-    const std::string& name = env.run_family.empty() ? env.run_id : env.run_family;
+    bool is_restart = env.restart_count > 0 || env.round > 0 || env.requeue_count > 0;
+    const std::string& name = env.job_id.empty() ? env.run_id : env.job_id;
     Result<fs::path> chosen = run_directory(base, name, is_restart);
     if (chosen) {
       folder = chosen->string();

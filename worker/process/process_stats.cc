@@ -52,10 +52,10 @@ ProcessStat parse_stat(std::string_view stat, long ticks_per_second) {
   return result;
 }
 
-ProcessLife life_of(pid_t pid) {
-  ProcessLife life{.cpu_time = stat_of(pid).cpu_time, .doing = doing_of(pid)};
-  for (const Leftover& below : descendants_of(pid)) life.cpu_time += stat_of(below.pid).cpu_time;
-  return life;
+ProcessStats stats_of(pid_t pid) {
+  ProcessStats stats{.cpu_time = stat_of(pid).cpu_time, .doing = doing_of(pid)};
+  for (const Leftover& below : descendants_of(pid)) stats.cpu_time += stat_of(below.pid).cpu_time;
+  return stats;
 }
 
 std::string doing_of(pid_t pid) {

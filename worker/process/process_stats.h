@@ -23,13 +23,13 @@ struct ProcessStat {
 // gives the default.
 ProcessStat parse_stat(std::string_view stat, long ticks_per_second);
 
-struct ProcessLife {
+struct ProcessStats {
   Duration cpu_time{};
   std::string doing;  // "sleeping in futex_do_wait", "stopped", "in D state in nfs_wait_bit"
 };
 
 // A process that has gone gives the default.
-ProcessLife life_of(pid_t pid);
+ProcessStats stats_of(pid_t pid);
 
 // "in D state in nfs_wait_bit": what `pid` does, by its state and the kernel's function it waits
 // in.
