@@ -51,7 +51,7 @@ EventContext event_context(const AgentConfig& config) {
 StopReasonFileConfig stop_file_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.path = stop_file(config.workers),
-          .job = config.slurm_job,
+          .scheduler = config.scheduler,
           .environment = process::to_assignments(environment),
           .search_path = process::search_path_of(environment)};
 }
@@ -79,7 +79,8 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       signals_(executor),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
       forwards_(executor),
-      relay_(executor, config_.signal_reports, config_.slurm_signals == SlurmSignals::ToAll),
+      relay_(executor, config_.signal_reports, config_.scheduler ? config_.scheduler->sender : "",
+             config_.scheduler && config_.scheduler->reach == SignalReach::EveryProcess),
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()),
       stop_file_(executor, reaper_, not_to_sweep_, stop_file_config(config_), logger_) {
@@ -159,9 +160,10 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::SignalWorkers& signal) {
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
                 stop_file_.publish(worker::StopCause::WorkerFailed, describe(*state_.failure));
-              bool is_slurms =
+              bool is_from_outside =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
-              if (!is_slurms || !config_.signal_reports) return workers_.signal_all(signal.signal);
+              if (!is_from_outside || !config_.signal_reports)
+                return workers_.signal_all(signal.signal);
               tasks_.spawn(pass_on_stop(signal.signal));
             },
             [this](const action::Sweep& wanted) {
@@ -229,7 +231,8 @@ asio::awaitable<void> Agent::forward(int signal) {
   std::string name = process::signal_name(signal);
   bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatience);
   if (have_it) {
-    logger_->info("received {}, which Slurm has sent to the workers itself", name);
+    logger_->info("received {}, which {} has sent to the workers itself", name,
+                  config_.scheduler->name);
     co_return;
   }
   logger_->info("received {}; passing it on to {}", name, count_of(state_.running, "worker"));
@@ -251,25 +254,26 @@ asio::awaitable<void> Agent::join_later(Duration delay) {
 }
 
 void Agent::heard(const rendezvous::Notice& notice) {
-  std::visit(Overloaded{
-                 [this](const rendezvous::Round& round) {
-                   if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
-                   round_ = round;
-                   outcome_.loss.clear();
-                   events_.joined(round, now());
-                   on(event::RoundJoined{round.restart_count});
-                 },
-                 [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
-                 [this](const rendezvous::command::Waiting& waiting) { outcome_.loss = waiting.why; },
-                 [this](const rendezvous::command::End& end) { run_ended(end); },
-                 [this](const rendezvous::notice::Failed& failed) {
-                   if (state_.failure) logger_->error("{}", describe(*state_.failure));
-                   logger_->error("{}", failed.why);
-                   on(event::RendezvousFailed{failed.why});
-                 },
-                 [this](const rendezvous::notice::Info& info) { logger_->info("{}", info.text); },
-             },
-             notice);
+  std::visit(
+      Overloaded{
+          [this](const rendezvous::Round& round) {
+            if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
+            round_ = round;
+            outcome_.loss.clear();
+            events_.joined(round, now());
+            on(event::RoundJoined{round.restart_count});
+          },
+          [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
+          [this](const rendezvous::command::Waiting& waiting) { outcome_.loss = waiting.why; },
+          [this](const rendezvous::command::End& end) { run_ended(end); },
+          [this](const rendezvous::notice::Failed& failed) {
+            if (state_.failure) logger_->error("{}", describe(*state_.failure));
+            logger_->error("{}", failed.why);
+            on(event::RendezvousFailed{failed.why});
+          },
+          [this](const rendezvous::notice::Info& info) { logger_->info("{}", info.text); },
+      },
+      notice);
 }
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
@@ -429,7 +433,7 @@ asio::awaitable<void> Agent::sweep() {
   on(event::Swept{});
 }
 
-// So that the report can say why, if Slurm knows.
+// So that the report can say why, if the scheduler knows.
 asio::awaitable<void> Agent::finish_when_told(int exit_code) {
   co_await stop_file_.settled();
   finish(exit_code);

@@ -84,7 +84,7 @@ class Agent {
   JobControl job_control_;
   boost::asio::signal_set forwards_;
   SignalRelay relay_;
-  // Another node was, so that this one may be, too: by a Slurm that signals workers itself.
+  // The scheduler has signalled another node, so it may signal this one's workers, too.
   bool others_are_signalled_ = false;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
@@ -92,11 +92,11 @@ class Agent {
   int attempt_ = -1;                    // that of the workers started last
   RunOutcome outcome_;                  // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
-  std::set<pid_t> not_to_sweep_;        // the guardian, scontrol, and what nothing ends
-  StopReasonFile stop_file_;            // says in the stop file why the workers are told to end
-  MonoTime sweep_deadline_{};           // of the running sweep, which reads it anew at each look
-  MonoTime stop_began_{};               // when the first worker of the round ended, or a stop began
-  MonoTime last_exit_{};                // when the last worker to end did
+  std::set<pid_t> not_to_sweep_;  // the guardian, the scheduler's program, and what nothing ends
+  StopReasonFile stop_file_;      // says in the stop file why the workers are told to end
+  MonoTime sweep_deadline_{};     // of the running sweep, which reads it anew at each look
+  MonoTime stop_began_{};         // when the first worker of the round ended, or a stop began
+  MonoTime last_exit_{};          // when the last worker to end did
   int exit_code_ = 0;
 };
 

@@ -14,19 +14,19 @@ namespace {
 
 namespace asio = boost::asio;
 
-// What somebody sends to all processes of a name, by pkill, is no signal of Slurm's.
-bool is_slurms(int sender) {
-  if (sender == 0) return true;
-  std::ifstream file("/proc/" + std::to_string(sender) + "/comm");
+// The name of the process `pid`; empty where there is none.
+std::string name_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;
-  return std::getline(file, name) && name == "slurmstepd";
+  std::getline(file, name);
+  return name;
 }
 
 }  // namespace
 
 SignalRelay::SignalRelay(asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
-                         bool is_to_all)
-    : reports_(executor), is_to_all_(is_to_all), news_(executor) {
+                         std::string sender, bool is_to_all)
+    : reports_(executor), sender_(std::move(sender)), is_to_all_(is_to_all), news_(executor) {
   if (!reports || !*reports) return;
   reports_.assign(reports->release());
   read();
@@ -43,7 +43,9 @@ void SignalRelay::read() {
 }
 
 void SignalRelay::heard(const process::SignalReport& report) {
-  if (!is_slurms(report.sender)) return;
+  // A person can signal all processes of a name, by pkill.  The sender is 0 where it is in another
+  // pid namespace, as the scheduler is for a container.
+  if (report.sender != 0 && name_of(report.sender) != sender_) return;
   is_alone_ = false;
   if (int& missed = missed_[report.signal]; missed > 0) {
     --missed;

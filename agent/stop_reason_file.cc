@@ -50,7 +50,9 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
       logger_(std::move(logger)),
       questions_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       answered_(executor) {
-  config_.environment.push_back(std::string(kTimeFormatVariable) + "=" + kTimeFormat);
+  if (!config_.scheduler || !config_.scheduler->question) return;
+  for (const std::string& assignment : config_.scheduler->question->environment)
+    config_.environment.push_back(assignment);
 }
 
 void StopReasonFile::clear() {
@@ -64,26 +66,32 @@ void StopReasonFile::publish(StopCause cause, std::string words) {
 }
 
 void StopReasonFile::signalled(int signal, bool is_stop) {
-  learn(reason_of(signal, is_stop, config_.job ? &*config_.job : nullptr, wall_now()));
+  OutsideRequest request{.signal = signal, .is_stop = is_stop};
+  learn(reason_of(request, ""));
   signal_ = signal;
   if (is_stop) is_stopping_ = true;
-  ask(signal, is_stop, Whose::Own);
+  ask(request, Whose::Own);
 }
 
 void StopReasonFile::other_signalled(int signal) {
   if (signal_ == 0) signal_ = signal;
-  ask(signal, true, Whose::Others);
+  ask({.signal = signal, .is_stop = true}, Whose::Others);
 }
 
-void StopReasonFile::ask(int signal, bool is_stop, Whose whose) {
-  if (!config_.job) return;
+StopReason StopReasonFile::reason_of(OutsideRequest request, std::string_view answer) const {
+  return config_.scheduler ? config_.scheduler->reason_of(request, wall_now(), answer)
+                           : plain_reason_of(request);
+}
+
+void StopReasonFile::ask(OutsideRequest request, Whose whose) {
+  if (!config_.scheduler || !config_.scheduler->question) return;
   ++asking_;
-  questions_.spawn(ask_scontrol(signal, is_stop, whose));
+  questions_.spawn(learn_answer(request, whose));
 }
 
-asio::awaitable<void> StopReasonFile::ask_scontrol(int signal, bool is_stop, Whose whose) {
+asio::awaitable<void> StopReasonFile::learn_answer(OutsideRequest request, Whose whose) {
   std::string text = co_await answer();
-  StopReason reason = reason_of(signal, is_stop, *config_.job, wall_now(), text);
+  StopReason reason = reason_of(request, text);
   bool is_of_job = reason.cause != StopCause::Signal;
   if (!text.empty() && (is_of_job || whose == Whose::Own)) learn(std::move(reason));
   --asking_;
@@ -92,14 +100,15 @@ asio::awaitable<void> StopReasonFile::ask_scontrol(int signal, bool is_stop, Who
 
 // Empty where there is none.
 asio::awaitable<std::string> StopReasonFile::answer() {
-  Result<std::string> program = process::find_program("scontrol", config_.search_path);
+  const SchedulerQuestion& question = *config_.scheduler->question;
+  Result<std::string> program = process::find_program(question.program, config_.search_path);
   if (!program) co_return "";
-  asio::steady_timer timer(executor_, delay_of_question(*config_.job));
+  asio::steady_timer timer(executor_, question.delay);
   co_await timer.async_wait(asio::use_awaitable);
-  process::Fd answer(::memfd_create("scontrol", MFD_CLOEXEC));
+  process::Fd answer(::memfd_create("answer", MFD_CLOEXEC));
   process::Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!answer || !nothing) co_return "";
-  process::ProcessSpec spec{.argv = question(*config_.job),
+  process::ProcessSpec spec{.argv = question.arguments,
                             .environment = config_.environment,
                             .stdout_fd = answer.get(),
                             .stderr_fd = nothing.get()};

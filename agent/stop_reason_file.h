@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tells the workers of this node why they are to stop, or to save: writes worker/stop_reason's file
-// before they get the signal, and again when Slurm has been asked why it came.
-// agent/decide/slurm_job decides; this asks and writes.
+// The file in which workers find why they are to stop, or to save (worker/stop_reason).  It is
+// written before they get the signal, and again when the scheduler has said why the signal came.
 #pragma once
 
 #include <spdlog/fwd.h>
@@ -17,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/decide/slurm_job.h"
+#include "agent/decide/scheduler.h"
 #include "store/task_group.h"
 #include "worker/process/reaper.h"
 
@@ -25,9 +24,9 @@ namespace ddprun::agent {
 
 struct StopReasonFileConfig {
   std::string path;                      // of the file; empty: none is written
-  std::optional<SlurmJob> job;           // to ask about
-  std::vector<std::string> environment;  // of scontrol, as "NAME=value"
-  std::string search_path;               // where it is looked for; without it nobody is asked
+  std::optional<Scheduler> scheduler{};  // to be asked
+  std::vector<std::string> environment;  // of the program that asks, as "NAME=value"
+  std::string search_path;               // where it is looked for
 };
 
 // Threads: used from the executor's only thread.
@@ -35,7 +34,7 @@ struct StopReasonFileConfig {
 // which it puts its own while they run.  stop() must have completed before the destructor runs.
 class StopReasonFile {
  public:
-  // How long scontrol may take before it is ended.
+  // How long that program may take before it is ended.
   static constexpr Duration kAnswerLimit = std::chrono::seconds(5);
   // How long the end of a run waits for that.
   static constexpr Duration kPatience = std::chrono::seconds(1);
@@ -72,8 +71,9 @@ class StopReasonFile {
 
  private:
   enum class Whose : std::uint8_t { Own, Others };
-  void ask(int signal, bool is_stop, Whose whose);
-  boost::asio::awaitable<void> ask_scontrol(int signal, bool is_stop, Whose whose);
+  worker::StopReason reason_of(OutsideRequest request, std::string_view answer) const;
+  void ask(OutsideRequest request, Whose whose);
+  boost::asio::awaitable<void> learn_answer(OutsideRequest request, Whose whose);
   boost::asio::awaitable<std::string> answer();
   void learn(worker::StopReason reason);
   void write(const worker::StopReason& reason);

@@ -93,8 +93,7 @@ void add_guardian(agent::AgentConfig& agent, Result<process::Guardian>& guardian
   }
   agent.workers.environment[process::kGuardianVariable] = guardian->mark();
   agent.guardian_pid = guardian->pid();
-  agent::SlurmSignals signals = agent.slurm_signals;
-  if (signals == agent::SlurmSignals::Unknown || signals == agent::SlurmSignals::ToAll)
+  if (agent.scheduler && agent.scheduler->reach != agent::SignalReach::Agent)
     agent.signal_reports = std::make_shared<process::Fd>(guardian->take_reports());
 }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "agent/decide/core.h"
-#include "agent/decide/slurm_job.h"
+#include "agent/decide/scheduler.h"
 #include "agent/log_dir.h"
 
 namespace ddprun::process {
@@ -105,14 +105,6 @@ struct WorkerGroupConfig {
   bool has_late_folders = false;
 };
 
-// Whom a signal of Slurm's reaches, as far as its configuration tells.
-enum class SlurmSignals : std::uint8_t {
-  None,     // this agent is in no step
-  Unknown,  // it cannot be read here
-  ToAgent,  // the agent alone
-  ToAll,    // every process of the step
-};
-
 struct AgentConfig {
   Config core;
   WorkerGroupConfig workers;
@@ -123,10 +115,9 @@ struct AgentConfig {
   std::string rdzv_backend = "static";               // named in events
   ExitCodes exit_codes = ExitCodes::Distinct;
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
-  SlurmSignals slurm_signals = SlurmSignals::None;
-  std::optional<SlurmJob> slurm_job{};
-  // Reports of signals that reached the guardian (worker/process/guardian.h), where Slurm sends, or
-  // may send, a signal to every process of the step.
+  std::optional<Scheduler> scheduler{};  // of the job that this agent runs in
+  // Reports of signals that reached the guardian (worker/process/guardian.h), where the
+  // scheduler sends, or may send, a signal to every process.
   std::shared_ptr<process::Fd> signal_reports{};
   // Whether workers may set torch's file timers, and where.  Owned by the caller, who makes it
   // before the agent starts.

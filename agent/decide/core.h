@@ -26,8 +26,8 @@ struct Config {
   int local_world_size = 1;
   Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
   Duration kill_limit = std::chrono::seconds(10);  // that a worker may take to end by SIGKILL
-  // Whoever sends SIGTERM says it more than once, and SIGKILL by itself: Slurm at the end of a
-  // preemption's grace.  The time in between is the workers'.
+  // The scheduler sends SIGTERM more than once, and SIGKILL when the job's grace is over.  The time
+  // in between is the workers'.
   bool is_sigterm_repeated = false;
 };
 

@@ -26,7 +26,7 @@ struct Victim {
 struct OutsideSignal {
   std::string signal;  // "SIGUSR1"
   std::string reason;  // worker/stop_reason.h's word: "preempted"
-  std::string words;   // "Slurm has preempted job 12"
+  std::string words;   // "the time of job 12 is over"
 };
 
 struct JobReport {

@@ -36,7 +36,7 @@ struct RunOutcome {
 // The exit code of an agent whose core has ended with `exit_code`.
 int exit_code_in(ExitCodes codes, int exit_code, const RunOutcome& outcome);
 
-// "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost (its agent is gone)".
+// "stopped by SIGTERM: job 12 was cancelled; before that n2 was lost (its agent is gone)".
 std::string stopped_by(int signal, const RunOutcome& outcome);
 
 // The closing line of a run: what became of it, what happened on the way, and the exit code.

@@ -11,6 +11,7 @@
 #include "cli/config/parse.h"
 #include "cli/config/placement_options.h"
 #include "cli/config/rendezvous_options.h"
+#include "cli/slurm/scheduler.h"
 #include "cli/slurm/signals.h"
 
 namespace ddprun::cli {
@@ -84,10 +85,7 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
 
 // Slurm's configuration is where SLURM_CONF says, where Debian and others have it, or, at sites
 // that hand it out, in slurmd's own folder.
-void add_slurm_signals(ConfigBuilder& builder) {
-  if (builder.inherited("SLURM_STEP_ID").empty()) return;
-  agent::AgentConfig& agent = builder.config.agent;
-  agent.core.is_sigterm_repeated = true;
+agent::SignalReach reach_of_slurm(const ConfigBuilder& builder) {
   std::optional<std::string> text;
   std::string folder;
   for (std::string path : {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
@@ -96,17 +94,21 @@ void add_slurm_signals(ConfigBuilder& builder) {
     text = builder.machine.file_text(path);
     folder = path.substr(0, path.rfind('/'));
   }
-  agent.slurm_signals = slurm_signals(text, builder.machine.file_text(folder + "/cgroup.conf"));
+  return signal_reach(text, builder.machine.file_text(folder + "/cgroup.conf"));
 }
 
 // A run id that the user gave stays the same when the job is requeued.
-void add_slurm_job(ConfigBuilder& builder) {
+void add_scheduler(ConfigBuilder& builder) {
   auto variable = [&builder](std::string_view name) { return builder.inherited(name); };
+  std::optional<SlurmJob> job = slurm_job(variable);
+  std::optional<agent::SignalReach> reach;
+  if (!builder.inherited("SLURM_STEP_ID").empty()) reach = reach_of_slurm(builder);
+  agent::AgentConfig& agent = builder.config.agent;
+  agent.scheduler = slurm_scheduler(job, reach);
+  agent.core.is_sigterm_repeated = agent.scheduler && agent.scheduler->repeats_sigterm;
   agent::WorkerGroupConfig& workers = builder.workers();
-  std::optional<agent::SlurmJob> job = slurm_job(variable);
   workers.job_id = builder.slurm.job_id.empty() ? workers.run_id : builder.slurm.job_id;
   if (job) workers.requeue_count = job->restart_count;
-  builder.config.agent.slurm_job = std::move(job);
 }
 
 // torchrun's 1, where there are several workers; the CPUs that Slurm gives them, if it does.
@@ -145,8 +147,7 @@ void add_log_level(ConfigBuilder& builder) {
 }
 
 Result<void> add_environment(ConfigBuilder& builder) {
-  add_slurm_signals(builder);
-  add_slurm_job(builder);
+  add_scheduler(builder);
   // Ours, when another launcher runs us as its worker; each of our workers gets one of its own.
   builder.config.agent.error_file = builder.inherited("TORCHELASTIC_ERROR_FILE");
   add_threads(builder);

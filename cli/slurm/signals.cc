@@ -3,12 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
-#include <cstdint>
 #include <sstream>
-
-#include "cli/config/parse.h"
-#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {
@@ -35,35 +30,18 @@ std::optional<std::string> value_of(const std::string& text, const std::string& 
 
 }  // namespace
 
-std::optional<agent::SlurmJob> slurm_job(
-    const std::function<std::string(std::string_view)>& variable) {
-  std::string id = variable("SLURM_JOB_ID");
-  if (!number_in<std::uint32_t>(id)) return std::nullopt;
-  auto count = [&](std::string_view name, int otherwise) {
-    return number_in<int>(variable(name)).value_or(otherwise);
-  };
-  agent::SlurmJob job{.id = std::move(id),
-                      .restart_count = count("SLURM_RESTART_COUNT", 0),
-                      .node_count = count("SLURM_JOB_NUM_NODES", 1),
-                      .node = count("SLURM_NODEID", 0),
-                      .end = std::nullopt};
-  if (auto end = number_in<std::int64_t>(variable("SLURM_JOB_END_TIME")))
-    job.end = WallTime(std::chrono::seconds(*end));
-  return job;
-}
-
-agent::SlurmSignals slurm_signals(const std::optional<std::string>& slurm_conf,
-                                  const std::optional<std::string>& cgroup_conf) {
-  using agent::SlurmSignals;
-  if (!slurm_conf) return SlurmSignals::Unknown;
+agent::SignalReach signal_reach(const std::optional<std::string>& slurm_conf,
+                                const std::optional<std::string>& cgroup_conf) {
+  using agent::SignalReach;
+  if (!slurm_conf) return SignalReach::Unknown;
   std::optional<std::string> tracking = value_of(*slurm_conf, "proctracktype");
-  if (!tracking && value_of(*slurm_conf, "include")) return SlurmSignals::Unknown;
-  if (tracking == "proctrack/linuxproc") return SlurmSignals::ToAll;
-  if (tracking == "proctrack/pgid") return SlurmSignals::ToAgent;
-  if (tracking && tracking != "proctrack/cgroup") return SlurmSignals::Unknown;
+  if (!tracking && value_of(*slurm_conf, "include")) return SignalReach::Unknown;
+  if (tracking == "proctrack/linuxproc") return SignalReach::EveryProcess;
+  if (tracking == "proctrack/pgid") return SignalReach::Agent;
+  if (tracking && tracking != "proctrack/cgroup") return SignalReach::Unknown;
   bool is_to_children =
       cgroup_conf && value_of(*cgroup_conf, "signalchildrenprocesses").value_or("no") == "yes";
-  return is_to_children ? SlurmSignals::ToAll : SlurmSignals::ToAgent;
+  return is_to_children ? SignalReach::EveryProcess : SignalReach::Agent;
 }
 
 }  // namespace ddprun::cli

@@ -10,23 +10,15 @@
 //   proctrack/linuxproc                every process of the step
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
-#include "agent/decide/config.h"
-#include "agent/decide/slurm_job.h"
+#include "agent/decide/scheduler.h"
 
 namespace ddprun::cli {
 
 // From the texts of slurm.conf and cgroup.conf, where they could be read.
-agent::SlurmSignals slurm_signals(const std::optional<std::string>& slurm_conf,
-                                  const std::optional<std::string>& cgroup_conf);
-
-// The job that this process runs in, by SLURM_JOB_ID and others, which `variable` looks up; empty
-// for one that is not set.  nullopt outside.
-std::optional<agent::SlurmJob> slurm_job(
-    const std::function<std::string(std::string_view)>& variable);
+agent::SignalReach signal_reach(const std::optional<std::string>& slurm_conf,
+                                const std::optional<std::string>& cgroup_conf);
 
 }  // namespace ddprun::cli

@@ -15,7 +15,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int kOutside = 0;  // a sender in another pid namespace, as slurmstepd is for a container
+constexpr const char* kSender = "slurmstepd";
+constexpr int kOutside = 0;  // a sender in another pid namespace, as it is for a container
 
 struct Guarded {
   boost::asio::io_context loop;
@@ -52,7 +53,7 @@ struct Guarded {
 
 TEST_SUITE("agent/signal_relay") {
   TEST_CASE_FIXTURE(Guarded, "what the guardian got the workers have, once for each time") {
-    SignalRelay relay(loop.get_executor(), read_end, true);
+    SignalRelay relay(loop.get_executor(), read_end, kSender, true);
     report(SIGUSR1);
     report(SIGUSR1);
     report(SIGTERM);
@@ -64,7 +65,7 @@ TEST_SUITE("agent/signal_relay") {
   }
 
   TEST_CASE_FIXTURE(Guarded, "a late report answers the question that it missed, and no other") {
-    SignalRelay relay(loop.get_executor(), read_end, false);
+    SignalRelay relay(loop.get_executor(), read_end, kSender, false);
     CHECK_FALSE(reached(relay, SIGUSR1));
     report(SIGUSR1);
     report(SIGUSR2);
@@ -76,8 +77,8 @@ TEST_SUITE("agent/signal_relay") {
   }
 
   TEST_CASE_FIXTURE(Guarded,
-                    "what a program other than Slurm's sends to everybody does not count") {
-    SignalRelay relay(loop.get_executor(), read_end, false);
+                    "what a program other than the scheduler's sends to everybody does not count") {
+    SignalRelay relay(loop.get_executor(), read_end, kSender, false);
     report(SIGTERM, ::getpid());
     CHECK_FALSE(reached(relay, SIGTERM));
     relay.stop();
@@ -85,7 +86,7 @@ TEST_SUITE("agent/signal_relay") {
 
   TEST_CASE("without reports there is nothing to wait for") {
     Guarded nobody;
-    SignalRelay relay(nobody.loop.get_executor(), nullptr, false);
+    SignalRelay relay(nobody.loop.get_executor(), nullptr, kSender, false);
     CHECK_FALSE(nobody.reached(relay, SIGTERM, 1h));
     relay.stop();
   }

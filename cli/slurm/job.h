@@ -8,6 +8,7 @@
 // while its grace runs; one that begins again has a Restarts of one more already.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@
 #include "store/base/time.h"
 #include "worker/stop_reason.h"
 
-namespace ddprun::agent {
+namespace ddprun::cli {
 
 // The job that this agent runs in, from its environment.
 struct SlurmJob {
@@ -26,6 +27,10 @@ struct SlurmJob {
   int node = 0;                 // this node's number in the step
   std::optional<WallTime> end;  // of its time; SLURM_JOB_END_TIME, which Slurm 22.05 does not set
 };
+
+// The job that this process runs in, by SLURM_JOB_ID and others, which `variable` looks up; empty
+// for one that is not set.  nullopt outside.
+std::optional<SlurmJob> slurm_job(const std::function<std::string(std::string_view)>& variable);
 
 // A signal to save that comes within so long before the limit is taken for its announcement.
 inline constexpr Duration kNearTimeLimit = std::chrono::minutes(5);
@@ -48,4 +53,4 @@ inline constexpr const char* kTimeFormat = "%s";
 // all nodes at once: 32 in each tenth of a second.
 Duration delay_of_question(const SlurmJob& job);
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::cli

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/decide/slurm_job.h"
+#include "cli/slurm/job.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <string>
+#include <utility>
 
-#include "store/base/exit_status.h"
+#include "agent/decide/scheduler.h"
 #include "store/base/number.h"
 
-namespace ddprun::agent {
+namespace ddprun::cli {
 namespace {
 
 using worker::StopCause;
@@ -45,8 +45,6 @@ std::optional<int> seconds_until(const std::optional<WallTime>& end, WallTime no
 // By the time limit alone.
 StopReason by_end(int signal, bool is_stop, const std::string& job,
                   const std::optional<WallTime>& end, WallTime now) {
-  std::string name = process::signal_name(signal);
-  std::string plain = (is_stop ? "ended from outside by " : "told from outside by ") + name;
   std::optional<int> left = seconds_until(end, now);
   if (end && is_stop && now + kClockSlack >= *end)
     return {StopCause::TimeLimit, "the time of job " + job + " is over", 0};
@@ -54,7 +52,9 @@ StopReason by_end(int signal, bool is_stop, const std::string& job,
     return {StopCause::TimeLimit,
             "the time of job " + job + " is over in " + std::to_string(*left) + " s", left};
   }
-  return {StopCause::Signal, plain, left};
+  StopReason plain = agent::plain_reason_of({.signal = signal, .is_stop = is_stop});
+  plain.seconds_left = left;
+  return plain;
 }
 
 // A job that is about to be signalled is SIGNALING for a moment, and there are more such states.
@@ -90,6 +90,22 @@ StopReason of_ending_job(const SlurmJob& job, std::string_view answer) {
 
 }  // namespace
 
+std::optional<SlurmJob> slurm_job(const std::function<std::string(std::string_view)>& variable) {
+  std::string id = variable("SLURM_JOB_ID");
+  if (!number_in<std::uint32_t>(id)) return std::nullopt;
+  auto count = [&](std::string_view name, int otherwise) {
+    return number_in<int>(variable(name)).value_or(otherwise);
+  };
+  SlurmJob job{.id = std::move(id),
+               .restart_count = count("SLURM_RESTART_COUNT", 0),
+               .node_count = count("SLURM_JOB_NUM_NODES", 1),
+               .node = count("SLURM_NODEID", 0),
+               .end = std::nullopt};
+  if (auto end = number_in<std::int64_t>(variable("SLURM_JOB_END_TIME")))
+    job.end = WallTime(std::chrono::seconds(*end));
+  return job;
+}
+
 StopReason reason_of(int signal, bool is_stop, const SlurmJob* job, WallTime now) {
   if (job == nullptr) return by_end(signal, is_stop, "", std::nullopt, now);
   return by_end(signal, is_stop, job->id, job->end, now);
@@ -117,4 +133,4 @@ Duration delay_of_question(const SlurmJob& job) {
   return std::chrono::milliseconds(100) * (job.node / 32);
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::cli

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/decide/slurm_job.h"
+#include "cli/slurm/job.h"
 
 #include <doctest/doctest.h>
 
 #include <csignal>
 
 using namespace ddprun;
-using namespace ddprun::agent;
+using namespace ddprun::cli;
 using worker::StopCause;
 using namespace std::chrono_literals;
 
@@ -28,7 +28,7 @@ StopCause cause_of(const std::string& fields, int signal = SIGTERM, bool is_stop
 
 }  // namespace
 
-TEST_SUITE("agent/decide/slurm_job") {
+TEST_SUITE("cli/slurm/job") {
   TEST_CASE("what scontrol says of a job that is being ended") {
     struct Case {
       const char* fields;
