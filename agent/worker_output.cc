@@ -11,13 +11,14 @@
 #include "agent/decide/macros.h"
 #include "agent/log_dir.h"
 #include "store/base/check.h"
+#include "store/clock.h"
 
 namespace ddprun::agent {
 namespace {
 
 // "14:46:40.210", as in the agent's own lines.
 std::string time_of_day() {
-  auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  auto now = std::chrono::floor<std::chrono::milliseconds>(wall_now());
   auto milliseconds = now.time_since_epoch().count() % 1000;
   return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(std::chrono::system_clock::to_time_t(now)),
                      milliseconds);
@@ -49,8 +50,8 @@ Prefix prefix_of(const WorkerGroupConfig& config, const worker::WorkerEnv& env) 
   return {.text = "", .changing = [at] { return at(time_of_day()); }};
 }
 
-Result<process::Fd> open_for_writing(const std::string& path, int flags) {
-  process::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
+Result<Fd> open_for_writing(const std::string& path, int flags) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
   if (!file) return system_error(errno, "open " + path);
   return file;
 }
@@ -129,9 +130,9 @@ Result<int> AttemptOutput::open_stream(WorkerStreams& streams, const Kind& kind,
     return open_pump(streams, kind, env);
   bool is_discarded = kind.route == StreamRoute::Discard;
   check(is_discarded || !folder_.empty(), "a stream goes to a file, and there is no log folder");
-  Result<process::Fd> file =
-      is_discarded ? open_for_writing("/dev/null", 0)
-                   : open_for_writing(streams.folder + kind.file_name, O_CREAT | O_APPEND);
+  Result<Fd> file = is_discarded
+                        ? open_for_writing("/dev/null", 0)
+                        : open_for_writing(streams.folder + kind.file_name, O_CREAT | O_APPEND);
   if (!file) return file.error();
   streams.files.push_back(std::move(*file));
   return streams.files.back().get();

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "agent/decide/config.h"
+#include "store/base/fd.h"
 #include "worker/env.h"
-#include "worker/process/fd.h"
 #include "worker/process/output.h"
 
 namespace ddprun::agent {
@@ -33,7 +33,7 @@ struct WorkerStreams {
       stdout_tail;  // stays empty where it does not pass through the agent
   std::shared_ptr<process::Tail> stderr_tail;
 
-  std::vector<process::Fd> files;  // the agent's copies of what the worker has
+  std::vector<Fd> files;  // the agent's copies of what the worker has
   std::vector<std::unique_ptr<process::OutputPump>> pumps;
 
   // Closes what only the worker needs, so that its end is seen.

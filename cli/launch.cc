@@ -21,10 +21,10 @@
 #include "cli/preflight.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
+#include "store/base/fd.h"
 #include "store/system_limits.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/console.h"
-#include "worker/process/fd.h"
 #include "worker/process/guardian.h"
 
 namespace ddprun::cli {
@@ -49,8 +49,8 @@ Result<std::function<void(std::string_view)>> open_event_log(const std::string& 
   if (name.empty()) return nullptr;
   if (name == "console") return [&err](std::string_view line) { err.write(line); };
   std::string path = name.substr(name.find(':') + 1);
-  auto file = std::make_shared<process::Fd>(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  auto file =
+      std::make_shared<Fd>(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!*file) return system_error(errno, "--event-log-handler: open " + path);
   return [file](std::string_view line) { (void)!::write(file->get(), line.data(), line.size()); };
 }
@@ -94,7 +94,7 @@ void add_guardian(agent::AgentConfig& agent, Result<process::Guardian>& guardian
   agent.workers.environment[process::kGuardianVariable] = guardian->mark();
   agent.guardian_pid = guardian->pid();
   if (agent.scheduler && agent.scheduler->reach != agent::SignalReach::Agent)
-    agent.signal_reports = std::make_shared<process::Fd>(guardian->take_reports());
+    agent.signal_reports = std::make_shared<Fd>(guardian->take_reports());
 }
 
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.

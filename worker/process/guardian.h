@@ -19,7 +19,7 @@
 #include <string_view>
 
 #include "store/base/error.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::process {
 
