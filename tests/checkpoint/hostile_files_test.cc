@@ -24,6 +24,11 @@ std::atomic<std::size_t> peak{0};  // of `live`, since it was last set
 
 }  // namespace
 
+// GCC inlines one of them into a caller and not the other, and takes malloc and delete for a mismatch.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 void* operator new(std::size_t size) {
   if (size > largest) largest = size;
   void* memory = std::malloc(size);
