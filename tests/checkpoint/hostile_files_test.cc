@@ -24,7 +24,8 @@ std::atomic<std::size_t> peak{0};  // of `live`, since it was last set
 
 }  // namespace
 
-// GCC inlines one of them into a caller and not the other, and takes malloc and delete for a mismatch.
+// GCC inlines one of them into a caller and not the other, and takes malloc and delete for a
+// mismatch.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
