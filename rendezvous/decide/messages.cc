@@ -65,7 +65,8 @@ Json to_json(const Failure& failure) {
                {"message", shortened(failure.message, kMaxMessageCost)},
                {"log_path", shortened(failure.log_path, kMaxPathCost)},
                {"restart_count", failure.restart_count}};
-  if (failure.at != WallTime{}) json["time_ms"] = milliseconds(failure.at.time_since_epoch());
+  std::int64_t time = milliseconds(failure.at.time_since_epoch());
+  if (time > 0 && time <= kMaxTime) json["time_ms"] = time;
   if (!failure.traceback.empty()) {
     json["traceback"] = shortened(failure.traceback, kMaxOutputCost);
   } else if (!failure.stderr_tail.empty()) {

@@ -199,6 +199,16 @@ TEST_CASE("Messages: of a text that is too long the end is kept, in whole charac
   }
 }
 
+TEST_CASE("Messages: a time by a clock that is far off is left out") {
+  for (auto at : {std::chrono::hours(-1), std::chrono::hours(24 * 365 * 200)}) {
+    Failure failure = sample_failure();
+    failure.at = WallTime(at);
+    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}));
+    REQUIRE(message.has_value());
+    CHECK(std::get<request::Failed>(message->request).failure.at == WallTime{});
+  }
+}
+
 TEST_CASE("Messages: bytes turned and cut at random are refused or read, and no more") {
   std::mt19937 random(5);
   std::vector<std::string> seeds;
