@@ -53,6 +53,8 @@ class Oracle {
                const std::vector<rendezvous::runs::Action>& actions);
   void failure_reported(const std::string& run) { ++failures_[run]; }
   void at_the_end();
+  // The workers of a node that were held go on.
+  void goes_on(const Node& node);
 
   // Whether all members of a round run their workers, or have run them to success.
   bool is_whole(std::size_t round) const;
@@ -82,7 +84,7 @@ class Oracle {
                         const Published& round);
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  void check_fence_later(const std::string& run, std::size_t index);
+  void check_all_dead(const std::string& run);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;
