@@ -142,6 +142,7 @@ asio::awaitable<void> NetworkHandler::finish() {
     if (!was_stopped_) co_await meet_missing(*coordinator);
   }
   close();
+  tasks_.cancel();  // a connect may wait for a name server
   co_await tasks_.join();
   if (service_) co_await service_->stop();
   if (host_) co_await host_->stop();
