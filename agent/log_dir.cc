@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <vector>
+
+#include "worker/process/fd.h"
 
 namespace ddprun::agent {
 namespace {
@@ -131,11 +133,26 @@ bool LogDir::remove_if_empty() const {
 
 Result<void> write_file(const std::string& path, const std::string& text) {
   std::string temporary = path + ".ddprun-" + std::to_string(::getpid());
-  std::ofstream file(temporary, std::ios::binary);
-  file << text << std::flush;
+  ::unlink(temporary.c_str());  // left by a process that had our number
+  // The folder may be one in which others can make files and links: /tmp.
+  process::Fd file(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!file) return system_error(errno, "write " + temporary);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return system_error(errno, "write " + path);
-  return {};
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    ssize_t written = ::write(file.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      int error = errno;
+      ::unlink(temporary.c_str());
+      return system_error(error, "write " + temporary);
+    }
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  int error = errno;
+  ::unlink(temporary.c_str());
+  return system_error(error, "write " + path);
 }
 
 }  // namespace ddprun::agent

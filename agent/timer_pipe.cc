@@ -25,8 +25,11 @@ Result<TimerFile> TimerFile::create(const std::string& path) {
   if (::lstat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) ::unlink(path.c_str());
   if (::mkfifo(path.c_str(), 0600) != 0) return system_error(errno, context);
   // For writing as well, so that it does not end when the last worker closes it.
-  process::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  process::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return system_error(errno, context);
+  // In /tmp another user may have put something else in its place meanwhile.
+  if (::fstat(fd.get(), &info) != 0 || !S_ISFIFO(info.st_mode) || info.st_uid != ::geteuid())
+    return system_error(EEXIST, context);
   return TimerFile(path, std::move(fd));
 }
 

@@ -2,6 +2,7 @@
 //
 // ddpd: store and coordinator as a daemon, for runs whose nodes come and go.  Parses, listens, says
 // where, and ends on SIGTERM; everything else is rendezvous/host.h.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -10,8 +11,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -44,12 +43,16 @@ int fail(int exit_code, const std::string& why) {
 // Writes the port so that a reader sees either nothing or all of it.
 bool write_port(const std::string& path, std::uint16_t port) {
   std::string partial = path + ".partial";
-  std::ofstream file(partial);
-  file << port << '\n';
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(partial, path, error);
-  return file && !error;
+  ::unlink(partial.c_str());  // left by one that was killed
+  // The folder may be one in which others can make files and links: /tmp.
+  int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) return false;
+  std::string text = std::to_string(port) + "\n";
+  bool is_written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  is_written = ::close(fd) == 0 && is_written;
+  if (is_written && ::rename(partial.c_str(), path.c_str()) == 0) return true;
+  ::unlink(partial.c_str());
+  return false;
 }
 
 // On the socket that systemd has opened, if it has, else where the user wants.

@@ -52,6 +52,24 @@ TEST_SUITE("agent/log_dir") {
     CHECK(entries == 8 * 20 + 1);
   }
 
+  TEST_CASE("a file is written as a whole, or not at all") {
+    test::TempDir base;
+    auto count = [&] {
+      return std::distance(fs::directory_iterator(base.path()), fs::directory_iterator());
+    };
+    std::string path = base.path() + "/file";
+    std::string temporary = path + ".ddprun-" + std::to_string(::getpid());
+    fs::create_symlink(base.path() + "/victim", temporary);  // another user's, in /tmp
+    REQUIRE(write_file(path, "text").has_value());
+    CHECK(count() == 1);
+    std::string text;
+    std::ifstream(path) >> text;
+    CHECK(text == "text");
+    fs::create_directories(base.path() + "/folder/in it");
+    CHECK_FALSE(write_file(base.path() + "/folder", "text").has_value());
+    CHECK(count() == 2);
+  }
+
   TEST_CASE("what is called latest and is no link stays") {
     test::TempDir base;
     std::ofstream(base.path() + "/latest") << "mine";
