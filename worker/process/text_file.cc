@@ -1,11 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/process/text_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <fstream>
 
+#include "worker/process/fd.h"
+
 namespace ddprun::process {
+namespace {
+
+struct RegularFile {
+  Fd fd;
+  std::size_t size = 0;
+};
+
+std::optional<RegularFile> open_regular_file(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+  struct stat info = {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return RegularFile{std::move(fd), static_cast<std::size_t>(info.st_size)};
+}
+
+// At most `limit` bytes from `offset` on, also of a file that grows meanwhile.
+std::optional<std::string> read_from(const Fd& fd, std::size_t offset, std::size_t limit) {
+  std::string text;
+  std::array<char, 4096> part;
+  while (text.size() < limit) {
+    ssize_t count = ::pread(fd.get(), part.data(), std::min(part.size(), limit - text.size()),
+                            static_cast<off_t>(offset + text.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return std::nullopt;
+    if (count == 0) break;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+}  // namespace
 
 std::optional<std::string> text_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -17,6 +55,18 @@ std::optional<std::string> text_of_file(const std::string& path) {
   } while (file);
   if (!file.eof()) return std::nullopt;
   return text;
+}
+
+std::optional<std::string> text_of_regular_file(const std::string& path, std::size_t limit) {
+  auto file = open_regular_file(path);
+  if (!file || file->size > limit) return std::nullopt;
+  return read_from(file->fd, 0, limit);
+}
+
+std::optional<std::string> end_of_regular_file(const std::string& path, std::size_t limit) {
+  auto file = open_regular_file(path);
+  if (!file) return std::nullopt;
+  return read_from(file->fd, file->size - std::min(file->size, limit), limit);
 }
 
 }  // namespace ddprun::process

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -10,5 +11,13 @@ namespace ddprun::process {
 // process is gone.  Blocks, throws nothing but std::bad_alloc.  (An istreambuf_iterator throws
 // where a read fails, and files in /proc open well and then fail.)
 std::optional<std::string> text_of_file(const std::string& path);
+
+// The same of a file that a worker may have written, and which may be anything: nullopt for what is
+// no regular file (a FIFO, a device, a link) or has more than `limit` bytes.  Never blocks but on a
+// disk.
+std::optional<std::string> text_of_regular_file(const std::string& path, std::size_t limit);
+
+// The last bytes of such a file, at most `limit`.
+std::optional<std::string> end_of_regular_file(const std::string& path, std::size_t limit);
 
 }  // namespace ddprun::process
