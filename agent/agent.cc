@@ -15,6 +15,8 @@
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
+#include "worker/process/guardian.h"
+#include "worker/process/pidfd.h"
 #include "worker/process/process_stats.h"
 #include "worker/process/sweep.h"
 
@@ -22,6 +24,12 @@ namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
+
+// So many guardians are replaced: what kills each of them at once must not keep the agent busy.
+constexpr int kMostGuardians = 100;
+
+// How long the end of a round waits for a slow disk to take the rest of the log files.
+constexpr auto kDiskPatience = std::chrono::seconds(1);
 
 Now now() {
   return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
@@ -59,14 +67,15 @@ StopReasonFileConfig stop_file_config(const AgentConfig& config) {
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-             Consoles consoles, std::shared_ptr<spdlog::logger> logger)
+             Consoles consoles, process::IoThread& disk, std::shared_ptr<spdlog::logger> logger)
     : executor_(executor),
       config_(std::move(config)),
       rendezvous_(rendezvous),
+      disk_(disk),
       logger_(std::move(logger)),
       reaper_(executor),
       workers_(
-          executor, reaper_, consoles, config_.workers,
+          executor, reaper_, consoles, disk, config_.workers,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const std::string& warning) { logger_->warn("{}", warning); }),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
@@ -84,7 +93,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       deadline_timer_(executor),
       finished_(executor, MonoTime::max()),
       stop_file_(executor, reaper_, not_to_sweep_, stop_file_config(config_), logger_) {
-  not_to_sweep_.insert(config_.guardian_pid);
+  if (config_.guardian) watch_guardian();
 }
 
 Agent::~Agent() = default;
@@ -112,7 +121,6 @@ asio::awaitable<int> Agent::run() {
   }
   co_await rendezvous_.finish();
   rendezvous_.close();
-  signals_.cancel();
   job_control_.stop();
   forwards_.cancel();
   relay_.stop();
@@ -120,6 +128,7 @@ asio::awaitable<int> Agent::run() {
   co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
+  signals_.cancel();
   co_return exit_code_;
 }
 
@@ -131,6 +140,7 @@ void Agent::on(const Event& event) {
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  if (state_.phase != Phase::Running) workers_.stop_starting();
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
   arm_deadline();
@@ -162,9 +172,10 @@ void Agent::perform(const std::vector<Action>& actions) {
                 stop_file_.publish(worker::StopCause::WorkerFailed, describe(*state_.failure));
               bool is_from_outside =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
-              if (!is_from_outside || !config_.signal_reports)
+              bool may_have_it = is_from_outside && config_.signal_reports;
+              if (!may_have_it && !stop_file_.is_writing())
                 return workers_.signal_all(signal.signal);
-              tasks_.spawn(pass_on_stop(signal.signal));
+              tasks_.spawn(pass_on_stop(signal.signal, may_have_it));
             },
             [this](const action::Sweep& wanted) {
               sweep_deadline_ = wanted.deadline;
@@ -178,8 +189,10 @@ void Agent::perform(const std::vector<Action>& actions) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
             },
             [this](const action::Finish& end) {
-              if (state_.shutdown_signal == 0 || !stop_file_.is_asking())
-                return finish(end.exit_code);
+              if (state_.shutdown_signal == 0 || !stop_file_.is_asking()) {
+                stop_file_.clear();
+                if (!stop_file_.is_writing()) return finish(end.exit_code);
+              }
               tasks_.spawn(finish_when_told(end.exit_code));
             },
         },
@@ -209,6 +222,7 @@ void Agent::wait_for_signal() {
                   : state_.phase == Phase::Stopping ? "already stopping"
                                                     : "ending");
     if (state_.phase != Phase::Finished) stop_file_.signalled(signal, true);
+    if (state_.phase == Phase::Finished) late_signal_ = signal;
     on(event::ShutdownRequested{signal});
     // Whoever only stays for others that meet here, goes.
     if (state_.phase == Phase::Finished) rendezvous_.close();
@@ -239,9 +253,14 @@ asio::awaitable<void> Agent::forward(int signal) {
   workers_.signal_each(signal);
 }
 
-asio::awaitable<void> Agent::pass_on_stop(int signal) {
-  bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
-  if (!have_it) workers_.signal_all(signal);
+// The workers of another round may run by the time that this is known.
+asio::awaitable<void> Agent::pass_on_stop(int signal, bool may_have_it) {
+  auto round = round_.number;
+  co_await stop_file_.written();
+  bool have_it =
+      may_have_it && co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
+  if (!have_it && state_.phase == Phase::Stopping && round_.number == round)
+    workers_.signal_all(signal);
 }
 
 // A program that dies young again and again is not started at full speed.
@@ -335,7 +354,13 @@ std::string Agent::log_path_of_failures() const {
 
 void Agent::start_workers(int restart_count) {
   stop_file_.clear();
-  auto failure = workers_.start(round_, restart_count);
+  workers_.start(round_, restart_count,
+                 [this](const std::optional<WorkerGroup::StartFailure>& failure) {
+                   workers_started(failure);
+                 });
+}
+
+void Agent::workers_started(const std::optional<WorkerGroup::StartFailure>& failure) {
   if (failure) {
     return on(event::StartFailed{.started = failure->started,
                                  .failure = {.rank = round_.ranks.base_rank + failure->started,
@@ -344,6 +369,7 @@ void Agent::start_workers(int restart_count) {
                                              .message = failure->why,
                                              .log_path = log_path_of_failures()}});
   }
+  int restart_count = state_.restart_count;
   std::string who = describe_workers(round_.ranks.base_rank, config_.core.local_world_size,
                                      round_.ranks.world_size);
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
@@ -416,10 +442,14 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 }
 
 asio::awaitable<void> Agent::sweep() {
-  std::set<pid_t> spared = hangs_.sweep_begins();
-  spared.insert(not_to_sweep_.begin(), not_to_sweep_.end());
-  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, spared);
+  process::SweepScope scope;
+  if (config_.sweep_scope) scope = *config_.sweep_scope;
+  scope.spared = hangs_.sweep_begins();
+  scope.spared.insert(not_to_sweep_.begin(), not_to_sweep_.end());
+  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, std::move(scope));
   workers_.finish_output();
+  // So that the report knows what a full disk has refused.
+  co_await disk_.settled(now().mono + kDiskPatience);
   if (!result.found.empty()) {
     logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
   }
@@ -433,9 +463,38 @@ asio::awaitable<void> Agent::sweep() {
   on(event::Swept{});
 }
 
+void Agent::watch_guardian() {
+  int pid = config_.guardian->pid();
+  not_to_sweep_.insert(pid);
+  process::Fd pidfd = process::open_pidfd(pid);
+  if (!pidfd) return;
+  reaper_.watch({.pid = pid, .pidfd = std::move(pidfd)},
+                [this](process::ExitStatus status) { guardian_ended(status); });
+}
+
+// It ends by itself only after this process.
+void Agent::guardian_ended(process::ExitStatus status) {
+  std::string what = fmt::format(
+      "the guardian (pid {}), which ends the workers' processes should "
+      "ddprun be killed, has ended ({})",
+      config_.guardian->pid(), process::to_string(status));
+  not_to_sweep_.erase(config_.guardian->pid());
+  Result<void> started = ++guardians_lost_ <= kMostGuardians
+                             ? config_.guardian->start_again()
+                             : Error{Errc::LimitExceeded, "too many of them have ended"};
+  if (!started) {
+    logger_->error("{}; there is no other: {}", what, to_string(started.error()));
+    return;
+  }
+  watch_guardian();
+  logger_->warn("{}; a new one has been started, pid {}", what, config_.guardian->pid());
+}
+
 // So that the report can say why, if the scheduler knows.
 asio::awaitable<void> Agent::finish_when_told(int exit_code) {
-  co_await stop_file_.settled();
+  if (state_.shutdown_signal != 0) co_await stop_file_.settled();
+  stop_file_.clear();
+  co_await stop_file_.written();
   finish(exit_code);
 }
 
@@ -484,8 +543,7 @@ void Agent::report_end(bool is_stopped) {
                       .words = outside->words};
   }
   if (!report.log_path.empty()) {
-    Result<void> written = write_file(report.log_path + "/report.json", to_json(report));
-    if (!written) logger_->warn("no report: {}", to_string(written.error()));
+    write_later(report.log_path + "/report.json", to_json(report), "no report");
   }
   if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
   if (ends_by_own_failure_ && !is_stopped) pass_up_cause();
@@ -500,10 +558,21 @@ void Agent::pass_up_cause() {
     auto since_epoch = now().wall.time_since_epoch();
     words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
   }
-  Result<void> written = write_file(config_.error_file, worker::to_error_file(words, exit_code_));
-  if (!written)
-    logger_->warn("the cause could not be told to the launcher above: {}",
-                  to_string(written.error()));
+  write_later(config_.error_file, worker::to_error_file(words, exit_code_),
+              "the cause could not be told to the launcher above");
+}
+
+void Agent::write_later(std::string path, std::string text, std::string complaint) {
+  auto written = std::make_shared<Result<void>>();
+  std::string call = "write " + path;
+  disk_.run(
+      std::move(call),
+      [path = std::move(path), text = std::move(text), written] {
+        *written = write_file(path, text);
+      },
+      [logger = logger_, written, complaint = std::move(complaint)] {
+        if (!*written) logger->warn("{}: {}", complaint, to_string(written->error()));
+      });
 }
 
 }  // namespace ddprun::agent

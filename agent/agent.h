@@ -32,12 +32,13 @@
 namespace ddprun::agent {
 
 // Threads: used from the executor's thread only; the executor must not run on more than one.
-// Lifetime: borrows the rendezvous handler and the consoles.  run() must have completed before the
+// Lifetime: borrows the rendezvous handler, the consoles and `disk`, which does what may wait for
+// a disk.  run() must have completed before the
 // destructor runs.
 class Agent {
  public:
   Agent(boost::asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-        Consoles consoles, std::shared_ptr<spdlog::logger> logger);
+        Consoles consoles, process::IoThread& disk, std::shared_ptr<spdlog::logger> logger);
   ~Agent();
   Agent(const Agent&) = delete;
 
@@ -46,6 +47,12 @@ class Agent {
   // To be called once.
   boost::asio::awaitable<int> run();
 
+  // The signal that has asked for the end of the run; 0 for none.
+  int shutdown_signal() const { return state_.shutdown_signal; }
+
+  // A signal that came when the run was over, while run() still had something to do; 0 for none.
+  int late_signal() const { return late_signal_; }
+
  private:
   void on(const Event& event);
   void perform(const std::vector<Action>& actions);
@@ -53,14 +60,17 @@ class Agent {
   void wait_for_signal();
   void wait_for_forward();
   boost::asio::awaitable<void> forward(int signal);
-  boost::asio::awaitable<void> pass_on_stop(int signal);
+  boost::asio::awaitable<void> pass_on_stop(int signal, bool may_have_it);
   boost::asio::awaitable<void> join_later(Duration delay);
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::command::Stop& stop);
   void run_ended(const rendezvous::command::End& end);
   std::string log_path_of_failures() const;
   boost::asio::awaitable<void> sweep();
+  void watch_guardian();
+  void guardian_ended(process::ExitStatus status);
   void start_workers(int restart_count);
+  void workers_started(const std::optional<WorkerGroup::StartFailure>& failure);
   void worker_exited(const WorkerExit& exit);
   void abandon(const RunningWorker& worker);
   void abandon_hung(const RunningWorker& worker);
@@ -68,10 +78,12 @@ class Agent {
   boost::asio::awaitable<void> finish_when_told(int exit_code);
   void report_end(bool is_stopped);
   void pass_up_cause();
+  void write_later(std::string path, std::string text, std::string complaint);
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;
   rendezvous::Handler& rendezvous_;
+  process::IoThread& disk_;
   std::shared_ptr<spdlog::logger> logger_;
   State state_;
   process::Reaper reaper_;
@@ -93,10 +105,12 @@ class Agent {
   RunOutcome outcome_;                  // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
   std::set<pid_t> not_to_sweep_;  // the guardian, the scheduler's program, and what nothing ends
-  StopReasonFile stop_file_;      // says in the stop file why the workers are told to end
-  MonoTime sweep_deadline_{};     // of the running sweep, which reads it anew at each look
-  MonoTime stop_began_{};         // when the first worker of the round ended, or a stop began
-  MonoTime last_exit_{};          // when the last worker to end did
+  int guardians_lost_ = 0;
+  int late_signal_ = 0;        // came when the run was over
+  StopReasonFile stop_file_;   // says in the stop file why the workers are told to end
+  MonoTime sweep_deadline_{};  // of the running sweep, which reads it anew at each look
+  MonoTime stop_began_{};      // when the first worker of the round ended, or a stop began
+  MonoTime last_exit_{};       // when the last worker to end did
   int exit_code_ = 0;
 };
 

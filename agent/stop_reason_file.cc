@@ -48,6 +48,7 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
       spared_(spared),
       config_(std::move(config)),
       logger_(std::move(logger)),
+      disk_(executor, [](const process::IoThread::Stall&) {}),  // the log files' thread says it
       questions_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       answered_(executor) {
   if (!config_.scheduler || !config_.scheduler->question) return;
@@ -56,8 +57,8 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
 }
 
 void StopReasonFile::clear() {
-  if (has_written_) ::unlink(config_.path.c_str());
-  has_written_ = false;
+  if (!std::exchange(has_written_, false)) return;
+  disk_.run("remove " + config_.path, [path = config_.path] { ::unlink(path.c_str()); });
 }
 
 void StopReasonFile::publish(StopCause cause, std::string words) {
@@ -84,7 +85,7 @@ StopReason StopReasonFile::reason_of(OutsideRequest request, std::string_view an
 }
 
 void StopReasonFile::ask(OutsideRequest request, Whose whose) {
-  if (!config_.scheduler || !config_.scheduler->question) return;
+  if (!config_.scheduler || !config_.scheduler->question || asking_ >= kMostQuestions) return;
   ++asking_;
   questions_.spawn(learn_answer(request, whose));
 }
@@ -144,9 +145,21 @@ void StopReasonFile::learn(StopReason reason) {
 
 void StopReasonFile::write(const StopReason& reason) {
   if (config_.path.empty()) return;
-  Result<void> written = write_file(config_.path, worker::to_stop_file(reason));
   has_written_ = true;
-  if (!written) logger_->warn("the workers are not told why: {}", to_string(written.error()));
+  auto written = std::make_shared<Result<void>>();
+  disk_.run(
+      "write " + config_.path,
+      [path = config_.path, text = worker::to_stop_file(reason), written] {
+        *written = write_file(path, text);
+      },
+      [logger = logger_, written] {
+        if (!*written)
+          logger->warn("the workers are not told why: {}", to_string(written->error()));
+      });
+}
+
+asio::awaitable<void> StopReasonFile::written() {
+  co_await disk_.settled(std::chrono::steady_clock::now() + kDiskPatience);
 }
 
 asio::awaitable<void> StopReasonFile::settled() {
@@ -161,6 +174,7 @@ asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
   co_await questions_.join();
   clear();
+  co_await written();
 }
 
 }  // namespace ddprun::agent

@@ -18,6 +18,7 @@
 
 #include "agent/decide/scheduler.h"
 #include "store/task_group.h"
+#include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::agent {
@@ -38,6 +39,10 @@ class StopReasonFile {
   static constexpr Duration kAnswerLimit = std::chrono::seconds(5);
   // How long the end of a run waits for that.
   static constexpr Duration kPatience = std::chrono::seconds(1);
+  // How long the workers' signal waits for the file.
+  static constexpr Duration kDiskPatience = std::chrono::milliseconds(300);
+  // So many questions run at a time; of a flood of signals the rest is not asked about.
+  static constexpr int kMostQuestions = 2;
 
   StopReasonFile(boost::asio::any_io_executor executor, process::Reaper& reaper,
                  std::set<pid_t>& spared, StopReasonFileConfig config,
@@ -61,6 +66,13 @@ class StopReasonFile {
   // Waits for that, at most kPatience.
   boost::asio::awaitable<void> settled();
 
+  // Whether the disk has not taken the file yet.
+  bool is_writing() const { return !disk_.is_idle(); }
+
+  // Waits for that, at most kDiskPatience: the workers are to find the file when the signal comes,
+  // and a disk that stands still must not keep the signal from them.
+  boost::asio::awaitable<void> written();
+
   // The last signal from outside in this run, to this node if to any, 0 for none, and what is known
   // of it.
   int signal() const { return signal_; }
@@ -83,6 +95,7 @@ class StopReasonFile {
   std::set<pid_t>& spared_;
   StopReasonFileConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
+  process::IoThread disk_;  // its own: what is written here must not wait for the log files
   std::optional<worker::StopReason> reason_;
   int signal_ = 0;
   bool is_stopping_ = false;  // by such a signal

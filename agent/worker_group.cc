@@ -2,17 +2,22 @@
 #include "agent/worker_group.h"
 
 #include <signal.h>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "agent/decide/macros.h"
 #include "agent/decide/start_failure.h"
 #include "agent/hang_watch.h"
+#include "store/base/count.h"
 #include "worker/env.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"
@@ -20,25 +25,46 @@
 
 namespace ddprun::agent {
 
+namespace asio = boost::asio;
+
 struct WorkerGroup::Worker {
   int local_rank = 0;
   int rank = 0;
   int pid = -1;
   std::string error_file;
-  bool has_ended = false;
+  bool has_ended = false;  // or could not be started, or is abandoned
   WorkerStreams streams;
   process::CgroupLeaf cgroup;
+
+  // Of a worker that may not be its program yet.
+  std::optional<asio::posix::stream_descriptor> exec_report;  // nullopt: it is known
+  std::string exec_context;
 };
 
-// A worker that has been forked, and may not be its program yet.
-struct WorkerGroup::Starting {
-  worker::WorkerEnv env;
-  WorkerStreams streams;
-  process::CgroupLeaf cgroup;
-  process::StartingProcess process;
+// The start of an attempt, until it is known of each worker whether it runs.
+struct WorkerGroup::Start {
+  explicit Start(const asio::any_io_executor& executor) : slow(executor) {}
+
+  rendezvous::Round round;
+  std::function<void(const std::optional<StartFailure>&)> on_started;
+  asio::steady_timer slow;   // for the warning
+  MonoTime exec_began{};     // when the last worker was forked
+  bool has_files = false;    // else the disk is still making them
+  bool is_stopping = false;  // by stop_starting()
+  bool is_slow_told = false;
+  int unsettled = 0;    // workers that were forked, and of which it is not known whether they run
+  int not_started = 0;  // could not be forked, or not become their program
+  std::optional<StartFailure> failure;
+  int failed_local_rank = 0;      // its worker
+  std::vector<WorkerExit> exits;  // held back until on_started has been called
 };
 
 namespace {
+
+// "2.0 s".
+std::string in_seconds(Duration duration) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
+}
 
 std::string of_local_rank(int local_rank, const Error& error) {
   return "local rank " + std::to_string(local_rank) + ": " + to_string(error);
@@ -82,19 +108,17 @@ std::vector<std::string> environment_of(const WorkerGroupConfig& config,
 }
 
 worker::ErrorReport read_error_file(const std::string& path) {
-  return worker::parse_error_file(process::text_of_file(path).value_or(""))
+  constexpr std::size_t kMostBytes = 1024 * 1024;
+  return worker::parse_error_file(process::text_of_regular_file(path, kMostBytes).value_or(""))
       .value_or(worker::ErrorReport{});
 }
 
 // The last lines of a file, of its last 64 KiB.
 std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
-  constexpr std::streamoff kTailBytes = 64 * 1024;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {};
-  std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  constexpr std::size_t kTailBytes = 64 * 1024;
+  std::istringstream text(process::end_of_regular_file(path, kTailBytes).value_or(""));
   std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(text, line);) {
     lines.push_back(std::move(line));
     if (lines.size() > count) lines.pop_front();
   }
@@ -119,56 +143,66 @@ std::string stop_file(const WorkerGroupConfig& config) {
 }
 
 WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
-                         Consoles consoles, WorkerGroupConfig config,
+                         Consoles consoles, process::IoThread& disk, WorkerGroupConfig config,
                          std::function<void(const WorkerExit&)> on_exit,
                          std::function<void(const std::string&)> on_warning)
     : executor_(std::move(executor)),
       reaper_(reaper),
       consoles_(consoles),
+      disk_(disk),
       config_(std::move(config)),
       on_exit_(std::move(on_exit)),
       on_warning_(std::move(on_warning)) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
-std::optional<WorkerGroup::StartFailure> WorkerGroup::start(const rendezvous::Round& round,
-                                                            int restart_count) {
+void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
+                        std::function<void(const std::optional<StartFailure>&)> on_started) {
   workers_.clear();
   ++starts_;
   restart_count_ = restart_count;
   late_attempt_.clear();
-  auto output = AttemptOutput::open(executor_, consoles_, config_, restart_count,
-                                    [this](const Error& error) { output_lost(error); });
-  if (!output) {
-    return StartFailure{
-        .started = 0, .why = to_string(output.error()), .exit_code = kExitInfrastructure};
+  start_ = std::make_unique<Start>(executor_);
+  start_->round = round;
+  start_->on_started = std::move(on_started);
+  AttemptFilesSpec spec = attempt_files_spec(config_, restart_count);
+  auto files = std::make_shared<Result<AttemptFiles>>(AttemptFiles{});
+  auto go_on = [this, files, number = starts_, alive = std::weak_ptr(alive_)] {
+    if (alive.expired() || number != starts_ || !start_) return;  // stopped meanwhile
+    start_->has_files = true;
+    if (*files) return begin_all(std::move(**files));
+    fail_start(0, to_string(files->error()), kExitInfrastructure);
+    start_->not_started = config_.local_world_size;
+    end_start_if_settled();
+  };
+  if (!spec.log_dir) {
+    *files = make_attempt_files(spec);
+    return go_on();
   }
-  std::vector<Starting> starting;
-  std::string why;  // of the first that cannot be started
-  int exit_code = kExitInfrastructure;
-  for (int local_rank = 0; local_rank < config_.local_world_size && why.empty(); ++local_rank) {
-    auto begun = begin_one(*output, worker_env(config_, round, restart_count, local_rank));
-    if (begun) {
-      starting.push_back(std::move(*begun));
-    } else {
-      why = of_local_rank(local_rank, begun.error());
-    }
-  }
-  for (Starting& one : starting) {
-    int local_rank = one.env.local_rank;
-    Result<void> started = finish_one(std::move(one));
-    if (!started && why.empty()) {
-      why = of_local_rank(local_rank, started.error());
-      exit_code = exit_code_of_start(started.error());
-    }
-  }
-  if (why.empty()) return std::nullopt;
-  return StartFailure{
-      .started = static_cast<int>(workers_.size()), .why = why, .exit_code = exit_code};
+  std::string call = "make the log files in " + spec.log_dir->path();
+  disk_.run(
+      std::move(call), [spec = std::move(spec), files] { *files = make_attempt_files(spec); },
+      go_on);
 }
 
-Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output,
-                                                     worker::WorkerEnv env) {
+void WorkerGroup::begin_all(AttemptFiles files) {
+  AttemptOutput output(executor_, consoles_, disk_, config_, std::move(files),
+                       [this, alive = std::weak_ptr(alive_)](const Error& error) {
+                         if (!alive.expired()) output_lost(error);
+                       });
+  for (int local_rank = 0; local_rank < config_.local_world_size; ++local_rank) {
+    auto begun = begin_one(output, worker_env(config_, start_->round, restart_count_, local_rank));
+    if (begun) continue;
+    fail_start(local_rank, of_local_rank(local_rank, begun.error()), kExitInfrastructure);
+    start_->not_started = config_.local_world_size - local_rank;
+    break;
+  }
+  start_->exec_began = std::chrono::steady_clock::now();
+  report_slow_start();
+  end_start_if_settled();
+}
+
+Result<void> WorkerGroup::begin_one(AttemptOutput& output, worker::WorkerEnv env) {
   auto streams = output.open_worker(env);
   if (!streams) return streams.error();
   if (!streams->folder.empty()) {
@@ -199,35 +233,125 @@ Result<WorkerGroup::Starting> WorkerGroup::begin_one(const AttemptOutput& output
   }
   auto process = process::begin_spawn(spec);
   if (!process) return process.error();
-  return Starting{std::move(env), std::move(*streams), std::move(cgroup), std::move(*process)};
+  streams->worker_has_them();
+  auto worker = std::make_shared<Worker>();
+  worker->local_rank = env.local_rank;
+  worker->rank = env.rank;
+  worker->pid = process->process.pid;
+  worker->error_file = env.error_file;
+  worker->streams = std::move(*streams);
+  worker->cgroup = std::move(cgroup);
+  worker->exec_report.emplace(executor_, process->report.release());
+  worker->exec_context = std::move(process->context);
+  workers_.push_back(worker);
+  ++start_->unsettled;
+  watch(worker, std::move(process->process));
+  return {};
 }
 
-Result<void> WorkerGroup::finish_one(Starting starting) {
-  Result<process::Process> process = process::finish_spawn(std::move(starting.process));
-  if (!process) return process.error();
-  starting.streams.worker_has_them();
-  workers_.push_back(std::make_shared<Worker>(Worker{.local_rank = starting.env.local_rank,
-                                                     .rank = starting.env.rank,
-                                                     .pid = process->pid,
-                                                     .error_file = starting.env.error_file,
-                                                     .streams = std::move(starting.streams),
-                                                     .cgroup = std::move(starting.cgroup)}));
-  reaper_.watch(std::move(*process),
-                [this, worker = std::weak_ptr(workers_.back())](process::ExitStatus status) {
-                  auto ended = worker.lock();
-                  if (!ended || ended->has_ended) return;  // abandoned
-                  ended->has_ended = true;
-                  keep_error_file(*ended);
-                  WorkerExit exit{.local_rank = ended->local_rank,
-                                  .rank = ended->rank,
-                                  .pid = ended->pid,
-                                  .status = status,
-                                  .folder = ended->streams.folder,
-                                  .cgroup = ended->cgroup.path()};
-                  if (!status.is_success()) read_last_output(*ended, exit);
-                  on_exit_(exit);
-                });
-  return {};
+void WorkerGroup::watch(const std::shared_ptr<Worker>& worker, process::Process process) {
+  std::weak_ptr<Worker> watched = worker;
+  worker->exec_report->async_wait(asio::posix::descriptor_base::wait_read,
+                                  [this, watched](boost::system::error_code error) {
+                                    auto settled = watched.lock();
+                                    if (error || !settled) return;
+                                    settle(*settled);
+                                    end_start_if_settled();
+                                  });
+  reaper_.watch(std::move(process), [this, watched](process::ExitStatus status) {
+    if (auto gone = watched.lock()) ended(*gone, status);
+  });
+}
+
+// It is known whether the worker's program runs.
+void WorkerGroup::settle(Worker& worker) {
+  if (!worker.exec_report) return;
+  process::Fd report(worker.exec_report->release());
+  worker.exec_report.reset();
+  Result<void> started = process::report_of(report, worker.exec_context);
+  if (!start_) return;  // abandoned
+  --start_->unsettled;
+  if (started) return;
+  worker.has_ended = true;
+  ++start_->not_started;
+  fail_start(worker.local_rank, of_local_rank(worker.local_rank, started.error()),
+             exit_code_of_start(started.error()));
+}
+
+// Keeps the reason of the lowest local rank; one that is the agent's own goes before.
+void WorkerGroup::fail_start(int local_rank, std::string why, int exit_code) {
+  StartFailure failure{
+      .started = config_.local_world_size - 1, .why = std::move(why), .exit_code = exit_code};
+  if (start_->is_stopping) return start_->on_started(failure);
+  bool is_own = start_->failure && start_->failure->exit_code == kExitInfrastructure;
+  if (is_own || (start_->failure && start_->failed_local_rank < local_rank)) return;
+  start_->failure = std::move(failure);
+  start_->failed_local_rank = local_rank;
+}
+
+void WorkerGroup::end_start_if_settled() {
+  if (!start_ || !start_->has_files || start_->unsettled > 0) return;
+  std::unique_ptr<Start> start = std::move(start_);
+  if (start->is_slow_told) {
+    Duration lasted = std::chrono::steady_clock::now() - start->exec_began;
+    on_warning_("'start " + config_.command.at(0) + "' stood still for " + in_seconds(lasted));
+  }
+  if (start->is_stopping) return;
+  if (start->failure) start->failure->started = config_.local_world_size - start->not_started;
+  start->on_started(start->failure);
+  for (const WorkerExit& exit : start->exits) on_exit_(exit);
+}
+
+void WorkerGroup::stop_starting() {
+  if (!start_ || start_->is_stopping) return;
+  if (!start_->has_files) {  // no worker will come of it
+    std::unique_ptr<Start> start = std::move(start_);
+    asio::post(
+        executor_, [on_started = std::move(start->on_started), alive = std::weak_ptr(alive_)] {
+          if (alive.expired()) return;
+          on_started(StartFailure{.started = 0, .why = "stopped before the workers were started"});
+        });
+    return;
+  }
+  start_->is_stopping = true;
+  asio::post(executor_, [this, exits = std::move(start_->exits), alive = std::weak_ptr(alive_)] {
+    for (const WorkerExit& exit : exits) {
+      if (!alive.expired()) on_exit_(exit);
+    }
+  });
+}
+
+// An exec that takes long: Python on a slow shared disk, say.
+void WorkerGroup::report_slow_start() {
+  start_->slow.expires_at(start_->exec_began + process::IoThread::kStall);
+  start_->slow.async_wait([this, number = starts_,
+                           alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (error || alive.expired() || number != starts_ || !start_) return;
+    start_->is_slow_told = true;
+    Duration lasted = std::chrono::steady_clock::now() - start_->exec_began;
+    on_warning_("'start " + config_.command.at(0) + "' has stood still for " + in_seconds(lasted) +
+                " for " + count_of(start_->unsettled, "worker") + "; the run goes on meanwhile");
+  });
+}
+
+void WorkerGroup::ended(Worker& worker, process::ExitStatus status) {
+  settle(worker);
+  if (!std::exchange(worker.has_ended, true)) {
+    keep_error_file(worker);
+    WorkerExit exit{.local_rank = worker.local_rank,
+                    .rank = worker.rank,
+                    .pid = worker.pid,
+                    .status = status,
+                    .folder = worker.streams.folder,
+                    .cgroup = worker.cgroup.path()};
+    if (!status.is_success()) read_last_output(worker, exit);
+    if (start_ && !start_->is_stopping) {
+      start_->exits.push_back(std::move(exit));
+    } else {
+      on_exit_(exit);
+    }
+  }
+  end_start_if_settled();
 }
 
 // One line for the run: a full disk refuses every worker's.
@@ -239,7 +363,9 @@ void WorkerGroup::output_lost(const Error& error) {
 
 void WorkerGroup::signal_all(int signal) {
   for (const auto& worker : workers_) {
-    if (!worker->has_ended) ::kill(-worker->pid, signal);
+    if (worker->has_ended) continue;
+    // One that was forked just now may not lead its group yet.
+    if (::kill(-worker->pid, signal) != 0) ::kill(worker->pid, signal);
   }
 }
 
@@ -258,6 +384,7 @@ void WorkerGroup::abandon(int local_rank) {
   for (const auto& worker : workers_) {
     if (worker->local_rank == local_rank) worker->has_ended = true;
   }
+  start_.reset();
 }
 
 void WorkerGroup::finish_output() {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "agent/decide/macros.h"
-#include "agent/log_dir.h"
 #include "store/base/check.h"
 
 namespace ddprun::agent {
@@ -49,9 +48,9 @@ Prefix prefix_of(const WorkerGroupConfig& config, const worker::WorkerEnv& env) 
   return {.text = "", .changing = [at] { return at(time_of_day()); }};
 }
 
-Result<process::Fd> open_for_writing(const std::string& path, int flags) {
-  process::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
-  if (!file) return system_error(errno, "open " + path);
+Result<process::Fd> open_nothing() {
+  process::Fd file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!file) return system_error(errno, "open /dev/null");
   return file;
 }
 
@@ -71,49 +70,43 @@ void WorkerStreams::finish() {
   pumps.clear();
 }
 
-Result<AttemptOutput> AttemptOutput::open(boost::asio::any_io_executor executor, Consoles consoles,
-                                          const WorkerGroupConfig& config, int restart_count,
-                                          std::function<void(const Error&)> on_lost) {
-  AttemptOutput output(std::move(executor), consoles, config, std::move(on_lost));
-  if (!config.log_dir || config.has_late_folders) return output;
-  Result<std::string> folder = config.log_dir->make_attempt(restart_count);
-  if (!folder) return folder.error();
-  output.folder_ = *folder;
-  auto out = output.open_filtered("/filtered_stdout.log", config.stdout_filters);
-  if (!out) return out.error();
-  output.filtered_stdout_ = *out;
-  auto err = output.open_filtered("/filtered_stderr.log", config.stderr_filters);
-  if (!err) return err.error();
-  output.filtered_stderr_ = *err;
-  return output;
+AttemptOutput::AttemptOutput(boost::asio::any_io_executor executor, Consoles consoles,
+                             process::IoThread& disk, const WorkerGroupConfig& config,
+                             AttemptFiles files, std::function<void(const Error&)> on_lost)
+    : executor_(std::move(executor)),
+      consoles_(consoles),
+      disk_(disk),
+      config_(config),
+      files_(std::move(files)),
+      on_lost_(std::move(on_lost)),
+      filtered_stdout_(
+          filtered("/filtered_stdout.log", std::move(files_.filtered_out), config.stdout_filters)),
+      filtered_stderr_(filtered("/filtered_stderr.log", std::move(files_.filtered_err),
+                                config.stderr_filters)) {}
+
+std::shared_ptr<process::FilteredLog> AttemptOutput::filtered(
+    const char* name, process::Fd file, const std::vector<std::string>& filters) const {
+  if (!file) return nullptr;
+  process::LogFile log(files_.folder + name, std::move(file), disk_, on_lost_);
+  return std::make_shared<process::FilteredLog>(process::FilteredLog{std::move(log), filters});
 }
 
-Result<std::shared_ptr<process::FilteredLog>> AttemptOutput::open_filtered(
-    const char* name, const std::vector<std::string>& filters) const {
-  if (filters.empty()) return std::shared_ptr<process::FilteredLog>();
-  auto file = process::LogFile::open(folder_ + name, on_lost_);
-  if (!file) return file.error();
-  return std::make_shared<process::FilteredLog>(process::FilteredLog{std::move(*file), filters});
-}
-
-Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) const {
+Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) {
+  auto local_rank = static_cast<std::size_t>(env.local_rank);
+  AttemptFiles::OfWorker& files = files_.workers.at(local_rank);
   WorkerStreams streams;
-  if (!folder_.empty()) {
-    Result<std::string> made = LogDir::make_worker_folder(folder_, env.local_rank);
-    if (!made) return made.error();
-    streams.folder = *made;
-  }
-  const WorkerRoutes& routes = config_.routes.at(static_cast<std::size_t>(env.local_rank));
+  streams.folder = files.folder;
+  const WorkerRoutes& routes = config_.routes.at(local_rank);
   streams.stdout_tail = std::make_shared<process::Tail>();
   streams.stderr_tail = std::make_shared<process::Tail>();
-  Result<int> out = open_stream(
-      streams,
-      {routes.out, consoles_.out, "/stdout.log", filtered_stdout_, streams.stdout_tail, false},
-      env);
+  Result<int> out = open_stream(streams,
+                                {routes.out, consoles_.out, "/stdout.log", std::move(files.out),
+                                 filtered_stdout_, streams.stdout_tail, false},
+                                env);
   if (!out) return out.error();
   Result<int> err = open_stream(streams,
-                                {routes.err, consoles_.err, "/stderr.log", filtered_stderr_,
-                                 streams.stderr_tail, config_.keeps_stderr},
+                                {routes.err, consoles_.err, "/stderr.log", std::move(files.err),
+                                 filtered_stderr_, streams.stderr_tail, config_.keeps_stderr},
                                 env);
   if (!err) return err.error();
   streams.stdout_fd = *out;
@@ -122,22 +115,22 @@ Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) c
 }
 
 // Returns the descriptor to give to the worker, -1 for the agent's own stream.
-Result<int> AttemptOutput::open_stream(WorkerStreams& streams, const Kind& kind,
+Result<int> AttemptOutput::open_stream(WorkerStreams& streams, Kind kind,
                                        const worker::WorkerEnv& env) const {
   if (kind.route == StreamRoute::Inherit && !kind.is_kept) return -1;
   if (kind.route == StreamRoute::Inherit || kind.route == StreamRoute::FileAndConsole)
-    return open_pump(streams, kind, env);
-  bool is_discarded = kind.route == StreamRoute::Discard;
-  check(is_discarded || !folder_.empty(), "a stream goes to a file, and there is no log folder");
-  Result<process::Fd> file =
-      is_discarded ? open_for_writing("/dev/null", 0)
-                   : open_for_writing(streams.folder + kind.file_name, O_CREAT | O_APPEND);
-  if (!file) return file.error();
-  streams.files.push_back(std::move(*file));
+    return open_pump(streams, std::move(kind), env);
+  if (kind.route == StreamRoute::Discard) {
+    Result<process::Fd> nothing = open_nothing();
+    if (!nothing) return nothing.error();
+    kind.file = std::move(*nothing);
+  }
+  check(static_cast<bool>(kind.file), "a stream goes to a file, and there is no log folder");
+  streams.files.push_back(std::move(kind.file));
   return streams.files.back().get();
 }
 
-Result<int> AttemptOutput::open_pump(WorkerStreams& streams, const Kind& kind,
+Result<int> AttemptOutput::open_pump(WorkerStreams& streams, Kind kind,
                                      const worker::WorkerEnv& env) const {
   bool is_raw = kind.route == StreamRoute::Inherit;
   Prefix prefix = is_raw ? Prefix{} : prefix_of(config_, env);
@@ -148,11 +141,8 @@ Result<int> AttemptOutput::open_pump(WorkerStreams& streams, const Kind& kind,
                                    .filtered = kind.filtered,
                                    .tail = kind.tail,
                                    .is_raw = is_raw};
-  if (!folder_.empty() && !is_raw) {
-    auto file = process::LogFile::open(streams.folder + kind.file_name, on_lost_);
-    if (!file) return file.error();
-    sinks.file = std::move(*file);
-  }
+  if (kind.file)
+    sinks.file.emplace(streams.folder + kind.file_name, std::move(kind.file), disk_, on_lost_);
   auto pump = process::OutputPump::open(executor_, std::move(sinks));
   if (!pump) return pump.error();
   streams.pumps.push_back(std::move(*pump));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where the output of one attempt's workers goes: its folder in the log folder, and for each worker
-// two descriptors and the pumps behind them.
+// Where the output of one attempt's workers goes: for each worker two descriptors, and the pumps
+// behind them.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/attempt_files.h"
 #include "agent/decide/config.h"
 #include "worker/env.h"
 #include "worker/process/fd.h"
@@ -47,50 +48,39 @@ struct WorkerStreams {
 };
 
 // Threads: used from the executor's only thread.
-// Lifetime: borrows the configuration and the consoles; the streams may outlive it.
+// Lifetime: borrows the configuration, the consoles and the thread; the streams may outlive it.
 class AttemptOutput {
  public:
-  // Makes the attempt's folder.  `on_lost` is told, once for each file, of output that a log file
-  // did not take.
-  static Result<AttemptOutput> open(boost::asio::any_io_executor executor, Consoles consoles,
-                                    const WorkerGroupConfig& config, int restart_count,
-                                    std::function<void(const Error&)> on_lost);
+  // `on_lost` is told, once for each file, of output that a log file did not take.
+  AttemptOutput(boost::asio::any_io_executor executor, Consoles consoles, process::IoThread& disk,
+                const WorkerGroupConfig& config, AttemptFiles files,
+                std::function<void(const Error&)> on_lost);
 
-  // Makes the worker's folder, files and pipes.  `env` says who it is.
-  Result<WorkerStreams> open_worker(const worker::WorkerEnv& env) const;
-
-  // The attempt's folder; empty without a log folder.
-  const std::string& folder() const { return folder_; }
+  // Makes the worker's pipes, for its files.  To be called once for each; `env` says which.
+  Result<WorkerStreams> open_worker(const worker::WorkerEnv& env);
 
  private:
-  AttemptOutput(boost::asio::any_io_executor executor, Consoles consoles,
-                const WorkerGroupConfig& config, std::function<void(const Error&)> on_lost)
-      : executor_(std::move(executor)),
-        consoles_(consoles),
-        config_(config),
-        on_lost_(std::move(on_lost)) {}
-
   // What is different between stdout and stderr.
   struct Kind {
     StreamRoute route;
     process::Console& console;
     const char* file_name;
+    process::Fd file;  // closed where it goes to none
     std::shared_ptr<process::FilteredLog> filtered;
     std::shared_ptr<process::Tail> tail;  // for what passes through the agent
     bool is_kept;                         // passes through the agent where it could be inherited
   };
-  Result<std::shared_ptr<process::FilteredLog>> open_filtered(
-      const char* name, const std::vector<std::string>& filters) const;
-  Result<int> open_stream(WorkerStreams& streams, const Kind& kind,
-                          const worker::WorkerEnv& env) const;
-  Result<int> open_pump(WorkerStreams& streams, const Kind& kind,
-                        const worker::WorkerEnv& env) const;
+  std::shared_ptr<process::FilteredLog> filtered(const char* name, process::Fd file,
+                                                 const std::vector<std::string>& filters) const;
+  Result<int> open_stream(WorkerStreams& streams, Kind kind, const worker::WorkerEnv& env) const;
+  Result<int> open_pump(WorkerStreams& streams, Kind kind, const worker::WorkerEnv& env) const;
 
   boost::asio::any_io_executor executor_;
   Consoles consoles_;
+  process::IoThread& disk_;
   const WorkerGroupConfig& config_;
+  AttemptFiles files_;
   std::function<void(const Error&)> on_lost_;
-  std::string folder_;
   std::shared_ptr<process::FilteredLog> filtered_stdout_;  // nullptr without filters
   std::shared_ptr<process::FilteredLog> filtered_stderr_;
 };

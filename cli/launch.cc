@@ -5,8 +5,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +18,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "agent/agent.h"
 #include "cli/log_setup.h"
@@ -26,11 +33,17 @@
 #include "worker/process/console.h"
 #include "worker/process/fd.h"
 #include "worker/process/guardian.h"
+#include "worker/process/io_thread.h"
+#include "worker/process/marks.h"
+#include "worker/process/sweep.h"
 
 namespace ddprun::cli {
 namespace {
 
 namespace asio = boost::asio;
+
+// How long the last lines, about output that is lost, are waited for.
+constexpr auto kLastLinePatience = std::chrono::seconds(1);
 
 std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
                                                      const LaunchConfig& config) {
@@ -42,17 +55,73 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
           .self = config.self, .max_restarts = config.max_restarts, .master = config.master});
 }
 
+std::string describe(const process::IoThread::Stall& stall) {
+  double seconds = std::chrono::duration<double>(stall.lasted).count();
+  return stall.is_over ? fmt::format("'{}' stood still for {:.1f} s", stall.what, seconds)
+                       : fmt::format("'{}' has stood still for {:.1f} s; the run goes on meanwhile",
+                                     stall.what, seconds);
+}
+
+// Where the output of this process goes.
+struct Outputs {
+  process::Console& out;
+  process::Console& err;
+  process::IoThread& disk;
+};
+
+asio::awaitable<void> taken(Outputs outputs, MonoTime deadline) {
+  co_await outputs.out.finish(deadline);
+  co_await outputs.err.finish(deadline);
+  co_await outputs.disk.settled(deadline);
+}
+
+struct OutputEnd {
+  bool is_lost = false;
+  int signal = 0;  // that came meanwhile; 0 for none
+};
+
+// Waits until the consoles' readers and the disk have taken everything: for ever, but a signal ends
+// it, and so does `deadline`.  Says what is lost then.
+asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>& stop_signals,
+                                         MonoTime deadline, spdlog::logger& logger) {
+  using namespace asio::experimental::awaitable_operators;
+  asio::signal_set signals(co_await asio::this_coro::executor);
+  for (int signal : stop_signals) signals.add(signal);
+  auto outcome = co_await (taken(outputs, deadline) || signals.async_wait(asio::use_awaitable));
+  int signal = outcome.index() == 1 ? std::get<1>(outcome) : 0;
+  const std::size_t lost_out = outputs.out.waiting_bytes();  // before the lines about it
+  const std::size_t lost_err = outputs.err.waiting_bytes();
+  for (auto [name, bytes] : {std::pair("stdout", lost_out), std::pair("stderr", lost_err)}) {
+    if (bytes == 0) continue;
+    logger.error("the reader of {} stands still; {} bytes of output are lost", name, bytes);
+  }
+  if (!outputs.disk.is_idle()) {
+    auto stall = outputs.disk.stall();
+    logger.error("the disk stands still{}{}; the files miss what came last", stall ? ": " : "",
+                 stall ? describe(*stall) : "");
+  }
+  bool is_lost = lost_out + lost_err > 0 || !outputs.disk.is_idle();
+  // Of those lines, what a reader takes at once.
+  co_await outputs.err.finish(std::chrono::steady_clock::now() + kLastLinePatience);
+  co_return OutputEnd{is_lost, signal};
+}
+
 // Where events go; nullptr where they are not wanted.  One write a line, so that several nodes may
 // share a file.
 Result<std::function<void(std::string_view)>> open_event_log(const std::string& name,
-                                                             process::Console& err) {
+                                                             process::Console& err,
+                                                             process::IoThread& disk) {
   if (name.empty()) return nullptr;
   if (name == "console") return [&err](std::string_view line) { err.write(line); };
   std::string path = name.substr(name.find(':') + 1);
   auto file = std::make_shared<process::Fd>(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!*file) return system_error(errno, "--event-log-handler: open " + path);
-  return [file](std::string_view line) { (void)!::write(file->get(), line.data(), line.size()); };
+  return [file, &disk, call = "write " + path](std::string_view text) {
+    disk.run(call, [file, line = std::string(text)] {
+      (void)!::write(file->get(), line.data(), line.size());
+    });
+  };
 }
 
 // torch's file timers, where they are wanted, in a place of their own where none is named.
@@ -61,7 +130,8 @@ Result<agent::TimerFile> make_timer_file(agent::AgentConfig& config) {
   if (config.timer_path.empty()) {
     std::error_code error;
     std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-    config.timer_path = folder / ("watchdog_timer_" + std::to_string(::getpid()));
+    config.timer_path = folder / ("watchdog_timer_" + std::to_string(::getpid()) + "_" +
+                                  std::to_string(std::random_device{}()));
   }
   config.workers.environment["TORCHELASTIC_TIMER_FILE"] = config.timer_path;
   return agent::TimerFile::create(config.timer_path);
@@ -69,7 +139,6 @@ Result<agent::TimerFile> make_timer_file(agent::AgentConfig& config) {
 
 // The folders in which the workers' logs and cgroups are, made or found on this machine.
 Result<void> add_places(agent::WorkerGroupConfig& workers) {
-  workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   if (workers.has_log_dir) {
     Result<agent::LogDir> logs =
         agent::LogDir::create(workers.log_base, workers.run_id, !workers.has_late_folders);
@@ -83,46 +152,71 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
   return {};
 }
 
-// The guardian marks what workers start, and hears the signals that Slurm sends to all.
-void add_guardian(agent::AgentConfig& agent, Result<process::Guardian>& guardian,
-                  spdlog::logger& logger) {
+// What workers start is marked, so that a sweep and the guardian know it.
+void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
+  if (std::string obstacle = process::obstacle_to_sweep(); !obstacle.empty())
+    logger.warn("what workers leave behind is not found, and not ended: {}", obstacle);
+  process::SweepScope scope;
+  scope.bystanders = process::Bystanders::note();
+  std::string& variable = agent.workers.environment[process::kGuardianVariable];
+  process::Marks marks = process::mark_this_process(variable);
+  variable = process::guardian_variable(variable, marks);
+  scope.marks = process::marks_of_descendants(marks);
+  agent.sweep_scope = std::make_shared<process::SweepScope>(std::move(scope));
+  Result<process::Guardian> guardian = process::Guardian::start(std::move(marks));
   if (!guardian) {
     logger.warn("if ddprun is killed, processes that workers started may stay: {}",
                 to_string(guardian.error()));
     return;
   }
-  agent.workers.environment[process::kGuardianVariable] = guardian->mark();
-  agent.guardian_pid = guardian->pid();
+  agent.guardian = std::make_shared<process::Guardian>(std::move(*guardian));
   if (agent.scheduler && agent.scheduler->reach != agent::SignalReach::Agent)
-    agent.signal_reports = std::make_shared<process::Fd>(guardian->take_reports());
+    agent.signal_reports = std::make_shared<process::Fd>(agent.guardian->take_reports());
 }
 
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.
 int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   asio::io_context loop(1);
-  process::Console out(loop.get_executor(), STDOUT_FILENO);
-  process::Console err(loop.get_executor(), STDERR_FILENO);
-  auto events = open_event_log(config.event_log, err);
+  std::shared_ptr<spdlog::logger> logger;
+  auto say_stall = [&logger](const process::IoThread::Stall& stall) {
+    logger->warn("{}", describe(stall));
+  };
+  process::IoThread disk(loop.get_executor(), say_stall);
+  process::Console out(loop.get_executor(), STDOUT_FILENO, say_stall);
+  process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
+  logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
+  auto events = open_event_log(config.event_log, err, disk);
   if (!events) return refuse(events.error());
   agent_config.event_sink = std::move(*events);
-  auto logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   for (const std::string& note : config.notes) logger->info("{}", note);
   for (const std::string& warning : config.warnings) logger->warn("{}", warning);
 
-  Result<process::Guardian> guardian =
-      process::Guardian::start(agent_config.workers.environment[process::kGuardianVariable]);
-  add_guardian(agent_config, guardian, *logger);
+  add_guardian(agent_config, *logger);
   std::unique_ptr<rendezvous::Handler> rendezvous = make_rendezvous(loop.get_executor(), config);
-  agent::Agent agent(loop.get_executor(), std::move(agent_config), *rendezvous, {out, err}, logger);
+  const std::vector<int> stop_signals = agent_config.stop_signals;
+  const Duration stop_grace = agent_config.core.stop_grace;
+  agent::Agent agent(loop.get_executor(), std::move(agent_config), *rendezvous, {out, err}, disk,
+                     logger);
   int exit_code = agent::kExitInfrastructure;
-  asio::co_spawn(loop, agent.run(), [&](std::exception_ptr error, int code) {
+  auto run_to_the_end = [&]() -> asio::awaitable<void> {
+    exit_code = co_await agent.run();
+    MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
+    if (agent.late_signal() != 0) {
+      deadline = std::chrono::steady_clock::now() + kLastLinePatience;
+    } else if (agent.shutdown_signal() == 0) {
+      deadline = MonoTime::max();
+    }
+    OutputEnd end = co_await finish_output({out, err, disk}, stop_signals, deadline, *logger);
+    if (end.is_lost && exit_code == 0) {
+      for (int signal : {agent.shutdown_signal(), agent.late_signal(), end.signal})
+        if (signal != 0) exit_code = 128 + signal;
+    }
+  };
+  asio::co_spawn(loop, run_to_the_end(), [&](std::exception_ptr error) {
     if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
-    exit_code = code;
     loop.stop();
   });
   loop.run();
-  out.finish();
-  err.finish();
   // The exit code is decided: a signal must not change it once the agent, which catches it, is
   // gone.
   sigset_t all;
@@ -148,13 +242,14 @@ int launch(const LaunchConfig& config) {
   std::signal(SIGPIPE, SIG_IGN);
   // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  Result<void> has_room = has_descriptors_for(config.agent.workers.local_world_size);
+  agent::AgentConfig agent = config.agent;
+  agent.workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
+  Result<void> has_room = has_descriptors_for(agent.workers);
   if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);
   store::raise_file_limit();
   if (!config.preflight_failure.empty())
     return refuse_with_others(config, config.preflight_failure);
 
-  agent::AgentConfig agent = config.agent;
   Result<void> placed = add_places(agent.workers);
   if (!placed && !config.network) return refuse(placed.error());
   if (!placed) return refuse_with_others(config, to_string(placed.error()));

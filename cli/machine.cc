@@ -116,12 +116,34 @@ Environment read_environment() {
   return environment;
 }
 
-Result<void> has_descriptors_for(int workers) {
+namespace {
+
+// The agent's descriptors for one stream of a worker: a pipe, a log file.
+rlim_t of_stream(agent::StreamRoute route, bool is_kept) {
+  switch (route) {
+    case agent::StreamRoute::Inherit:
+      return is_kept ? 1 : 0;
+    case agent::StreamRoute::Discard:
+    case agent::StreamRoute::File:
+      return 1;
+    case agent::StreamRoute::FileAndConsole:
+      return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<void> has_descriptors_for(const agent::WorkerGroupConfig& config) {
   constexpr rlim_t kOwn = 32;      // the loop, the store, the guardian, the logs, the rendezvous
-  constexpr rlim_t kOfWorker = 2;  // its pidfd, and the pipe of its stderr
+  constexpr rlim_t kOfWorker = 2;  // its pidfd, and the report of its exec
+  rlim_t needed = kOwn;
+  for (const agent::WorkerRoutes& routes : config.routes) {
+    needed += kOfWorker + of_stream(routes.out, false) + of_stream(routes.err, config.keeps_stderr);
+  }
+  auto workers = config.local_world_size;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return system_error(errno, "getrlimit");
-  rlim_t needed = kOwn + kOfWorker * static_cast<rlim_t>(workers);
   if (limit.rlim_max >= needed) return {};
   return Error{Errc::LimitExceeded,
                "this process may open no more than " + std::to_string(limit.rlim_max) +

@@ -16,8 +16,8 @@ Environment read_environment();
 // The machine this process runs on, as seen with `environment`, which must outlive it.
 Machine this_machine(const Environment& environment);
 
-// Whether this process may open as many files as a run of so many workers needs at least, by its
-// hard limit.
-Result<void> has_descriptors_for(int workers);
+// Whether this process may open as many files as a run of these workers needs at least, by its hard
+// limit.
+Result<void> has_descriptors_for(const agent::WorkerGroupConfig& config);
 
 }  // namespace ddprun::cli

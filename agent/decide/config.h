@@ -19,7 +19,9 @@
 
 namespace ddprun::process {
 class Fd;
-}
+class Guardian;
+struct SweepScope;
+}  // namespace ddprun::process
 
 namespace ddprun::agent {
 
@@ -124,7 +126,11 @@ struct AgentConfig {
   bool has_timers = false;
   std::string timer_path;
   const TimerFile* timer_file = nullptr;
-  int guardian_pid = -1;  // a child that is no worker and is not swept away
+  // The process that ends the workers if this one is killed; nullptr without one.
+  std::shared_ptr<process::Guardian> guardian{};
+  // What was below this process before its workers, and how theirs is known; nullptr: all below it
+  // is theirs.
+  std::shared_ptr<const process::SweepScope> sweep_scope{};
 
   // Where the cause of a failed run is written in torch's form, for a launcher above this one.
   // Empty: nowhere.

@@ -40,8 +40,13 @@ class CoreTransition {
   void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
 
   void operator()(const event::StartFailed& event) {
-    check(state_.phase == Phase::Running, "a start failed that nobody asked for");
-    state_.running = event.started;
+    check(state_.phase == Phase::Running || state_.phase == Phase::Stopping,
+          "a start failed that nobody asked for");
+    state_.running -= config_.local_world_size - event.started;
+    if (state_.phase == Phase::Stopping) {
+      if (state_.running > 0) return;
+      return want_sweep();
+    }
     state_.error = event.failure.message;
     want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = true});
     stop(StopReason::StartFailed, SIGTERM);

@@ -81,8 +81,8 @@ struct StopOrdered {};
 struct RunEnded {
   int exit_code = 0;
 };
-// Of the local workers only the first `started` came to be; the next one cannot be started, and
-// `failure.message` says why.
+// Of the local workers only `started` were started; `failure.message` says why.  During a stop
+// there may be several of these events, each with all others as `started`.
 struct StartFailed {
   int started = 0;
   rendezvous::Failure failure;  // with the run's exit code: of a program, or kExitInfrastructure

@@ -188,6 +188,14 @@ TEST_SUITE("agent/decide/core: running") {
     CHECK(state.error == "start x: No such file");
   }
 
+  TEST_CASE_FIXTURE(Running, "a start that fails during a stop is an end of that worker") {
+    CHECK(asked_to_stop(SIGTERM) == "leave, signal SIGTERM");
+    CHECK(on(test::start_failed(1)) == "nothing");
+    CHECK(on(test::start_failed(1)) == "sweep");
+    CHECK(state.error.empty());
+    CHECK(swept() == "finish 143");
+  }
+
   TEST_CASE_FIXTURE(Running, "when not even the first worker starts, there is nobody to signal") {
     CHECK(on(test::start_failed(0, 81)) == "report final failure 81, sweep");
   }

@@ -481,13 +481,17 @@ class UsageTest(LaunchCase):
                                  (1, f"{program}: write to stdout: No space left on device\n"))
 
     def test_too_few_descriptors_are_one_line(self):
-        for limit in (8, 12, 14, 33):
+        for limit in (8, 12, 14, 34):
             with self.subTest(limit):
                 run = subprocess.run(["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", DDPRUN, "--no-python", "true"],
                                      env=environment(), capture_output=True, text=True, timeout=LIMIT)
                 self.assertEqual((run.returncode, run.stderr),
                                  (81, f"ddprun: this process may open no more than {limit} files (ulimit -n), "
-                                      "and a run of 1 worker needs 34\n"))
+                                      "and a run of 1 worker needs 35\n"))
+        tee = subprocess.run(["sh", "-c", 'ulimit -n 55; exec "$@"', "sh", DDPRUN, "--tee=3", "--nproc-per-node=4",
+                              "--no-python", "true"], env=environment(), capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(tee.returncode, 81, tee.stderr)
+        self.assertIn("and a run of 4 workers needs 56", tee.stderr)
         # Not the soft limit, which is raised.
         run = subprocess.run(["sh", "-c", 'ulimit -S -n 12; exec "$@"', "sh", DDPRUN, "--no-python", "true"],
                              env=environment(), capture_output=True, text=True, timeout=LIMIT)

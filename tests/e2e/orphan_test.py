@@ -105,6 +105,72 @@ class OrphanTest(LaunchCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertNotIn("left behind", run.stderr)
         self.assertNotIn("do not end", run.stderr)
+        self.assertRegex(run.stderr, "what workers leave behind is not found, and not ended: /proc is not that of this")
+
+    def test_what_was_there_before_the_workers_lives_on(self):
+        """A monitor that the shell started before `exec ddprun`, and what it starts meanwhile."""
+        mark = f"88{os.getpid()}.5"
+        shell = (f"sh -c 'while :; do /bin/sleep {mark} & wait; done' 2> /dev/null & "
+                 f"setsid sh -c '/bin/sleep {mark} & wait' 2> /dev/null & exec \"$@\"")
+        run = subprocess.Popen(["sh", "-c", shell, "sh", DDPRUN, "--log-dir", str(self.logs), "--max-restarts=1",
+                                "--no-python", "sh", "-c", "while ! test -e go; do sleep 0.02; done; setsid sleep 1000 & exit 3"],
+                               env=environment(), cwd=self.path, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+        monitors = f"/bin/sleep\0{mark}"
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in processes_with(mark)])
+        wait_until(lambda: len(processes_with(monitors)) == 2, "the monitors run")
+        (self.path / "go").touch()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 82, stderr)
+        self.assertRegex(stderr, r"left behind: (sh|sleep|setsid) \(\d+\)\n")
+        self.assertEqual(len(processes_with(monitors)), 2, stderr)
+
+    def test_as_process_1_it_ends_only_what_stems_from_a_worker(self):
+        """A `docker exec` whose shell goes leaves its children to process 1 of the container."""
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no namespace of process ids can be made here")
+        run = subprocess.Popen([*unshare, DDPRUN, "--log-dir", str(self.logs), "--max-restarts=1", "--no-python",
+                                "sh", "-c", "touch began.$TORCHELASTIC_RESTART_COUNT; while ! test -e "
+                                "go.$TORCHELASTIC_RESTART_COUNT; do sleep 0.02; done; exit 3"],
+                               env=environment(), cwd=self.path, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        wait_until(lambda: (self.path / "began.0").exists(), "the worker runs")
+        (inside,) = [pid for pid in processes_with(DDPRUN) if os.path.samefile(f"/proc/{pid}/exe", DDPRUN)
+                     and str(self.logs) in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+                     and pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddprun-guardian"]
+        mark = f"87{os.getpid()}.5"
+        subprocess.run(["nsenter", "-t", str(inside), "-p", "-m", "sh", "-c", f"setsid /bin/sleep {mark} &"], check=True)
+        foreign = f"/bin/sleep\0{mark}"
+        wait_until(lambda: processes_with(foreign), "a process that is no worker's is there")
+        (self.path / "go.0").touch()
+        wait_until(lambda: (self.path / "began.1").exists(), "the worker has been restarted")
+        self.assertTrue(processes_with(foreign))
+        (self.path / "go.1").touch()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertNotIn("left behind", stderr)
+
+    def test_the_guardians_death_is_told_and_mended(self):
+        run = self.begin("session", "exit 0")
+        def guardian():
+            for folder in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                    if (folder / "comm").read_text().strip() == "ddprun-guardian" and int(fields[1]) == run.pid \
+                            and fields[0] != "Z":
+                        return int(folder.name)
+                except OSError:
+                    pass
+            return None
+        wait_until(guardian, "the guardian runs")
+        first = guardian()
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: guardian() not in (None, first), "there is a new one")
+        run.kill()
+        wait_until(lambda: not self.left_behind(), "all of them have gone")
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertRegex(stderr, rf"the guardian \(pid {first}\).* has ended \(.*SIGKILL.*\); a new one has been started")
 
     def test_after_a_kill_of_the_agent(self):
         for name in HOSTILE:

@@ -17,6 +17,7 @@ namespace {
 
 struct Output : test::Workers {
   Fd screen{::open((folder.path() + "/console").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  IoThread disk{loop.get_executor(), [](const IoThread::Stall&) {}};
   std::vector<std::string> failures;
 
   std::string content(const std::string& name) const {
@@ -24,14 +25,15 @@ struct Output : test::Workers {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   LogFile file(const std::string& path) {
-    auto opened =
-        LogFile::open(path, [this](const Error& error) { failures.push_back(to_string(error)); });
+    Result<Fd> opened = LogFile::open(path);
     REQUIRE(opened.has_value());
-    return std::move(*opened);
+    return {path, std::move(*opened), disk,
+            [this](const Error& error) { failures.push_back(to_string(error)); }};
   }
 
   // Runs a script with its stdout in a pump, to its end.
   void pump(const std::string& script, OutputPump::Sinks sinks) {
+    Console* console = sinks.console;
     auto pump = OutputPump::open(loop.get_executor(), std::move(sinks));
     REQUIRE(pump.has_value());
     auto process = spawn({.argv = {"/bin/sh", "-c", script},
@@ -41,6 +43,14 @@ struct Output : test::Workers {
     (*pump)->close_write_end();
     CHECK(status_of(std::move(*process)).is_success());
     (*pump)->drain();
+    finish(console);
+  }
+
+  // Waits for what threads write.
+  void finish(Console* console) {
+    REQUIRE(test::run_until(loop, [&] {
+      return disk.is_idle() && (console == nullptr || console->waiting_bytes() == 0);
+    }));
   }
 };
 
@@ -137,8 +147,9 @@ TEST_SUITE("worker/process/output") {
     ::pollfd ended{.fd = process->pidfd.get(), .events = POLLIN, .revents = 0};
     REQUIRE(::poll(&ended, 1, 20'000) == 1);  // the loop has not run: all of it is in the pipe
     (*pump)->drain();
-    CHECK(content("console").ends_with("\n19999\n20000\n"));
     CHECK_FALSE(status_of(std::move(*process)).is_success());
+    finish(&console);
+    CHECK(content("console").ends_with("\n19999\n20000\n"));
   }
 
   TEST_CASE_FIXTURE(SlowReader,
@@ -207,7 +218,7 @@ TEST_SUITE("worker/process/output") {
     {
       Console console(loop.get_executor(), write_end.get());
       for (int i = 0; i < 1000; ++i) console.write(line);
-      console.finish();
+      REQUIRE(test::run_until(loop, [&] { return console.waiting_bytes() == 0; }));
     }
     ::shutdown(write_end.get(), SHUT_WR);
     reader.join();

@@ -6,8 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <climits>
 #include <string>
 #include <utility>
 
@@ -34,21 +38,80 @@ int open_without_blocking(int fd) {
   return own;
 }
 
+// A device that takes everything at once, such as /dev/null.
+bool never_waits(int fd) {
+  struct stat info = {};
+  return ::fstat(fd, &info) != 0 || (S_ISCHR(info.st_mode) && ::isatty(fd) == 0);
+}
+
+bool are_one_file(int fd, int other) {
+  struct stat info = {};
+  struct stat other_info = {};
+  return ::fstat(fd, &info) == 0 && ::fstat(other, &other_info) == 0 &&
+         info.st_dev == other_info.st_dev && info.st_ino == other_info.st_ino;
+}
+
+// "stdout, which is socket:[4211]".
+std::string describe(int fd) {
+  std::array<char, PATH_MAX> target{};
+  std::string link = "/proc/self/fd/" + std::to_string(fd);
+  ssize_t count = ::readlink(link.c_str(), target.data(), target.size());
+  std::string name = fd == STDOUT_FILENO   ? "stdout"
+                     : fd == STDERR_FILENO ? "stderr"
+                                           : "descriptor " + std::to_string(fd);
+  if (count <= 0) return name;
+  return name + ", which is " + std::string(target.data(), static_cast<std::size_t>(count));
+}
+
+// Waits as long as it takes.  Returns 0, or the errno of what stopped it.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t count = ::write(fd, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {
+      // A socket, say, that the parent process made non-blocking.
+      pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+bool is_end_of_reader(int error_number) {
+  return error_number == EPIPE || error_number == EIO;
+}
+
 }  // namespace
 
-Console::Console(boost::asio::any_io_executor executor, int fd)
-    : fd_(fd), reader_(executor), patience_(executor) {
+Console::Console(boost::asio::any_io_executor executor, int fd,
+                 std::function<void(const IoThread::Stall&)> on_stall, const Console* other)
+    : fd_(fd), reader_(executor), patience_(executor), finished_(executor) {
   int own = open_without_blocking(fd);
-  if (own < 0) return;
+  if (own < 0) {
+    if (!never_waits(fd)) open_thread(std::move(on_stall), other);
+    return;
+  }
   boost::system::error_code error;
   reader_.assign(own, error);
-  if (error) ::close(own);
+  if (!error) return;
+  ::close(own);
+  open_thread(std::move(on_stall), other);
 }
 
 Console::~Console() = default;
 
-bool Console::can_block_here() const {
-  return !reader_.is_open();
+void Console::open_thread(std::function<void(const IoThread::Stall&)> on_stall,
+                          const Console* other) {
+  thread_call_ = "write to " + describe(fd_);
+  if (other != nullptr && other->thread_ && are_one_file(fd_, other->fd_)) {
+    thread_ = other->thread_;
+    return;
+  }
+  if (!on_stall) on_stall = [](const IoThread::Stall&) {};
+  thread_ = std::make_shared<IoThread>(reader_.get_executor(), std::move(on_stall));
 }
 
 void Console::write(std::string_view lines) {
@@ -58,7 +121,7 @@ void Console::write(std::string_view lines) {
     return;
   }
   tell_gap();
-  if (waiting_.empty()) lines.remove_prefix(offer(lines));
+  if (waiting_.empty() && !thread_) lines.remove_prefix(offer(lines));
   if (lines.empty()) return;
   enqueue(lines);
   if (!is_armed_) flush();
@@ -121,20 +184,16 @@ void Console::drop_first() {
 // How much of `text` the reader takes now, in bytes.  One that fails for good (it has gone, or the
 // disk is full) takes everything, into nothing: the run goes on.
 std::size_t Console::offer(std::string_view text) {
-  int fd = can_block_here() ? fd_ : reader_.native_handle();
+  int fd = reader_.is_open() ? reader_.native_handle() : fd_;
   std::size_t taken = 0;
   while (taken < text.size()) {
     ssize_t count = ::write(fd, text.data() + taken, text.size() - taken);
     if (count >= 0) {
       taken += static_cast<std::size_t>(count);
-    } else if (errno == EAGAIN && !can_block_here()) {
+    } else if (errno == EAGAIN && reader_.is_open()) {
       break;
-    } else if (errno == EAGAIN) {
-      // A socket, say, that whoever started us made non-blocking: it cannot be opened anew.
-      pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
-      ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {
-      is_gone_ = errno == EPIPE || errno == EIO;
+      is_gone_ = is_end_of_reader(errno);
       return text.size();
     }
   }
@@ -142,6 +201,7 @@ std::size_t Console::offer(std::string_view text) {
 }
 
 void Console::flush() {
+  if (thread_ && !waiting_.empty()) return write_first_on_thread();
   while (!waiting_.empty()) {
     std::string_view rest = std::string_view(waiting_.front()).substr(taken_);
     std::size_t taken = offer(rest);
@@ -152,8 +212,35 @@ void Console::flush() {
     taken_ = 0;
     if (waiting_.empty()) tell_gap();
   }
+  caught_up();
+}
+
+void Console::caught_up() {
   is_leaving_out_ = false;
   let_writers_go();
+  finished_.cancel();
+}
+
+void Console::write_first_on_thread() {
+  struct Part {
+    std::string text;
+    int error_number = 0;
+  };
+  is_armed_ = true;
+  auto part = std::make_shared<Part>(Part{.text = std::move(waiting_.front())});
+  thread_->run(
+      thread_call_, [fd = fd_, part] { part->error_number = write_all(fd, part->text); },
+      [this, part, alive = std::weak_ptr(alive_)] {
+        if (alive.expired()) return;
+        is_armed_ = false;
+        if (is_end_of_reader(part->error_number)) is_gone_ = true;
+        waiting_bytes_ -= part->text.size();
+        waiting_.front() = std::move(part->text);
+        drop_first();
+        if (waiting_bytes_ <= kMaxWaitingBytes / 2) let_writers_go();
+        if (waiting_.empty()) tell_gap();
+        flush();
+      });
 }
 
 void Console::flush_when_ready() {
@@ -168,13 +255,10 @@ void Console::flush_when_ready() {
                      });
 }
 
-void Console::finish() {
-  while (!waiting_.empty()) {
-    is_armed_ = true;  // no more waits of the loop's: this is the end of it
-    flush();
-    if (waiting_.empty()) return;
-    pollfd ready{.fd = reader_.native_handle(), .events = POLLOUT, .revents = 0};
-    if (::poll(&ready, 1, -1) < 0) return;
+boost::asio::awaitable<void> Console::finish(MonoTime deadline) {
+  while (!waiting_.empty() && std::chrono::steady_clock::now() < deadline) {
+    finished_.expires_at(deadline);
+    co_await finished_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
   }
 }
 

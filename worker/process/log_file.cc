@@ -8,25 +8,81 @@
 #include <utility>
 
 namespace ddprun::process {
+namespace {
 
-Result<LogFile> LogFile::open(const std::string& path,
-                              std::function<void(const Error&)> on_failure) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd) return system_error(errno, "open " + path);
-  return LogFile(path, std::move(fd), std::move(on_failure));
-}
-
-void LogFile::write(std::string_view bytes) {
+// 0, or the errno of what stopped it.
+int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
-    ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
-      Error error = system_error(errno, "write " + path_);
-      if (auto tell = std::exchange(on_failure_, nullptr)) tell(error);
-      return;
+      return errno;
     }
   }
+  return 0;
+}
+
+// A buffer on its way: the thread has it while it writes, the event loop before and after.
+struct Part {
+  std::vector<char> bytes;
+  std::size_t size = 0;
+  int error_number = 0;
+};
+
+}  // namespace
+
+// The thread reads only `fd`.
+struct LogFile::State {
+  std::string what;  // "write PATH"
+  Fd fd;
+  std::function<void(const Error&)> on_failure;  // empty once it has been called
+  std::size_t waiting_bytes = 0;
+  std::vector<std::function<void()>> writers;  // that wait for room
+};
+
+Result<Fd> LogFile::open(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd) return system_error(errno, "open " + path);
+  return fd;
+}
+
+LogFile::LogFile(const std::string& path, Fd fd, IoThread& thread,
+                 std::function<void(const Error&)> on_failure)
+    : state_(std::make_shared<State>()), thread_(&thread) {
+  state_->what = "write " + path;
+  state_->fd = std::move(fd);
+  state_->on_failure = std::move(on_failure);
+}
+
+void LogFile::write(std::vector<char> bytes, std::size_t size,
+                    std::function<void(std::vector<char>)> done) {
+  if (size == 0) return;
+  auto part = std::make_shared<Part>(Part{.bytes = std::move(bytes), .size = size});
+  state_->waiting_bytes += size;
+  thread_->run(
+      state_->what,
+      [state = state_, part] {
+        part->error_number = write_all(state->fd.get(), {part->bytes.data(), part->size});
+      },
+      [state = state_, part, done = std::move(done)] {
+        state->waiting_bytes -= part->size;
+        if (part->error_number != 0) {
+          if (auto tell = std::exchange(state->on_failure, nullptr))
+            tell(system_error(part->error_number, state->what));
+        }
+        if (done) done(std::move(part->bytes));
+        if (state->waiting_bytes > kMaxWaitingBytes / 2) return;
+        for (const auto& writer : std::exchange(state->writers, {})) writer();
+      });
+}
+
+bool LogFile::wants_pause() const {
+  return state_->waiting_bytes >= kMaxWaitingBytes;
+}
+
+void LogFile::when_room(std::function<void()> writer) {
+  state_->writers.push_back(std::move(writer));
 }
 
 }  // namespace ddprun::process

@@ -1,35 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A file that the agent itself writes workers' output to.  A disk that is full must not stop the
-// run: what the file refuses is lost, and its owner is told once.
+// A file that the agent writes workers' output to.  Neither a full disk nor one that stands still
+// stops the run: a thread does the writing.  What the file refuses is lost, and its owner is told
+// once.  What it does not take yet waits here, and the writer should pause when that is much.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "store/base/error.h"
 #include "worker/process/fd.h"
+#include "worker/process/io_thread.h"
 
 namespace ddprun::process {
 
-// Lifetime: `on_failure` is called from write(), at most once.
+// Threads: used from the event loop's thread only.
+// Lifetime: borrows the IoThread.  `on_failure` is called from the event loop, at most once, and
+// perhaps after the destructor: what was written before it still reaches the file.
 class LogFile {
  public:
-  // Opens `path` for appending, and makes it.  Fails with the path and the system's reason.
-  static Result<LogFile> open(const std::string& path,
-                              std::function<void(const Error&)> on_failure);
+  // So much may wait for the disk before a writer should pause.  Bytes.
+  static constexpr std::size_t kMaxWaitingBytes = 4 * 1024 * 1024;
 
-  // Writes all of `bytes`, or as much as the file takes.  Each call tries anew.
-  void write(std::string_view bytes);
+  // Opens `path` for appending, and makes it.  Fails with the path and the system's reason.  May
+  // wait for the disk, and may be called on any thread.
+  static Result<Fd> open(const std::string& path);
+
+  // Writes to `fd`, which open() has opened.
+  LogFile(const std::string& path, Fd fd, IoThread& thread,
+          std::function<void(const Error&)> on_failure);
+
+  // Writes the first `size` bytes of `bytes`, or as much as the file takes, on the thread.  Each
+  // call tries anew.  `done` gets the buffer back.
+  void write(std::vector<char> bytes, std::size_t size,
+             std::function<void(std::vector<char>)> done = nullptr);
+  void write(std::string_view bytes) { write({bytes.begin(), bytes.end()}, bytes.size()); }
+
+  // Whether a writer that can wait should, with when_room().
+  bool wants_pause() const;
+
+  // Calls `writer` from the event loop, once, when there is room again.
+  void when_room(std::function<void()> writer);
 
  private:
-  LogFile(std::string path, Fd fd, std::function<void(const Error&)> on_failure)
-      : path_(std::move(path)), fd_(std::move(fd)), on_failure_(std::move(on_failure)) {}
-
-  std::string path_;
-  Fd fd_;
-  std::function<void(const Error&)> on_failure_;  // empty once it has been called
+  struct State;
+  std::shared_ptr<State> state_;
+  IoThread* thread_;
 };
 
 }  // namespace ddprun::process

@@ -19,10 +19,28 @@ constexpr std::size_t kBufferBytes = 256 * 1024;
 
 constexpr int kPullLimit = 16;  // buffers; more than a pipe holds
 
+// A read of less is copied, so that a slow disk does not hold a whole buffer for a few lines.
+// Bytes.
+constexpr std::size_t kCopiedBytes = kBufferBytes / 4;
+
+// Buffers that wait to be used again.  malloc would give blocks of this size back to the kernel,
+// which would have to clear them for the next read.
+constexpr std::size_t kSpares = 8;
+
 // All pumps share it: each is done with it before the next one reads.
 struct Scratch {
-  std::vector<char> buffer = std::vector<char>(kBufferBytes);
+  std::vector<std::vector<char>> spares;
   std::string lines;
+
+  std::vector<char> take_buffer() {
+    if (spares.empty()) return std::vector<char>(kBufferBytes);
+    std::vector<char> buffer = std::move(spares.back());
+    spares.pop_back();
+    return buffer;
+  }
+  void give_back(std::vector<char> buffer) {
+    if (spares.size() < kSpares) spares.push_back(std::move(buffer));
+  }
 };
 
 Scratch& scratch() {
@@ -54,13 +72,18 @@ OutputPump::OutputPump(boost::asio::any_io_executor executor, Fd read_end, Fd wr
       sinks_(std::move(sinks)),
       splitter_(sinks_.prefix) {}
 
-// A console that is full makes the worker wait in turn, for as long as the console hopes to get rid
-// of what it has.
+// A disk that is behind makes the worker wait in turn, and so does a console that is full, for as
+// long as the console hopes to get rid of what it has.
 void OutputPump::read_when_ready() {
-  if (sinks_.console == nullptr || !sinks_.console->wants_pause()) return wait_for_pipe();
-  sinks_.console->when_room([this, alive = std::weak_ptr(alive_)] {
+  auto again = [this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired()) read_when_ready();
-  });
+  };
+  if (sinks_.file && sinks_.file->wants_pause()) return sinks_.file->when_room(again);
+  if (sinks_.filtered && sinks_.filtered->file.wants_pause())
+    return sinks_.filtered->file.when_room(again);
+  if (sinks_.console != nullptr && sinks_.console->wants_pause())
+    return sinks_.console->when_room(again);
+  wait_for_pipe();
 }
 
 void OutputPump::wait_for_pipe() {
@@ -73,23 +96,35 @@ void OutputPump::wait_for_pipe() {
 }
 
 OutputPump::Read OutputPump::read_once() {
-  std::vector<char>& buffer = scratch().buffer;
+  std::vector<char> buffer = scratch().take_buffer();
   ssize_t count = ::read(pipe_.native_handle(), buffer.data(), buffer.size());
   if (count > 0) {
-    deliver({buffer.data(), static_cast<std::size_t>(count)});
+    std::size_t size = static_cast<std::size_t>(count);
+    deliver({buffer.data(), size});
+    to_file(std::move(buffer), size);
     return Read::Data;
   }
-  return count < 0 && (errno == EAGAIN || errno == EINTR) ? Read::NothingNow : Read::End;
+  bool is_nothing_now = count < 0 && (errno == EAGAIN || errno == EINTR);
+  scratch().give_back(std::move(buffer));
+  return is_nothing_now ? Read::NothingNow : Read::End;
 }
 
 void OutputPump::deliver(std::string_view bytes) {
   if (sinks_.tail) sinks_.tail->feed(bytes);
-  if (sinks_.file) sinks_.file->write(bytes);
   if (sinks_.console == nullptr) return;
   if (sinks_.is_raw) return sinks_.console->pass_on(bytes);
   if (sinks_.changing_prefix) splitter_.set_prefix(sinks_.changing_prefix());
   splitter_.feed(bytes, scratch().lines);
   pass_on_lines(scratch().lines);
+}
+
+void OutputPump::to_file(std::vector<char> buffer, std::size_t size) {
+  if (sinks_.file && size >= kCopiedBytes) {
+    return sinks_.file->write(std::move(buffer), size,
+                              [](std::vector<char> used) { scratch().give_back(std::move(used)); });
+  }
+  if (sinks_.file) sinks_.file->write({buffer.data(), size});
+  scratch().give_back(std::move(buffer));
 }
 
 void OutputPump::pass_on_lines(std::string& lines) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One output stream of one worker, on its way through the agent: a pipe whose bytes go to the
+// One output stream of one worker that passes through the agent: a pipe whose bytes go to the
 // worker's log file as they are, and to the console in whole lines with the rank's prefix.
-// Streams that only go to a file never come here: the worker writes the file itself.
+// Streams that only go to a file do not come here: the worker writes the file itself.  A file or
+// console that takes nothing makes the worker wait, not the agent.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -67,6 +68,7 @@ class OutputPump {
   enum class Read { Data, NothingNow, End };
   Read read_once();
   void deliver(std::string_view bytes);
+  void to_file(std::vector<char> buffer, std::size_t size);
   void pass_on_lines(std::string& lines);
 
   boost::asio::posix::stream_descriptor pipe_;

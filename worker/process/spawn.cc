@@ -163,22 +163,24 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
                          .context = std::move(context)};
 }
 
-Result<Process> finish_spawn(StartingProcess starting) {
+Result<void> report_of(const Fd& report, const std::string& context) {
   int error_number = 0;
   ssize_t count = 0;
   do {
-    count = ::read(starting.report.get(), &error_number, sizeof(error_number));
+    count = ::read(report.get(), &error_number, sizeof(error_number));
   } while (count < 0 && errno == EINTR);
-  if (count <= 0) return std::move(starting.process);  // closed by the exec
-  // It never became the program: no one else may see it end.
-  ::waitpid(starting.process.pid, nullptr, 0);
-  return system_error(error_number, starting.context);
+  if (count <= 0) return {};  // closed by the exec
+  return system_error(error_number, context);
 }
 
 Result<Process> spawn(const ProcessSpec& spec) {
   Result<StartingProcess> starting = begin_spawn(spec);
   if (!starting) return starting.error();
-  return finish_spawn(std::move(*starting));
+  Result<void> started = report_of(starting->report, starting->context);
+  if (started) return std::move(starting->process);
+  // It never became the program: no one else may see it end.
+  ::waitpid(starting->process.pid, nullptr, 0);
+  return started.error();
 }
 
 std::vector<std::string> to_assignments(const Environment& environment) {

@@ -50,17 +50,20 @@ struct Process {
 // The last holds for the *thread* that called spawn(): call it from the agent's only thread.
 Result<Process> spawn(const ProcessSpec& spec);
 
-// The same in two steps, so that many start at once: the time to an exec is the kernel's, and on a
-// busy machine mostly waiting.
+// A process that has been forked.  An exec may take long: the kernel reads the program from a disk.
 struct StartingProcess {
   Process process;
-  Fd report;            // closed by the exec; else it has the errno
-  std::string context;  // for that error
+  Fd report;            // becomes readable when the program runs, or cannot
+  std::string context;  // for report_of()
 };
+
+// The same without waiting for the exec, so that many start at once and the caller goes on.  To be
+// ended by report_of() when `report` is readable or the process has ended.  A process that could
+// not become its program ends with exit code 127; the caller collects it, as any other.
 Result<StartingProcess> begin_spawn(const ProcessSpec& spec);
 
-// Waits until the program runs or it is known why it cannot.  To be called for each that was begun.
-Result<Process> finish_spawn(StartingProcess starting);
+// Whether the program runs (or has ended without a word), or why it cannot.  Waits for that.
+Result<void> report_of(const Fd& report, const std::string& context);
 
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
 // in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence.

@@ -14,6 +14,8 @@
 #include <set>
 #include <sstream>
 
+#include "store/base/number.h"
+#include "worker/process/pidfd.h"
 #include "worker/process/process_stats.h"
 #include "worker/process/text_file.h"
 
@@ -26,13 +28,6 @@ using namespace std::chrono_literals;
 constexpr auto kKillLimit = 2s;     // how long a killed process may take to go
 constexpr auto kLookAgain = 100ms;  // for the deaths that raise no SIGCHLD here
 constexpr std::size_t kNamesShown = 5;
-
-// Whether /proc has our numbers.  In a namespace of process ids that kept the /proc of another one
-// they are other processes', which are not ours to end.
-bool has_our_numbers() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self", error) == std::to_string(::getpid());
-}
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
@@ -56,6 +51,54 @@ std::string living_name(pid_t pid) {
   return state == 'Z' || state == 'X' ? "" : stat.substr(open + 1, close - open - 1);
 }
 
+// A field of /proc/PID/stat by its number in proc(5), from the third; 0 for a process that has
+// gone.
+std::uint64_t stat_field(pid_t pid, int number) {
+  std::string stat = text_of_file("/proc/" + std::to_string(pid) + "/stat").value_or("");
+  auto close = stat.rfind(')');
+  if (close == std::string::npos) return 0;
+  std::istringstream fields(stat.substr(close + 1));
+  std::string field;
+  for (int i = 2; i < number; ++i) fields >> field;
+  return number_in<std::uint64_t>(field).value_or(0);
+}
+
+pid_t parent_of(pid_t pid) {
+  return static_cast<pid_t>(stat_field(pid, 4));
+}
+
+// In clock ticks since boot.
+std::uint64_t start_time(pid_t pid) {
+  return stat_field(pid, 22);
+}
+
+bool is_below_this_process(pid_t pid) {
+  const pid_t self = ::getpid();
+  while (pid > 1) {
+    pid = parent_of(pid);
+    if (pid == self) return true;
+  }
+  return false;
+}
+
+// Every living process below `pid`; `is_left_alone` leaves out one with all below it.
+template <class IsLeftAlone>
+std::vector<Leftover> living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
+  std::vector<Leftover> found;
+  if (!is_own_proc()) return found;
+  std::vector<pid_t> to_visit = {pid};
+  while (!to_visit.empty()) {
+    pid_t parent = to_visit.back();
+    to_visit.pop_back();
+    for (pid_t child : children_of(parent)) {
+      if (is_left_alone(child, parent)) continue;
+      to_visit.push_back(child);  // a zombie has no children: they are ours by now
+      if (std::string name = living_name(child); !name.empty()) found.push_back({child, name});
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string to_string(const std::vector<Leftover>& leftovers) {
@@ -67,33 +110,50 @@ std::string to_string(const std::vector<Leftover>& leftovers) {
   return text.str();
 }
 
-std::vector<Leftover> descendants(const std::set<pid_t>& spared) {
-  return descendants_of(::getpid(), spared);
+Bystanders Bystanders::note() {
+  Bystanders noted;
+  for (const Leftover& process : descendants_of(::getpid())) {
+    noted.started_at_[process.pid] = start_time(process.pid);
+  }
+  return noted;
 }
 
-std::vector<Leftover> descendants_of(pid_t pid, const std::set<pid_t>& spared) {
-  if (!has_our_numbers()) return {};
-  std::vector<Leftover> found;
-  std::vector<pid_t> to_visit = {pid};
-  while (!to_visit.empty()) {
-    pid_t parent = to_visit.back();
-    to_visit.pop_back();
-    for (pid_t child : children_of(parent)) {
-      to_visit.push_back(child);  // a zombie has no children: they are ours by now
-      if (spared.contains(child)) continue;
-      if (std::string name = living_name(child); !name.empty()) found.push_back({child, name});
-    }
-  }
+bool Bystanders::has(pid_t pid) const {
+  auto found = started_at_.find(pid);
+  return found != started_at_.end() && found->second == start_time(pid);
+}
+
+std::vector<Leftover> descendants(const SweepScope& scope) {
+  auto is_left_alone = [&, self = ::getpid()](pid_t pid, pid_t parent) {
+    if (scope.bystanders.has(pid)) return true;
+    bool may_be_foreign = parent == self && scope.marks && !scope.spared.contains(pid);
+    return may_be_foreign && !living_name(pid).empty() && !carries(pid, *scope.marks);
+  };
+  std::vector<Leftover> found = living_below(::getpid(), is_left_alone);
+  std::erase_if(found, [&](const Leftover& one) { return scope.spared.contains(one.pid); });
   return found;
 }
 
-asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
-                                   std::set<pid_t> spared) {
+std::vector<Leftover> descendants_of(pid_t pid) {
+  return living_below(pid, [](pid_t, pid_t) { return false; });
+}
+
+std::string obstacle_to_sweep(const std::string& proc) {
+  if (!is_own_proc(proc))
+    return proc + " is not that of this namespace of process ids; mount it anew in the container";
+  std::string own = std::to_string(::getpid());
+  std::error_code error;
+  bool has_children =
+      std::filesystem::exists(proc + "/" + own + "/task/" + own + "/children", error);
+  return has_children ? "" : "this kernel lacks CONFIG_PROC_CHILDREN";
+}
+
+asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, SweepScope scope) {
   SweepResult result;
   std::set<pid_t> asked;
   for (;;) {
     reaper.reap_strangers();
-    std::vector<Leftover> left = descendants(spared);
+    std::vector<Leftover> left = descendants(scope);
     MonoTime now = std::chrono::steady_clock::now();
     if (left.empty() || now >= deadline + kKillLimit) {
       for (Leftover& leftover : left) leftover.name += ", " + doing_of(leftover.pid);
@@ -101,11 +161,14 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
       co_return result;
     }
     for (Leftover& leftover : left) {
+      // It may have ended since it was found, and its number may be another process's by now.
+      Fd process = open_pidfd(leftover.pid);
+      if (!is_below_this_process(leftover.pid)) continue;
       bool is_new = asked.insert(leftover.pid).second;
       if (now >= deadline) {
-        ::kill(leftover.pid, SIGKILL);
+        send_signal(process, SIGKILL);
       } else if (is_new) {
-        ::kill(leftover.pid, SIGTERM);
+        send_signal(process, SIGTERM);
       }
       if (is_new) result.found.push_back(std::move(leftover));
     }

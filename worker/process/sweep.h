@@ -3,16 +3,23 @@
 // Ends what workers leave behind: children that outlived them, in whatever session or process
 // group.  It relies on this process being their subreaper, which makes every descendant findable
 // below it in /proc, however often it forked.
+//
+// Not all that is below this process stems from a worker: it may have had children before it became
+// ddprun (`monitor & exec ddprun ...`), and process 1 of a container inherits every orphan.
 #pragma once
 
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "store/base/time.h"
+#include "worker/process/marks.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::process {
@@ -25,12 +32,39 @@ struct Leftover {
 // "python3 (4211), sleep (4212)", and how many more beyond the first few.
 std::string to_string(const std::vector<Leftover>& leftovers);
 
-// Every living descendant of this process but those in `spared`.  Ended ones that nobody has
-// collected do not count.  None where /proc is missing or that of another namespace.
-std::vector<Leftover> descendants(const std::set<pid_t>& spared = {});
+// Processes that were below this one at a time; what they start later belongs to them.
+class Bystanders {
+ public:
+  Bystanders() = default;
+
+  // Those that are there now.
+  static Bystanders note();
+
+  // Whether `pid` is one of them, and not another process with its number.
+  bool has(pid_t pid) const;
+
+ private:
+  std::map<pid_t, std::uint64_t> started_at_;  // by pid: clock ticks since boot
+};
+
+// What a sweep leaves alone.
+struct SweepScope {
+  std::set<pid_t> spared;  // but not what they have started
+  Bystanders bystanders;   // and what they have started
+  // Of this process's own children, all that carry none of these, with what they have started;
+  // nullopt: none.
+  std::optional<Marks> marks;
+};
+
+// Every living descendant of this process within `scope`.  Ended ones that nobody has collected do
+// not count.  None where obstacle_to_sweep() says why.
+std::vector<Leftover> descendants(const SweepScope& scope = {});
 
 // Every living descendant of `pid`.
-std::vector<Leftover> descendants_of(pid_t pid, const std::set<pid_t>& spared = {});
+std::vector<Leftover> descendants_of(pid_t pid);
+
+// Why what workers leave behind cannot be found here; "" where it can.  `proc`: where /proc is.
+std::string obstacle_to_sweep(const std::string& proc = "/proc");
 
 struct SweepResult {
   std::vector<Leftover> found;  // what had been left behind
@@ -41,9 +75,8 @@ struct SweepResult {
 // Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
 // once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
 // worker runs: it makes no difference between workers and what they left.  `deadline` is read anew
-// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.  Those in
-// `spared` are left alone, but not what they have started.
+// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.
 boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
-                                          std::set<pid_t> spared = {});
+                                          SweepScope scope = {});
 
 }  // namespace ddprun::process

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/attempt_files.h"
+
+#include <utility>
+
+#include "worker/process/log_file.h"
+
+namespace ddprun::agent {
+namespace {
+
+bool goes_to_file(StreamRoute route) {
+  return route == StreamRoute::File || route == StreamRoute::FileAndConsole;
+}
+
+Result<process::Fd> open_if(bool is_wanted, const std::string& path) {
+  if (!is_wanted) return process::Fd();
+  return process::LogFile::open(path);
+}
+
+Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int local_rank,
+                                                 const WorkerRoutes& routes) {
+  Result<std::string> folder = LogDir::make_worker_folder(attempt, local_rank);
+  if (!folder) return folder.error();
+  Result<process::Fd> out = open_if(goes_to_file(routes.out), *folder + "/stdout.log");
+  if (!out) return out.error();
+  Result<process::Fd> err = open_if(goes_to_file(routes.err), *folder + "/stderr.log");
+  if (!err) return err.error();
+  return AttemptFiles::OfWorker{std::move(*folder), std::move(*out), std::move(*err)};
+}
+
+}  // namespace
+
+AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
+  return {.log_dir = config.has_late_folders ? std::nullopt : config.log_dir,
+          .restart_count = restart_count,
+          .routes = config.routes,
+          .has_stdout_filters = !config.stdout_filters.empty(),
+          .has_stderr_filters = !config.stderr_filters.empty()};
+}
+
+Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
+  AttemptFiles files;
+  if (!spec.log_dir) {
+    files.workers.resize(spec.routes.size());
+    return files;
+  }
+  Result<std::string> folder = spec.log_dir->make_attempt(spec.restart_count);
+  if (!folder) return folder.error();
+  files.folder = std::move(*folder);
+  auto out = open_if(spec.has_stdout_filters, files.folder + "/filtered_stdout.log");
+  if (!out) return out.error();
+  files.filtered_out = std::move(*out);
+  auto err = open_if(spec.has_stderr_filters, files.folder + "/filtered_stderr.log");
+  if (!err) return err.error();
+  files.filtered_err = std::move(*err);
+  for (std::size_t i = 0; i < spec.routes.size(); ++i) {
+    auto worker = make_worker_files(files.folder, static_cast<int>(i), spec.routes[i]);
+    if (!worker) return worker.error();
+    files.workers.push_back(std::move(*worker));
+  }
+  return files;
+}
+
+}  // namespace ddprun::agent

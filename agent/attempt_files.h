@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an attempt needs on the disk before its workers start: its folder in the log folder, a
+// folder for each worker, and their log files.  Making them waits for the disk, which may stand
+// still, so this is done on a thread, by itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/decide/config.h"
+#include "agent/log_dir.h"
+#include "store/base/error.h"
+#include "worker/process/fd.h"
+
+namespace ddprun::agent {
+
+// A copy of what the configuration says.
+struct AttemptFilesSpec {
+  std::optional<LogDir> log_dir;  // nullopt: there is nothing to make
+  int restart_count = 0;
+  std::vector<WorkerRoutes> routes;  // by local rank
+  bool has_stdout_filters = false;
+  bool has_stderr_filters = false;
+};
+AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count);
+
+struct AttemptFiles {
+  struct OfWorker {
+    std::string folder;
+    process::Fd out;  // closed for a stream that goes to no file
+    process::Fd err;
+  };
+  std::string folder;  // empty without a log folder
+  process::Fd filtered_out;
+  process::Fd filtered_err;
+  std::vector<OfWorker> workers;  // by local rank; empty folders without a log folder
+};
+
+// Threads: any.  Fails with the path and the system's reason.
+Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A disk, an exec or a console that stands still: the agent goes on, and says what it was.
+
+frozen_files.cc, preloaded into ddprun, is the disk: while the file `frozen` exists, it stands still."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from launch_test import DDPRUN, LIMIT, LaunchCase, environment, wait_until
+
+SHIM = os.path.join(os.path.dirname(DDPRUN), "libfrozen_files.so")
+PATIENCE = 15  # seconds; a stop within its grace of 1 s takes a fraction of it on a busy machine
+
+# Writes lines until it is told to stop, and says how many.
+TALKER = """
+import pathlib, signal, sys, time
+pathlib.Path("began").touch()
+count = 0
+while not pathlib.Path("go").exists():
+    print("x" * 999, flush=True)
+    count += 1
+pathlib.Path("count").write_text(str(count))
+"""
+
+
+class StallCase(LaunchCase):
+    def begin(self, *arguments, program="", is_disk_frozen=True, **streams):
+        self.gate = self.path / "frozen"
+        self.stderr = self.path / "stderr"
+        with open(self.stderr, "w") as stderr:
+            run = subprocess.Popen(
+                [DDPRUN, "--shutdown-timeout=1", "--log-dir", str(self.logs), *map(str, arguments)],
+                env=environment(LD_PRELOAD=SHIM, FROZEN_GATE=str(self.gate),
+                                FROZEN_FOLDER=str(self.logs) if is_disk_frozen else "no folder",
+                                FROZEN_PROGRAM=program, FROZEN_NAME="slow.name"),
+                cwd=self.path, stdin=subprocess.DEVNULL, stderr=stderr,
+                **{"stdout": subprocess.DEVNULL, **streams})
+        self.addCleanup(lambda: run.poll() is None and (self.gate.unlink(missing_ok=True), run.kill(), run.wait()))
+        return run
+
+    def said(self):
+        return self.stderr.read_text()
+
+    def wait_for_line(self, *words):
+        try:
+            wait_until(lambda: any(all(word in line for word in words) for line in self.said().splitlines()),
+                       f"{words} are said")
+        except AssertionError as error:
+            self.fail(f"{error} in:\n{self.said()}")
+
+    def stop(self, run):
+        run.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        try:
+            run.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.fail(f"SIGTERM has not ended it in {PATIENCE} s:\n{self.said()}")
+        self.assertEqual(run.returncode, 143, self.said())
+        return time.monotonic() - begin
+
+
+class DiskTest(StallCase):
+    def talk(self):
+        script = self.script(TALKER)
+        run = self.begin("--tee=3", script)
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        self.wait_for_line("stdout.log'", "has stood still for")
+        return run
+
+    def test_a_stall_costs_a_line_and_no_output(self):
+        run = self.talk()
+        self.gate.unlink()
+        self.wait_for_line("stdout.log'", "stood still for", " s")
+        (self.path / "go").touch()
+        self.assertEqual(run.wait(timeout=LIMIT), 0, self.said())
+        (log,) = self.logs.glob("*_*/attempt_0/0/stdout.log")
+        self.assertEqual(log.stat().st_size, 1000 * int((self.path / "count").read_text()))
+        self.assertEqual(self.said().count("has stood still"), 1, self.said())
+
+    def test_sigterm_works_while_the_disk_stands_still_for_ever(self):
+        run = self.talk()
+        self.stop(run)
+        self.assertIn("the files miss what came last", self.said())
+
+    def test_a_restart_waits_for_the_disk_and_the_agent_does_not(self):
+        run = self.begin("--max-restarts=3", "--redirects=3", "--no-python", "sh", "-c",
+                         "touch began; while ! test -e go; do sleep 0.02; done; exit 7")
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("has stood still for")
+        self.stop(run)
+
+
+class ExecTest(StallCase):
+    def setUp(self):
+        super().setUp()
+        self.program = str(self.path / "program")
+        shutil.copy("/bin/sleep", self.program)
+
+    def begin_slowly(self):
+        (self.path / "frozen").touch()
+        run = self.begin("--nproc-per-node=2", "--no-python", self.program, "100", program=self.program, is_disk_frozen=False)
+        self.wait_for_line(self.program, "has stood still for")
+        return run
+
+    def test_sigterm_works_while_the_program_is_loaded(self):
+        self.assertLess(self.stop(self.begin_slowly()), PATIENCE)
+
+    def test_a_slow_start_is_a_start(self):
+        run = self.begin_slowly()
+        self.gate.unlink()
+        self.wait_for_line("started 2 workers, ranks 0..1")
+        self.stop(run)
+
+    def test_a_slow_start_that_fails_is_reported_as_any(self):
+        text = self.path / "program"
+        text.unlink()
+        text.write_bytes(b"\x7fELF no program")
+        text.chmod(0o755)
+        run = self.begin_slowly()
+        self.gate.unlink()
+        self.assertEqual(run.wait(timeout=LIMIT), 126, self.said())
+        self.assertIn("Exec format error", self.said())
+
+
+class NameTest(StallCase):
+    def test_sigterm_ends_the_process_while_a_name_is_looked_up(self):
+        (self.path / "frozen").touch()
+        run = self.begin("--nnodes=2", "--node-rank=1", "--rdzv-backend=c10d", "--rdzv-endpoint=slow.name:29500",
+                         "--no-python", "true", is_disk_frozen=False)
+        def threads():
+            return len(os.listdir(f"/proc/{run.pid}/task"))
+        wait_until(lambda: threads() > 1, "the name is looked up")
+        self.stop(run)
+
+
+class ErrorFileTest(StallCase):
+    """A worker's error file is not the agent's business beyond a bound."""
+
+    def check(self, make):
+        run = self.begin("--redirects=3", "--no-python", "sh", "-c", f"{make}; exit 3")
+        self.assertEqual(run.wait(timeout=LIMIT), 3, self.said())
+        self.assertIn("exited with code 3", self.said())
+
+    def test_a_fifo(self):
+        self.check('mkfifo "$TORCHELASTIC_ERROR_FILE"')
+
+    def test_a_link_to_a_device_without_end(self):
+        self.check('ln -s /dev/zero "$TORCHELASTIC_ERROR_FILE"')
+
+    def test_a_large_file(self):
+        self.check('truncate -s 100G "$TORCHELASTIC_ERROR_FILE"')
+
+
+class ConsoleTest(StallCase):
+    """A socket cannot be opened anew: nothing written to it is known not to wait."""
+
+    def begin_unread(self, *arguments, **streams):
+        self.reader, writer = socket.socketpair()
+        self.addCleanup(self.reader.close)
+        with writer:
+            return self.begin(*arguments, stdout=writer, **streams)
+
+    def test_sigterm_works_while_the_reader_stands_still(self):
+        run = self.begin_unread("--tee=3", self.script(TALKER))
+        self.wait_for_line("'write to stdout, which is socket:", "has stood still for")
+        self.stop(run)
+
+    def test_nothing_is_lost_of_what_a_slow_reader_takes(self):
+        run = self.begin_unread("--tee=3", "--no-python", "sh", "-c", "seq 100000")
+        wait_until(lambda: "has stood still" in self.said(), "the console is full")
+        lines = b""
+        while part := self.reader.recv(1 << 20):
+            lines += part
+        self.assertEqual(run.wait(timeout=LIMIT), 0, self.said())
+        self.assertEqual(lines.count(b"\n"), 100000)
+
+
+class EndTest(StallCase):
+    """The run is over, and its console's reader stands still."""
+
+    def finished(self, **streams):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        with os.fdopen(write_end, "w") as pipe:
+            if streams.get("is_shared"):
+                run = subprocess.Popen([DDPRUN, "--shutdown-timeout=1", "--tee=3", "--log-dir", str(self.logs), "--no-python", "sh", "-c",
+                                        "seq 300000; seq 300000 >&2; touch over"],
+                                       env=environment(), cwd=self.path, stdout=pipe, stderr=pipe)
+                self.addCleanup(lambda: run.poll() is None and (run.kill(), run.wait()))
+            else:
+                run = self.begin("--tee=3", "--no-python", "sh", "-c", "seq 300000; touch over", stdout=pipe)
+        wait_until(lambda: (self.path / "over").exists(), "the worker has written all")
+        wait_until(lambda: subprocess.run(["pgrep", "-P", str(run.pid), "-x", "sh"], capture_output=True).stdout == b"",
+                   "the worker has gone")
+        return run
+
+    def test_one_signal_ends_the_wait_for_both_consoles(self):
+        run = self.finished(is_shared=True)
+        # The first may come before the run is over, and is then the end of the run.
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(timeout=PATIENCE), 143)
+
+    def test_output_that_is_dropped_is_told_by_exit_code_and_last_line(self):
+        run = self.finished()
+        self.wait_for_line("finished: 1 worker succeeded")
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(timeout=PATIENCE), 143, self.said())
+        self.assertRegex(self.said().splitlines()[-1],
+                         r"the reader of stdout stands still; \d+ bytes of output are lost")
+
+
+if __name__ == "__main__":
+    if not os.path.exists(SHIM):
+        print("libfrozen_files.so is not built")
+        sys.exit(77)
+    unittest.main(verbosity=2)

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/io_thread.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace ddprun::process {
+namespace {
+
+namespace asio = boost::asio;
+
+MonoTime mono_now() {
+  return std::chrono::steady_clock::now();
+}
+
+}  // namespace
+
+// What the thread and the event loop share.  The thread keeps it alive for as long as it runs.
+struct IoThread::Shared {
+  struct Call {
+    std::string what;
+    std::function<void()> work;
+    std::function<void()> done;
+  };
+  std::mutex mutex;
+  std::condition_variable news;
+  std::deque<Call> calls;
+  std::string what;  // of the call that runs; empty for none
+  MonoTime began{};
+  IoThread* owner = nullptr;  // nullptr: gone; the thread ends
+};
+
+IoThread::IoThread(asio::any_io_executor executor, std::function<void(const Stall&)> on_stall)
+    : executor_(executor),
+      on_stall_(std::move(on_stall)),
+      shared_(std::make_shared<Shared>()),
+      watch_timer_(executor),
+      settled_(executor) {
+  shared_->owner = this;
+}
+
+IoThread::~IoThread() {
+  std::deque<Shared::Call> dropped;  // destroyed without the lock
+  {
+    std::lock_guard lock(shared_->mutex);
+    shared_->owner = nullptr;
+    dropped.swap(shared_->calls);
+  }
+  shared_->news.notify_one();
+}
+
+void IoThread::run(std::string what, std::function<void()> work, std::function<void()> done) {
+  if (!has_thread_ && !start()) {
+    work();
+    if (done) asio::post(executor_, std::move(done));
+    return;
+  }
+  if (++pending_ == 1) work_.emplace(executor_);
+  {
+    std::lock_guard lock(shared_->mutex);
+    shared_->calls.push_back({std::move(what), std::move(work), std::move(done)});
+  }
+  shared_->news.notify_one();
+  if (!is_watching_) watch();
+}
+
+// The thread handles no signal: they are the event loop's.  Where no thread can be made (a limit of
+// the user's), a call waits where it is made.
+bool IoThread::start() {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([shared = shared_] { serve(shared); }).detach();
+    has_thread_ = true;
+  } catch (const std::system_error&) {
+    has_thread_ = false;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return has_thread_;
+}
+
+void IoThread::serve(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    shared->news.wait(lock, [&] { return !shared->calls.empty() || shared->owner == nullptr; });
+    if (shared->owner == nullptr) return;
+    Shared::Call call = std::move(shared->calls.front());
+    shared->calls.pop_front();
+    shared->what = call.what;
+    shared->began = mono_now();
+    lock.unlock();
+    call.work();
+    call.work = nullptr;
+    lock.lock();
+    shared->what.clear();
+    Duration lasted = mono_now() - shared->began;
+    // The event loop lives while its owner does: it is posted to under the lock.
+    if (shared->owner == nullptr) return;
+    asio::post(shared->owner->executor_, [shared, lasted, call = std::move(call)] {
+      if (IoThread* owner = shared->owner) owner->ended(call.what, lasted, call.done);
+    });
+  }
+}
+
+void IoThread::ended(const std::string& what, Duration lasted, const std::function<void()>& done) {
+  if (std::exchange(is_stall_told_, false)) on_stall_({what, lasted, true});
+  if (--pending_ == 0) {
+    watch_timer_.cancel();
+    settled_.cancel();
+  }
+  if (done) done();
+  if (pending_ == 0) work_.reset();
+}
+
+std::optional<IoThread::Stall> IoThread::stall() const {
+  std::lock_guard lock(shared_->mutex);
+  Duration lasted = mono_now() - shared_->began;
+  if (shared_->what.empty() || lasted < kStall) return std::nullopt;
+  return Stall{shared_->what, lasted, false};
+}
+
+// Looks while calls are under way, and not at each of them: most end at once.
+void IoThread::watch() {
+  is_watching_ = true;
+  watch_timer_.expires_after(kStall / 2);
+  watch_timer_.async_wait([this, shared = shared_](boost::system::error_code) {
+    if (shared->owner == nullptr) return;
+    is_watching_ = false;
+    if (pending_ == 0) return;
+    auto stalled = is_stall_told_ ? std::nullopt : stall();
+    if (stalled) {
+      is_stall_told_ = true;
+      on_stall_(*stalled);
+    }
+    watch();
+  });
+}
+
+asio::awaitable<bool> IoThread::settled(MonoTime deadline) {
+  while (pending_ > 0 && mono_now() < deadline) {
+    settled_.expires_at(deadline);
+    co_await settled_.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+  co_return is_idle();
+}
+
+}  // namespace ddprun::process
