@@ -15,6 +15,7 @@
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
+#include "store/clock.h"
 #include "worker/process/guardian.h"
 #include "worker/process/pidfd.h"
 #include "worker/process/process_stats.h"
@@ -30,10 +31,6 @@ constexpr int kMostGuardians = 100;
 
 // How long the end of a round waits for a slow disk to take the rest of the log files.
 constexpr auto kDiskPatience = std::chrono::seconds(1);
-
-Now now() {
-  return {std::chrono::steady_clock::now(), std::chrono::system_clock::now()};
-}
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -91,7 +88,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       relay_(executor, config_.signal_reports, config_.scheduler ? config_.scheduler->sender : "",
              config_.scheduler && config_.scheduler->reach == SignalReach::EveryProcess),
       deadline_timer_(executor),
-      finished_(executor, MonoTime::max()),
+      finished_(executor),
       stop_file_(executor, reaper_, not_to_sweep_, stop_file_config(config_), logger_) {
   if (config_.guardian) watch_guardian();
 }
@@ -116,9 +113,7 @@ asio::awaitable<int> Agent::run() {
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
-  if (state_.phase != Phase::Finished) {
-    co_await finished_.async_wait(asio::as_tuple(asio::use_awaitable));
-  }
+  if (state_.phase != Phase::Finished) co_await finished_.wait();
   co_await rendezvous_.finish();
   rendezvous_.close();
   job_control_.stop();
@@ -135,11 +130,11 @@ asio::awaitable<int> Agent::run() {
 // The loop's body: one event in, its actions out, one line about it.
 void Agent::on(const Event& event) {
   Phase before = state_.phase;
-  Step next = step(std::move(state_), event, now(), config_.core);
+  Step next = step(std::move(state_), event, read_clocks(), config_.core);
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
-  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = now().mono;
+  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = mono_now();
   if (state_.phase != Phase::Running) workers_.stop_starting();
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
@@ -152,7 +147,7 @@ void Agent::perform(const std::vector<Action>& actions) {
     std::visit(
         Overloaded{
             [this](const action::JoinRound&) {
-              events_.joining(now());
+              events_.joining(read_clocks());
               Duration delay = failures_.delay_of_restart();
               if (delay == Duration::zero()) return rendezvous_.join();
               tasks_.spawn(join_later(delay));
@@ -183,7 +178,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::KillNow&) {
               workers_.kill_all();
-              sweep_deadline_ = now().mono;
+              sweep_deadline_ = mono_now();
             },
             [this](const action::AbandonWorkers&) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
@@ -205,7 +200,7 @@ void Agent::arm_deadline() {
   if (!state_.deadline) return;
   deadline_timer_.expires_at(*state_.deadline);
   deadline_timer_.async_wait([this](boost::system::error_code error) {
-    if (error || !state_.deadline || now().mono < *state_.deadline) return;  // disarmed meanwhile
+    if (error || !state_.deadline || mono_now() < *state_.deadline) return;  // disarmed meanwhile
     if (state_.running > 0 && !state_.is_killed) {
       logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
                     state_.running);
@@ -279,7 +274,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
             if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
             round_ = round;
             outcome_.loss.clear();
-            events_.joined(round, now());
+            events_.joined(round, read_clocks());
             on(event::RoundJoined{round.restart_count});
           },
           [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
@@ -380,9 +375,9 @@ void Agent::workers_started(const std::optional<WorkerGroup::StartFailure>& fail
   }
   rendezvous_.workers_started(round_, std::move(started));
   outcome_.took_part = true;
-  failures_.attempt_started(restart_count, now().mono);
+  failures_.attempt_started(restart_count, mono_now());
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
-  events_.started(workers_.running(), now());
+  events_.started(workers_.running(), read_clocks());
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
@@ -395,15 +390,15 @@ void Agent::workers_started(const std::optional<WorkerGroup::StartFailure>& fail
       "(stopping them took {:.1f} ms)  {}",
       restart_count > previous_attempt ? restart_of(restart_count, round_.max_restarts)
                                        : fmt::format("round {}", round_.number),
-      who, milliseconds(now().mono - last_exit_),
+      who, milliseconds(mono_now() - last_exit_),
       std::max(0.0, milliseconds(last_exit_ - stop_began_)), fields);
 }
 
 void Agent::worker_exited(const WorkerExit& exit) {
   if (hangs_.hold_back(exit)) return;
-  last_exit_ = now().mono;
+  last_exit_ = mono_now();
   event::WorkerExited event{.local_rank = exit.local_rank};
-  events_.ended(exit, state_.phase != Phase::Running, now());
+  events_.ended(exit, state_.phase != Phase::Running, read_clocks());
   if (state_.phase != Phase::Running) {
     failures_.ended_after(exit, hangs_.is_showing_stacks());
     if (!exit.status.is_success()) event.failure = rendezvous::Failure{.status = exit.status};
@@ -449,7 +444,7 @@ asio::awaitable<void> Agent::sweep() {
   process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, std::move(scope));
   workers_.finish_output();
   // So that the report knows what a full disk has refused.
-  co_await disk_.settled(now().mono + kDiskPatience);
+  co_await disk_.settled(mono_now() + kDiskPatience);
   if (!result.found.empty()) {
     logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
   }
@@ -466,7 +461,7 @@ asio::awaitable<void> Agent::sweep() {
 void Agent::watch_guardian() {
   int pid = config_.guardian->pid();
   not_to_sweep_.insert(pid);
-  process::Fd pidfd = process::open_pidfd(pid);
+  Fd pidfd = process::open_pidfd(pid);
   if (!pidfd) return;
   reaper_.watch({.pid = pid, .pidfd = std::move(pidfd)},
                 [this](process::ExitStatus status) { guardian_ended(status); });
@@ -505,7 +500,7 @@ void Agent::finish(int exit_code) {
   const auto& outside = stop_file_.reason();
   if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
   std::string line = closing_line(state_, config_.core, outcome_, exit_code);
-  events_.finished(exit_code, line, now());
+  events_.finished(exit_code, line, read_clocks());
   stop_file_.clear();
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
@@ -517,7 +512,7 @@ void Agent::finish(int exit_code) {
     }
     report_end(is_stopped);
   }
-  finished_.cancel();
+  finished_.notify();
 }
 
 // The cause, in full, as the last thing that is said.
@@ -555,7 +550,7 @@ void Agent::pass_up_cause() {
   if (config_.error_file.empty()) return;
   if (words.message.empty()) words.message = describe(*state_.failure);
   if (words.timestamp == 0) {
-    auto since_epoch = now().wall.time_since_epoch();
+    auto since_epoch = wall_now().time_since_epoch();
     words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
   }
   write_later(config_.error_file, worker::to_error_file(words, exit_code_),

@@ -26,6 +26,7 @@
 #include "agent/stop_reason_file.h"
 #include "agent/worker_group.h"
 #include "rendezvous/handler.h"
+#include "store/event.h"
 #include "store/task_group.h"
 #include "worker/process/reaper.h"
 
@@ -99,11 +100,11 @@ class Agent {
   // The scheduler has signalled another node, so it may signal this one's workers, too.
   bool others_are_signalled_ = false;
   boost::asio::steady_timer deadline_timer_;
-  boost::asio::steady_timer finished_;  // never expires; cancelled by finish()
-  rendezvous::Round round_;             // the current one
-  int attempt_ = -1;                    // that of the workers started last
-  RunOutcome outcome_;                  // of the run, as the rendezvous tells it
-  bool ends_by_own_failure_ = false;    // a worker of this node is why the run has failed
+  store::Event finished_;             // by finish()
+  rendezvous::Round round_;           // the current one
+  int attempt_ = -1;                  // that of the workers started last
+  RunOutcome outcome_;                // of the run, as the rendezvous tells it
+  bool ends_by_own_failure_ = false;  // a worker of this node is why the run has failed
   std::set<pid_t> not_to_sweep_;  // the guardian, the scheduler's program, and what nothing ends
   int guardians_lost_ = 0;
   int late_signal_ = 0;        // came when the run was over

@@ -12,8 +12,8 @@ bool goes_to_file(StreamRoute route) {
   return route == StreamRoute::File || route == StreamRoute::FileAndConsole;
 }
 
-Result<process::Fd> open_if(bool is_wanted, const std::string& path) {
-  if (!is_wanted) return process::Fd();
+Result<Fd> open_if(bool is_wanted, const std::string& path) {
+  if (!is_wanted) return Fd();
   return process::LogFile::open(path);
 }
 
@@ -21,9 +21,9 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
                                                  const WorkerRoutes& routes) {
   Result<std::string> folder = LogDir::make_worker_folder(attempt, local_rank);
   if (!folder) return folder.error();
-  Result<process::Fd> out = open_if(goes_to_file(routes.out), *folder + "/stdout.log");
+  Result<Fd> out = open_if(goes_to_file(routes.out), *folder + "/stdout.log");
   if (!out) return out.error();
-  Result<process::Fd> err = open_if(goes_to_file(routes.err), *folder + "/stderr.log");
+  Result<Fd> err = open_if(goes_to_file(routes.err), *folder + "/stderr.log");
   if (!err) return err.error();
   return AttemptFiles::OfWorker{std::move(*folder), std::move(*out), std::move(*err)};
 }

@@ -12,7 +12,7 @@
 #include "agent/decide/config.h"
 #include "agent/log_dir.h"
 #include "store/base/error.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::agent {
 
@@ -29,12 +29,12 @@ AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart
 struct AttemptFiles {
   struct OfWorker {
     std::string folder;
-    process::Fd out;  // closed for a stream that goes to no file
-    process::Fd err;
+    Fd out;  // closed for a stream that goes to no file
+    Fd err;
   };
   std::string folder;  // empty without a log folder
-  process::Fd filtered_out;
-  process::Fd filtered_err;
+  Fd filtered_out;
+  Fd filtered_err;
   std::vector<OfWorker> workers;  // by local rank; empty folders without a log folder
 };
 

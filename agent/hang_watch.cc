@@ -12,6 +12,7 @@
 #include <exception>
 #include <utility>
 
+#include "store/clock.h"
 #include "worker/process/process_stats.h"
 #include "worker/process/text_file.h"
 
@@ -89,7 +90,7 @@ asio::awaitable<void> HangWatch::stop() {
 asio::awaitable<void> HangWatch::watch() {
   for (;;) {
     co_await wait(look_period(config_.timeout));
-    auto verdict = detector_.look(sample(), std::chrono::steady_clock::now());
+    auto verdict = detector_.look(sample(), mono_now());
     if (verdict) co_await end_hung(std::move(*verdict));
   }
 }
@@ -113,11 +114,11 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
     logger_->warn("rank {} (local rank {}, pid {}) shows no sign of life; it is {}", worker.rank,
                   local_rank, worker.pid, verdict.doing.at(local_rank));
   }
-  auto begun = std::chrono::steady_clock::now();
+  auto begun = mono_now();
   co_await collect_all_stacks();
   verdict = judged_by_stacks(std::move(verdict));
   if (!verdict.is_clear && has_other_nodes_) {
-    Duration for_stacks = std::chrono::steady_clock::now() - begun;
+    Duration for_stacks = mono_now() - begun;
     Duration grace = 2 * for_stacks + 2 * look_period(config_.timeout) + kAbortGrace + 1s;
     auto last = co_await silent_after(grace);
     if (!last) co_return;
@@ -136,12 +137,12 @@ asio::awaitable<std::optional<HangVerdict>> HangWatch::silent_after(Duration gra
       "it is not clear that one of them keeps the others waiting; {:.0f} s for the other "
       "nodes to find one",
       std::chrono::duration<double>(grace).count());
-  auto end = std::chrono::steady_clock::now() + grace;
+  auto end = mono_now() + grace;
   std::optional<HangVerdict> verdict;
   do {
     co_await wait(look_period(config_.timeout));
-    verdict = detector_.look(sample(), std::chrono::steady_clock::now());
-  } while (verdict && std::chrono::steady_clock::now() < end);
+    verdict = detector_.look(sample(), mono_now());
+  } while (verdict && mono_now() < end);
   co_return verdict;
 }
 
@@ -186,8 +187,8 @@ asio::awaitable<void> HangWatch::kill_one(int local_rank, int signal) {
     ::kill(worker.pid, signal);
     ::kill(worker.pid, SIGCONT);  // a stopped process sees no other signal
   }
-  auto begun = std::chrono::steady_clock::now();
-  auto lasts = [&](Duration limit) { return std::chrono::steady_clock::now() - begun < limit; };
+  auto begun = mono_now();
+  auto lasts = [&](Duration limit) { return mono_now() - begun < limit; };
   while (lasts(kAbortGrace) && (is_still_there() || (is_holding_ && !workers_.empty())))
     co_await wait(kPollPeriod);
   if (is_still_there()) ::kill(pid, SIGKILL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/signal_relay.h"
+#include "store/clock.h"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
@@ -24,7 +25,7 @@ std::string name_of(int pid) {
 
 }  // namespace
 
-SignalRelay::SignalRelay(asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+SignalRelay::SignalRelay(asio::any_io_executor executor, std::shared_ptr<Fd> reports,
                          std::string sender, bool is_to_all)
     : reports_(executor), sender_(std::move(sender)), is_to_all_(is_to_all), news_(executor) {
   if (!reports || !*reports) return;
@@ -52,15 +53,14 @@ void SignalRelay::heard(const process::SignalReport& report) {
     return;
   }
   ++heard_[report.signal];
-  news_.cancel();
+  news_.notify();
 }
 
 asio::awaitable<bool> SignalRelay::reached_workers(int signal, std::chrono::milliseconds patience) {
   if (!reports_.is_open()) co_return false;
-  auto deadline = std::chrono::steady_clock::now() + (is_to_all_ ? kPatience : patience);
-  while (heard_[signal] == 0 && !is_alone_ && std::chrono::steady_clock::now() < deadline) {
-    news_.expires_at(deadline);
-    co_await news_.async_wait(asio::as_tuple(asio::use_awaitable));
+  auto deadline = mono_now() + (is_to_all_ ? kPatience : patience);
+  while (heard_[signal] == 0 && !is_alone_ && mono_now() < deadline) {
+    co_await news_.wait_until(deadline);
   }
   if (heard_[signal] > 0) {
     --heard_[signal];
@@ -74,7 +74,7 @@ asio::awaitable<bool> SignalRelay::reached_workers(int signal, std::chrono::mill
 void SignalRelay::stop() {
   boost::system::error_code ignored;
   reports_.close(ignored);
-  news_.cancel();
+  news_.notify();
 }
 
 }  // namespace ddprun::agent

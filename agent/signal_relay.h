@@ -9,13 +9,13 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
+#include "store/event.h"
 #include "worker/process/guardian.h"
 
 namespace ddprun::agent {
@@ -33,7 +33,7 @@ class SignalRelay {
   // `reports` is the guardian's; nullptr where only the agent is signalled.  `sender` is the
   // scheduler's program that sends signals.  `is_to_all`: the scheduler is known to signal every
   // process, so that a report is on its way, however late.
-  SignalRelay(boost::asio::any_io_executor executor, std::shared_ptr<process::Fd> reports,
+  SignalRelay(boost::asio::any_io_executor executor, std::shared_ptr<Fd> reports,
               std::string sender, bool is_to_all);
 
   // Waits for the guardian's report of `signal`, which the agent has just got.  Where it is not
@@ -53,8 +53,8 @@ class SignalRelay {
   std::map<int, int> missed_;  // by signal: questions answered with no for want of a report
   std::string sender_;
   bool is_to_all_;
-  bool is_alone_ = false;           // as far as is known, nobody but the agent is signalled
-  boost::asio::steady_timer news_;  // never expires by itself; cancelled when something was heard
+  bool is_alone_ = false;  // as far as is known, nobody but the agent is signalled
+  store::Event news_;      // something was heard
 };
 
 }  // namespace ddprun::agent

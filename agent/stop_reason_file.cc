@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "agent/log_dir.h"
+#include "store/base/fd.h"
+#include "store/clock.h"
 
 namespace ddprun::agent {
 namespace {
@@ -22,12 +24,8 @@ namespace asio = boost::asio;
 using worker::StopCause;
 using worker::StopReason;
 
-WallTime wall_now() {
-  return std::chrono::system_clock::now();
-}
-
 // What a process has written into a file that only it and we have.
-std::string text_of(const process::Fd& file) {
+std::string text_of(const Fd& file) {
   std::string text;
   std::array<char, 4096> part{};
   ssize_t count = 0;
@@ -96,7 +94,7 @@ asio::awaitable<void> StopReasonFile::learn_answer(OutsideRequest request, Whose
   bool is_of_job = reason.cause != StopCause::Signal;
   if (!text.empty() && (is_of_job || whose == Whose::Own)) learn(std::move(reason));
   --asking_;
-  answered_.cancel();
+  answered_.notify();
 }
 
 // Empty where there is none.
@@ -106,8 +104,8 @@ asio::awaitable<std::string> StopReasonFile::answer() {
   if (!program) co_return "";
   asio::steady_timer timer(executor_, question.delay);
   co_await timer.async_wait(asio::use_awaitable);
-  process::Fd answer(::memfd_create("answer", MFD_CLOEXEC));
-  process::Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  Fd answer(::memfd_create("answer", MFD_CLOEXEC));
+  Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!answer || !nothing) co_return "";
   process::ProcessSpec spec{.argv = question.arguments,
                             .environment = config_.environment,
@@ -163,10 +161,9 @@ asio::awaitable<void> StopReasonFile::written() {
 }
 
 asio::awaitable<void> StopReasonFile::settled() {
-  auto limit = std::chrono::steady_clock::now() + kPatience;
-  while (is_asking() && std::chrono::steady_clock::now() < limit) {
-    answered_.expires_at(limit);
-    co_await answered_.async_wait(asio::as_tuple(asio::use_awaitable));
+  auto limit = mono_now() + kPatience;
+  while (is_asking() && mono_now() < limit) {
+    co_await answered_.wait_until(limit);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "agent/decide/scheduler.h"
+#include "store/event.h"
 #include "store/task_group.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
@@ -102,7 +102,7 @@ class StopReasonFile {
   bool has_written_ = false;
   int asking_ = 0;
   store::TaskGroup questions_;
-  boost::asio::steady_timer answered_;  // never expires by itself; cancelled by an answer
+  store::Event answered_;
 };
 
 }  // namespace ddprun::agent

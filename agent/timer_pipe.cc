@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/timer_pipe.h"
+#include "store/clock.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,7 +26,7 @@ Result<TimerFile> TimerFile::create(const std::string& path) {
   if (::lstat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) ::unlink(path.c_str());
   if (::mkfifo(path.c_str(), 0600) != 0) return system_error(errno, context);
   // For writing as well, so that it does not end when the last worker closes it.
-  process::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return system_error(errno, context);
   // In /tmp another user may have put something else in its place meanwhile.
   if (::fstat(fd.get(), &info) != 0 || !S_ISFIFO(info.st_mode) || info.st_uid != ::geteuid())
@@ -90,7 +91,7 @@ void TimerPipe::take_lines() {
 }
 
 void TimerPipe::look() {
-  WallTime now = std::chrono::system_clock::now();
+  WallTime now = wall_now();
   while (auto expired = timers_.next_expired(now)) on_expired_(*expired);
   auto due = timers_.next_due();
   timer_.cancel();

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "agent/decide/file_timer.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::agent {
 
@@ -29,9 +29,9 @@ class TimerFile {
 
  private:
   friend class TimerPipe;
-  TimerFile(std::string path, process::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  TimerFile(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   std::string path_;
-  process::Fd fd_;
+  Fd fd_;
 };
 
 // Threads: used from the executor's only thread.

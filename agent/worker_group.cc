@@ -266,7 +266,7 @@ void WorkerGroup::watch(const std::shared_ptr<Worker>& worker, process::Process 
 // It is known whether the worker's program runs.
 void WorkerGroup::settle(Worker& worker) {
   if (!worker.exec_report) return;
-  process::Fd report(worker.exec_report->release());
+  Fd report(worker.exec_report->release());
   worker.exec_report.reset();
   Result<void> started = process::report_of(report, worker.exec_context);
   if (!start_) return;  // abandoned

@@ -10,13 +10,14 @@
 
 #include "agent/decide/macros.h"
 #include "store/base/check.h"
+#include "store/clock.h"
 
 namespace ddprun::agent {
 namespace {
 
 // "14:46:40.210", as in the agent's own lines.
 std::string time_of_day() {
-  auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  auto now = std::chrono::floor<std::chrono::milliseconds>(wall_now());
   auto milliseconds = now.time_since_epoch().count() % 1000;
   return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(std::chrono::system_clock::to_time_t(now)),
                      milliseconds);
@@ -48,8 +49,8 @@ Prefix prefix_of(const WorkerGroupConfig& config, const worker::WorkerEnv& env) 
   return {.text = "", .changing = [at] { return at(time_of_day()); }};
 }
 
-Result<process::Fd> open_nothing() {
-  process::Fd file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+Result<Fd> open_nothing() {
+  Fd file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!file) return system_error(errno, "open /dev/null");
   return file;
 }
@@ -85,7 +86,7 @@ AttemptOutput::AttemptOutput(boost::asio::any_io_executor executor, Consoles con
                                 config.stderr_filters)) {}
 
 std::shared_ptr<process::FilteredLog> AttemptOutput::filtered(
-    const char* name, process::Fd file, const std::vector<std::string>& filters) const {
+    const char* name, Fd file, const std::vector<std::string>& filters) const {
   if (!file) return nullptr;
   process::LogFile log(files_.folder + name, std::move(file), disk_, on_lost_);
   return std::make_shared<process::FilteredLog>(process::FilteredLog{std::move(log), filters});
@@ -121,7 +122,7 @@ Result<int> AttemptOutput::open_stream(WorkerStreams& streams, Kind kind,
   if (kind.route == StreamRoute::Inherit || kind.route == StreamRoute::FileAndConsole)
     return open_pump(streams, std::move(kind), env);
   if (kind.route == StreamRoute::Discard) {
-    Result<process::Fd> nothing = open_nothing();
+    Result<Fd> nothing = open_nothing();
     if (!nothing) return nothing.error();
     kind.file = std::move(*nothing);
   }

@@ -12,8 +12,8 @@
 
 #include "agent/attempt_files.h"
 #include "agent/decide/config.h"
+#include "store/base/fd.h"
 #include "worker/env.h"
-#include "worker/process/fd.h"
 #include "worker/process/output.h"
 
 namespace ddprun::agent {
@@ -34,7 +34,7 @@ struct WorkerStreams {
       stdout_tail;  // stays empty where it does not pass through the agent
   std::shared_ptr<process::Tail> stderr_tail;
 
-  std::vector<process::Fd> files;  // the agent's copies of what the worker has
+  std::vector<Fd> files;  // the agent's copies of what the worker has
   std::vector<std::unique_ptr<process::OutputPump>> pumps;
 
   // Closes what only the worker needs, so that its end is seen.
@@ -65,12 +65,12 @@ class AttemptOutput {
     StreamRoute route;
     process::Console& console;
     const char* file_name;
-    process::Fd file;  // closed where it goes to none
+    Fd file;  // closed where it goes to none
     std::shared_ptr<process::FilteredLog> filtered;
     std::shared_ptr<process::Tail> tail;  // for what passes through the agent
     bool is_kept;                         // passes through the agent where it could be inherited
   };
-  std::shared_ptr<process::FilteredLog> filtered(const char* name, process::Fd file,
+  std::shared_ptr<process::FilteredLog> filtered(const char* name, Fd file,
                                                  const std::vector<std::string>& filters) const;
   Result<int> open_stream(WorkerStreams& streams, Kind kind, const worker::WorkerEnv& env) const;
   Result<int> open_pump(WorkerStreams& streams, Kind kind, const worker::WorkerEnv& env) const;

@@ -28,10 +28,10 @@
 #include "cli/preflight.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
+#include "store/base/fd.h"
 #include "store/system_limits.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/console.h"
-#include "worker/process/fd.h"
 #include "worker/process/guardian.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/marks.h"
@@ -114,8 +114,8 @@ Result<std::function<void(std::string_view)>> open_event_log(const std::string& 
   if (name.empty()) return nullptr;
   if (name == "console") return [&err](std::string_view line) { err.write(line); };
   std::string path = name.substr(name.find(':') + 1);
-  auto file = std::make_shared<process::Fd>(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  auto file =
+      std::make_shared<Fd>(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!*file) return system_error(errno, "--event-log-handler: open " + path);
   return [file, &disk, call = "write " + path](std::string_view text) {
     disk.run(call, [file, line = std::string(text)] {
@@ -171,7 +171,7 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
   }
   agent.guardian = std::make_shared<process::Guardian>(std::move(*guardian));
   if (agent.scheduler && agent.scheduler->reach != agent::SignalReach::Agent)
-    agent.signal_reports = std::make_shared<process::Fd>(agent.guardian->take_reports());
+    agent.signal_reports = std::make_shared<Fd>(agent.guardian->take_reports());
 }
 
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.

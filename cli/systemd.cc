@@ -27,18 +27,18 @@ std::string take(const char* name) {
 
 }  // namespace
 
-Result<std::optional<store::UniqueFd>> take_passed_socket() {
+Result<std::optional<Fd>> take_passed_socket() {
   std::string pid = take("LISTEN_PID");
   std::string count = take("LISTEN_FDS");
   ::unsetenv("LISTEN_FDNAMES");
   if (pid != std::to_string(::getpid()) || count.empty() || count == "0") {
-    return std::optional<store::UniqueFd>();
+    return std::optional<Fd>();
   }
   if (count != "1") {
     return Error{Errc::InvalidInput, "LISTEN_FDS='" + count + "': one socket is expected"};
   }
   ::fcntl(kFirstPassed, F_SETFD, FD_CLOEXEC);
-  return std::optional<store::UniqueFd>(store::UniqueFd(kFirstPassed));
+  return std::optional<Fd>(Fd(kFirstPassed));
 }
 
 Notifier::Notifier() : path_(take("NOTIFY_SOCKET")) {}
@@ -51,7 +51,7 @@ void Notifier::tell(const std::string& lines) const {
   std::memcpy(address.sun_path, path_.data(), path_.size());
   if (path_[0] == '@') address.sun_path[0] = '\0';  // a name that is in no folder
   auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path_.size());
-  store::UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ::sendto(fd.get(), lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
            reinterpret_cast<const sockaddr*>(&address), size);
 }

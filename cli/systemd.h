@@ -9,6 +9,7 @@
 #include <string>
 
 #include "store/base/error.h"
+#include "store/base/fd.h"
 #include "store/socket.h"
 
 namespace ddprun::cli {
@@ -16,7 +17,7 @@ namespace ddprun::cli {
 // Takes the listening socket that was passed, if one was, and makes it close-on-exec.  The
 // variables are removed, so that no child takes it for its own.  Fails with Errc::InvalidInput
 // where there are several, or LISTEN_FDS is no number.
-Result<std::optional<store::UniqueFd>> take_passed_socket();
+Result<std::optional<Fd>> take_passed_socket();
 
 // Where to tell of this process's state.
 class Notifier {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
-#include "rendezvous/notice_queue.h"
 #include "store/base/variant.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -24,8 +24,8 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       in_(std::move(in)),
       out_(std::move(out)),
       alarm_(executor, MonoTime::max()),
-      has_mail_(executor, MonoTime::max()),
-      has_emptied_(executor, MonoTime::max()),
+      has_mail_(executor),
+      has_emptied_(executor),
       pulse_timer_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
   state_.only_run = config_.only_run;
@@ -55,7 +55,7 @@ void CoordinatorService::host_leaves(const std::string& why, int signal) {
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
-  while (is_open_ && !(state_.runs.empty() && outgoing_.empty())) co_await wait(has_emptied_);
+  while (is_open_ && !(state_.runs.empty() && outgoing_.empty())) co_await has_emptied_.wait();
 }
 
 std::size_t CoordinatorService::missing(std::size_t nodes) const {
@@ -64,19 +64,18 @@ std::size_t CoordinatorService::missing(std::size_t nodes) const {
 }
 
 asio::awaitable<void> CoordinatorService::meet_missing(std::size_t nodes, Duration patience) {
-  MonoTime end = read_clocks().mono + patience;
-  while (is_open_ && missing(nodes) > 0 && read_clocks().mono < end) {
-    has_emptied_.expires_at(end);
-    co_await wait(has_emptied_);
+  MonoTime end = mono_now() + patience;
+  while (is_open_ && missing(nodes) > 0 && mono_now() < end) {
+    co_await has_emptied_.wait_until(end);
   }
-  has_emptied_.expires_at(MonoTime::max());
 }
 
 void CoordinatorService::close() {
   is_open_ = false;
   in_->close();
   out_->close();
-  for (auto* timer : {&alarm_, &has_mail_, &has_emptied_, &pulse_timer_}) timer->cancel();
+  for (auto* timer : {&alarm_, &pulse_timer_}) timer->cancel();
+  for (auto* event : {&has_mail_, &has_emptied_}) event->notify();
 }
 
 asio::awaitable<void> CoordinatorService::stop() {
@@ -118,8 +117,8 @@ void CoordinatorService::step(const runs::Event& event) {
                },
                action);
   }
-  if (state_.runs.empty()) has_emptied_.cancel();
-  has_mail_.cancel();
+  if (state_.runs.empty()) has_emptied_.notify();
+  has_mail_.notify();
   MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
   if (due != alarm_.expiry()) alarm_.expires_at(due);
 }
@@ -141,15 +140,15 @@ asio::awaitable<void> CoordinatorService::send() {
       if (!is_open_) co_return;
       if (!pushed) co_return failed("give a node its commands", pushed.error());
     }
-    has_emptied_.cancel();
-    co_await wait(has_mail_);
+    has_emptied_.notify();
+    co_await has_mail_.wait();
   }
 }
 
 asio::awaitable<void> CoordinatorService::keep_time() {
   while (is_open_) {
-    co_await wait(alarm_);
-    if (is_open_ && alarm_.expiry() <= read_clocks().mono) step(runs::event::Tick{});
+    co_await store::wait_for(alarm_);
+    if (is_open_ && alarm_.expiry() <= mono_now()) step(runs::event::Tick{});
   }
 }
 
@@ -159,7 +158,7 @@ asio::awaitable<void> CoordinatorService::beat() {
     if (!is_open_) co_return;
     if (!set) co_return failed("say that the coordinator lives", set.error());
     pulse_timer_.expires_after(kPulsePeriod);
-    co_await wait(pulse_timer_);
+    co_await store::wait_for(pulse_timer_);
   }
 }
 

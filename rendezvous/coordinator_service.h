@@ -14,6 +14,7 @@
 
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
+#include "store/event.h"
 #include "store/task_group.h"
 
 namespace ddprun::rendezvous {
@@ -84,9 +85,9 @@ class CoordinatorService {
   runs::State state_;
   std::deque<Outgoing> outgoing_;
   bool is_open_ = true;
-  boost::asio::steady_timer alarm_;     // of the earliest deadline
-  boost::asio::steady_timer has_mail_;  // never expires; cancelled when there is something to send
-  boost::asio::steady_timer has_emptied_;  // cancelled when the last node has gone
+  boost::asio::steady_timer alarm_;  // of the earliest deadline
+  store::Event has_mail_;            // there is something to send
+  store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
   store::TaskGroup tasks_;
 };

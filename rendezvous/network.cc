@@ -10,6 +10,8 @@
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
 #include "store/client_connect.h"
+#include "store/clock.h"
+#include "store/event.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -30,16 +32,16 @@ struct NetworkHandler::Link {
        std::unique_ptr<store::Client> receiver_)
       : sender(std::move(sender_)),
         receiver(std::move(receiver_)),
-        has_mail(executor, MonoTime::max()),
-        has_sent(executor, MonoTime::max()),
+        has_mail(executor),
+        has_sent(executor),
         ticker(executor) {}
 
   void close() {
     is_open = false;
     sender->close();
     receiver->close();
-    has_mail.cancel();
-    has_sent.cancel();
+    has_mail.notify();
+    has_sent.notify();
     ticker.cancel();
   }
   bool is_flushed() const { return !is_open || (!is_sending && outgoing.empty()); }
@@ -55,8 +57,8 @@ struct NetworkHandler::Link {
   std::deque<Outgoing> outgoing;
   bool is_sending = false;
   bool is_open = true;
-  asio::steady_timer has_mail;  // never expires; cancelled when there is something to send
-  asio::steady_timer has_sent;  // cancelled when nothing is left to send
+  store::Event has_mail;  // there is something to send
+  store::Event has_sent;  // nothing is left to send
   asio::steady_timer ticker;
 };
 
@@ -217,7 +219,7 @@ void NetworkHandler::perform(const member::Action& action) {
 asio::awaitable<void> NetworkHandler::connect(std::string node, Duration after) {
   if (after > Duration::zero()) {
     pause_.expires_after(after);
-    co_await wait(pause_);
+    co_await store::wait_for(pause_);
     if (!is_open_ || state_.is_over) co_return;
   }
   auto link = co_await reach(node);
@@ -268,7 +270,7 @@ void NetworkHandler::post(const Message& message, bool is_heartbeat) {
   // A beat that still waits says all that another one could.
   if (is_heartbeat && !link_->outgoing.empty()) return;
   link_->outgoing.push_back({encode(message), is_heartbeat});
-  link_->has_mail.cancel();
+  link_->has_mail.notify();
 }
 
 asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
@@ -289,8 +291,8 @@ asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
       link->is_sending = false;
     }
     if (!link->is_open) co_return;
-    link->has_sent.cancel();
-    co_await wait(link->has_mail);
+    link->has_sent.notify();
+    co_await link->has_mail.wait();
   }
 }
 
@@ -316,18 +318,18 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
 asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
   while (link->is_open) {
     tick_due_ = member::next_tick(state_, config_.member);
-    if (read_clocks().mono >= tick_due_) {
+    if (mono_now() >= tick_due_) {
       step(member::event::Tick{});
     } else {
       link->ticker.expires_at(tick_due_);
-      co_await wait(link->ticker);
+      co_await store::wait_for(link->ticker);
     }
   }
 }
 
 void NetworkHandler::lost(const std::shared_ptr<Link>& link, const Error& error) {
   link->is_sending = false;
-  link->has_sent.cancel();
+  link->has_sent.notify();
   if (!link->is_open) return;
   bool is_closed = error.code == Errc::Closed;
   step(
@@ -343,8 +345,7 @@ void NetworkHandler::disconnect() {
 asio::awaitable<void> NetworkHandler::flush() {
   std::shared_ptr<Link> link = link_;
   if (!link || link->is_flushed()) co_return;
-  link->has_sent.expires_after(kFlushPatience);
-  co_await wait(link->has_sent);
+  co_await link->has_sent.wait_until(mono_now() + kFlushPatience);
 }
 
 }  // namespace ddprun::rendezvous

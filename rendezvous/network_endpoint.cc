@@ -9,6 +9,8 @@
 #include "rendezvous/network.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
+#include "store/clock.h"
+#include "store/event.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -24,7 +26,7 @@ constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its recor
 // Of the search for the host; enough for one more try.
 Duration NetworkHandler::time_left() const {
   MonoTime end = state_.connecting_since + config_.member.patience();
-  return std::max<Duration>(end - read_clocks().mono, kLeastAttempt);
+  return std::max<Duration>(end - mono_now(), kLeastAttempt);
 }
 
 store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
@@ -139,7 +141,7 @@ store::Async<bool> NetworkHandler::beats(store::Client& client, std::string puls
   auto before = co_await client.get(pulse, kCoordinatorWait);
   if (!before) co_return before.error();
   asio::steady_timer timer(executor_, std::chrono::seconds(1));
-  co_await wait(timer);
+  co_await store::wait_for(timer);
   auto after = co_await client.get(pulse, kCoordinatorWait);
   if (!after) co_return after.error();
   co_return *after != *before;

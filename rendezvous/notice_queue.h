@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the shells of a rendezvous share: their clock, and the line to the agent.
+// The line from a rendezvous to its agent.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <utility>
 
 #include "rendezvous/handler.h"
-#include "store/base/time.h"
 
 namespace ddprun::rendezvous {
-
-// The time, once a turn.
-Now read_clocks();
-
-// Until the timer expires or is cancelled.
-boost::asio::awaitable<void> wait(boost::asio::steady_timer& timer);
 
 // Notices to the agent: each arrives in a later turn of the loop, and none after close().
 //

@@ -5,6 +5,7 @@
 
 #include "rendezvous/worker_store.h"
 #include "store/client.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "store/client_connect.h"
+#include "store/clock.h"
 
 namespace ddprun::store {
 namespace asio = boost::asio;
@@ -66,7 +67,7 @@ class Client::Turn {
   ~Turn() {
     if (!client_.is_in_step_) client_.close();
     client_.is_busy_ = false;
-    client_.freed_.cancel();
+    client_.freed_.notify();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -79,7 +80,7 @@ Client::Client(asio::ip::tcp::socket socket, std::string peer, ClientConfig conf
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       config_(config),
-      freed_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
+      freed_(socket_.get_executor()) {
   error_code ignored;
   local_address_ = numeric(socket_.local_endpoint(ignored).address());
 }
@@ -183,11 +184,11 @@ Async<void> Client::queue_push(std::string queue, std::string item) {
 
 Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
   std::string name = on_wire(queue);
-  MonoTime deadline = std::chrono::steady_clock::now() + timeout;
+  MonoTime deadline = mono_now() + timeout;
   auto turn = co_await turn_for("pop from '" + queue + "'");
   if (has_extensions_) co_return co_await take(name, timeout);
   // A second round is for torch's server, which may tell two clients of one item.
-  for (Duration left = timeout;; left = deadline - std::chrono::steady_clock::now()) {
+  for (Duration left = timeout;; left = deadline - mono_now()) {
     auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
     if (!waited) co_return waited.error();
     auto item = co_await pop(name);
@@ -270,7 +271,7 @@ Async<void> Client::confirm(std::string what, Request request) {
 }
 
 asio::awaitable<std::unique_ptr<Client::Turn>> Client::turn_for(std::string what) {
-  while (is_busy_) co_await freed_.async_wait(asio::as_tuple(asio::use_awaitable));
+  while (is_busy_) co_await freed_.wait();
   what_ = std::move(what);
   co_return std::make_unique<Turn>(*this);
 }
@@ -298,7 +299,7 @@ Async<void> Client::wait_for(std::vector<std::string> names, Duration timeout) {
 // Awaits the end of a WAIT or BARRIER, and takes it back when the time is up.  The server may have
 // ended it at that very moment: then a 0 comes before the acknowledgement.
 Async<void> Client::finish_wait(Duration timeout) {
-  auto ended = co_await read_byte(std::chrono::steady_clock::now() + timeout);
+  auto ended = co_await read_byte(mono_now() + timeout);
   bool is_late = !ended && ended.error().code == Errc::TimedOut;
   if (is_late) {
     auto sent = co_await send(request::CancelWait{});
@@ -396,7 +397,7 @@ Async<std::string> Client::read_bytes() {
 }
 
 MonoTime Client::reply_deadline() const {
-  return std::chrono::steady_clock::now() + config_.reply_timeout;
+  return mono_now() + config_.reply_timeout;
 }
 
 Error Client::failure(error_code code, std::string reason) const {

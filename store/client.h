@@ -6,15 +6,15 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "store/base/endpoint.h"
+#include "store/base/fd.h"
 #include "store/decide/wire.h"
-#include "store/socket.h"
+#include "store/event.h"
 #include "store/store.h"
 
 namespace ddprun::store {
@@ -66,7 +66,7 @@ class Client final : public Store {
 
   // Over a connection that is there already, such as Server::connect() gives; `peer` is what errors
   // call the other end.
-  static Async<std::unique_ptr<Client>> adopt(boost::asio::any_io_executor executor, UniqueFd fd,
+  static Async<std::unique_ptr<Client>> adopt(boost::asio::any_io_executor executor, Fd fd,
                                               std::string peer, ClientConfig config);
 
   Async<void> set(std::string key, std::string value) override;
@@ -164,7 +164,7 @@ class Client final : public Store {
   std::string what_;        // the call under way: "get 'k'"
   bool has_extensions_ = false;
   bool is_busy_ = false;
-  boost::asio::steady_timer freed_;  // never expires; cancelled when a call ends
+  Event freed_;  // a call has ended
 };
 
 }  // namespace ddprun::store

@@ -23,7 +23,9 @@
 #include <thread>
 #include <tuple>
 
+#include "store/base/fd.h"
 #include "store/client.h"
+#include "store/clock.h"
 #include "store/http.h"
 #include "store/socket.h"
 
@@ -169,7 +171,7 @@ asio::awaitable<void> ask_for_a_page(tcp::socket& socket, std::string& head) {
 
 Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, Endpoint endpoint,
                                                ClientConfig config) {
-  MonoTime begin = std::chrono::steady_clock::now();
+  MonoTime begin = mono_now();
   MonoTime deadline = begin + config.connect_timeout;
   ConnectPause pause;
   for (std::size_t tries = 1;; ++tries) {
@@ -188,7 +190,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
     if (refusal) co_return *refusal;
     if (config.tries_once) co_return Error{Errc::Closed, answers};
     Duration next = pause.next();
-    MonoTime now = std::chrono::steady_clock::now();
+    MonoTime now = mono_now();
     if (now + next >= deadline) {
       co_return Error{Errc::TimedOut, "connect to " + to_string(endpoint) + ": gave up after " +
                                           in_words(now - begin) + " and " + std::to_string(tries) +
@@ -221,9 +223,9 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
   }
 }
 
-Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, UniqueFd fd,
+Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, Fd fd,
                                              std::string peer, ClientConfig config) {
-  MonoTime deadline = std::chrono::steady_clock::now() + config.connect_timeout;
+  MonoTime deadline = mono_now() + config.connect_timeout;
   // Asio asks nothing of the protocol that it is told here.
   tcp::socket socket(executor, tcp::v4(), fd.release());
   std::unique_ptr<Client> client(new Client(std::move(socket), std::move(peer), config));
@@ -243,7 +245,7 @@ Async<void> Client::greet(MonoTime deadline) {
   auto sent = co_await send(request::Validate{});
   if (sent) sent = co_await send(request::Ping{kNonce});
   if (!sent) co_return sent;
-  MonoTime patience = std::chrono::steady_clock::now() + config_.greeting_timeout;
+  MonoTime patience = mono_now() + config_.greeting_timeout;
   Result<std::string> echo = co_await read(sizeof kNonce, std::min(deadline, patience));
   bool is_mute = !echo && echo.error().code == Errc::TimedOut && patience < deadline;
   // Most HTTP servers go on waiting for the end of a line.
@@ -302,7 +304,7 @@ Duration ConnectPause::next() {
 }
 
 asio::awaitable<bool> speaks_http(asio::any_io_executor executor, tcp::endpoint address) {
-  MonoTime deadline = std::chrono::steady_clock::now() + kHttpPatience;
+  MonoTime deadline = mono_now() + kHttpPatience;
   auto socket = co_await connect_to(executor, address, deadline);
   if (!socket) co_return false;
   std::string head;
@@ -366,13 +368,12 @@ Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint addr
                               MonoTime deadline) {
   std::string what =
       "connect to " + to_string(Endpoint{address.address().to_string(), address.port()});
-  UniqueFd fd(::socket(address.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(address.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) co_return system_error(errno, what);
   tcp::socket socket(executor, address.protocol(), fd.release());
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  asio::steady_timer timer(executor,
-                           std::min(deadline, std::chrono::steady_clock::now() + kAddressTimeout));
+  asio::steady_timer timer(executor, std::min(deadline, mono_now() + kAddressTimeout));
   auto outcome = co_await (socket.async_connect(address, asio::as_tuple(asio::use_awaitable)) ||
                            timer.async_wait(asio::as_tuple(asio::use_awaitable)));
   if (outcome.index() == 1) co_return Error{Errc::TimedOut, what + ": no answer"};

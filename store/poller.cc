@@ -16,8 +16,8 @@ epoll_event event_of(std::uint64_t id, Poller::Interest interest) {
 
 }  // namespace
 
-Result<UniqueFd> Poller::make_set() {
-  UniqueFd set(::epoll_create1(EPOLL_CLOEXEC));
+Result<Fd> Poller::make_set() {
+  Fd set(::epoll_create1(EPOLL_CLOEXEC));
   if (!set) return system_error(errno, "make an epoll set");
   return set;
 }

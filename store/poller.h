@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "store/base/error.h"
-#include "store/socket.h"
+#include "store/base/fd.h"
 
 namespace ddprun::store {
 
@@ -39,9 +39,9 @@ class Poller {
   };
 
   // Fails with the system's code where there is no descriptor left for the set.
-  static Result<UniqueFd> make_set();
+  static Result<Fd> make_set();
 
-  Poller(boost::asio::any_io_executor executor, UniqueFd set)
+  Poller(boost::asio::any_io_executor executor, Fd set)
       : set_(std::move(executor), set.release()) {}
 
   // Watches for bytes.  Answers whether the system had room for it; errno says why not.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <random>
 
+#include "store/clock.h"
 #include "store/server_impl.h"
 #include "store/system_limits.h"
 
@@ -61,18 +62,18 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::listen(asio::any_io_executor executor,
                                                ServerConfig config) {
-  Result<UniqueFd> listener = listen_on(config.listen);
+  Result<Fd> listener = listen_on(config.listen);
   if (!listener) return listener.error();
   return serve(std::move(executor), std::move(*listener), std::move(config));
 }
 
-Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, UniqueFd fd,
+Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Fd fd,
                                               ServerConfig config) {
-  Result<UniqueFd> listener = take_listener(std::move(fd));
+  Result<Fd> listener = take_listener(std::move(fd));
   if (!listener) return listener.error();
   Result<Endpoint> endpoint = local_endpoint(listener->get());
   if (!endpoint) return endpoint.error();
-  Result<UniqueFd> epoll_set = Poller::make_set();
+  Result<Fd> epoll_set = Poller::make_set();
   if (!epoll_set) return epoll_set.error();
   auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener),
                                      std::move(*epoll_set), std::move(*endpoint));
@@ -108,7 +109,7 @@ const Spaces& Server::spaces() const {
   return impl_->spaces();
 }
 
-Result<UniqueFd> Server::connect() {
+Result<Fd> Server::connect() {
   return impl_->connect();
 }
 
@@ -120,8 +121,8 @@ const Keyspace& Server::keyspace() const {
   return impl_->spaces().common().keyspace;
 }
 
-Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-                   UniqueFd epoll_set, Endpoint endpoint)
+Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd listener, Fd epoll_set,
+                   Endpoint endpoint)
     : executor_(std::move(executor)),
       config_(std::move(config)),
       endpoint_(std::move(endpoint)),
@@ -149,7 +150,7 @@ void Server::Impl::close() {
   if (!*is_open_) return;
   *is_open_ = false;
   poller_.close();
-  listener_ = UniqueFd();
+  listener_ = Fd();
   accept_pause_.cancel();
   handshake_timer_.cancel();
   expiry_timer_.cancel();
@@ -207,9 +208,9 @@ void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
 }
 
 void Server::Impl::accept_some() {
-  MonoTime now = std::chrono::steady_clock::now();
+  MonoTime now = mono_now();
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
-    UniqueFd fd = accept_from(listener_.get());
+    Fd fd = accept_from(listener_.get());
     if (fd) {
       add_session(std::move(fd), now);
     } else if (errno == EAGAIN) {
@@ -234,7 +235,7 @@ void Server::Impl::resume_accepting() {
   if (!poller_.add(listener_.get(), kListener)) pause_accepting(errno);
 }
 
-void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
+void Server::Impl::add_session(Fd fd, MonoTime now) {
   if (!config_.allow.empty()) {
     std::string host = peer_host(fd.get());
     if (!config_.allow.admits(host)) return refuse(host);
@@ -243,7 +244,7 @@ void Server::Impl::add_session(UniqueFd fd, MonoTime now) {
 }
 
 // The limits are for others than this process itself.
-void Server::Impl::admit(UniqueFd fd, MonoTime now, bool is_own) {
+void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   if (!is_own && connection_count() >= config_.max_connections) {
     ++figures_.turned_away;
     log("refused " + peer_of(fd.get()) + ": " + std::to_string(connection_count()) +
@@ -267,13 +268,13 @@ void Server::Impl::admit(UniqueFd fd, MonoTime now, bool is_own) {
   if (handshakes_.size() == 1) await_handshake();
 }
 
-Result<UniqueFd> Server::Impl::connect() {
+Result<Fd> Server::Impl::connect() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     return system_error(errno, "connect within the process");
   }
-  UniqueFd theirs(ends[0]);
-  admit(UniqueFd(ends[1]), std::chrono::steady_clock::now(), true);
+  Fd theirs(ends[0]);
+  admit(Fd(ends[1]), mono_now(), true);
   return theirs;
 }
 
@@ -294,7 +295,7 @@ void Server::Impl::await_handshake() {
 }
 
 void Server::Impl::close_mute_peers() {
-  MonoTime now = std::chrono::steady_clock::now();
+  MonoTime now = mono_now();
   while (!handshakes_.empty() && handshakes_.front().first <= now) {
     Session* session = find(handshakes_.front().second);
     handshakes_.pop_front();
@@ -314,7 +315,7 @@ void Server::Impl::await_expiry(MonoTime deadline) {
 
 void Server::Impl::expire() {
   expiry_.reset();
-  spaces_.expire(std::chrono::steady_clock::now(), replies_);
+  spaces_.expire(mono_now(), replies_);
   route();
   flush_all();
 }
@@ -341,12 +342,12 @@ void Server::Impl::forget(Session& session) {
   if (session.is_own()) --own_count_;
   sessions_.erase(id);
   roll_.forget(id);
-  spaces_.disconnect(id, space, std::chrono::steady_clock::now(), replies_);
+  spaces_.disconnect(id, space, mono_now(), replies_);
   route();
 }
 
 // Closes the connection before long; from now on it tells nothing.
-void Server::Impl::close_later(UniqueFd fd) {
+void Server::Impl::close_later(Fd fd) {
   poller_.remove(fd.get());
   leavers_.push_back(std::move(fd));
   if (leavers_.size() == 1) asio::post(executor_, bound(&Impl::close_leavers));
@@ -390,7 +391,7 @@ void Server::Impl::give_memory_back() {
 }
 
 void Server::Impl::log(const std::string& sentence) {
-  log_.line(sentence, std::chrono::steady_clock::now());
+  log_.line(sentence, mono_now());
 }
 
 }  // namespace ddprun::store

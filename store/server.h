@@ -16,12 +16,12 @@
 
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
+#include "store/base/fd.h"
 #include "store/base/time.h"
 #include "store/decide/allow_list.h"
 #include "store/decide/keyspace.h"
 #include "store/decide/namespaces.h"
 #include "store/decide/wire.h"
-#include "store/socket.h"
 
 namespace ddprun::store {
 
@@ -87,8 +87,8 @@ class Server {
 
   // Serves a socket that listens already; `config.listen` does not matter.  Fails with
   // Errc::InvalidInput where it is no listening TCP socket.
-  static Result<std::unique_ptr<Server>> serve(boost::asio::any_io_executor executor,
-                                               UniqueFd listener, ServerConfig config);
+  static Result<std::unique_ptr<Server>> serve(boost::asio::any_io_executor executor, Fd listener,
+                                               ServerConfig config);
   ~Server();
 
   Server(const Server&) = delete;
@@ -108,7 +108,7 @@ class Server {
 
   // A connection from within this process (store::Client::adopt), which neither the allow list nor
   // any limit of this configuration concerns, and which is not counted.
-  Result<UniqueFd> connect();
+  Result<Fd> connect();
 
   // Gives the space of this name room of its own (Spaces::reserve()), so that nobody in another
   // space can use up what it needs.  To be called once, and before the executor has its turn:

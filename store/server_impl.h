@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "store/decide/expected_clients.h"
 #include "store/decide/outbox.h"
 #include "store/decide/pages.h"
@@ -31,14 +32,14 @@ namespace ddprun::store {
 
 // One connection: a client's, or that of somebody who looks at a page.
 struct Session {
-  Session(ClientId id_, UniqueFd fd_, const WireLimits& limits, Space& space_)
+  Session(ClientId id_, Fd fd_, const WireLimits& limits, Space& space_)
       : id(id_), fd(std::move(fd_)), decoder(limits), space(&space_) {}
 
   // Whether it is of this process itself: Server::connect().
   bool is_own() const { return id >= kFirstOwnClient; }
 
   ClientId id;
-  UniqueFd fd;
+  Fd fd;
   Poller::Interest interest;  // what the poller watches for
   Decoder decoder;
   Space* space;  // where its requests are carried out
@@ -59,15 +60,15 @@ struct Session {
 // at; and handlers hold the lifeline, because the server itself may be.
 class Server::Impl {
  public:
-  Impl(boost::asio::any_io_executor executor, ServerConfig config, UniqueFd listener,
-       UniqueFd epoll_set, Endpoint endpoint);
+  Impl(boost::asio::any_io_executor executor, ServerConfig config, Fd listener, Fd epoll_set,
+       Endpoint endpoint);
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
   std::size_t connection_count() const { return sessions_.size() - own_count_; }
   const Spaces& spaces() const { return spaces_; }
   void renew_common_space();
-  Result<UniqueFd> connect();
+  Result<Fd> connect();
   void reserve_space(std::string name) { spaces_.reserve(std::move(name)); }
   void close();
 
@@ -90,8 +91,8 @@ class Server::Impl {
   void accept_some();
   void pause_accepting(int error_number);
   void resume_accepting();
-  void add_session(UniqueFd fd, MonoTime now);
-  void admit(UniqueFd fd, MonoTime now, bool is_own);
+  void add_session(Fd fd, MonoTime now);
+  void admit(Fd fd, MonoTime now, bool is_own);
   void refuse(const std::string& host);
   void await_handshake();
   void close_mute_peers();
@@ -100,7 +101,7 @@ class Server::Impl {
   Session* find(ClientId id);
   void drop(Session& session, const std::string& reason);
   void forget(Session& session);
-  void close_later(UniqueFd fd);
+  void close_later(Fd fd);
   void close_leavers();
   void close_some();
   void account_for(ClientId id);
@@ -137,7 +138,7 @@ class Server::Impl {
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
 
   Poller poller_;
-  UniqueFd listener_;
+  Fd listener_;
   boost::asio::steady_timer accept_pause_;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer expiry_timer_;
@@ -154,8 +155,8 @@ class Server::Impl {
   std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
-  bool is_working_ = false;       // work_on() has been asked for
-  std::deque<UniqueFd> leavers_;  // to be closed; nobody's any more
+  bool is_working_ = false;  // work_on() has been asked for
+  std::deque<Fd> leavers_;   // to be closed; nobody's any more
   ClientId last_id_ = 0;
   std::size_t own_count_ = 0;  // of the sessions that are this process's own
 

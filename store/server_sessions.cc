@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "store/clock.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -87,7 +88,7 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
 
 // Carries out what has arrived from a client, as long as it reads its replies.
 void Server::Impl::serve(Session& session) {
-  MonoTime now = std::chrono::steady_clock::now();
+  MonoTime now = mono_now();
   ClientId id = session.id;
   for (;;) {
     if (session.outbox.size() > config_.max_unread_bytes && !flush(session)) {
@@ -119,7 +120,7 @@ void Server::Impl::serve(Session& session) {
 
 // A client is not read from until it reads.
 void Server::Impl::stall(Session& session) {
-  session.stalled_since = std::chrono::steady_clock::now();
+  session.stalled_since = mono_now();
   session.stalled_bytes = session.outbox.size();
   stalls_.emplace_back(session.stalled_since + config_.unread_timeout, session.id);
   if (stalls_.size() == 1) await_stall();
@@ -132,7 +133,7 @@ void Server::Impl::await_stall() {
 
 // Closes those who have not read anything since they were looked at last.
 void Server::Impl::close_stalled() {
-  MonoTime now = std::chrono::steady_clock::now();
+  MonoTime now = mono_now();
   while (!stalls_.empty() && stalls_.front().first <= now) {
     Session* session = find(stalls_.front().second);
     stalls_.pop_front();
@@ -166,7 +167,7 @@ void Server::Impl::keep_working() {
 // Between two calls the executor looks after everybody else.
 void Server::Impl::work_on() {
   is_working_ = false;
-  auto done = spaces_.proceed(kEffortInARow, std::chrono::steady_clock::now(), replies_);
+  auto done = spaces_.proceed(kEffortInARow, mono_now(), replies_);
   route();
   if (done) finish(*done);
   flush_all();
@@ -321,7 +322,7 @@ std::size_t Server::Impl::wait_count() const {
 }
 
 std::vector<Waiter> Server::Impl::waiters() {
-  MonoTime now = std::chrono::steady_clock::now();
+  MonoTime now = mono_now();
   std::vector<Waiter> waiters;
   spaces_.for_each([&](const Space& space) {
     std::size_t room = kShownWaiters - waiters.size();

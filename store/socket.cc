@@ -6,12 +6,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 namespace ddprun::store {
 namespace {
@@ -88,24 +86,11 @@ bool set_connection_options(int fd) {
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-int UniqueFd::release() {
-  return std::exchange(fd_, -1);
-}
-
-Result<UniqueFd> listen_on(const Endpoint& endpoint) {
+Result<Fd> listen_on(const Endpoint& endpoint) {
   Result<Address> address = numeric_address(endpoint);
   if (!address) return address.error();
   int family = address->storage.ss_family;
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error(errno, "open a socket for " + to_string(endpoint));
   bool has_options = set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
                      (family != AF_INET6 || set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) &&
@@ -133,7 +118,7 @@ void bound_silence(int fd, Duration limit) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, pause * (kProbes + 1) * 1000);
 }
 
-Result<UniqueFd> take_listener(UniqueFd fd) {
+Result<Fd> take_listener(Fd fd) {
   int is_listening = 0;
   int domain = 0;
   socklen_t size = sizeof(int);
@@ -165,8 +150,8 @@ Result<std::uint16_t> local_port(int fd) {
   return endpoint->port;
 }
 
-UniqueFd accept_from(int listening_fd) {
-  return UniqueFd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+Fd accept_from(int listening_fd) {
+  return Fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 std::string peer_host(int fd) {

@@ -5,37 +5,22 @@
 // up, because the caller has one thread and a name server may be slow.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
+#include "store/base/fd.h"
 #include "store/base/time.h"
 
 namespace ddprun::store {
-
-// An owned file descriptor; -1 is none.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
-  UniqueFd& operator=(UniqueFd other) noexcept;
-  ~UniqueFd();
-
-  explicit operator bool() const { return fd_ >= 0; }
-  int get() const { return fd_; }
-  int release();
-
- private:
-  int fd_ = -1;
-};
 
 // Opens a non-blocking listening socket, whose connections send small segments without delay and
 // have keep-alive, so that a peer whose machine loses power counts as gone after two minutes.  The
 // host is a numeric address, or "localhost" for
 // 127.0.0.1; "::" takes IPv4 as well.  Fails with Errc::InvalidInput for any other name, and with
 // the system's code and "bind HOST:PORT" as context where it cannot be had.
-Result<UniqueFd> listen_on(const Endpoint& endpoint);
+Result<Fd> listen_on(const Endpoint& endpoint);
 
 // A connection that the peer has not acknowledged for so long (whole seconds; at least five) fails,
 // also one on which nothing is said: a machine between the two may have forgotten it.
@@ -43,7 +28,7 @@ void bound_silence(int fd, Duration limit);
 
 // Makes ready what somebody else has opened: fails with Errc::InvalidInput where it is no listening
 // TCP socket.
-Result<UniqueFd> take_listener(UniqueFd fd);
+Result<Fd> take_listener(Fd fd);
 
 // The address that a socket is bound to.
 Result<Endpoint> local_endpoint(int fd);
@@ -53,7 +38,7 @@ Result<std::uint16_t> local_port(int fd);
 
 // Takes the next connection, non-blocking.  None (-1) with errno set where there is none or it
 // cannot be taken.
-UniqueFd accept_from(int listening_fd);
+Fd accept_from(int listening_fd);
 
 // "10.0.0.7:40112", never a name; "unknown peer" where the connection is gone.
 std::string peer_of(int fd);

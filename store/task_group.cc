@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/task_group.h"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "store/base/check.h"
@@ -28,9 +26,7 @@ bool is_cancellation(const std::exception_ptr& error) {
 }  // namespace
 
 TaskGroup::TaskGroup(asio::any_io_executor executor, ErrorHandler on_error)
-    : executor_(std::move(executor)),
-      on_error_(std::move(on_error)),
-      emptied_(executor_, asio::steady_timer::time_point::max()) {}
+    : executor_(std::move(executor)), on_error_(std::move(on_error)), emptied_(executor_) {}
 
 TaskGroup::~TaskGroup() {
   check(tasks_.empty(), "a task group died before its tasks");
@@ -53,12 +49,12 @@ void TaskGroup::cancel() {
 }
 
 asio::awaitable<void> TaskGroup::join() {
-  while (!tasks_.empty()) co_await emptied_.async_wait(asio::as_tuple(asio::use_awaitable));
+  while (!tasks_.empty()) co_await emptied_.wait();
 }
 
 void TaskGroup::finished(Tasks::iterator task, std::exception_ptr error) {
   tasks_.erase(task);
-  if (tasks_.empty()) emptied_.cancel();
+  if (tasks_.empty()) emptied_.notify();
   if (error && !is_cancellation(error)) on_error_(std::move(error));
 }
 

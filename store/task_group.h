@@ -7,10 +7,11 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <exception>
 #include <functional>
 #include <list>
+
+#include "store/event.h"
 
 namespace ddprun::store {
 
@@ -51,7 +52,7 @@ class TaskGroup {
   boost::asio::any_io_executor executor_;
   ErrorHandler on_error_;
   Tasks tasks_;
-  boost::asio::steady_timer emptied_;  // never expires; cancelled when the last task ends
+  Event emptied_;  // the last task has ended
 };
 
 }  // namespace ddprun::store

@@ -17,11 +17,11 @@
 #include "agent/decide/scheduler.h"
 #include "agent/log_dir.h"
 
-namespace ddprun::process {
+namespace ddprun {
 class Fd;
 class Guardian;
 struct SweepScope;
-}  // namespace ddprun::process
+}  // namespace ddprun
 
 namespace ddprun::agent {
 
@@ -120,7 +120,7 @@ struct AgentConfig {
   std::optional<Scheduler> scheduler{};  // of the job that this agent runs in
   // Reports of signals that reached the guardian (worker/process/guardian.h), where the
   // scheduler sends, or may send, a signal to every process.
-  std::shared_ptr<process::Fd> signal_reports{};
+  std::shared_ptr<Fd> signal_reports{};
   // Whether workers may set torch's file timers, and where.  Owned by the caller, who makes it
   // before the agent starts.
   bool has_timers = false;

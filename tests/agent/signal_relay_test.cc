@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/signal_relay.h"
+#include "store/base/fd.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -20,14 +21,14 @@ constexpr int kOutside = 0;  // a sender in another pid namespace, as it is for 
 
 struct Guarded {
   boost::asio::io_context loop;
-  process::Fd write_end;
-  std::shared_ptr<process::Fd> read_end;
+  Fd write_end;
+  std::shared_ptr<Fd> read_end;
 
   Guarded() {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
-    read_end = std::make_shared<process::Fd>(ends[0]);
-    write_end = process::Fd(ends[1]);
+    read_end = std::make_shared<Fd>(ends[0]);
+    write_end = Fd(ends[1]);
   }
 
   void report(int signal, int sender = kOutside) const {

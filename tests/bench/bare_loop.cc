@@ -22,10 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "store/decide/wire.h"
 #include "store/socket.h"
 
 using namespace ddprun::store;
+using ddprun::Fd;
 
 namespace {
 
@@ -41,7 +43,7 @@ std::string_view fields_of(Op op) {
 }
 
 struct Client {
-  UniqueFd fd;
+  Fd fd;
   std::string output;
   std::size_t sent = 0;
   bool wants_room = false;
@@ -58,7 +60,7 @@ struct Client {
 
 class BareLoop {
  public:
-  BareLoop(UniqueFd listener, std::size_t value_bytes)
+  BareLoop(Fd listener, std::size_t value_bytes)
       : listener_(std::move(listener)), epoll_(::epoll_create1(0)) {
     encode_length(value_bytes, value_);
     value_.append(value_bytes, 'v');
@@ -86,7 +88,7 @@ class BareLoop {
 
  private:
   void accept_all() {
-    while (UniqueFd fd = accept_from(listener_.get())) {
+    while (Fd fd = accept_from(listener_.get())) {
       auto client = std::make_unique<Client>();
       client->fd = std::move(fd);
       epoll_event event{.events = EPOLLIN, .data = {.ptr = client.get()}};
@@ -107,7 +109,7 @@ class BareLoop {
   void lose(Client& client) {
     auto found = clients_.find(&client);
     if (found == clients_.end()) return;
-    client.fd = UniqueFd();
+    client.fd = Fd();
     gone_.push_back(std::move(found->second));
     clients_.erase(found);
     std::erase_if(waits_, [&](auto& wait) { return wait.first == &client; });
@@ -218,8 +220,8 @@ class BareLoop {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fd.get(), &event);
   }
 
-  UniqueFd listener_;
-  UniqueFd epoll_;
+  Fd listener_;
+  Fd epoll_;
   std::string value_;
   std::uint64_t set_count_ = 0;
   std::vector<std::pair<Client*, std::uint64_t>> waits_;

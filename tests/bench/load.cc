@@ -44,7 +44,7 @@ Load::Load(std::uint16_t port, int source_count)
 
 Connection& Load::connect() {
   auto connection = std::make_unique<Connection>();
-  connection->fd = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  connection->fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
   connection->index = connections_.size();
   int fd = connection->fd.get();
   check(fd >= 0, "out of descriptors");
@@ -146,7 +146,7 @@ void Load::receive(Connection& connection) {
 
 void Load::lose(Connection& connection) {
   check(connection.may_be_closed, "the server closed a connection");
-  connection.fd = UniqueFd();
+  connection.fd = Fd();
 }
 
 }  // namespace ddprun::bench

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "store/decide/wire.h"
 #include "store/socket.h"
 
@@ -27,7 +28,7 @@ std::string bytes_of(std::initializer_list<store::Request> requests);
 
 // A connection that is told what to send, and how many bytes to await before its next turn.
 struct Connection {
-  store::UniqueFd fd;
+  Fd fd;
   std::size_t index = 0;  // among those of its Load
   std::string output;
   std::size_t sent = 0;
@@ -79,7 +80,7 @@ class Load {
 
   std::uint16_t port_;
   int source_count_;
-  store::UniqueFd epoll_;
+  Fd epoll_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::array<char, 256 * 1024> input_;
 };

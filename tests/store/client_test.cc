@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/base/check.h"
+#include "store/base/fd.h"
 #include "store/client_connect.h"
 #include "store/server.h"
 #include "store/socket.h"
@@ -24,6 +25,7 @@ using namespace ddprun::store;
 using namespace std::chrono_literals;
 using ddprun::Endpoint;
 using ddprun::Errc;
+using ddprun::Fd;
 using ddprun::Result;
 namespace asio = boost::asio;
 
@@ -126,9 +128,9 @@ struct Connected : Loop {
 
 // Something that listens and is no store.
 struct Stranger {
-  UniqueFd listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+  Fd listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
   Endpoint endpoint{.host = "127.0.0.1", .port = local_port(listener.get()).value()};
-  UniqueFd peer{};
+  Fd peer{};
 };
 
 // A port on which nobody listens: it was free a moment ago.
@@ -345,7 +347,7 @@ TEST_SUITE("store/client") {
       tasks.spawn(
           keep(Client::connect(context.get_executor(), stranger.endpoint, config), outcome));
       run_until([&] { return bool(stranger.peer = accept_from(stranger.listener.get())); });
-      UniqueFd second;
+      Fd second;
       run_until([&] { return bool(second = accept_from(stranger.listener.get())); });
       std::string answer = "HTTP/1.0 404 Not Found\r\nServer: " + field + "\r\n\r\n";
       ::send(second.get(), answer.data(), answer.size(), 0);
@@ -446,7 +448,7 @@ TEST_SUITE("store/client") {
                                      {.reply_timeout = 50ms, .probes_extensions = false}),
                      connected));
     // The other end answers the greeting, and nothing else.
-    UniqueFd peer;
+    Fd peer;
     run_until([&] { return bool(peer = accept_from(listener.get())); });
     std::string greeting(10, '\0');
     run_until([&] { return ::recv(peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "tests/support/event_loop.h"
 
 using namespace ddprun::store;
+using ddprun::Fd;
 using ddprun::test::run_until;
 
 namespace {
@@ -23,15 +25,15 @@ struct Pair {
   Pair() {
     std::array<int, 2> fds{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()) == 0);
-    near = UniqueFd(fds[0]);
-    far = UniqueFd(fds[1]);
+    near = Fd(fds[0]);
+    far = Fd(fds[1]);
   }
 
   void say(const std::string& bytes) const {
     REQUIRE(::write(far.get(), bytes.data(), bytes.size()) == ssize_t(bytes.size()));
   }
 
-  UniqueFd near, far;
+  Fd near, far;
 };
 
 struct Fixture {
@@ -77,7 +79,7 @@ TEST_SUITE("store/poller") {
     CHECK_FALSE(ready[0].has_bytes);
     poller.change(pair.near.get(), 7, {.bytes = false, .room = false});
     CHECK(poller.ready().empty());
-    pair.far = UniqueFd();
+    pair.far = Fd();
     ready = poller.ready();
     REQUIRE(ready.size() == 1);
     CHECK(ready[0].has_room);

@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "store/socket.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
 
 using namespace ddprun::store;
+using ddprun::Fd;
 using namespace std::chrono_literals;
 using namespace std::string_view_literals;
 using ddprun::test::client_of;
@@ -359,7 +361,7 @@ TEST_SUITE("store/server") {
   TEST_CASE("a peer whose machine is lost without a word is found out by keep-alive") {
     auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
     RawClient client(local_port(listener.get()).value());
-    UniqueFd accepted = accept_from(listener.get());
+    Fd accepted = accept_from(listener.get());
     REQUIRE(bool(accepted));
     auto option = [&](int level, int name) {
       int value = 0;

@@ -33,7 +33,7 @@ RawClient::RawClient(std::uint16_t port, const std::string& host) {
     v6.sin6_port = htons(port);
     size = sizeof(sockaddr_in6);
   }
-  fd_ = store::UniqueFd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  fd_ = Fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   timeval limit{.tv_sec = kLimitSeconds, .tv_usec = 0};
   ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);

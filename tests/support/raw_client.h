@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "store/base/fd.h"
 #include "store/decide/wire.h"
 #include "store/socket.h"
 
@@ -45,7 +46,7 @@ class RawClient {
   int fd() const { return fd_.get(); }
 
  private:
-  store::UniqueFd fd_;
+  Fd fd_;
 };
 
 }  // namespace ddprun::test

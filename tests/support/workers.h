@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "store/base/fd.h"
 #include "tests/support/event_loop.h"
 #include "tests/support/temp_dir.h"
 #include "worker/process/reaper.h"
@@ -29,8 +30,7 @@ struct Workers {
   std::string output_path = folder.path() + "/out";
 
   process::Process start(const std::string& script) {
-    process::Fd output(
-        ::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    Fd output(::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     auto process = process::spawn({.argv = {"/bin/sh", "-c", script},
                                    .environment = {"PATH=/usr/bin:/bin", "GREETING=hello"},
                                    .stdout_fd = output.get()});

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "store/base/fd.h"
 #include "tests/support/workers.h"
 #include "worker/process/decide/line_filter.h"
 

@@ -9,6 +9,7 @@
 
 #include <fstream>
 
+#include "store/base/fd.h"
 #include "tests/support/workers.h"
 
 using namespace ddprun;
@@ -119,7 +120,7 @@ TEST_SUITE("worker/process") {
     char answer = 0;
     REQUIRE(::read(said[0], &answer, 1) == 1);
     std::optional<ExitStatus> status;
-    process::Fd pidfd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+    Fd pidfd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0));
     reaper.watch(std::move(process), [&](ExitStatus ended) { status = ended; });
     ::kill(pid, SIGKILL);
     if (answer == 'y') {

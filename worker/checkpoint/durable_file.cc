@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "worker/checkpoint/descriptor.h"
+#include "store/base/fd.h"
 #include "worker/checkpoint/formats/crc32c.h"
 #include "worker/checkpoint/formats/parallel_for.h"
 #include "worker/checkpoint/staging.h"
@@ -99,7 +99,7 @@ Result<std::size_t> read_block(int fd, char* data, std::size_t size,
 
 Result<FileEntry> write_durably(const std::filesystem::path& path,
                                 const std::vector<std::string_view>& pieces) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (file.get() < 0) return system_error(errno, "create " + path.string());
   FileEntry entry{.name = path.filename().string()};
   for (std::string_view piece : pieces) {
@@ -116,7 +116,7 @@ Result<FileEntry> write_durably(const std::filesystem::path& path,
 }
 
 Result<FileEntry> write_past_cache(const std::filesystem::path& path, std::string_view file) {
-  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, kMode));
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, kMode));
   // Some file systems refuse the flag, with the file made, and some the first write.
   auto write_through_cache = [&]() -> Result<FileEntry> {
     ::unlink(path.c_str());
@@ -150,14 +150,14 @@ Result<void> replace_durably(const std::filesystem::path& path, std::string_view
 }
 
 Result<void> sync_folder(const std::filesystem::path& path) {
-  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) return system_error(errno, "open " + path.string());
   if (::fsync(folder.get()) != 0) return system_error(errno, "sync " + path.string());
   return {};
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     return system_error(errno, "open " + path.string());
@@ -175,7 +175,7 @@ Result<std::string> read_file(const std::filesystem::path& path, std::uint64_t m
 }
 
 Result<std::uint32_t> checksum_of(const std::filesystem::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return system_error(errno, "open " + path.string());
   std::string block(kBlockBytes, '\0');
   std::uint32_t crc = 0;

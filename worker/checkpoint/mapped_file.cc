@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker/checkpoint/descriptor.h"
+#include "store/base/fd.h"
 #include "worker/checkpoint/formats/parallel_for.h"
 
 namespace ddprun::ddp {
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     return system_error(errno, "open " + path.string());

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "store/base/number.h"
-#include "worker/process/fd.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::process {

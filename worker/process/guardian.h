@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "store/base/error.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 #include "worker/process/marks.h"
 
 namespace ddprun::process {

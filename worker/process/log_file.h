@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "store/base/error.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 #include "worker/process/io_thread.h"
 
 namespace ddprun::process {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "store/base/fd.h"
 #include "worker/process/decide/oom_evidence.h"
-#include "worker/process/fd.h"
 
 namespace ddprun::process {
 

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "store/base/error.h"
+#include "store/base/fd.h"
 #include "worker/process/console.h"
 #include "worker/process/decide/line_splitter.h"
 #include "worker/process/decide/tail.h"
-#include "worker/process/fd.h"
 #include "worker/process/log_file.h"
 
 namespace ddprun::process {

@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::process {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "store/base/error.h"
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::process {
 

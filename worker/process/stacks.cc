@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/process/stacks.h"
+#include "store/base/fd.h"
 
 #include <fcntl.h>
 #include <signal.h>

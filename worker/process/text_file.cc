@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <fstream>
 
-#include "worker/process/fd.h"
+#include "store/base/fd.h"
 
 namespace ddprun::process {
 namespace {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//
+// The one owner of file descriptors.  This header makes system calls, so no deciding file includes
+// it.
 #pragma once
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace ddprun::process {
+namespace ddprun {
 
 // Owns one file descriptor and closes it.  -1 is none.
 class Fd {
@@ -13,7 +16,8 @@ class Fd {
   Fd() = default;
   explicit Fd(int fd) : fd_(fd) {}
   Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept {
+  // Closes the descriptor that was owned before.
+  Fd& operator=(Fd other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
@@ -30,4 +34,4 @@ class Fd {
   int fd_ = -1;
 };
 
-}  // namespace ddprun::process
+}  // namespace ddprun
