@@ -143,7 +143,7 @@ constexpr Row kRows[] = {
      }},
     {"--max-spaces", "N", "Spaces of runs and of ddprun's own clients (default 1024)",
      [](const OptionValue& value, DdpdOptions& options) {
-       return set_count(value, options.server.max_spaces);
+       return set_count(value, options.server.max_namespaces);
      }},
     {"--max-unread-bytes", "SIZE",
      "A client that leaves so much of its replies unread is not read from (default 1M)",

@@ -22,7 +22,6 @@
 
 #include "store/base/endpoint.h"
 #include "store/client.h"
-#include "store/store.h"
 
 using namespace ddprun;
 using namespace std::chrono_literals;
@@ -31,20 +30,20 @@ namespace {
 
 // Every call answers with a Result: the value, or an error that says what was asked of whom.
 store::Async<std::string> meet(store::Client& client, int rank, int world_size) {
-  // A prefix keeps us apart from others who use the same store.
-  store::PrefixStore roll("roll", client);
-  auto mine = std::to_string(rank);
-  auto set = co_await roll.set(mine, "process " + std::to_string(::getpid()));
+  // A prefix keeps our keys apart from those of others who use the same store.
+  const std::string prefix = "members/";
+  auto set =
+      co_await client.set(prefix + std::to_string(rank), "process " + std::to_string(::getpid()));
   if (!set) co_return set.error();
 
-  // A counter: everybody gets another number.
-  auto number = co_await roll.add("arrived", 1);
+  // A counter: each process gets another number.
+  auto number = co_await client.add(prefix + "arrived", 1);
   if (!number) co_return number.error();
 
-  // What is asked for is waited for, so this is also where the slowest is awaited.
-  std::vector<std::string> ranks;
-  for (int i = 0; i < world_size; ++i) ranks.push_back(std::to_string(i));
-  auto everybody = co_await roll.multi_get(ranks, 30s);
+  // multi_get waits for its keys, so this is also where all wait for the slowest.
+  std::vector<std::string> keys;
+  for (int i = 0; i < world_size; ++i) keys.push_back(prefix + std::to_string(i));
+  auto everybody = co_await client.multi_get(keys, 30s);
   if (!everybody) co_return everybody.error();
 
   std::string text = "number " + std::to_string(*number) + " at the door; here are ";

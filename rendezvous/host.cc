@@ -34,14 +34,14 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       server_(std::move(server)),
       name_(std::move(name)),
       log_(std::move(log)) {
-  server_->reserve_space(std::string(keys::kNamespace));
+  server_->reserve_namespace(std::string(keys::kNamespace));
 }
 
 store::Async<std::unique_ptr<store::Client>> Host::connect() {
   auto fd = server_->connect();
   if (!fd) co_return fd.error();
   store::ClientConfig client;
-  client.space = keys::kNamespace;
+  client.namespace_name = keys::kNamespace;
   co_return co_await store::Client::adopt(executor_, std::move(*fd), "this process", client);
 }
 
@@ -53,7 +53,7 @@ store::Async<void> Host::open(std::string only_run) {
   ServiceConfig service;
   service.record = coordinator_record(name_);
   service.only_run = std::move(only_run);
-  service.renew_common_space = [this] { server_->renew_common_space(); };
+  service.renew_common_space = [this] { server_->renew_common_namespace(); };
   service.log = log_;
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),
                                                     std::move(*out), false);

@@ -257,7 +257,7 @@ store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::s
   link->node = std::move(node);
   if (link->sender->has_extensions()) {
     std::string will = encode(Message{config_.member.run, link->node, request::Lost{}});
-    auto set = co_await link->sender->set_will(keys::inbox(link->record), will);
+    auto set = co_await link->sender->set_last_will(keys::inbox(link->record), will);
     if (!set) co_return set.error();
   }
   co_return link;

@@ -34,7 +34,7 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
   store::ClientConfig client;
   client.connect_timeout = std::min(kAttempt, time_left());
   client.tries_once = true;
-  client.space = keys::kNamespace;
+  client.namespace_name = keys::kNamespace;
   client.silence_limit = config_.member.node.policy.silence_limit();
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
@@ -125,7 +125,7 @@ store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
   store::ClientConfig config;
   config.connect_timeout = std::min(kAttempt, time_left());
   config.tries_once = true;
-  config.space = keys::kNamespace;
+  config.namespace_name = keys::kNamespace;
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();

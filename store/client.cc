@@ -61,16 +61,16 @@ std::string in_words(Duration timeout) {
 
 // A call's turn to use the connection.  A call that ends out of step with the server, because it
 // failed or was cancelled, takes the connection with it.
-class Client::Turn {
+class Client::ConnectionLock {
  public:
-  explicit Turn(Client& client) : client_(client) { client_.is_busy_ = true; }
-  ~Turn() {
+  explicit ConnectionLock(Client& client) : client_(client) { client_.is_busy_ = true; }
+  ~ConnectionLock() {
     if (!client_.is_in_step_) client_.close();
     client_.is_busy_ = false;
     client_.freed_.notify();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ConnectionLock(const ConnectionLock&) = delete;
+  ConnectionLock& operator=(const ConnectionLock&) = delete;
 
  private:
   Client& client_;
@@ -97,7 +97,7 @@ Async<void> Client::set(std::string key, std::string value) {
 
 Async<std::string> Client::compare_set(std::string key, std::string expected, std::string desired) {
   std::string name = on_wire(key);
-  auto turn = co_await turn_for("compare_set '" + key + "'");
+  auto lock = co_await lock_for("compare_set '" + key + "'");
   auto sent = co_await send(request::CompareSet{name, expected, desired});
   if (!sent) co_return sent.error();
   co_return finished(co_await read_bytes());
@@ -105,7 +105,7 @@ Async<std::string> Client::compare_set(std::string key, std::string expected, st
 
 Async<std::string> Client::get(std::string key, Duration timeout) {
   std::string name = on_wire(key);
-  auto turn = co_await turn_for("get '" + key + "'");
+  auto lock = co_await lock_for("get '" + key + "'");
   auto waited = co_await wait_for(one(name), timeout);
   if (!waited) co_return waited.error();
   auto sent = co_await send(request::Get{name});
@@ -119,7 +119,7 @@ Async<std::int64_t> Client::add(std::string key, std::int64_t delta) {
 }
 
 Async<bool> Client::check(std::vector<std::string> keys) {
-  auto turn = co_await turn_for("check " + quoted(keys));
+  auto lock = co_await lock_for("check " + quoted(keys));
   std::vector<std::string> names = on_wire(std::move(keys));
   std::vector<std::string_view> spans = views(names);
   auto sent = co_await send(request::Check{spans});
@@ -130,7 +130,7 @@ Async<bool> Client::check(std::vector<std::string> keys) {
 }
 
 Async<void> Client::wait(std::vector<std::string> keys, Duration timeout) {
-  auto turn = co_await turn_for("wait for " + quoted(keys));
+  auto lock = co_await lock_for("wait for " + quoted(keys));
   co_return co_await wait_for(on_wire(std::move(keys)), timeout);
 }
 
@@ -151,7 +151,7 @@ Async<void> Client::append(std::string key, std::string piece) {
 }
 
 Async<std::vector<std::string>> Client::multi_get(std::vector<std::string> keys, Duration timeout) {
-  auto turn = co_await turn_for("multi_get " + quoted(keys));
+  auto lock = co_await lock_for("multi_get " + quoted(keys));
   std::vector<std::string> names = on_wire(std::move(keys));
   auto waited = co_await wait_for(names, timeout);
   if (!waited) co_return waited.error();
@@ -185,7 +185,7 @@ Async<void> Client::queue_push(std::string queue, std::string item) {
 Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
   std::string name = on_wire(queue);
   MonoTime deadline = mono_now() + timeout;
-  auto turn = co_await turn_for("pop from '" + queue + "'");
+  auto lock = co_await lock_for("pop from '" + queue + "'");
   if (has_extensions_) co_return co_await take(name, timeout);
   // A second round is for torch's server, which may tell two clients of one item.
   for (Duration left = timeout;; left = deadline - mono_now()) {
@@ -210,7 +210,7 @@ Async<std::string> Client::take(std::string name, Duration timeout) {
 }
 
 Async<std::optional<std::string>> Client::queue_try_pop(std::string queue) {
-  auto turn = co_await turn_for("pop from '" + queue + "'");
+  auto lock = co_await lock_for("pop from '" + queue + "'");
   co_return co_await pop(on_wire(queue));
 }
 
@@ -220,7 +220,7 @@ Async<std::int64_t> Client::queue_len(std::string queue) {
 }
 
 Async<std::vector<std::string>> Client::list_keys() {
-  auto turn = co_await turn_for("list the keys");
+  auto lock = co_await lock_for("list the keys");
   auto sent = co_await send(request::ListKeys{});
   if (!sent) co_return sent.error();
   auto count = co_await read_number();
@@ -236,23 +236,24 @@ Async<std::vector<std::string>> Client::list_keys() {
 
 Async<void> Client::barrier(std::string key, std::int64_t world_size, Duration timeout) {
   std::string name = on_wire(key);
-  auto turn = co_await turn_for("barrier '" + key + "'");
+  auto lock = co_await lock_for("barrier '" + key + "'");
   auto sent = co_await send(request::Barrier{name, world_size});
   if (!sent) co_return sent.error();
   co_return co_await finish_wait(timeout);
 }
 
-Async<void> Client::set_will(std::string queue, std::string item) {
+Async<void> Client::set_last_will(std::string queue, std::string item) {
   std::string name = on_wire(queue);
-  co_return co_await confirm("leave a will for '" + queue + "'", request::Will{name, item});
+  co_return co_await confirm("leave a last will for '" + queue + "'",
+                             request::LastWill{name, item});
 }
 
-Async<void> Client::clear_will() {
-  return confirm("clear the will", request::ClearWill{});
+Async<void> Client::clear_last_will() {
+  return confirm("clear the last will", request::ClearLastWill{});
 }
 
-Async<void> Client::expect(std::string who, std::uint32_t pid) {
-  co_return co_await confirm("announce '" + who + "'", request::Expect{who, pid});
+Async<void> Client::expect(std::string name, std::uint32_t pid) {
+  co_return co_await confirm("announce '" + name + "'", request::Expect{name, pid});
 }
 
 Async<void> Client::expect_world(std::int64_t size) {
@@ -261,7 +262,7 @@ Async<void> Client::expect_world(std::int64_t size) {
 
 // A call of an extension that is answered by one byte.
 Async<void> Client::confirm(std::string what, Request request) {
-  auto turn = co_await turn_for(std::move(what));
+  auto lock = co_await lock_for(std::move(what));
   if (!has_extensions_) co_return failure(Errc::NotSupported, "the server has no extensions");
   auto sent = co_await send(request);
   if (!sent) co_return sent.error();
@@ -270,20 +271,20 @@ Async<void> Client::confirm(std::string what, Request request) {
   co_return finished(sent);
 }
 
-asio::awaitable<std::unique_ptr<Client::Turn>> Client::turn_for(std::string what) {
+asio::awaitable<std::unique_ptr<Client::ConnectionLock>> Client::lock_for(std::string what) {
   while (is_busy_) co_await freed_.wait();
   what_ = std::move(what);
-  co_return std::make_unique<Turn>(*this);
+  co_return std::make_unique<ConnectionLock>(*this);
 }
 
 // A call without an answer.
 Async<void> Client::tell(std::string what, Request request) {
-  auto turn = co_await turn_for(std::move(what));
+  auto lock = co_await lock_for(std::move(what));
   co_return finished(co_await send(request));
 }
 
 Async<std::int64_t> Client::ask_number(std::string what, Request request) {
-  auto turn = co_await turn_for(std::move(what));
+  auto lock = co_await lock_for(std::move(what));
   auto sent = co_await send(request);
   if (!sent) co_return sent.error();
   co_return finished(co_await read_number());

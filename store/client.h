@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A store at the other end of a TCP connection: ours, or torch's own TCPStore server.  Keys are
-// spelled on the wire as torch's client spells them, so both see the same ones.
+// A client of a c10d store: ours, or torch's own TCPStore server.  Keys are spelled on the wire as
+// torch's client spells them, so both clients see the same keys.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "store/async.h"
 #include "store/base/endpoint.h"
 #include "store/base/fd.h"
+#include "store/base/time.h"
 #include "store/decide/wire.h"
 #include "store/event.h"
-#include "store/store.h"
 
 namespace ddprun::store {
 
@@ -42,25 +46,28 @@ struct ClientConfig {
   // connected to again.
   bool probes_extensions = true;
 
-  // The space to be in; empty for the common one, where torch's clients are.  A server without our
-  // extensions has no other, and the client then is in that: see has_extensions().  It must live
-  // until connect() has answered.  (No std::string: with one, GCC 12 destroys a config that is
+  // The namespace to be in; empty for the common one, where torch's clients are.  A server without
+  // our extensions has no other, and the client then is in that: see has_extensions().  It must
+  // live until connect() has answered.  (No std::string: with one, GCC 12 destroys a config that is
   // written as a braced list inside co_await twice.)
-  std::string_view space{};
+  std::string_view namespace_name{};
 };
 
-// One connection to a store.  Calls made at the same time are carried out one after the other, so
-// one that waits keeps the others waiting; whoever needs both connects twice.  A call that is
-// cancelled closes the connection, and calls after it fail with Errc::Closed.
+// One connection to a store.  Calls that are made at the same time are carried out one after the
+// other, so a call that waits delays the others; a caller that needs both makes two connections.
+//
+// Every call fails with Errc::Closed, or the system's code, once the connection is lost.  A call
+// with a timeout fails with Errc::TimedOut when the time is up; the connection is then as usable as
+// before.  A call that is cancelled closes the connection, and later calls fail with Errc::Closed.
 //
 // Threads: used from the executor's thread only.  Lifetime: must outlive its calls.
-class Client final : public Store {
+class Client {
  public:
   // Resolves, connects and shakes hands; tries again with a growing pause, until the timeout,
   // while the name does not resolve, nobody listens or the server hangs up.  The error says which
   // addresses were tried and what each answered last.  Fails with Errc::Protocol, and no later than
   // `greeting_timeout`, where something listens that is no TCPStore, and says what it answered;
-  // with Errc::LimitExceeded where the server has no room for another space.
+  // with Errc::LimitExceeded where the server has no room for another namespace.
   static Async<std::unique_ptr<Client>> connect(boost::asio::any_io_executor executor,
                                                 Endpoint endpoint, ClientConfig config = {});
 
@@ -69,38 +76,62 @@ class Client final : public Store {
   static Async<std::unique_ptr<Client>> adopt(boost::asio::any_io_executor executor, Fd fd,
                                               std::string peer, ClientConfig config);
 
-  Async<void> set(std::string key, std::string value) override;
-  Async<std::string> compare_set(std::string key, std::string expected,
-                                 std::string desired) override;
-  Async<std::string> get(std::string key, Duration timeout) override;
-  Async<std::int64_t> add(std::string key, std::int64_t delta) override;
-  Async<bool> check(std::vector<std::string> keys) override;
-  Async<void> wait(std::vector<std::string> keys, Duration timeout) override;
-  Async<std::int64_t> num_keys() override;
-  Async<bool> delete_key(std::string key) override;
-  Async<void> append(std::string key, std::string piece) override;
-  Async<std::vector<std::string>> multi_get(std::vector<std::string> keys,
-                                            Duration timeout) override;
-  Async<void> multi_set(std::vector<std::pair<std::string, std::string>> pairs) override;
-  Async<void> queue_push(std::string queue, std::string item) override;
-  Async<std::string> queue_pop(std::string queue, Duration timeout) override;
-  Async<std::optional<std::string>> queue_try_pop(std::string queue) override;
-  Async<std::int64_t> queue_len(std::string queue) override;
-  Async<std::vector<std::string>> list_keys() override;
-  Async<void> barrier(std::string key, std::int64_t world_size, Duration timeout) override;
+  // Stores or overwrites.  It may return before the server has seen it; calls keep their order.
+  Async<void> set(std::string key, std::string value);
 
-  // Whether the server has our extensions; without them, wills fail with Errc::NotSupported.
+  // Stores `desired` if the key holds `expected`, or if it does not exist and `expected` is empty.
+  // Answers what the key then holds.  If the key does not exist and `expected` is not empty, it
+  // answers `expected`, as c10d does.
+  Async<std::string> compare_set(std::string key, std::string expected, std::string desired);
+
+  // The value, once the key exists.
+  Async<std::string> get(std::string key, Duration timeout);
+
+  // Adds to a decimal counter, which starts at 0, and answers the sum.
+  Async<std::int64_t> add(std::string key, std::int64_t delta);
+
+  // Whether all the keys exist now.
+  Async<bool> check(std::vector<std::string> keys);
+
+  // Completes when each of the keys exists, or has existed since the call.
+  Async<void> wait(std::vector<std::string> keys, Duration timeout);
+
+  // The number of keys in the namespace.
+  Async<std::int64_t> num_keys();
+
+  // Answers whether the key existed.
+  Async<bool> delete_key(std::string key);
+
+  Async<void> append(std::string key, std::string piece);
+  // The values, once all the keys exist.
+  Async<std::vector<std::string>> multi_get(std::vector<std::string> keys, Duration timeout);
+  Async<void> multi_set(std::vector<std::pair<std::string, std::string>> pairs);
+
+  Async<void> queue_push(std::string queue, std::string item);
+  // The oldest item, once there is one.
+  Async<std::string> queue_pop(std::string queue, Duration timeout);
+  // The oldest item, if there is one now.
+  Async<std::optional<std::string>> queue_try_pop(std::string queue);
+  Async<std::int64_t> queue_len(std::string queue);
+
+  // The keys, in no order.
+  Async<std::vector<std::string>> list_keys();
+
+  // Completes when `world_size` calls have been made for this key.  A key serves one barrier.
+  Async<void> barrier(std::string key, std::int64_t world_size, Duration timeout);
+
+  // Whether the server has our extensions; without them, last wills fail with Errc::NotSupported.
   bool has_extensions() const { return has_extensions_; }
 
   // Leaves `item` with the server, to be pushed to `queue` if this connection is lost, for whatever
-  // reason but the server's own end.  A connection has one will; a later one replaces it.
-  Async<void> set_will(std::string queue, std::string item);
-  Async<void> clear_will();
+  // reason but the server's own end.  A connection has one last will; a later one replaces it.
+  Async<void> set_last_will(std::string queue, std::string item);
+  Async<void> clear_last_will();
 
   // Tells the server whom to expect, for its page /status: a worker by the process id that it has
   // and this machine, and how many workers there will be in all.  Void when this connection is
-  // lost, or the common space is renewed.
-  Async<void> expect(std::string who, std::uint32_t pid);
+  // lost, or the common namespace is renewed.
+  Async<void> expect(std::string name, std::uint32_t pid);
   Async<void> expect_world(std::int64_t size);
 
   // Closes the connection; a call under way, and every later one, fails.
@@ -114,7 +145,7 @@ class Client final : public Store {
   const std::string& local_address() const { return local_address_; }
 
  private:
-  class Turn;
+  class ConnectionLock;
 
   Client(boost::asio::ip::tcp::socket socket, std::string peer, ClientConfig config);
 
@@ -125,7 +156,7 @@ class Client final : public Store {
                                                      MonoTime deadline);
 
   // Steps of a call; what_ names it in their errors.
-  boost::asio::awaitable<std::unique_ptr<Turn>> turn_for(std::string what);
+  boost::asio::awaitable<std::unique_ptr<ConnectionLock>> lock_for(std::string what);
   Async<void> send(Request request);
   Async<std::string> read(std::size_t count, MonoTime deadline);
   Async<std::uint8_t> read_byte(MonoTime deadline);

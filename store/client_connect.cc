@@ -43,7 +43,7 @@ constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kAddressTimeout = std::chrono::seconds(5);
 
 // A server without our extensions closes a connection that asks for them.  So does one that renews
-// its common space at that moment, which is why one such closing is not believed.
+// its common namespace at that moment, which is why one such closing is not believed.
 constexpr int kProbes = 2;
 
 // For the head of an HTTP response.
@@ -277,21 +277,21 @@ Async<bool> Client::probe(MonoTime deadline) {
       co_await read(sizeof extensions, std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();
   std::memcpy(&extensions, answer->data(), sizeof extensions);
-  constexpr std::uint32_t kNeeded = kHasWill | kHasQueueTake | kHasSpaces | kHasRoll;
+  constexpr std::uint32_t kNeeded = kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect;
   has_extensions_ = (extensions & kNeeded) == kNeeded;
   co_return finished(Result<bool>(has_extensions_));
 }
 
 // Goes where the config wants to be, if the server has such places.
 Async<void> Client::enter_space(MonoTime deadline) {
-  if (!has_extensions_ || config_.space.empty()) co_return Result<void>{};
-  what_ = "enter the space '" + std::string(config_.space) + "'";
-  auto sent = co_await send(request::Enter{config_.space});
+  if (!has_extensions_ || config_.namespace_name.empty()) co_return Result<void>{};
+  what_ = "enter the namespace '" + std::string(config_.namespace_name) + "'";
+  auto sent = co_await send(request::EnterNamespace{config_.namespace_name});
   if (!sent) co_return sent;
   auto answer = co_await read_byte(std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();
   if (*answer != kReady) {
-    co_return failure(Errc::LimitExceeded, "the server has no room for another space");
+    co_return failure(Errc::LimitExceeded, "the server has no room for another namespace");
   }
   co_return finished(sent);
 }

@@ -12,8 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "store/async.h"
 #include "store/base/endpoint.h"
-#include "store/store.h"
+#include "store/base/time.h"
 
 namespace ddprun::store {
 
@@ -35,7 +36,7 @@ Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_e
 // "node0:29500 (10.0.0.7)", or just "10.0.0.7:29500" where that is what was asked for.
 std::string name_of(const Endpoint& endpoint, const boost::asio::ip::tcp::endpoint& address);
 
-// "10.0.0.7"; an IPv4 address in the clothes of IPv6 is shown as what it is.
+// "10.0.0.7"; an IPv4 address that is mapped into IPv6 is shown as IPv4.
 std::string numeric(const boost::asio::ip::address& address);
 
 // What a peer sent, as a person can read it: what is no printable ASCII as "\x00", and cut short.

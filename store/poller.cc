@@ -8,8 +8,8 @@ namespace {
 
 epoll_event event_of(std::uint64_t id, Poller::Interest interest) {
   epoll_event event{};
-  if (interest.bytes) event.events |= EPOLLIN;
-  if (interest.room) event.events |= EPOLLOUT;
+  if (interest.readable) event.events |= EPOLLIN;
+  if (interest.writable) event.events |= EPOLLOUT;
   event.data.u64 = id;
   return event;
 }
@@ -42,9 +42,10 @@ std::span<const Poller::Ready> Poller::ready() {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events_[static_cast<std::size_t>(i)];
     bool is_broken = (event.events & (EPOLLERR | EPOLLHUP)) != 0;
-    ready_[static_cast<std::size_t>(i)] = {.id = event.data.u64,
-                                           .has_bytes = is_broken || (event.events & EPOLLIN) != 0,
-                                           .has_room = is_broken || (event.events & EPOLLOUT) != 0};
+    ready_[static_cast<std::size_t>(i)] = {
+        .id = event.data.u64,
+        .is_readable = is_broken || (event.events & EPOLLIN) != 0,
+        .is_writable = is_broken || (event.events & EPOLLOUT) != 0};
   }
   return {ready_.data(), count > 0 ? static_cast<std::size_t>(count) : 0};
 }

@@ -25,8 +25,8 @@ namespace ddprun::store {
 class Poller {
  public:
   struct Interest {
-    bool bytes = true;  // to be told when there is something to read, or the end
-    bool room = false;  // to be told when something can be written
+    bool readable = true;   // there is something to read, or the end
+    bool writable = false;  // something can be written
 
     bool operator==(const Interest&) const = default;
   };
@@ -34,8 +34,8 @@ class Poller {
   // A descriptor by the id that it was added with.  One whose connection is broken counts as both.
   struct Ready {
     std::uint64_t id;
-    bool has_bytes;
-    bool has_room;
+    bool is_readable;
+    bool is_writable;
   };
 
   // Fails with the system's code where there is no descriptor left for the set.

@@ -101,24 +101,24 @@ std::size_t Server::connection_count() const {
   return impl_->connection_count();
 }
 
-void Server::renew_common_space() {
-  impl_->renew_common_space();
+void Server::renew_common_namespace() {
+  impl_->renew_common_namespace();
 }
 
-const Spaces& Server::spaces() const {
-  return impl_->spaces();
+const Namespaces& Server::namespaces() const {
+  return impl_->namespaces();
 }
 
 Result<Fd> Server::connect() {
   return impl_->connect();
 }
 
-void Server::reserve_space(std::string name) {
-  impl_->reserve_space(std::move(name));
+void Server::reserve_namespace(std::string name) {
+  impl_->reserve_namespace(std::move(name));
 }
 
 const Keyspace& Server::keyspace() const {
-  return impl_->spaces().common().keyspace;
+  return impl_->namespaces().common().keyspace;
 }
 
 Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd listener, Fd epoll_set,
@@ -133,7 +133,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       expiry_timer_(executor_),
       stall_timer_(executor_),
       log_(config_.log),
-      spaces_(config_.keyspace, config_.max_spaces, random_seed()) {
+      namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
   std::optional<std::size_t> backlog = longest_backlog();
   if (backlog && *backlog < config_.expected_clients) {
@@ -156,13 +156,13 @@ void Server::Impl::close() {
   expiry_timer_.cancel();
   stall_timer_.cancel();
   sessions_.clear();
-  leavers_.clear();
+  closing_.clear();
 }
 
-void Server::Impl::renew_common_space() {
+void Server::Impl::renew_common_namespace() {
   std::erase_if(sessions_, [this](const auto& entry) {
     Session& session = *entry.second;
-    bool is_member = session.space == &spaces_.common() && session.decoder.is_validated();
+    bool is_member = session.ns == &namespaces_.common() && session.decoder.is_validated();
     if (is_member) {
       held_bytes_ -= session.held_bytes;
       if (session.is_own()) --own_count_;
@@ -170,8 +170,8 @@ void Server::Impl::renew_common_space() {
     }
     return is_member;
   });
-  spaces_.renew_common();
-  roll_.clear();
+  namespaces_.renew_common();
+  expected_clients_.clear();
 }
 
 void Server::Impl::await_events() {
@@ -198,11 +198,11 @@ void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
       continue;
     }
     Session* session = find(event.id);
-    if (session != nullptr && event.has_room && session->interest.room) {
+    if (session != nullptr && event.is_writable && session->interest.writable) {
       write_to(*session);
       session = find(event.id);
     }
-    if (session != nullptr && event.has_bytes && session->interest.bytes) read_from(*session);
+    if (session != nullptr && event.is_readable && session->interest.readable) read_from(*session);
   }
   flush_all();
 }
@@ -215,7 +215,7 @@ void Server::Impl::accept_some() {
       add_session(std::move(fd), now);
     } else if (errno == EAGAIN) {
       return;
-    } else if (errno == EMFILE && !leavers_.empty()) {
+    } else if (errno == EMFILE && !closing_.empty()) {
       close_some();
     } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
       return pause_accepting(errno);
@@ -246,7 +246,7 @@ void Server::Impl::add_session(Fd fd, MonoTime now) {
 // The limits are for others than this process itself.
 void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   if (!is_own && connection_count() >= config_.max_connections) {
-    ++figures_.turned_away;
+    ++metrics_.turned_away;
     log("refused " + peer_of(fd.get()) + ": " + std::to_string(connection_count()) +
         " connections are open");
     return;
@@ -257,11 +257,11 @@ void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
     return;
   }
   auto session = std::make_unique<Session>(id, std::move(fd), is_own ? own_limits_ : config_.wire,
-                                           spaces_.common());
+                                           namespaces_.common());
   if (is_own) {
     ++own_count_;
   } else {
-    ++figures_.accepted;
+    ++metrics_.accepted;
   }
   sessions_.emplace(id, std::move(session));
   handshakes_.emplace_back(now + config_.handshake_timeout, id);
@@ -282,7 +282,7 @@ Result<Fd> Server::Impl::connect() {
 // another.
 void Server::Impl::refuse(const std::string& host) {
   constexpr std::size_t kRememberedHosts = 1024;
-  ++figures_.refused;
+  ++metrics_.refused;
   if (refused_hosts_.contains(host)) return;
   if (refused_hosts_.size() >= kRememberedHosts) refused_hosts_.clear();
   refused_hosts_.insert(host);
@@ -291,10 +291,10 @@ void Server::Impl::refuse(const std::string& host) {
 
 void Server::Impl::await_handshake() {
   handshake_timer_.expires_at(handshakes_.front().first);
-  handshake_timer_.async_wait(bound(&Impl::close_mute_peers));
+  handshake_timer_.async_wait(bound(&Impl::close_unvalidated));
 }
 
-void Server::Impl::close_mute_peers() {
+void Server::Impl::close_unvalidated() {
   MonoTime now = mono_now();
   while (!handshakes_.empty() && handshakes_.front().first <= now) {
     Session* session = find(handshakes_.front().second);
@@ -315,7 +315,7 @@ void Server::Impl::await_expiry(MonoTime deadline) {
 
 void Server::Impl::expire() {
   expiry_.reset();
-  spaces_.expire(mono_now(), replies_);
+  namespaces_.expire(mono_now(), replies_);
   route();
   flush_all();
 }
@@ -328,39 +328,39 @@ Session* Server::Impl::find(ClientId id) {
 // Closes a client that did something which cannot be answered.
 void Server::Impl::drop(Session& session, const std::string& reason) {
   if (!session.fd) return forget(session);
-  ++figures_.disconnected;
+  ++metrics_.disconnected;
   log("disconnected " + peer_of(session.fd.get()) + ": " + reason);
   forget(session);
 }
 
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
-  Space& space = *session.space;
+  Namespace& ns = *session.ns;
   held_bytes_ -= std::exchange(session.held_bytes, 0);
   if (session.fd) close_later(std::move(session.fd));
   if (session.is_busy) return;  // finish() goes on from here
   if (session.is_own()) --own_count_;
   sessions_.erase(id);
-  roll_.forget(id);
-  spaces_.disconnect(id, space, mono_now(), replies_);
+  expected_clients_.forget(id);
+  namespaces_.disconnect(id, ns, mono_now(), replies_);
   route();
 }
 
 // Closes the connection before long; from now on it tells nothing.
 void Server::Impl::close_later(Fd fd) {
   poller_.remove(fd.get());
-  leavers_.push_back(std::move(fd));
-  if (leavers_.size() == 1) asio::post(executor_, bound(&Impl::close_leavers));
+  closing_.push_back(std::move(fd));
+  if (closing_.size() == 1) asio::post(executor_, bound(&Impl::close_more));
 }
 
 // Between two calls the executor looks after everybody else.
-void Server::Impl::close_leavers() {
+void Server::Impl::close_more() {
   close_some();
-  if (!leavers_.empty()) asio::post(executor_, bound(&Impl::close_leavers));
+  if (!closing_.empty()) asio::post(executor_, bound(&Impl::close_more));
 }
 
 void Server::Impl::close_some() {
-  for (int i = 0; i < kClosedInARow && !leavers_.empty(); ++i) leavers_.pop_front();
+  for (int i = 0; i < kClosedInARow && !closing_.empty(); ++i) closing_.pop_front();
 }
 
 // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
@@ -383,7 +383,7 @@ void Server::Impl::account_for(ClientId id) {
 
 // Gives memory back to the system after much has been deleted; free() alone keeps it.
 void Server::Impl::give_memory_back() {
-  std::size_t bytes = spaces_.usage().bytes;
+  std::size_t bytes = namespaces_.usage().bytes;
   most_bytes_ = std::max(most_bytes_, bytes);
   if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
   ::malloc_trim(0);

@@ -37,11 +37,11 @@ struct ServerConfig {
   // What one request may announce; torch's limits.
   WireLimits wire{};
 
-  // What all clients together may store, in all spaces; unlimited, as in torch.
+  // What all clients together may store, in all namespaces; unlimited, as in torch.
   KeyspaceLimits keyspace{};
 
-  // Named spaces that there may be at one time; a client that enters another is refused.
-  std::size_t max_spaces = 1024;
+  // Named namespaces that there may be at one time; a client that enters another is refused.
+  std::size_t max_namespaces = 1024;
 
   // So many clients may connect at the same moment; where the system lets fewer queue up, one line
   // in the log says so.
@@ -110,20 +110,20 @@ class Server {
   // any limit of this configuration concerns, and which is not counted.
   Result<Fd> connect();
 
-  // Gives the space of this name room of its own (Spaces::reserve()), so that nobody in another
-  // space can use up what it needs.  To be called once, and before the executor has its turn:
-  // nobody may have entered it.
-  void reserve_space(std::string name);
+  // Gives the namespace of this name room of its own (Namespaces::reserve()), so that nobody in
+  // another namespace can use up what it needs.  To be called once, and before the executor has its
+  // turn: nobody may have entered it.
+  void reserve_namespace(std::string name);
 
-  // Closes every connection that is in the common space, and empties that space; wills left in it
-  // are not carried out.  Connections in a named space live on, and those that have not shaken
-  // hands may go on.  So several rounds of workers share a port, and each begins with an empty
-  // store whose former clients fail at once.
-  void renew_common_space();
+  // Closes every connection that is in the common namespace, and empties that namespace; last wills
+  // left in it are not carried out.  Connections in a named namespace live on, and those that have
+  // not shaken hands may go on.  So several rounds of workers share a port, and each begins with an
+  // empty store whose former clients fail at once.
+  void renew_common_namespace();
 
   std::size_t connection_count() const;
-  const Spaces& spaces() const;
-  const Keyspace& keyspace() const;  // of the common space
+  const Namespaces& namespaces() const;
+  const Keyspace& keyspace() const;  // of the common namespace
 
  private:
   class Impl;

@@ -32,8 +32,8 @@ namespace ddprun::store {
 
 // One connection: a client's, or that of somebody who looks at a page.
 struct Session {
-  Session(ClientId id_, Fd fd_, const WireLimits& limits, Space& space_)
-      : id(id_), fd(std::move(fd_)), decoder(limits), space(&space_) {}
+  Session(ClientId id_, Fd fd_, const WireLimits& limits, Namespace& ns_)
+      : id(id_), fd(std::move(fd_)), decoder(limits), ns(&ns_) {}
 
   // Whether it is of this process itself: Server::connect().
   bool is_own() const { return id >= kFirstOwnClient; }
@@ -42,7 +42,7 @@ struct Session {
   Fd fd;
   Poller::Interest interest;  // what the poller watches for
   Decoder decoder;
-  Space* space;  // where its requests are carried out
+  Namespace* ns;  // where its requests are carried out
   Outbox outbox;
   std::unique_ptr<HttpReader> http;    // if it began with a letter
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
@@ -66,10 +66,10 @@ class Server::Impl {
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
   std::size_t connection_count() const { return sessions_.size() - own_count_; }
-  const Spaces& spaces() const { return spaces_; }
-  void renew_common_space();
+  const Namespaces& namespaces() const { return namespaces_; }
+  void renew_common_namespace();
   Result<Fd> connect();
-  void reserve_space(std::string name) { spaces_.reserve(std::move(name)); }
+  void reserve_namespace(std::string name) { namespaces_.reserve(std::move(name)); }
   void close();
 
  private:
@@ -95,14 +95,14 @@ class Server::Impl {
   void admit(Fd fd, MonoTime now, bool is_own);
   void refuse(const std::string& host);
   void await_handshake();
-  void close_mute_peers();
+  void close_unvalidated();
   void await_expiry(MonoTime deadline);
   void expire();
   Session* find(ClientId id);
   void drop(Session& session, const std::string& reason);
   void forget(Session& session);
   void close_later(Fd fd);
-  void close_leavers();
+  void close_more();
   void close_some();
   void account_for(ClientId id);
   void give_memory_back();
@@ -120,7 +120,7 @@ class Server::Impl {
   void enqueue(Session& session, const Request& request);
   void keep_working();
   void work_on();
-  void finish(const Spaces::Done& done);
+  void finish(const Namespaces::Done& done);
   void route();
   void flush_all();
   bool flush(Session& session);
@@ -129,7 +129,7 @@ class Server::Impl {
   Page page_for(const HttpReader& request);
   std::size_t wait_count() const;
   std::vector<Waiter> waiters();
-  Attendance attendance();
+  JoinProgress join_progress();
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
@@ -147,16 +147,16 @@ class Server::Impl {
   std::optional<MonoTime> expiry_;                        // what the timer is set to
   std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
 
-  QuietLog log_;
+  RateLimitedLog log_;
   std::unordered_set<std::string> refused_hosts_;  // that were logged lately
-  Spaces spaces_;
-  Roll roll_;
-  Figures figures_;
-  std::size_t most_bytes_ = 0;  // that the spaces have held since memory was last given back
+  Namespaces namespaces_;
+  ExpectedClients expected_clients_;
+  Metrics metrics_;
+  std::size_t most_bytes_ = 0;  // that the namespaces have held since memory was last given back
   std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   bool is_working_ = false;  // work_on() has been asked for
-  std::deque<Fd> leavers_;   // to be closed; nobody's any more
+  std::deque<Fd> closing_;   // to be closed; nobody's any more
   ClientId last_id_ = 0;
   std::size_t own_count_ = 0;  // of the sessions that are this process's own
 

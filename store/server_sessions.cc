@@ -94,7 +94,7 @@ void Server::Impl::serve(Session& session) {
     if (session.outbox.size() > config_.max_unread_bytes && !flush(session)) {
       if (Session* stalled = find(id)) {
         stalled->decoder.keep();
-        watch_for(*stalled, {.bytes = false, .room = true});
+        watch_for(*stalled, {.readable = false, .writable = true});
         stall(*stalled);
       }
       return;  // write_to() goes on from here
@@ -109,10 +109,10 @@ void Server::Impl::serve(Session& session) {
       return drop(session, malformed->reason);
     }
     const Request& request = std::get<Request>(next);
-    ++figures_.requests[static_cast<std::size_t>(op_of(request))];
+    ++metrics_.requests[static_cast<std::size_t>(op_of(request))];
     note(session, request);
-    if (Spaces::is_large(*session.space, request)) return enqueue(session, request);
-    auto fault = spaces_.execute(id, session.space, request, now, replies_);
+    if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
+    auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
     route();
     if (fault) return drop(session, *fault);
   }
@@ -154,33 +154,33 @@ void Server::Impl::close_stalled() {
 void Server::Impl::enqueue(Session& session, const Request& request) {
   session.decoder.hold();
   session.is_busy = true;
-  watch_for(session, {.bytes = false, .room = session.interest.room});
-  spaces_.enqueue(session.id, *session.space, request);
+  watch_for(session, {.readable = false, .writable = session.interest.writable});
+  namespaces_.enqueue(session.id, *session.ns, request);
   keep_working();
 }
 
 void Server::Impl::keep_working() {
-  if (!spaces_.has_work() || std::exchange(is_working_, true)) return;
+  if (!namespaces_.has_work() || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
 
 // Between two calls the executor looks after everybody else.
 void Server::Impl::work_on() {
   is_working_ = false;
-  auto done = spaces_.proceed(kEffortInARow, mono_now(), replies_);
+  auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
   route();
   if (done) finish(*done);
   flush_all();
 }
 
 // The large request of a client is done, so it may ask something else, or be gone.
-void Server::Impl::finish(const Spaces::Done& done) {
+void Server::Impl::finish(const Namespaces::Done& done) {
   Session* session = find(done.client);
   if (session == nullptr) return;
   session->is_busy = false;
   if (done.fault) return drop(*session, *done.fault);
   if (!session->fd) return forget(*session);
-  watch_for(*session, {.bytes = true, .room = session->interest.room});
+  watch_for(*session, {.readable = true, .writable = session->interest.writable});
   serve(*session);
   account_for(done.client);
 }
@@ -189,12 +189,12 @@ void Server::Impl::finish(const Spaces::Done& done) {
 void Server::Impl::note(Session& session, const Request& request) {
   if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
     session.nonce = ping->nonce;
-    if (!roll_.misses(ping->nonce)) return;
-    roll_.came(peer_host(session.fd.get()), ping->nonce);
+    if (!expected_clients_.is_missing(ping->nonce)) return;
+    expected_clients_.connected(peer_host(session.fd.get()), ping->nonce);
   } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
-    if (expect->who.empty()) return roll_.expect_world(expect->pid);
-    roll_.expect(session.id, peer_host(session.fd.get()), std::string(expect->who),
-                 static_cast<std::uint32_t>(expect->pid));
+    if (expect->name.empty()) return expected_clients_.expect_world(expect->pid);
+    expected_clients_.expect(session.id, peer_host(session.fd.get()), std::string(expect->name),
+                             static_cast<std::uint32_t>(expect->pid));
   }
 }
 
@@ -208,7 +208,7 @@ void Server::Impl::route() {
     if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
   }
   replies_.clear();
-  std::optional<MonoTime> deadline = spaces_.deadline();
+  std::optional<MonoTime> deadline = namespaces_.deadline();
   if (deadline && (!expiry_ || *deadline < *expiry_)) await_expiry(*deadline);
   keep_working();
 }
@@ -233,7 +233,7 @@ bool Server::Impl::flush(Session& session) {
     ssize_t count = sent < kSentInARow ? send_from(session.outbox, session.fd.get()) : 0;
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || (count < 0 && errno == EAGAIN)) {
-      watch_for(session, {.bytes = session.interest.bytes, .room = true});
+      watch_for(session, {.readable = session.interest.readable, .writable = true});
       return false;
     }
     if (count < 0) {
@@ -251,8 +251,8 @@ bool Server::Impl::flush(Session& session) {
 void Server::Impl::write_to(Session& session) {
   ClientId id = session.id;
   if (!flush(session)) return;
-  if (session.is_busy) return watch_for(session, {.bytes = false, .room = false});
-  bool was_stalled = !session.interest.bytes;
+  if (session.is_busy) return watch_for(session, {.readable = false, .writable = false});
+  bool was_stalled = !session.interest.readable;
   session.stalled_bytes = 0;
   watch_for(session, {});
   if (was_stalled) serve(session);
@@ -272,51 +272,51 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   Page page = page_for(*session.http);
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
-  watch_for(session, {.bytes = false, .room = true});
+  watch_for(session, {.readable = false, .writable = true});
 }
 
 Page Server::Impl::page_for(const HttpReader& request) {
   if (request.method() != "GET" && request.method() != "HEAD") {
     return {.status = 405, .body = "only GET and HEAD\n"};
   }
-  figures_.connections = connection_count();
-  figures_.keys = spaces_.usage().keys;
-  figures_.bytes = spaces_.usage().bytes;
-  figures_.spaces = spaces_.named_count();
-  figures_.held_bytes = held_bytes_;
-  figures_.waits = wait_count();
+  metrics_.connections = connection_count();
+  metrics_.keys = namespaces_.usage().keys;
+  metrics_.bytes = namespaces_.usage().bytes;
+  metrics_.namespaces = namespaces_.named_count();
+  metrics_.held_bytes = held_bytes_;
+  metrics_.waits = wait_count();
   std::string target = request.target();
   if (target == "/healthz") return {.body = "ok\n"};
   if (target == "/metrics") {
-    return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(figures_)};
+    return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics_)};
   }
   if (target == "/status") {
     return {.content_type = "application/json",
-            .body = status_page(figures_, attendance(), waiters())};
+            .body = status_page(metrics_, join_progress(), waiters())};
   }
   return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
 }
 
 // Clients that greeted before they were announced are found here.
-Attendance Server::Impl::attendance() {
+JoinProgress Server::Impl::join_progress() {
   for (const auto& [id, session] : sessions_) {
-    if (!session->nonce || !roll_.misses(*session->nonce)) continue;
-    roll_.came(peer_host(session->fd.get()), *session->nonce);
+    if (!session->nonce || !expected_clients_.is_missing(*session->nonce)) continue;
+    expected_clients_.connected(peer_host(session->fd.get()), *session->nonce);
   }
-  std::string joined(spaces_.common().keyspace.peek("init/").view());
+  std::string joined(namespaces_.common().keyspace.peek("init/").view());
   return {.joined = joined.empty() ? "0" : joined,
-          .world_size = roll_.world_size(),
-          .expected_count = roll_.expected_count(),
-          .absent_count = roll_.absent_count(),
-          .absent = roll_.absent(kShownWaiters)};
+          .world_size = expected_clients_.world_size(),
+          .expected_count = expected_clients_.expected_count(),
+          .missing_count = expected_clients_.missing_count(),
+          .missing = expected_clients_.missing(kShownWaiters)};
 }
 
 // This process's own waits are not counted, as its connections are not: nobody is kept waiting.
 std::size_t Server::Impl::wait_count() const {
-  std::size_t count = spaces_.wait_count();
+  std::size_t count = namespaces_.wait_count();
   if (own_count_ == 0) return count;
   for (const auto& [id, session] : sessions_) {
-    if (session->is_own()) count -= session->space->keyspace.wait_count(id);
+    if (session->is_own()) count -= session->ns->keyspace.wait_count(id);
   }
   return count;
 }
@@ -324,14 +324,14 @@ std::size_t Server::Impl::wait_count() const {
 std::vector<Waiter> Server::Impl::waiters() {
   MonoTime now = mono_now();
   std::vector<Waiter> waiters;
-  spaces_.for_each([&](const Space& space) {
+  namespaces_.for_each([&](const Namespace& ns) {
     std::size_t room = kShownWaiters - waiters.size();
-    for (Keyspace::Pending& pending : space.keyspace.pending(room, kShownNames)) {
+    for (Keyspace::Pending& pending : ns.keyspace.pending(room, kShownNames)) {
       Session* session = find(pending.client);
       if (session == nullptr || session->is_own()) continue;
       waiters.push_back({.peer = peer_of(session->fd.get()),
                          .pid = session->nonce,
-                         .space = space.name,
+                         .namespace_name = ns.name,
                          .missing = std::move(pending.missing),
                          .missing_count = pending.missing_count,
                          .since = now - pending.since});

@@ -6,24 +6,25 @@
 
 namespace ddprun::store {
 
-void Roll::expect(ClientId announcer, const std::string& host, std::string who, std::uint32_t pid) {
-  who.resize(std::min(who.size(), kMostNameBytes));
+void ExpectedClients::expect(ClientId announcer, const std::string& host, std::string name,
+                             std::uint32_t pid) {
+  name.resize(std::min(name.size(), kMostNameBytes));
   Names& names = announced_[announcer];
-  auto found = names.find(who);
+  auto found = names.find(name);
   if (found != names.end()) {
     drop_from_index(found->second);
   } else if (expected_count_ == kMostExpected) {
     if (names.empty()) announced_.erase(announcer);
     return;
   } else {
-    found = names.emplace(std::move(who), Expected{}).first;
+    found = names.emplace(std::move(name), Expected{}).first;
     ++expected_count_;
   }
   found->second = {.host = host, .pid = pid};
   by_pid_.emplace(pid, &*found);
 }
 
-void Roll::came(const std::string& host, std::uint32_t pid) {
+void ExpectedClients::connected(const std::string& host, std::uint32_t pid) {
   auto [begin, end] = by_pid_.equal_range(pid);
   while (begin != end) {
     Expected& expected = begin->second->second;
@@ -31,34 +32,34 @@ void Roll::came(const std::string& host, std::uint32_t pid) {
       ++begin;
       continue;
     }
-    expected.has_come = true;
+    expected.has_connected = true;
     begin = by_pid_.erase(begin);
   }
 }
 
-void Roll::forget(ClientId announcer) {
+void ExpectedClients::forget(ClientId announcer) {
   auto found = announced_.find(announcer);
   if (found == announced_.end()) return;
-  for (const auto& [who, expected] : found->second) drop_from_index(expected);
+  for (const auto& [name, expected] : found->second) drop_from_index(expected);
   expected_count_ -= found->second.size();
   announced_.erase(found);
 }
 
-void Roll::clear() {
-  *this = Roll();
+void ExpectedClients::clear() {
+  *this = ExpectedClients();
 }
 
-std::vector<Roll::Absentee> Roll::absent(std::size_t max_count) const {
-  std::vector<Absentee> absentees;
+std::vector<ExpectedClients::Missing> ExpectedClients::missing(std::size_t max_count) const {
+  std::vector<Missing> found;
   for (const auto& [pid, entry] : by_pid_) {
-    if (absentees.size() == max_count) break;
-    absentees.push_back({.who = entry->first, .host = entry->second.host, .pid = pid});
+    if (found.size() == max_count) break;
+    found.push_back({.name = entry->first, .host = entry->second.host, .pid = pid});
   }
-  return absentees;
+  return found;
 }
 
-void Roll::drop_from_index(const Expected& expected) {
-  if (expected.has_come) return;
+void ExpectedClients::drop_from_index(const Expected& expected) {
+  if (expected.has_connected) return;
   auto [begin, end] = by_pid_.equal_range(expected.pid);
   while (begin != end && &begin->second->second != &expected) ++begin;
   if (begin != end) by_pid_.erase(begin);

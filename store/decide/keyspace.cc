@@ -30,19 +30,19 @@ std::optional<std::int64_t> parse_counter(std::string_view text) {
 struct Keyspace::Execution {
   using Fault = std::optional<std::string>;
 
-  Keyspace& space;
-  const Turn& turn;
+  Keyspace& keyspace;
+  const Context& turn;
 
   Fault operator()(const request::Validate&) { return std::nullopt; }  // the decoder's business
 
   Fault operator()(const request::Set& r) {
-    if (!space.has_room_for(turn.client, r.key, r.value.size())) return no_room("SET", r.key);
+    if (!keyspace.has_room_for(turn.client, r.key, r.value.size())) return no_room("SET", r.key);
     set(r.key, r.value);
     return std::nullopt;
   }
 
   Fault operator()(const request::CompareSet& r) {
-    Node* node = space.find(r.key);
+    Node* node = keyspace.find(r.key);
     bool is_present = node != nullptr && node->entry.value;
     bool may_store = is_present ? node->entry.value.view() == r.expected : r.expected.empty();
     if (!may_store) {
@@ -50,7 +50,7 @@ struct Keyspace::Execution {
       turn.reply(reply::Bytes{is_present ? node->entry.value : Value(r.expected)});
       return std::nullopt;
     }
-    if (!space.has_room_for(turn.client, r.key, r.desired.size()))
+    if (!keyspace.has_room_for(turn.client, r.key, r.desired.size()))
       return no_room("COMPARE_SET", r.key);
     turn.reply(reply::Bytes{set(r.key, r.desired).entry.value});
     return std::nullopt;
@@ -64,16 +64,17 @@ struct Keyspace::Execution {
   Fault operator()(const request::Add& r) {
     Result<std::int64_t> sum = added("ADD", r.key, r.delta);
     if (!sum) return to_string(sum.error());
-    Node& node = space.find_or_create(r.key);
-    space.store(node, std::to_string(*sum));
-    space.wake_all(turn, node);  // before the reply, as in torch, should the client be among them
+    Node& node = keyspace.find_or_create(r.key);
+    keyspace.store(node, std::to_string(*sum));
+    keyspace.wake_all(turn,
+                      node);  // before the reply, as in torch, should the client be among them
     turn.reply(reply::Number{*sum});
     return std::nullopt;
   }
 
   Fault operator()(const request::Check& r) {
     std::size_t stop = walk(r.keys, [&](std::string_view key, Hash hash) {
-      return exists(space.entries_.find(key, hash));
+      return exists(keyspace.entries_.find(key, hash));
     });
     turn.reply(reply::Byte{stop == r.keys.size() ? kReady : kNotReady});
     return std::nullopt;
@@ -83,36 +84,36 @@ struct Keyspace::Execution {
     if (r.keys.size() == 1) return wait_for_one(r.keys.front());
     std::vector<std::string_view> missing;
     walk(r.keys, [&](std::string_view key, Hash hash) {
-      if (!exists(space.entries_.find(key, hash))) missing.push_back(key);
+      if (!exists(keyspace.entries_.find(key, hash))) missing.push_back(key);
       return true;
     });
     return wait_for(missing, WaitKind::Names);
   }
 
   Fault operator()(const request::GetNumKeys&) {
-    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count())});
+    turn.reply(reply::Number{static_cast<std::int64_t>(keyspace.key_count())});
     return std::nullopt;
   }
 
   Fault operator()(const request::DeleteKey& r) {
-    Node* node = space.find(r.key);
+    Node* node = keyspace.find(r.key);
     bool is_present = node != nullptr && node->entry.value;
     if (is_present) {
-      space.clear(*node);
-      space.drop_if_unused(*node);
+      keyspace.clear(*node);
+      keyspace.drop_if_unused(*node);
     }
     turn.reply(reply::Number{is_present ? 1 : 0});
     return std::nullopt;
   }
 
   Fault operator()(const request::Append& r) {
-    Node* found = space.find(r.key);
+    Node* found = keyspace.find(r.key);
     std::size_t old_size = found != nullptr ? found->entry.value.size() : 0;
-    if (!space.has_room_for(turn.client, r.key, old_size + r.value.size()))
+    if (!keyspace.has_room_for(turn.client, r.key, old_size + r.value.size()))
       return no_room("APPEND", r.key);
-    Node& node = space.find_or_create(r.key);
-    space.append(node, r.value);
-    space.wake_all(turn, node);
+    Node& node = keyspace.find_or_create(r.key);
+    keyspace.append(node, r.value);
+    keyspace.wake_all(turn, node);
     return std::nullopt;
   }
 
@@ -120,7 +121,7 @@ struct Keyspace::Execution {
     const Value nothing;  // no copies: they would count references up and down
     Gathering gathering(turn, r.keys.size());
     walk(r.keys, [&](std::string_view key, Hash hash) {
-      const Node* node = space.entries_.find(key, hash);
+      const Node* node = keyspace.entries_.find(key, hash);
       gathering.add(node != nullptr ? node->entry.value : nothing);
       return true;
     });
@@ -131,19 +132,19 @@ struct Keyspace::Execution {
   // All or nothing: the decoder has the whole of it, and there is room for the whole of it.
   Fault operator()(const request::MultiSet& r) {
     Usage needed;
-    if (Fault fault = space.room_for(turn.client, r.pairs, needed)) return fault;
+    if (Fault fault = keyspace.room_for(turn.client, r.pairs, needed)) return fault;
     auto key_of = [&](std::size_t i) { return r.pairs[i].key; };
-    space.entries_.walk(0, r.pairs.size(), key_of, [&](std::size_t i, Hash hash) {
-      Node& node = space.find_or_create(r.pairs[i].key, hash);
-      space.store(node, r.pairs[i].value);
-      space.wake_all(turn, node);
+    keyspace.entries_.walk(0, r.pairs.size(), key_of, [&](std::size_t i, Hash hash) {
+      Node& node = keyspace.find_or_create(r.pairs[i].key, hash);
+      keyspace.store(node, r.pairs[i].value);
+      keyspace.wake_all(turn, node);
       return true;
     });
     return std::nullopt;
   }
 
   Fault operator()(const request::CancelWait&) {
-    space.cancel_waits(turn.client);
+    keyspace.cancel_waits(turn.client);
     turn.reply(reply::Byte{kWaitCancelled});
     return std::nullopt;
   }
@@ -154,34 +155,34 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::QueuePush& r) {
-    Node* found = space.find(r.queue);
+    Node* found = keyspace.find(r.queue);
     Queue* old = found != nullptr ? found->entry.queue.get() : nullptr;
-    bool is_full = old != nullptr && old->items.size() >= space.limits_.max_queue_items;
+    bool is_full = old != nullptr && old->items.size() >= keyspace.limits_.max_queue_items;
     if (is_full && turn.client < kFirstOwnClient) {
       return "a push to a queue of " + std::to_string(old->items.size()) + " items";
     }
     std::size_t new_bytes = will_bytes(r.queue, r.value.size());
     if (old != nullptr) new_bytes -= kQueueOverheadBytes;
-    if (space.room_bytes(turn.client) < new_bytes) return no_room("QUEUE_PUSH", r.queue);
-    space.push(turn, r.queue, Value(r.value));
+    if (keyspace.room_bytes(turn.client) < new_bytes) return no_room("QUEUE_PUSH", r.queue);
+    keyspace.push(turn, r.queue, Value(r.value));
     return std::nullopt;
   }
 
   Fault operator()(const request::QueuePop& r) {
-    Node* node = space.find(r.queue);
+    Node* node = keyspace.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
-    if (queue != nullptr) space.take_reservation(turn.client, *node);
+    if (queue != nullptr) keyspace.take_reservation(turn.client, *node);
     if (queue == nullptr || queue->items.size() == queue->reserved_count) {
       turn.reply(reply::Number{0});
       return std::nullopt;
     }
-    space.pop(turn, *node);
-    space.drop_if_unused(*node);
+    keyspace.pop(turn, *node);
+    keyspace.drop_if_unused(*node);
     return std::nullopt;
   }
 
   Fault operator()(const request::QueueLen& r) {
-    Node* node = space.find(r.queue);
+    Node* node = keyspace.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     turn.reply(
         reply::Number{queue != nullptr ? static_cast<std::int64_t>(queue->items.size()) : 0});
@@ -189,9 +190,9 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::ListKeys&) {
-    turn.replies->reserve(turn.replies->size() + space.key_count() + 1);
-    turn.reply(reply::Number{static_cast<std::int64_t>(space.key_count())});
-    space.entries_.for_each([&](const Node& node) {
+    turn.replies->reserve(turn.replies->size() + keyspace.key_count() + 1);
+    turn.reply(reply::Number{static_cast<std::int64_t>(keyspace.key_count())});
+    keyspace.entries_.for_each([&](const Node& node) {
       if (node.entry.value) turn.reply(reply::Bytes{Value(node.name())});
     });
     return std::nullopt;
@@ -201,44 +202,44 @@ struct Keyspace::Execution {
     Result<std::int64_t> count = added("BARRIER", r.key, 1);
     if (!count) return to_string(count.error());
     bool is_complete = *count >= r.world_size;
-    if (!is_complete && space.room_bytes(turn.client) < kWaitOverheadBytes + kAwaitedNameBytes) {
+    if (!is_complete && keyspace.room_bytes(turn.client) < kWaitOverheadBytes + kAwaitedNameBytes) {
       return no_room("BARRIER", r.key);
     }
-    Node& node = space.find_or_create(r.key);
+    Node& node = keyspace.find_or_create(r.key);
     if (!is_complete) {
-      if (Fault fault = space.start_wait(turn, {&node}, WaitKind::Names)) {
-        space.drop_if_unused(node);
+      if (Fault fault = keyspace.start_wait(turn, {&node}, WaitKind::Names)) {
+        keyspace.drop_if_unused(node);
         return fault;
       }
     }
-    space.store(node, std::to_string(*count));
+    keyspace.store(node, std::to_string(*count));
     if (is_complete) {
       turn.reply(reply::Byte{kStopWaiting});
-      space.wake_all(turn, node);
+      keyspace.wake_all(turn, node);
     }
     return std::nullopt;
   }
 
   Fault operator()(const request::Probe&) {
-    turn.reply(reply::Nonce{kHasWill | kHasQueueTake | kHasSpaces | kHasRoll});
+    turn.reply(reply::Nonce{kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect});
     return std::nullopt;
   }
 
-  Fault operator()(const request::Will& r) {
+  Fault operator()(const request::LastWill& r) {
     std::size_t new_bytes = will_bytes(r.queue, r.item.size());
-    if (space.room_bytes(turn.client) < new_bytes) return no_room("WILL", r.queue);
-    space.set_will(turn.client, Testament{std::string(r.queue), Value(r.item)});
+    if (keyspace.room_bytes(turn.client) < new_bytes) return no_room("LAST_WILL", r.queue);
+    keyspace.set_last_will(turn.client, LastWill{std::string(r.queue), Value(r.item)});
     turn.reply(reply::Byte{kReady});
     return std::nullopt;
   }
 
-  Fault operator()(const request::ClearWill&) {
-    space.set_will(turn.client, std::nullopt);
+  Fault operator()(const request::ClearLastWill&) {
+    keyspace.set_last_will(turn.client, std::nullopt);
     turn.reply(reply::Byte{kReady});
     return std::nullopt;
   }
 
-  Fault operator()(const request::Enter&) {
+  Fault operator()(const request::EnterNamespace&) {
     return std::nullopt;
   }  // store/decide/namespaces.h's business
 
@@ -248,11 +249,11 @@ struct Keyspace::Execution {
   }
 
   Fault operator()(const request::QueueTake& r) {
-    Node* node = space.find(r.queue);
+    Node* node = keyspace.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     if (queue != nullptr && queue->items.size() > queue->reserved_count) {
-      space.pop(turn, *node);
-      space.drop_if_unused(*node);
+      keyspace.pop(turn, *node);
+      keyspace.drop_if_unused(*node);
       return std::nullopt;
     }
     if (r.timeout_ms > 0) return take_later(r);
@@ -270,25 +271,25 @@ struct Keyspace::Execution {
   template <class Visit>
   std::size_t walk(std::span<const std::string_view> keys, Visit visit) {
     auto key_of = [&](std::size_t i) { return keys[i]; };
-    return space.entries_.walk(0, keys.size(), key_of,
-                               [&](std::size_t i, Hash hash) { return visit(keys[i], hash); });
+    return keyspace.entries_.walk(0, keys.size(), key_of,
+                                  [&](std::size_t i, Hash hash) { return visit(keys[i], hash); });
   }
 
   Value get(std::string_view key) {
-    Node* node = space.find(key);
+    Node* node = keyspace.find(key);
     return node != nullptr ? node->entry.value : Value();
   }
 
   Node& set(std::string_view key, std::string_view value) {
-    Node& node = space.find_or_create(key);
-    space.store(node, value);
-    space.wake_all(turn, node);
+    Node& node = keyspace.find_or_create(key);
+    keyspace.store(node, value);
+    keyspace.wake_all(turn, node);
     return node;
   }
 
   // The counter at `key` plus `delta`; nothing is changed yet.
   Result<std::int64_t> added(const char* operation, std::string_view key, std::int64_t delta) {
-    Node* node = space.find(key);
+    Node* node = keyspace.find(key);
     std::optional<std::int64_t> old = 0;
     if (node != nullptr && node->entry.value) old = parse_counter(node->entry.value.view());
     std::int64_t sum = 0;
@@ -298,7 +299,7 @@ struct Keyspace::Execution {
                                        " number"};
     }
     constexpr std::size_t kMaxDigits = 20;
-    if (!space.has_room_for(turn.client, key, kMaxDigits)) {
+    if (!keyspace.has_room_for(turn.client, key, kMaxDigits)) {
       return Error{Errc::LimitExceeded, *no_room(operation, key)};
     }
     return sum;
@@ -306,10 +307,10 @@ struct Keyspace::Execution {
 
   // A blocking pop waits like this, so an item is set aside for it when there is one.
   Fault wait_for_one(std::string_view key) {
-    Node* node = space.find(key);
+    Node* node = keyspace.find(key);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     bool has_item = queue != nullptr && queue->items.size() > queue->reserved_count;
-    if (has_item) space.reserve(turn, turn.client, *node);
+    if (has_item) keyspace.reserve(turn, turn.client, *node);
     if (has_item || (node != nullptr && node->entry.value)) {
       turn.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
@@ -319,9 +320,9 @@ struct Keyspace::Execution {
 
   Fault take_later(const request::QueueTake& r) {
     if (Fault fault = wait_for({r.queue}, WaitKind::Take)) return fault;
-    Wait& wait = space.clients_.find(turn.client)->second.waits.back();
+    Wait& wait = keyspace.clients_.find(turn.client)->second.waits.back();
     auto timeout = std::chrono::milliseconds(std::min(r.timeout_ms, kLongestTakeMs));
-    wait.deadline = space.deadlines_.emplace(turn.now + timeout, &wait);
+    wait.deadline = keyspace.deadlines_.emplace(turn.now + timeout, &wait);
     return std::nullopt;
   }
 
@@ -334,14 +335,14 @@ struct Keyspace::Execution {
     for (std::string_view key : missing) {
       new_bytes += key.size() + kNameOverheadBytes + kAwaitedNameBytes;
     }
-    if (space.room_bytes(turn.client) < new_bytes) return no_room("WAIT", missing.front());
+    if (keyspace.room_bytes(turn.client) < new_bytes) return no_room("WAIT", missing.front());
     std::vector<Node*> nodes;
     nodes.reserve(missing.size());
-    for (std::string_view key : missing) nodes.push_back(&space.find_or_create(key));
-    Fault fault = space.start_wait(turn, nodes, kind);
+    for (std::string_view key : missing) nodes.push_back(&keyspace.find_or_create(key));
+    Fault fault = keyspace.start_wait(turn, nodes, kind);
     if (fault) {
       for (std::string_view key : missing) {
-        if (Node* node = space.find(key)) space.drop_if_unused(*node);
+        if (Node* node = keyspace.find(key)) keyspace.drop_if_unused(*node);
       }
     }
     return fault;
@@ -380,7 +381,7 @@ void Keyspace::clear() {
 
 std::optional<std::string> Keyspace::execute(ClientId client, const Request& request, MonoTime now,
                                              Replies& replies) {
-  Turn turn{client, now, &replies};
+  Context turn{client, now, &replies};
   std::size_t before = replies.size();
   if (!reservations_.empty()) {
     const auto* pop = std::get_if<request::QueuePop>(&request);

@@ -43,7 +43,8 @@ struct Outgoing {
 };
 using Replies = std::vector<Outgoing>;
 
-// What keys, values, queues, wills and waits take up, and what a MULTI_SET under way will at most.
+// What keys, values, queues, last wills and waits take up, and what a MULTI_SET under way will at
+// most.
 struct Usage {
   std::size_t keys = 0;
   std::size_t bytes = 0;
@@ -114,14 +115,14 @@ class Keyspace {
 
   // A wait for many names that has ended leaves some work behind: whether there is any, and doing
   // as much of it as `effort` names cost.  Nobody can tell the difference, but by bytes().
-  bool has_leftovers() const { return !ended_.empty(); }
-  void tidy(std::size_t effort);
+  bool needs_cleanup() const { return !ended_.empty(); }
+  void clean_up(std::size_t effort);
 
   // Forgets a client: what it waits for, and what was set aside for it, which may wake others.  Its
-  // will, if it left one, goes to the queue that it was meant for.
+  // last will, if it left one, goes to the queue that it was meant for.
   void disconnect(ClientId client, MonoTime now, Replies& replies);
 
-  // Forgets everything and everybody, wills included; nobody is told.
+  // Forgets everything and everybody, last wills included; nobody is told.
   void clear();
 
   // When expire() has something to do next, if nothing happens before.
@@ -137,11 +138,11 @@ class Keyspace {
   // What a key holds; nothing where there is none.
   Value peek(std::string_view key) const;
 
-  // Whether nothing is kept for this client: no wait, no will, nothing set aside.
-  bool is_stranger(ClientId client) const { return !clients_.contains(client); }
+  // Whether nothing is kept for this client: no wait, no last will, nothing set aside.
+  bool is_unknown(ClientId client) const { return !clients_.contains(client); }
 
   std::size_t key_count() const { return usage_.keys; }
-  // 0 only where nothing is left: no key, no queue, no wait, no will.
+  // 0 only where nothing is left: no key, no queue, no wait, no last will.
   std::size_t bytes() const { return usage_.bytes; }
   // The waits that have not been answered.
   std::size_t wait_count() const { return wait_count_; }
@@ -200,7 +201,7 @@ class Keyspace {
     std::size_t link_count;
     WaitKind kind;
     Deadlines::iterator deadline;  // of a take
-    bool is_over = false;          // has ended; tidy() will take it out of the lists
+    bool is_over = false;          // has ended; clean_up() will take it out of the lists
   };
 
   struct Queue {
@@ -224,20 +225,20 @@ class Keyspace {
   using Reservations = std::list<Reservation>;  // oldest first
 
   // What a client wants pushed to a queue should its connection be lost.
-  struct Testament {
+  struct LastWill {
     std::string queue;
     Value item;
   };
 
   struct Client {
-    std::optional<Testament> will;
+    std::optional<LastWill> will;
     std::list<Wait> waits;
     std::size_t awaited_keys = 0;
     std::vector<Reservations::iterator> reservations;
   };
 
   // One call from outside: who asks, when, and where the replies go.
-  struct Turn {
+  struct Context {
     ClientId client;
     MonoTime now;
     Replies* replies;
@@ -247,12 +248,13 @@ class Keyspace {
   // A reply of many values: small ones are written one behind the other at once.
   class Gathering {
    public:
-    Gathering(const Turn& turn, std::size_t most_values) : turn_(turn), values_left_(most_values) {}
+    Gathering(const Context& turn, std::size_t most_values)
+        : turn_(turn), values_left_(most_values) {}
     void add(const Value& value);
     void finish();
 
    private:
-    const Turn& turn_;
+    const Context& turn_;
     std::size_t values_left_;
     std::string run_;
   };
@@ -287,27 +289,27 @@ class Keyspace {
   }
 
   // Waits, queues and what is set aside (keyspace_waits.cc).
-  std::optional<std::string> start_wait(const Turn& turn, const std::vector<Node*>& missing,
+  std::optional<std::string> start_wait(const Context& turn, const std::vector<Node*>& missing,
                                         WaitKind kind);
-  Wait& add_wait(const Turn& turn, WaitKind kind, std::size_t most_links);
+  Wait& add_wait(const Context& turn, WaitKind kind, std::size_t most_links);
   void add_link(Wait& wait, Node& node);
   static void line_up(Wait& wait, std::uint32_t link);
   static void leave_line(Link& link);
   static void close_up_if_sparse(Waiters& waiters);
   static Wait& take_first(Node& node);
-  void tick(const Turn& turn, Wait& wait);
+  void tick(const Context& turn, Wait& wait);
   void end_wait(Wait& wait);
   void unlink(Wait& wait, std::size_t count);
   void cancel_waits(ClientId client);
-  void wake_all(const Turn& turn, Node& node);
-  void offer(const Turn& turn, Node& node);
-  void push(const Turn& turn, std::string_view queue, Value item);
-  void pop(const Turn& turn, Node& node);
-  void set_will(ClientId id, std::optional<Testament> will);
-  void reserve(const Turn& turn, ClientId client, Node& node);
+  void wake_all(const Context& turn, Node& node);
+  void offer(const Context& turn, Node& node);
+  void push(const Context& turn, std::string_view queue, Value item);
+  void pop(const Context& turn, Node& node);
+  void set_last_will(ClientId id, std::optional<LastWill> will);
+  void reserve(const Context& turn, ClientId client, Node& node);
   bool take_reservation(ClientId client, const Node& node);
   void drop(Reservations::iterator reservation);
-  void release_all(const Turn& turn, ClientId client, const Node* except);
+  void release_all(const Context& turn, ClientId client, const Node* except);
   void forget_if_idle(ClientId client);
 
   // What names held when the large request under way began (keyspace_large.cc).
@@ -322,7 +324,7 @@ class Keyspace {
   KeyspaceLimits limits_;
   Entries entries_;
   std::unordered_map<ClientId, Client>
-      clients_;  // those that wait, left a will, or have something set aside
+      clients_;  // those that wait, left a last will, or have something set aside
   Reservations reservations_;
   Deadlines deadlines_;    // of the takes
   std::list<Wait> ended_;  // whose names are still to be let go

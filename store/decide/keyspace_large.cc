@@ -52,9 +52,9 @@ struct Keyspace::Large {
 
 // One go of each operation.  `effort` is what is left of it.
 struct Keyspace::Steps {
-  Keyspace& space;
+  Keyspace& keyspace;
   Large& large;
-  const Turn& turn;
+  const Context& turn;
   std::size_t effort;
 
   static Progress done(std::optional<std::string> fault = {}) { return {true, std::move(fault)}; }
@@ -91,7 +91,7 @@ struct Keyspace::Steps {
     while (large.next_hash) {
       if (!has_effort()) return unfinished();
       large.next_hash =
-          space.entries_.visit_some(*large.next_hash, [this](const Node& node) { list(node); });
+          keyspace.entries_.visit_some(*large.next_hash, [this](const Node& node) { list(node); });
     }
     if (!large.next_past) large.next_past = large.pasts.begin();
     for (auto& past = *large.next_past; past != large.pasts.end(); ++past) {
@@ -108,11 +108,11 @@ struct Keyspace::Steps {
       return !fault;
     });
     if (fault) {
-      space.end_wait(*large.wait);
+      keyspace.end_wait(*large.wait);
       return done(std::move(fault));
     }
     if (!is_last) return unfinished();
-    space.tick(turn, *large.wait);  // for what begin() added
+    keyspace.tick(turn, *large.wait);  // for what begin() added
     return done();
   }
 
@@ -121,13 +121,13 @@ struct Keyspace::Steps {
     auto set = [&](std::size_t i, Hash hash) {
       const KeyValue& pair = r.pairs[i];
       if (!has_effort(effort_of(pair))) return false;
-      space.promise(-1, -static_cast<std::ptrdiff_t>(bytes_of(pair)));
-      Node& node = space.find_or_create(pair.key, hash);
-      space.store(node, pair.value);
-      space.wake_all(turn, node);
+      keyspace.promise(-1, -static_cast<std::ptrdiff_t>(bytes_of(pair)));
+      Node& node = keyspace.find_or_create(pair.key, hash);
+      keyspace.store(node, pair.value);
+      keyspace.wake_all(turn, node);
       return true;
     };
-    large.next = space.entries_.walk(large.next, r.pairs.size(), key_of, set);
+    large.next = keyspace.entries_.walk(large.next, r.pairs.size(), key_of, set);
     return large.next == r.pairs.size() ? done() : unfinished();
   }
 
@@ -149,7 +149,7 @@ struct Keyspace::Steps {
   template <class Visit>
   bool walk(std::span<const std::string_view> keys, Visit visit) {
     auto key_of = [&](std::size_t i) { return keys[i]; };
-    large.next = space.entries_.walk(
+    large.next = keyspace.entries_.walk(
         large.next, keys.size(), key_of,
         [&](std::size_t i, Hash hash) { return has_effort() && visit(keys[i], hash); });
     return large.next == keys.size();
@@ -157,12 +157,12 @@ struct Keyspace::Steps {
 
   bool existed(std::string_view name, Hash hash) const {
     const Large::Past* past = past_of(name);
-    return past != nullptr ? past->exists : exists(space.entries_.find(name, hash));
+    return past != nullptr ? past->exists : exists(keyspace.entries_.find(name, hash));
   }
 
   Value held(std::string_view name, Hash hash) const {
     if (const Large::Past* past = past_of(name)) return past->value;
-    const Node* node = space.entries_.find(name, hash);
+    const Node* node = keyspace.entries_.find(name, hash);
     return node != nullptr ? node->entry.value : Value();
   }
 
@@ -173,17 +173,18 @@ struct Keyspace::Steps {
   }
 
   std::optional<std::string> wait_for(std::string_view name, Hash hash) {
-    Node* node = space.entries_.find(name, hash);
+    Node* node = keyspace.entries_.find(name, hash);
     if (exists(node)) return std::nullopt;
-    if (space.clients_.find(large.client)->second.awaited_keys >= space.limits_.max_awaited_keys) {
-      return "waits for more than " + std::to_string(space.limits_.max_awaited_keys) +
+    if (keyspace.clients_.find(large.client)->second.awaited_keys >=
+        keyspace.limits_.max_awaited_keys) {
+      return "waits for more than " + std::to_string(keyspace.limits_.max_awaited_keys) +
              " keys at once";
     }
     std::size_t new_bytes = node == nullptr ? name.size() + kNameOverheadBytes : 0;
-    if (space.room_bytes(large.client) < new_bytes + kAwaitedNameBytes) {
+    if (keyspace.room_bytes(large.client) < new_bytes + kAwaitedNameBytes) {
       return "no room for WAIT of '" + std::string(name) + "'";
     }
-    space.add_link(*large.wait, node != nullptr ? *node : space.find_or_create(name, hash));
+    keyspace.add_link(*large.wait, node != nullptr ? *node : keyspace.find_or_create(name, hash));
     return std::nullopt;
   }
 };
@@ -213,7 +214,7 @@ bool Keyspace::is_large(const Request& request) const {
 std::optional<std::string> Keyspace::begin(ClientId client, const Request& request, MonoTime now,
                                            Replies& replies) {
   check(!large_, "two large requests at once");
-  Turn turn{client, now, &replies};
+  Context turn{client, now, &replies};
   if (!reservations_.empty()) release_all(turn, client, nullptr);
   Usage needed;
   const auto* set = std::get_if<request::MultiSet>(&request);
@@ -236,7 +237,7 @@ std::optional<std::string> Keyspace::begin(ClientId client, const Request& reque
 
 Keyspace::Progress Keyspace::proceed(std::size_t effort, MonoTime now, Replies& replies) {
   check(large_ != nullptr, "there is no large request to go on with");
-  Turn turn{large_->client, now, &replies};
+  Context turn{large_->client, now, &replies};
   Progress progress = std::visit(Steps{*this, *large_, turn, effort}, large_->request);
   if (progress.is_done) {
     for (Outgoing& late : large_->late) replies.push_back(std::move(late));

@@ -11,14 +11,14 @@
 namespace ddprun::store {
 
 void Keyspace::disconnect(ClientId client, MonoTime now, Replies& replies) {
-  Turn turn{client, now, &replies};
+  Context turn{client, now, &replies};
   std::size_t before = replies.size();
   cancel_waits(client);
   if (!reservations_.empty()) release_all(turn, client, nullptr);
   auto found = clients_.find(client);
   if (found != clients_.end() && found->second.will) {
-    Testament will = *found->second.will;
-    set_will(client, std::nullopt);
+    LastWill will = *found->second.will;
+    set_last_will(client, std::nullopt);
     push(turn, will.queue, will.item);
   }
   if (large_) hold_back(replies, before);
@@ -39,7 +39,7 @@ void Keyspace::expire(MonoTime now, Replies& replies) {
     Reservation old = reservations_.front();
     drop(reservations_.begin());
     forget_if_idle(old.client);
-    offer(Turn{old.client, now, &replies}, *old.node);
+    offer(Context{old.client, now, &replies}, *old.node);
     drop_if_unused(*old.node);
   }
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
@@ -72,8 +72,8 @@ std::vector<Keyspace::Pending> Keyspace::pending(std::size_t max_count,
 }
 
 // Makes turn.client wait until each of the keys has been created once.
-std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vector<Node*>& missing,
-                                                WaitKind kind) {
+std::optional<std::string> Keyspace::start_wait(const Context& turn,
+                                                const std::vector<Node*>& missing, WaitKind kind) {
   Client& client = clients_[turn.client];
   if (missing.size() > limits_.max_awaited_keys - client.awaited_keys) {
     std::size_t wanted = client.awaited_keys + missing.size();
@@ -86,7 +86,7 @@ std::optional<std::string> Keyspace::start_wait(const Turn& turn, const std::vec
 }
 
 // Makes turn.client wait, for nothing yet.
-Keyspace::Wait& Keyspace::add_wait(const Turn& turn, WaitKind kind, std::size_t most_links) {
+Keyspace::Wait& Keyspace::add_wait(const Context& turn, WaitKind kind, std::size_t most_links) {
   Client& client = clients_[turn.client];
   Wait& wait = client.waits.emplace_back();
   wait.client = turn.client;
@@ -112,7 +112,7 @@ void Keyspace::add_link(Wait& wait, Node& node) {
 }
 
 // One of the keys of `wait` has come; its link is out of the key's list already.
-void Keyspace::tick(const Turn& turn, Wait& wait) {
+void Keyspace::tick(const Context& turn, Wait& wait) {
   if (--wait.keys_left > 0) return;
   turn.replies->push_back({wait.client, reply::Byte{kStopWaiting}});
   end_wait(wait);
@@ -147,7 +147,7 @@ void Keyspace::unlink(Wait& wait, std::size_t count) {
   }
 }
 
-void Keyspace::tidy(std::size_t effort) {
+void Keyspace::clean_up(std::size_t effort) {
   while (effort > 0 && !ended_.empty()) {
     Wait& wait = ended_.front();
     std::size_t count = std::min(effort, wait.link_count);
@@ -165,7 +165,7 @@ void Keyspace::cancel_waits(ClientId client) {
 }
 
 // A wait that ends here has nothing left in the line.
-void Keyspace::wake_all(const Turn& turn, Node& node) {
+void Keyspace::wake_all(const Context& turn, Node& node) {
   constexpr std::size_t kAhead = 8;
   std::unique_ptr<Waiters> line = std::move(node.entry.waiters);
   if (!line) return;
@@ -229,13 +229,13 @@ Keyspace::Wait& Keyspace::take_first(Node& node) {
 
 // Tells as many waiters of a queue as there are items that nobody was told of, first come first
 // served.  A waiter that will not pop (it waits for other names too) uses no item up.
-void Keyspace::offer(const Turn& turn, Node& node) {
+void Keyspace::offer(const Context& turn, Node& node) {
   Entry& entry = node.entry;
   while (entry.queue && entry.queue->items.size() > entry.queue->reserved_count && entry.waiters) {
     Wait& wait = take_first(node);
     if (wait.is_over) continue;
     if (wait.kind == WaitKind::Take) {
-      pop(Turn{wait.client, turn.now, turn.replies}, node);
+      pop(Context{wait.client, turn.now, turn.replies}, node);
       end_wait(wait);
       continue;
     }
@@ -244,7 +244,7 @@ void Keyspace::offer(const Turn& turn, Node& node) {
   }
 }
 
-void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
+void Keyspace::push(const Context& turn, std::string_view queue, Value item) {
   Node& node = find_or_create(queue);
   Entry& entry = node.entry;
   if (!entry.queue) {
@@ -259,7 +259,7 @@ void Keyspace::push(const Turn& turn, std::string_view queue, Value item) {
 }
 
 // Answers turn.client with the oldest item, which must be there.
-void Keyspace::pop(const Turn& turn, Node& node) {
+void Keyspace::pop(const Context& turn, Node& node) {
   std::unique_ptr<Queue>& queue = node.entry.queue;
   turn.reply(reply::Number{static_cast<std::int64_t>(queue->items.size())});
   discount(queue->items.front().size() + kValueOverheadBytes);
@@ -271,7 +271,7 @@ void Keyspace::pop(const Turn& turn, Node& node) {
   discount(kQueueOverheadBytes);
 }
 
-void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
+void Keyspace::set_last_will(ClientId id, std::optional<LastWill> will) {
   Client& client = clients_[id];
   if (client.will) discount(will_bytes(client.will->queue, client.will->item.size()));
   if (will) account(will_bytes(will->queue, will->item.size()));
@@ -279,7 +279,7 @@ void Keyspace::set_will(ClientId id, std::optional<Testament> will) {
   forget_if_idle(id);
 }
 
-void Keyspace::reserve(const Turn& turn, ClientId client, Node& node) {
+void Keyspace::reserve(const Context& turn, ClientId client, Node& node) {
   ++node.entry.queue->reserved_count;
   auto place = reservations_.insert(reservations_.end(), {client, &node, turn.now});
   clients_[client].reservations.push_back(place);
@@ -309,7 +309,7 @@ void Keyspace::drop(Reservations::iterator reservation) {
 }
 
 // Gives back what was set aside for `client`, except in the queue `except`.
-void Keyspace::release_all(const Turn& turn, ClientId client, const Node* except) {
+void Keyspace::release_all(const Context& turn, ClientId client, const Node* except) {
   auto found = clients_.find(client);
   if (found == clients_.end()) return;
   std::vector<Node*> freed;

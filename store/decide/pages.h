@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The server's state as the pages that it shows over HTTP.
+// The pages about the server's state that it serves over HTTP.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@
 namespace ddprun::store {
 
 // What the server counts.
-struct Figures {
+struct Metrics {
   std::size_t connections = 0;
   std::size_t keys = 0;
   std::size_t bytes = 0;       // of keys, values and items, and what keeping them costs
   std::size_t held_bytes = 0;  // of requests that have not arrived in full
   std::size_t waits = 0;
-  std::size_t spaces = 0;                     // the named ones
+  std::size_t namespaces = 0;                 // the named ones
   std::uint64_t accepted = 0;                 // connections, ever
   std::uint64_t refused = 0;                  // connections from addresses not allowed, ever
   std::uint64_t turned_away = 0;              // connections beyond their greatest number, ever
@@ -30,30 +30,30 @@ struct Figures {
   std::array<std::uint64_t, 256> requests{};  // by operation, ever
 };
 
-// One client that waits.
+// One wait that has not been answered.
 struct Waiter {
   std::string peer;                  // "10.0.0.7:40112"
-  std::optional<std::uint32_t> pid;  // torch's client tells its process id when it greets
-  std::string space;                 // empty for the common one
+  std::optional<std::uint32_t> pid;  // of its first PING; torch's client sends its process id
+  std::string namespace_name;        // empty for the common one
   std::vector<std::string> missing;  // the first few of the names that it waits for
   std::size_t missing_count = 0;
   Duration since{};
 };
 
-// Who has come, as far as that can be known.
-struct Attendance {
+// How many clients have connected, as far as that can be known.
+struct JoinProgress {
   std::string joined;  // the counter at "init/"
   std::optional<std::int64_t> world_size{};
   std::size_t expected_count = 0;
-  std::size_t absent_count = 0;
-  std::vector<Roll::Absentee> absent{};  // the first of them
+  std::size_t missing_count = 0;
+  std::vector<ExpectedClients::Missing> missing{};  // the first of them
 };
 
 // Prometheus's text form.
-std::string metrics_page(const Figures& figures);
+std::string metrics_page(const Metrics& metrics);
 
 // JSON: the figures, who has come and who has not, and who waits for what.
-std::string status_page(const Figures& figures, const Attendance& attendance,
+std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
                         const std::vector<Waiter>& waiters);
 
 }  // namespace ddprun::store

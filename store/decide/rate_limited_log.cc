@@ -3,7 +3,7 @@
 
 namespace ddprun::store {
 
-void QuietLog::line(const std::string& sentence, MonoTime now) {
+void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
   if (!write_) return;
   if (now >= window_end_) {
     if (left_out_ > 0)

@@ -13,7 +13,7 @@
 
 namespace ddprun::store {
 
-class QuietLog {
+class RateLimitedLog {
  public:
   using Write = std::function<void(const std::string&)>;
 
@@ -21,7 +21,7 @@ class QuietLog {
   static constexpr std::size_t kLines = 20;
   static constexpr Duration kWindow = std::chrono::seconds(10);
 
-  explicit QuietLog(Write write) : write_(std::move(write)) {}
+  explicit RateLimitedLog(Write write) : write_(std::move(write)) {}
 
   void line(const std::string& sentence, MonoTime now);
 

@@ -2,9 +2,12 @@
 #include "store/decide/wire.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstring>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "store/base/check.h"
@@ -21,49 +24,162 @@ constexpr std::size_t kKeptElements = 256;
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
-// What follows the operation: k a key, v a value, i a 64-bit and u a 32-bit number.
-struct Shape {
-  std::string_view kinds;
-  bool is_counted = false;  // a 64-bit count comes first, and the kinds repeat so many times
+// A field of a request: where it is in the struct, and how it looks on the wire: k a key, v a
+// value, i a 64-bit and u a 32-bit number.  A list of keys is K, a list of keys and values is P.
+template <class Request, class T>
+struct Field {
+  char kind;
+  T Request::*member;
 };
 
-Shape shape_of(Op op) {
-  switch (op) {
-    case Op::Validate:
-    case Op::Ping:
-      return {"u"};
-    case Op::Get:
-    case Op::DeleteKey:
-    case Op::QueuePop:
-    case Op::QueueLen:
-    case Op::Enter:
-      return {"k"};
-    case Op::Set:
-    case Op::Append:
-    case Op::QueuePush:
-    case Op::Will:
-      return {"kv"};
-    case Op::CompareSet:
-      return {"kvv"};
-    case Op::Add:
-    case Op::Barrier:
-    case Op::QueueTake:
-    case Op::Expect:
-      return {"ki"};
-    case Op::Check:
-    case Op::Wait:
-    case Op::MultiGet:
-      return {"k", true};
-    case Op::MultiSet:
-      return {"kv", true};
-    case Op::GetNumKeys:
-    case Op::CancelWait:
-    case Op::ListKeys:
-    case Op::Probe:
-    case Op::ClearWill:
-      return {""};
+template <class R>
+constexpr Field<R, std::string_view> key(std::string_view R::*member) {
+  return {'k', member};
+}
+template <class R>
+constexpr Field<R, std::string_view> value(std::string_view R::*member) {
+  return {'v', member};
+}
+template <class R>
+constexpr Field<R, std::int64_t> i64(std::int64_t R::*member) {
+  return {'i', member};
+}
+template <class R>
+constexpr Field<R, std::uint32_t> u32(std::uint32_t R::*member) {
+  return {'u', member};
+}
+template <class R>
+constexpr Field<R, std::span<const std::string_view>> keys(
+    std::span<const std::string_view> R::*member) {
+  return {'K', member};
+}
+template <class R>
+constexpr Field<R, std::span<const KeyValue>> pairs(std::span<const KeyValue> R::*member) {
+  return {'P', member};
+}
+
+// One operation.
+template <class R, class... Fields>
+struct Row {
+  using Request = R;
+
+  Op op;
+  std::string_view name;  // in the metrics
+  std::tuple<Fields...> fields;
+};
+
+template <class R, class... Fields>
+constexpr Row<R, Fields...> row(Op op, std::string_view name, Fields... fields) {
+  return {op, name, {fields...}};
+}
+
+// The operations.  Decoder, encoder and names come from this table; a new operation needs its
+// number in Op, its struct in `request`, and a row here.
+namespace r = request;
+constexpr std::tuple kTable{
+    row<r::Validate>(Op::Validate, "validate", u32(&r::Validate::magic)),
+    row<r::Set>(Op::Set, "set", key(&r::Set::key), value(&r::Set::value)),
+    row<r::CompareSet>(Op::CompareSet, "compare_set", key(&r::CompareSet::key),
+                       value(&r::CompareSet::expected), value(&r::CompareSet::desired)),
+    row<r::Get>(Op::Get, "get", key(&r::Get::key)),
+    row<r::Add>(Op::Add, "add", key(&r::Add::key), i64(&r::Add::delta)),
+    row<r::Check>(Op::Check, "check", keys(&r::Check::keys)),
+    row<r::Wait>(Op::Wait, "wait", keys(&r::Wait::keys)),
+    row<r::GetNumKeys>(Op::GetNumKeys, "get_num_keys"),
+    row<r::DeleteKey>(Op::DeleteKey, "delete_key", key(&r::DeleteKey::key)),
+    row<r::Append>(Op::Append, "append", key(&r::Append::key), value(&r::Append::value)),
+    row<r::MultiGet>(Op::MultiGet, "multi_get", keys(&r::MultiGet::keys)),
+    row<r::MultiSet>(Op::MultiSet, "multi_set", pairs(&r::MultiSet::pairs)),
+    row<r::CancelWait>(Op::CancelWait, "cancel_wait"),
+    row<r::Ping>(Op::Ping, "ping", u32(&r::Ping::nonce)),
+    row<r::QueuePush>(Op::QueuePush, "queue_push", key(&r::QueuePush::queue),
+                      value(&r::QueuePush::value)),
+    row<r::QueuePop>(Op::QueuePop, "queue_pop", key(&r::QueuePop::queue)),
+    row<r::QueueLen>(Op::QueueLen, "queue_len", key(&r::QueueLen::queue)),
+    row<r::ListKeys>(Op::ListKeys, "list_keys"),
+    row<r::Barrier>(Op::Barrier, "barrier", key(&r::Barrier::key), i64(&r::Barrier::world_size)),
+    row<r::Probe>(Op::Probe, "probe"),
+    row<r::LastWill>(Op::LastWill, "last_will", key(&r::LastWill::queue),
+                     value(&r::LastWill::item)),
+    row<r::ClearLastWill>(Op::ClearLastWill, "clear_last_will"),
+    row<r::QueueTake>(Op::QueueTake, "queue_take", key(&r::QueueTake::queue),
+                      i64(&r::QueueTake::timeout_ms)),
+    row<r::EnterNamespace>(Op::EnterNamespace, "enter_namespace", key(&r::EnterNamespace::name)),
+    row<r::Expect>(Op::Expect, "expect", key(&r::Expect::name), i64(&r::Expect::pid)),
+};
+constexpr std::size_t kRows = std::tuple_size_v<decltype(kTable)>;
+static_assert(kRows == std::variant_size_v<Request>, "each request has one row");
+
+template <std::size_t I>
+using RequestOf = typename std::tuple_element_t<I, decltype(kTable)>::Request;
+
+// The row of a kind of request; does not compile where there is none.
+template <class R>
+constexpr std::size_t row_index() {
+  constexpr std::size_t index = []<std::size_t... I>(std::index_sequence<I...>) {
+    std::size_t found = kRows;
+    ((found = std::is_same_v<R, RequestOf<I>> ? I : found), ...);
+    return found;
   }
-  return {""};
+  (std::make_index_sequence<kRows>());
+  static_assert(index < kRows);
+  return index;
+}
+
+// What follows the operation on the wire.
+struct Shape {
+  std::array<char, 3> kinds{};
+  std::size_t kind_count = 0;
+  bool is_counted = false;  // a 64-bit count comes first, and the kinds repeat so many times
+
+  constexpr void add(char kind) {
+    is_counted = kind == 'K' || kind == 'P';
+    kinds[kind_count++] = is_counted ? 'k' : kind;
+    if (kind == 'P') kinds[kind_count++] = 'v';
+  }
+};
+
+struct Operation {
+  Op op;
+  std::string_view name;
+  Shape shape;
+};
+
+template <class Row>
+constexpr Operation operation_of(const Row& row) {
+  Operation operation{row.op, row.name, {}};
+  std::apply([&](auto... fields) { (operation.shape.add(fields.kind), ...); }, row.fields);
+  return operation;
+}
+
+constexpr std::array<Operation, kRows> kOperations = std::apply(
+    [](auto... rows) { return std::array<Operation, kRows>{operation_of(rows)...}; }, kTable);
+
+// The row of each number; kNoRow where it is no operation.
+constexpr std::uint8_t kNoRow = 0xff;
+constexpr std::array<std::uint8_t, 256> kRowOfNumber = [] {
+  std::array<std::uint8_t, 256> rows{};
+  rows.fill(kNoRow);
+  for (std::size_t i = 0; i < kRows; ++i) {
+    rows[static_cast<std::uint8_t>(kOperations[i].op)] = static_cast<std::uint8_t>(i);
+  }
+  return rows;
+}();
+
+const Operation& operation_of(Op op) {
+  return kOperations[kRowOfNumber[static_cast<std::uint8_t>(op)]];
+}
+
+// The operations of the alternatives of Request, in their order.
+template <class... R>
+constexpr std::array<Op, sizeof...(R)> ops_of(std::type_identity<std::variant<R...>>) {
+  return {kOperations[row_index<R>()].op...};
+}
+constexpr auto kOpOfAlternative = ops_of(std::type_identity<Request>());
+
+bool is_known(std::uint8_t number, bool has_extensions) {
+  bool is_ours = number >= static_cast<std::uint8_t>(Op::Probe);
+  return kRowOfNumber[number] != kNoRow && (has_extensions || !is_ours);
 }
 
 template <std::integral T>
@@ -80,15 +196,6 @@ void put(T number, std::string& out) {
   out.append(bytes, sizeof bytes);
 }
 
-constexpr auto kFirstOwn = static_cast<std::size_t>(Op::Probe);
-constexpr auto kLastOwn = static_cast<std::size_t>(Op::Expect);
-constexpr auto kLastOfTorch = static_cast<std::size_t>(Op::Barrier);
-
-bool is_known(std::size_t number, bool has_extensions) {
-  if (number > 0 && number <= kLastOfTorch) return true;
-  return has_extensions && number >= kFirstOwn && number <= kLastOwn;
-}
-
 void put(Op op, std::string& out) {
   out.push_back(static_cast<char>(op));
 }
@@ -103,6 +210,11 @@ void put(std::span<const std::string_view> keys, std::string& out) {
   for (std::string_view key : keys) put(key, out);
 }
 
+void put(std::span<const KeyValue> pairs, std::string& out) {
+  put(std::uint64_t{pairs.size()}, out);
+  for (const KeyValue& pair : pairs) put(pair.key, out), put(pair.value, out);
+}
+
 template <class T>
 void release_if_large(std::vector<T>& storage) {
   if (storage.capacity() > kKeptElements) storage = {};
@@ -110,47 +222,23 @@ void release_if_large(std::vector<T>& storage) {
 
 }  // namespace
 
-// The alternatives of Request are in the order of the operations' numbers, ours behind torch's.
 Op op_of(const Request& request) {
-  std::size_t index = request.index();
-  return static_cast<Op>(index <= kLastOfTorch ? index : kFirstOwn + index - kLastOfTorch - 1);
+  return kOpOfAlternative[request.index()];
+}
+
+std::string_view name_of(Op op) {
+  std::uint8_t row = kRowOfNumber[static_cast<std::uint8_t>(op)];
+  return row != kNoRow ? kOperations[row].name : std::string_view();
 }
 
 void encode(const Request& request, std::string& out) {
   put(op_of(request), out);
-  std::visit(Overloaded{
-                 [&](const request::Validate&) { put(kMagic, out); },
-                 [&](const request::Set& r) { put(r.key, out), put(r.value, out); },
-                 [&](const request::CompareSet& r) {
-                   put(r.key, out), put(r.expected, out), put(r.desired, out);
-                 },
-                 [&](const request::Get& r) { put(r.key, out); },
-                 [&](const request::Add& r) { put(r.key, out), put(r.delta, out); },
-                 [&](const request::Check& r) { put(r.keys, out); },
-                 [&](const request::Wait& r) { put(r.keys, out); },
-                 [&](const request::GetNumKeys&) {},
-                 [&](const request::DeleteKey& r) { put(r.key, out); },
-                 [&](const request::Append& r) { put(r.key, out), put(r.value, out); },
-                 [&](const request::MultiGet& r) { put(r.keys, out); },
-                 [&](const request::MultiSet& r) {
-                   put(std::uint64_t{r.pairs.size()}, out);
-                   for (const KeyValue& pair : r.pairs) put(pair.key, out), put(pair.value, out);
-                 },
-                 [&](const request::CancelWait&) {},
-                 [&](const request::Ping& r) { put(r.nonce, out); },
-                 [&](const request::QueuePush& r) { put(r.queue, out), put(r.value, out); },
-                 [&](const request::QueuePop& r) { put(r.queue, out); },
-                 [&](const request::QueueLen& r) { put(r.queue, out); },
-                 [&](const request::ListKeys&) {},
-                 [&](const request::Barrier& r) { put(r.key, out), put(r.world_size, out); },
-                 [&](const request::Probe&) {},
-                 [&](const request::Will& r) { put(r.queue, out), put(r.item, out); },
-                 [&](const request::ClearWill&) {},
-                 [&](const request::QueueTake& r) { put(r.queue, out), put(r.timeout_ms, out); },
-                 [&](const request::Enter& r) { put(r.space, out); },
-                 [&](const request::Expect& r) { put(r.who, out), put(r.pid, out); },
-             },
-             request);
+  std::visit(
+      [&out]<class R>(const R& r) {
+        std::apply([&](auto... fields) { (put(r.*fields.member, out), ...); },
+                   std::get<row_index<R>()>(kTable).fields);
+      },
+      request);
 }
 
 void encode(const Reply& reply, std::string& out) {
@@ -266,11 +354,12 @@ Decoder::Step Decoder::read_head() {
   if (rest.empty()) return Step::NeedMore;
   auto number = static_cast<std::uint8_t>(rest[0]);
   if (!is_validated_ && number != 0) return malformed("the first byte is not a handshake's");
-  if (is_validated_ && !is_known(number, limits_->has_extensions)) {
+  bool is_known_here = number != 0 && is_known(number, limits_->has_extensions);
+  if (is_validated_ && !is_known_here) {
     return malformed("unknown operation " + std::to_string(number));
   }
   op_ = static_cast<Op>(number);
-  Shape shape = shape_of(op_);
+  const Shape& shape = operation_of(op_).shape;
   std::size_t repeats = 1;
   if (shape.is_counted) {
     if (rest.size() < 1 + kLengthBytes) return Step::NeedMore;
@@ -282,7 +371,7 @@ Decoder::Step Decoder::read_head() {
     repeats = count;
   }
   cursor_ += shape.is_counted ? 1 + kLengthBytes : 1;
-  kinds_ = shape.kinds;
+  kinds_ = {shape.kinds.data(), shape.kind_count};
   fields_left_ = repeats * kinds_.size();
   next_kind_ = 0;
   has_head_ = true;
@@ -306,15 +395,36 @@ Decoder::Step Decoder::malformed(std::string reason) {
   return Step::Malformed;
 }
 
-std::string_view Decoder::string(std::size_t index) const {
-  return {window_.data() + begin_ + strings_[index].offset, strings_[index].length};
-}
+// The fields of one decoded request, read in the order of its row.
+struct Decoder::Parts {
+  const char* start;
+  const Range* next_string;
+  std::uint64_t number;
+  std::span<const std::string_view> keys;
+  std::span<const KeyValue> pairs;
+
+  void read(std::string_view& field) {
+    field = {start + next_string->offset, next_string->length};
+    ++next_string;
+  }
+  void read(std::int64_t& field) const { field = static_cast<std::int64_t>(number); }
+  void read(std::uint32_t& field) const { field = static_cast<std::uint32_t>(number); }
+  void read(std::span<const std::string_view>& field) const { field = keys; }
+  void read(std::span<const KeyValue>& field) const { field = pairs; }
+
+  template <std::size_t I>
+  static Request make(Parts parts) {
+    RequestOf<I> request;
+    std::apply([&](auto... fields) { (parts.read(request.*fields.member), ...); },
+               std::get<I>(kTable).fields);
+    return request;
+  }
+};
 
 // Makes the request whose last byte is before the cursor, and moves on to the one behind it.
 Request Decoder::finish_request() {
   release_if_large(keys_);
   release_if_large(pairs_);
-  Shape shape = shape_of(op_);
   const char* start = window_.data() + begin_;
   auto at = [start](Range range) { return std::string_view(start + range.offset, range.length); };
   if (op_ == Op::MultiSet) {
@@ -322,67 +432,17 @@ Request Decoder::finish_request() {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       pairs_[i] = {at(strings_[2 * i]), at(strings_[2 * i + 1])};
     }
-  } else if (shape.is_counted) {
+  } else if (operation_of(op_).shape.is_counted) {
     keys_.resize(strings_.size());
     std::transform(strings_.begin(), strings_.end(), keys_.begin(), at);
   }
-  auto made = [&]() -> Request {
-    auto signed_number = static_cast<std::int64_t>(number_);
-    switch (op_) {
-      case Op::Validate:
-        return request::Validate{};
-      case Op::Set:
-        return request::Set{string(0), string(1)};
-      case Op::CompareSet:
-        return request::CompareSet{string(0), string(1), string(2)};
-      case Op::Get:
-        return request::Get{string(0)};
-      case Op::Add:
-        return request::Add{string(0), signed_number};
-      case Op::Check:
-        return request::Check{keys_};
-      case Op::Wait:
-        return request::Wait{keys_};
-      case Op::GetNumKeys:
-        return request::GetNumKeys{};
-      case Op::DeleteKey:
-        return request::DeleteKey{string(0)};
-      case Op::Append:
-        return request::Append{string(0), string(1)};
-      case Op::MultiGet:
-        return request::MultiGet{keys_};
-      case Op::MultiSet:
-        return request::MultiSet{pairs_};
-      case Op::CancelWait:
-        return request::CancelWait{};
-      case Op::Ping:
-        return request::Ping{static_cast<std::uint32_t>(number_)};
-      case Op::QueuePush:
-        return request::QueuePush{string(0), string(1)};
-      case Op::QueuePop:
-        return request::QueuePop{string(0)};
-      case Op::QueueLen:
-        return request::QueueLen{string(0)};
-      case Op::ListKeys:
-        return request::ListKeys{};
-      case Op::Barrier:
-        return request::Barrier{string(0), signed_number};
-      case Op::Probe:
-        return request::Probe{};
-      case Op::Will:
-        return request::Will{string(0), string(1)};
-      case Op::ClearWill:
-        return request::ClearWill{};
-      case Op::QueueTake:
-        return request::QueueTake{string(0), signed_number};
-      case Op::Enter:
-        return request::Enter{string(0)};
-      case Op::Expect:
-        return request::Expect{string(0), signed_number};
-    }
-    check(false, "an operation without a request");
-    return request::ListKeys{};
-  }();
+  using Make = Request (*)(Parts);
+  static constexpr auto kMakers = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<Make, kRows>{&Parts::make<I>...};
+  }
+  (std::make_index_sequence<kRows>());
+  Make make = kMakers[kRowOfNumber[static_cast<std::uint8_t>(op_)]];
+  Request made = make({start, strings_.data(), number_, keys_, pairs_});
   last_ = begin_;
   begin_ = cursor_;
   has_head_ = false;

@@ -16,7 +16,7 @@
 
 namespace ddprun::store {
 
-// The first byte of every request.
+// The first byte of every request.  wire.cc has the table of the operations.
 enum class Op : std::uint8_t {
   Validate = 0,
   Set = 1,
@@ -40,18 +40,18 @@ enum class Op : std::uint8_t {
 
   // Ours.  torch's server closes a connection that sends one, so a client probes first.
   Probe = 0x80,
-  Will = 0x81,
-  ClearWill = 0x82,
+  LastWill = 0x81,
+  ClearLastWill = 0x82,
   QueueTake = 0x83,
-  Enter = 0x84,
+  EnterNamespace = 0x84,
   Expect = 0x85,
 };
 
 // What PROBE is answered: the extensions that this server has, a bit each.
-inline constexpr std::uint32_t kHasWill = 1;
+inline constexpr std::uint32_t kHasLastWill = 1;
 inline constexpr std::uint32_t kHasQueueTake = 2;
-inline constexpr std::uint32_t kHasSpaces = 4;
-inline constexpr std::uint32_t kHasRoll = 8;
+inline constexpr std::uint32_t kHasNamespaces = 4;
+inline constexpr std::uint32_t kHasExpect = 8;
 
 // What must follow Op::Validate, first thing on a connection.
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
@@ -64,7 +64,9 @@ struct KeyValue {
 // One struct per operation.  The views of a decoded request point into the decoder's input and
 // die with the next call of the decoder.
 namespace request {
-struct Validate {};
+struct Validate {
+  std::uint32_t magic = kMagic;
+};
 struct Set {
   std::string_view key, value;
 };
@@ -116,19 +118,19 @@ struct Barrier {
   std::int64_t world_size = 0;
 };
 struct Probe {};
-struct Will {
+struct LastWill {
   std::string_view queue, item;
 };
-struct ClearWill {};
+struct ClearLastWill {};
 struct QueueTake {
   std::string_view queue;
   std::int64_t timeout_ms = 0;
 };
-struct Enter {
-  std::string_view space;
+struct EnterNamespace {
+  std::string_view name;
 };
 struct Expect {
-  std::string_view who;  // empty: `pid` is the size of the world
+  std::string_view name;  // empty: `pid` is the world size
   std::int64_t pid = 0;
 };
 }  // namespace request
@@ -137,8 +139,9 @@ using Request =
                  request::Check, request::Wait, request::GetNumKeys, request::DeleteKey,
                  request::Append, request::MultiGet, request::MultiSet, request::CancelWait,
                  request::Ping, request::QueuePush, request::QueuePop, request::QueueLen,
-                 request::ListKeys, request::Barrier, request::Probe, request::Will,
-                 request::ClearWill, request::QueueTake, request::Enter, request::Expect>;
+                 request::ListKeys, request::Barrier, request::Probe, request::LastWill,
+                 request::ClearLastWill, request::QueueTake, request::EnterNamespace,
+                 request::Expect>;
 
 // The pieces that replies are made of; most replies are one piece.
 namespace reply {
@@ -180,8 +183,11 @@ struct WireLimits {
   bool has_extensions = true;
 };
 
-// The number that `request` has on the wire.
+// The operation of `request`.
 Op op_of(const Request& request);
+
+// "queue_push"; empty for a number that is no operation.
+std::string_view name_of(Op op);
 
 // Appends the bytes of `request`.
 void encode(const Request& request, std::string& out);
@@ -230,6 +236,7 @@ class Decoder {
   struct Range {
     std::size_t offset, length;
   };
+  struct Parts;
   enum class Step : std::uint8_t { Done, NeedMore, Malformed };
 
   Step read_head();
@@ -238,7 +245,6 @@ class Decoder {
   Step too_long(std::size_t length, std::size_t limit, const char* what);
   Step malformed(std::string reason);
   Request finish_request();
-  std::string_view string(std::size_t index) const;
 
   const WireLimits* limits_;
   bool is_validated_ = false;

@@ -47,7 +47,7 @@ void note(Load& load, const std::string& problem) {
 
 asio::awaitable<void> connect(Load& load, int index) {
   store::ClientConfig config;
-  config.space = keys::kNamespace;
+  config.namespace_name = keys::kNamespace;
   Endpoint endpoint{.host = "127.0.0.1", .port = load.port};
   auto client = co_await store::Client::connect(load.loop.get_executor(), endpoint, config);
   if (!client) co_return note(load, to_string(client.error()));

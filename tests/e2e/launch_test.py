@@ -87,11 +87,11 @@ class ContractTest(LaunchCase):
         while port is None:
             port = re.search(r"master=127\.0\.0\.1:(\d+)", job.stderr.readline())
 
-        def absent():
+        def missing():
             with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/status", timeout=LIMIT) as page:
                 expected = json.load(page)["expected"]
-            return expected["world_size"], sorted(worker["who"] for worker in expected["absent"])
-        wait_until(lambda: absent() == (2, ["rank 0", "rank 1"]), "both ranks are announced")
+            return expected["world_size"], sorted(worker["name"] for worker in expected["missing"])
+        wait_until(lambda: missing() == (2, ["rank 0", "rank 1"]), "both ranks are announced")
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(timeout=LIMIT), 128 + signal.SIGTERM)
 

@@ -5,7 +5,7 @@
 //  1. Two bytes of the input say who sends next, and how much; the rest is what is sent.
 //  2. A client whose stream is malformed, or who is refused, leaves and comes again.
 //  3. At the end all leave, and all that may be left is what keys and queues hold, in the common
-//     space, in named ones and in the reserved one.
+//     namespace, in named ones and in the reserved one.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -30,15 +30,15 @@ struct Game {
   WireLimits limits{
       .max_value_bytes = 4096, .max_keys_per_request = 64, .max_request_bytes = 65536};
   // Half of the requests about names in the seeds are large ones.
-  Spaces spaces{{.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000, .names_at_once = 2},
-                3};
+  Namespaces namespaces{
+      {.max_keys = 100, .max_queue_items = 50, .max_bytes = 100'000, .names_at_once = 2}, 3};
   std::vector<bool> is_busy = std::vector<bool>(kClients);
-  std::vector<Space*> places = std::vector<Space*>(kClients, &spaces.common());
+  std::vector<Namespace*> places = std::vector<Namespace*>(kClients, &namespaces.common());
   std::vector<std::unique_ptr<Decoder>> decoders{kClients};
   ddprun::MonoTime now{};
   Replies replies;
 
-  Game() { spaces.reserve("r"); }
+  Game() { namespaces.reserve("r"); }
 
   void greet(std::size_t client) {
     decoders[client] = std::make_unique<Decoder>(limits);
@@ -51,7 +51,7 @@ struct Game {
 
   // One step of the large requests and what they left behind.
   void work(std::size_t effort) {
-    auto done = spaces.proceed(effort, now, replies);
+    auto done = namespaces.proceed(effort, now, replies);
     if (!done) return;
     is_busy[done->client] = false;
     done->fault ? leave(done->client) : serve(done->client);
@@ -64,17 +64,17 @@ struct Game {
 
   void leave(std::size_t client) {
     await(client);
-    spaces.disconnect(client, *places[client], now, replies);
-    places[client] = &spaces.common();
+    namespaces.disconnect(client, *places[client], now, replies);
+    places[client] = &namespaces.common();
     greet(client);
   }
 
   void ask(const Request& request) {
-    if (!Spaces::is_large(*places[0], request)) {
-      spaces.execute(0, places[0], request, now, replies);
+    if (!Namespaces::is_large(*places[0], request)) {
+      namespaces.execute(0, places[0], request, now, replies);
       return;
     }
-    spaces.enqueue(0, *places[0], request);
+    namespaces.enqueue(0, *places[0], request);
     is_busy[0] = true;
     await(0);
   }
@@ -95,13 +95,13 @@ struct Game {
       if (std::holds_alternative<Decoder::NeedMore>(next)) return;
       if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
       const Request& request = std::get<Request>(next);
-      if (Spaces::is_large(*places[client], request)) {
+      if (Namespaces::is_large(*places[client], request)) {
         decoder.hold();
-        spaces.enqueue(client, *places[client], request);
+        namespaces.enqueue(client, *places[client], request);
         is_busy[client] = true;
         return;
       }
-      if (spaces.execute(client, places[client], request, now, replies)) return leave(client);
+      if (namespaces.execute(client, places[client], request, now, replies)) return leave(client);
     }
   }
 };
@@ -120,18 +120,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     input.remove_prefix(std::min(count, input.size()));
     game.replies.clear();
     game.now += std::chrono::milliseconds(count);
-    game.spaces.expire(game.now, game.replies);
-    if (game.spaces.has_work()) game.work(count % 3);
+    game.namespaces.expire(game.now, game.replies);
+    if (game.namespaces.has_work()) game.work(count % 3);
   }
   for (std::size_t client = 0; client < kClients; ++client) game.leave(client);
-  ddprun::check(game.spaces.wait_count() == 0, "somebody who left still waits");
-  game.spaces.expire(game.now, game.replies);
-  ddprun::check(!game.spaces.deadline(), "somebody who left still holds something");
+  ddprun::check(game.namespaces.wait_count() == 0, "somebody who left still waits");
+  game.namespaces.expire(game.now, game.replies);
+  ddprun::check(!game.namespaces.deadline(), "somebody who left still holds something");
   // What is left can be listed and deleted, and then nothing is accounted for but queues.
   std::vector<std::string> names{""};
-  game.spaces.for_each([&](const Space& space) { names.push_back(space.name); });
+  game.namespaces.for_each([&](const Namespace& ns) { names.push_back(ns.name); });
   for (const std::string& name : names) {
-    game.ask(request::Enter{name});
+    game.ask(request::EnterNamespace{name});
     game.replies.clear();
     game.ask(request::ListKeys{});
     Replies keys = std::move(game.replies);
@@ -141,8 +141,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (text != nullptr) game.ask(request::DeleteKey{text->value.view()});
     }
   }
-  while (game.spaces.has_work()) game.work(1);
-  ddprun::check(game.spaces.usage().keys == 0, "a listed key could not be deleted");
-  ddprun::check(game.spaces.usage().promised_bytes == 0, "room is set aside for nobody");
+  while (game.namespaces.has_work()) game.work(1);
+  ddprun::check(game.namespaces.usage().keys == 0, "a listed key could not be deleted");
+  ddprun::check(game.namespaces.usage().promised_bytes == 0, "room is set aside for nobody");
   return 0;
 }

@@ -61,7 +61,7 @@ struct Meeting {
   // A connection as that of another process.
   std::unique_ptr<store::Client> connect(std::string_view space) {
     store::ClientConfig config;
-    config.space = space;
+    config.namespace_name = space;
     return run(store::Client::connect(loop.get_executor(), {"127.0.0.1", port}, config)).value();
   }
 
@@ -194,7 +194,7 @@ TEST_SUITE("rendezvous/host") {
     fill("", {90'000, 100});
     auto node = connect(keys::kNamespace);
     std::string lost = encode(Message{"run", "a", rendezvous::request::Lost{}});
-    CHECK(run(node->set_will(keys::inbox(record), lost)).has_value());
+    CHECK(run(node->set_last_will(keys::inbox(record), lost)).has_value());
     joins("a");
     joins("b");
     CHECK(told<command::Round>("a").ranks.world_size == 2);

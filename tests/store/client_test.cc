@@ -177,12 +177,12 @@ TEST_SUITE("store/client") {
   }
 
   TEST_CASE_FIXTURE(Connected,
-                    "a will is pushed when its connection is lost, unless it was cleared") {
+                    "a last will is pushed when its connection is lost, unless it was cleared") {
     CHECK(client->has_extensions());
     Client& third = connect();
-    CHECK(outcome_of(client->set_will("inbox", "lost")) == "done");
-    CHECK(outcome_of(third.set_will("inbox", "never said")) == "done");
-    CHECK(outcome_of(third.clear_will()) == "done");
+    CHECK(outcome_of(client->set_last_will("inbox", "lost")) == "done");
+    CHECK(outcome_of(third.set_last_will("inbox", "never said")) == "done");
+    CHECK(outcome_of(third.clear_last_will()) == "done");
     third.close();
     client->close();
     CHECK(outcome_of(other->queue_pop("inbox", kLimit)) == "lost");
@@ -191,7 +191,7 @@ TEST_SUITE("store/client") {
   }
 
   TEST_CASE_FIXTURE(Connected,
-                    "without extensions a pop takes two requests, and wills are refused") {
+                    "without extensions a pop takes two requests, and last wills are refused") {
     Client& plain = connect({.probes_extensions = false});
     std::string popped;
     tasks.spawn(note(plain.queue_pop("q", kLimit), popped));
@@ -201,8 +201,8 @@ TEST_SUITE("store/client") {
     CHECK(popped == "item");
     CHECK(outcome_of(plain.queue_pop("q", 1ms)) ==
           "pop from 'q'" + where() + ": timed out after 1 ms");
-    CHECK(outcome_of(plain.set_will("q", "x")) ==
-          "leave a will for 'q'" + where() + ": the server has no extensions");
+    CHECK(outcome_of(plain.set_last_will("q", "x")) ==
+          "leave a last will for 'q'" + where() + ": the server has no extensions");
     CHECK(outcome_of(plain.add("n", 1)) == "1");
   }
 
@@ -290,7 +290,7 @@ TEST_SUITE("store/client") {
     ServerConfig plain{.listen = {.host = "127.0.0.1", .port = 0}};
     plain.wire.has_extensions = false;
     server = Server::listen(context.get_executor(), plain).value();
-    Client& client = connect({.space = "run7"});
+    Client& client = connect({.namespace_name = "run7"});
     CHECK_FALSE(client.has_extensions());
     CHECK(outcome_of(client.queue_push("q", "item")) == "done");
     CHECK(outcome_of(client.queue_pop("q", kLimit)) == "item");
@@ -372,20 +372,20 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(clients[0]->add("n", 1)) == "1");
   }
 
-  TEST_CASE_FIXTURE(Connected, "a client in a space of its own shares nothing but the port") {
+  TEST_CASE_FIXTURE(Connected, "a client in a namespace of its own shares nothing but the port") {
     CHECK(client->local_address() == "127.0.0.1");
-    Client& member = connect({.space = "run7"});
-    Client& neighbour = connect({.space = "run7"});
+    Client& member = connect({.namespace_name = "run7"});
+    Client& neighbour = connect({.namespace_name = "run7"});
     CHECK(outcome_of(client->set("k", "common")) == "done");
     CHECK(outcome_of(member.set("k", "own")) == "done");
     CHECK(outcome_of(neighbour.get("k", kLimit)) == "own");
     CHECK(outcome_of(client->get("k", kLimit)) == "common");
     CHECK(outcome_of(member.num_keys()) == "1");
-    CHECK(outcome_of(member.set_will("inbox", "lost")) == "done");
+    CHECK(outcome_of(member.set_last_will("inbox", "lost")) == "done");
     member.close();
     CHECK(outcome_of(neighbour.queue_pop("inbox", kLimit)) == "lost");
     CHECK(outcome_of(other->queue_len("inbox")) == "0");
-    server->renew_common_space();
+    server->renew_common_namespace();
     CHECK(outcome_of(client->get("k", 0s)).find("closed the connection") != std::string::npos);
     CHECK(outcome_of(neighbour.get("k", 0s)) == "own");
     CHECK(outcome_of(connect().num_keys()) == "0");
@@ -399,14 +399,15 @@ TEST_SUITE("store/client") {
           "announce 'rank 1'" + where() + ": the server has no extensions");
   }
 
-  TEST_CASE_FIXTURE(Loop, "a space too many is refused, in words") {
+  TEST_CASE_FIXTURE(Loop, "a namespace too many is refused, in words") {
     server = Server::listen(context.get_executor(),
-                            {.listen = {.host = "127.0.0.1", .port = 0}, .max_spaces = 1})
+                            {.listen = {.host = "127.0.0.1", .port = 0}, .max_namespaces = 1})
                  .value();
-    connect({.space = "first"});
-    CHECK(outcome_of(Client::connect(context.get_executor(), endpoint(), {.space = "second"})) ==
-          "enter the space 'second' on " + to_string(endpoint()) +
-              ": the server has no room for another space");
+    connect({.namespace_name = "first"});
+    CHECK(outcome_of(
+              Client::connect(context.get_executor(), endpoint(), {.namespace_name = "second"})) ==
+          "enter the namespace 'second' on " + to_string(endpoint()) +
+              ": the server has no room for another namespace");
   }
 
   TEST_CASE_FIXTURE(Loop,
@@ -420,7 +421,7 @@ TEST_SUITE("store/client") {
       run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });
       ::send(stranger.peer.get(), greeting.data() + 6, 4, 0);
       run_until([&] { return ::recv(stranger.peer.get(), greeting.data(), 11, MSG_PEEK) == 11; });
-      constexpr std::uint32_t kAll = kHasWill | kHasQueueTake | kHasSpaces | kHasRoll;
+      constexpr std::uint32_t kAll = kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect;
       if (i == 1) ::send(stranger.peer.get(), &kAll, sizeof kAll, 0);
       if (i == 0) ::recv(stranger.peer.get(), greeting.data(), 11, 0);
       if (i == 0) stranger.peer = {};
@@ -471,34 +472,5 @@ TEST_SUITE("store/client") {
     for (int i = 0; i < 50; ++i) longest = std::max(longest, pause.next());
     CHECK(longest > 1500ms);
     CHECK(longest <= 2500ms);
-  }
-}
-
-TEST_SUITE("store/store") {
-  TEST_CASE_FIXTURE(Connected, "a prefix goes in front of every name, as in c10d, and stacks") {
-    PrefixStore outer("outer", *client);
-    PrefixStore inner("inner", outer);
-    CHECK(outcome_of(inner.set("k", "v")) == "done");
-    CHECK(outcome_of(other->get("outer/inner/k", 5s)) == "v");
-    CHECK(outcome_of(inner.get("k", 5s)) == "v");
-    CHECK(outcome_of(inner.compare_set("k", "v", "w")) == "w");
-    CHECK(outcome_of(inner.append("k", "x")) == "done");
-    CHECK(outcome_of(inner.multi_set({{"l", "1"}})) == "done");
-    CHECK(outcome_of(inner.multi_get({"k", "l"}, 5s)) == "1 wx");
-    CHECK(outcome_of(inner.add("n", 2)) == "2");
-    CHECK(outcome_of(inner.wait({"k", "n"}, 5s)) == "done");
-    CHECK(outcome_of(inner.check({"k"})) == "true");
-    CHECK(outcome_of(inner.check({"outer/inner/k"})) == "false");
-    CHECK(outcome_of(inner.queue_push("q", "item")) == "done");
-    CHECK(outcome_of(other->queue_len("outer/inner/q")) == "1");
-    CHECK(outcome_of(inner.queue_len("q")) == "1");
-    CHECK(outcome_of(inner.queue_pop("q", 5s)) == "item");
-    CHECK(outcome_of(inner.queue_try_pop("q")) == "none");
-    CHECK(outcome_of(inner.barrier("b", 1, 5s)) == "done");
-    CHECK(outcome_of(other->set("elsewhere", "v")) == "done");
-    CHECK(outcome_of(inner.num_keys()) == "5");
-    CHECK(outcome_of(inner.list_keys()) == "b k l n");
-    CHECK(outcome_of(inner.delete_key("k")) == "true");
-    CHECK(outcome_of(other->check({"outer/inner/k"})) == "false");
   }
 }

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <string>
 
-using ddprun::store::Roll;
+using ddprun::store::ExpectedClients;
 
 namespace {
 
-std::string absent(const Roll& roll) {
-  auto absentees = roll.absent(100);
-  std::sort(absentees.begin(), absentees.end(),
-            [](const auto& a, const auto& b) { return a.who < b.who; });
+std::string missing(const ExpectedClients& clients) {
+  auto found = clients.missing(100);
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   std::string text;
-  for (const auto& one : absentees) {
-    text += (text.empty() ? "" : ", ") + one.who + " " + one.host + ":" + std::to_string(one.pid);
+  for (const auto& one : found) {
+    text += (text.empty() ? "" : ", ") + one.name + " " + one.host + ":" + std::to_string(one.pid);
   }
   return text;
 }
@@ -24,63 +24,63 @@ std::string absent(const Roll& roll) {
 }  // namespace
 
 TEST_SUITE("store/decide/expected_clients") {
-  TEST_CASE("who was announced and has not come is absent, until a client of that pid and host") {
-    Roll roll;
-    CHECK_FALSE(roll.world_size());
-    roll.expect_world(4);
-    roll.expect(1, "10.0.0.7", "rank 0", 100);
-    roll.expect(1, "10.0.0.7", "rank 1", 101);
-    roll.expect(2, "10.0.0.8", "rank 2", 100);
-    CHECK(roll.misses(100));
-    roll.came("10.0.0.7", 100);
-    CHECK(roll.misses(100));
-    roll.came("10.0.0.9", 101);
-    CHECK(absent(roll) == "rank 1 10.0.0.7:101, rank 2 10.0.0.8:100");
-    CHECK(roll.absent_count() == 2);
-    CHECK(roll.expected_count() == 3);
-    CHECK(roll.world_size() == 4);
-    roll.came("10.0.0.8", 100);
-    CHECK_FALSE(roll.misses(100));
-    CHECK(absent(roll) == "rank 1 10.0.0.7:101");
+  TEST_CASE("an announced client is missing until a client with its pid and host connects") {
+    ExpectedClients clients;
+    CHECK_FALSE(clients.world_size());
+    clients.expect_world(4);
+    clients.expect(1, "10.0.0.7", "rank 0", 100);
+    clients.expect(1, "10.0.0.7", "rank 1", 101);
+    clients.expect(2, "10.0.0.8", "rank 2", 100);
+    CHECK(clients.is_missing(100));
+    clients.connected("10.0.0.7", 100);
+    CHECK(clients.is_missing(100));
+    clients.connected("10.0.0.9", 101);
+    CHECK(missing(clients) == "rank 1 10.0.0.7:101, rank 2 10.0.0.8:100");
+    CHECK(clients.missing_count() == 2);
+    CHECK(clients.expected_count() == 3);
+    CHECK(clients.world_size() == 4);
+    clients.connected("10.0.0.8", 100);
+    CHECK_FALSE(clients.is_missing(100));
+    CHECK(missing(clients) == "rank 1 10.0.0.7:101");
   }
 
   TEST_CASE("a worker started again is expected again, in place of the one before") {
-    Roll roll;
-    roll.expect(1, "h", "rank 0", 100);
-    roll.came("h", 100);
-    roll.expect(1, "h", "rank 0", 200);
-    roll.expect(1, "h", "rank 0", 300);
-    CHECK(absent(roll) == "rank 0 h:300");
-    CHECK_FALSE(roll.misses(200));
-    CHECK(roll.expected_count() == 1);
+    ExpectedClients clients;
+    clients.expect(1, "h", "rank 0", 100);
+    clients.connected("h", 100);
+    clients.expect(1, "h", "rank 0", 200);
+    clients.expect(1, "h", "rank 0", 300);
+    CHECK(missing(clients) == "rank 0 h:300");
+    CHECK_FALSE(clients.is_missing(200));
+    CHECK(clients.expected_count() == 1);
   }
 
   TEST_CASE("what a lost announcer expected is void") {
-    Roll roll;
-    roll.expect(1, "h", "rank 0", 100);
-    roll.expect(2, "h", "rank 1", 100);
-    roll.forget(1);
-    roll.forget(1);
-    CHECK(absent(roll) == "rank 1 h:100");
-    CHECK(roll.expected_count() == 1);
-    roll.clear();
-    CHECK(roll.expected_count() == 0);
-    CHECK(roll.absent_count() == 0);
+    ExpectedClients clients;
+    clients.expect(1, "h", "rank 0", 100);
+    clients.expect(2, "h", "rank 1", 100);
+    clients.forget(1);
+    clients.forget(1);
+    CHECK(missing(clients) == "rank 1 h:100");
+    CHECK(clients.expected_count() == 1);
+    clients.clear();
+    CHECK(clients.expected_count() == 0);
+    CHECK(clients.missing_count() == 0);
   }
 
   TEST_CASE("a stranger's announcements are bounded, in number and in length") {
-    Roll roll;
-    for (std::uint32_t i = 0; i < Roll::kMostExpected + 10; ++i) {
-      roll.expect(i % 2, "h", "rank " + std::to_string(i), i);
+    ExpectedClients clients;
+    for (std::uint32_t i = 0; i < ExpectedClients::kMostExpected + 10; ++i) {
+      clients.expect(i % 2, "h", "rank " + std::to_string(i), i);
     }
-    CHECK(roll.expected_count() == Roll::kMostExpected);
-    roll.forget(0);
-    roll.expect(1, "h", std::string(1000, 'x'), 7);
-    roll.came("h", 7);
-    CHECK(roll.expected_count() == Roll::kMostExpected / 2 + 1);
-    CHECK(roll.absent(3).size() == 3);
-    roll.expect(1, "h", std::string(1000, 'x'), 8);
-    CHECK(roll.misses(8));
-    CHECK(roll.expected_count() == Roll::kMostExpected / 2 + 1);
+    CHECK(clients.expected_count() == ExpectedClients::kMostExpected);
+    clients.forget(0);
+    clients.expect(1, "h", std::string(1000, 'x'), 7);
+    clients.connected("h", 7);
+    CHECK(clients.expected_count() == ExpectedClients::kMostExpected / 2 + 1);
+    CHECK(clients.missing(3).size() == 3);
+    clients.expect(1, "h", std::string(1000, 'x'), 8);
+    CHECK(clients.is_missing(8));
+    CHECK(clients.expected_count() == ExpectedClients::kMostExpected / 2 + 1);
   }
 }

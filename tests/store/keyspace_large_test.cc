@@ -180,7 +180,7 @@ TEST_SUITE("store/keyspace/large") {
     clients.begin(request::Wait{kNames});
     CHECK(clients.proceed(9) == "closed: waits for more than 2 keys at once");
     CHECK(clients.leave(kLarge) == "");
-    while (clients.keyspace.has_leftovers()) clients.keyspace.tidy(1);
+    while (clients.keyspace.needs_cleanup()) clients.keyspace.clean_up(1);
     CHECK(clients.keyspace.bytes() == 0);
     CHECK(clients.keyspace.wait_count() == 0);
   }
@@ -190,13 +190,13 @@ TEST_SUITE("store/keyspace/large") {
     CHECK(proceed(9) == "");
     CHECK(ask(kLarge, request::CancelWait{}) == "byte 1");
     CHECK(keyspace.wait_count() == 0);
-    CHECK(keyspace.is_stranger(kLarge));
-    REQUIRE(keyspace.has_leftovers());
-    keyspace.tidy(1);
+    CHECK(keyspace.is_unknown(kLarge));
+    REQUIRE(keyspace.needs_cleanup());
+    keyspace.clean_up(1);
     CHECK(ask(kOther, request::Set{"a", "v"}) == "");
     CHECK(ask(kOther, request::QueuePush{"b", "item"}) == "");
-    keyspace.tidy(9);
-    CHECK_FALSE(keyspace.has_leftovers());
+    keyspace.clean_up(9);
+    CHECK_FALSE(keyspace.needs_cleanup());
     CHECK(ask(kOther, request::QueuePop{"b"}) == "2: 1, 2: 'item'");
     CHECK(ask(kOther, request::DeleteKey{"a"}) == "2: 1");
     CHECK(keyspace.bytes() == 0);

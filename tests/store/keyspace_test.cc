@@ -425,8 +425,8 @@ TEST_SUITE("store/decide/keyspace") {
   }
 
   TEST_CASE_FIXTURE(Clients,
-                    "a will goes to its queue when its client is lost, and wakes who waits") {
-    CHECK(ask(1, request::Will{"inbox", "1 is lost"}) == "byte 0");
+                    "a last will goes to its queue when its client is lost, and wakes who waits") {
+    CHECK(ask(1, request::LastWill{"inbox", "1 is lost"}) == "byte 0");
     CHECK(ask(2, request::QueueLen{"inbox"}) == "0");
     CHECK(ask(2, request::QueueTake{"inbox", 1000}) == "");
     CHECK(leave(1) == "2: 1, 2: '1 is lost'");
@@ -435,12 +435,12 @@ TEST_SUITE("store/decide/keyspace") {
   }
 
   TEST_CASE_FIXTURE(Clients,
-                    "a later will replaces an earlier one, and a cleared one is forgotten") {
-    ask(1, request::Will{"q", "first"});
-    ask(1, request::Will{"q", "second"});
-    ask(2, request::Will{"q", "other"});
-    CHECK(ask(2, request::ClearWill{}) == "byte 0");
-    CHECK(ask(2, request::ClearWill{}) == "byte 0");
+                    "a later last will replaces an earlier one, and a cleared one is forgotten") {
+    ask(1, request::LastWill{"q", "first"});
+    ask(1, request::LastWill{"q", "second"});
+    ask(2, request::LastWill{"q", "other"});
+    CHECK(ask(2, request::ClearLastWill{}) == "byte 0");
+    CHECK(ask(2, request::ClearLastWill{}) == "byte 0");
     leave(2);
     leave(1);
     CHECK(ask(3, request::QueuePop{"q"}) == "1, 'second'");

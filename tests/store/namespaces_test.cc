@@ -16,36 +16,36 @@ using namespace std::string_view_literals;
 
 namespace {
 
-// The spaces of a server, and a few clients, known by number.
+// The namespaces of a server, and a few clients, known by number.
 struct Clients {
-  Spaces spaces;
-  std::map<ClientId, Space*> places;
+  Namespaces namespaces;
+  std::map<ClientId, Namespace*> places;
   ddprun::MonoTime now{};
 
   explicit Clients(KeyspaceLimits limits = {}, std::size_t max_named = 10)
-      : spaces(limits, max_named) {}
+      : namespaces(limits, max_named) {}
 
   std::string ask(ClientId client, const Request& request) {
     Replies replies;
-    Space*& place = places.try_emplace(client, &spaces.common()).first->second;
-    auto fault = spaces.execute(client, place, request, now, replies);
+    Namespace*& place = places.try_emplace(client, &namespaces.common()).first->second;
+    auto fault = namespaces.execute(client, place, request, now, replies);
     return in_words(client, replies) + (fault ? "closed: " + *fault : "");
   }
 
   std::string enter(ClientId client, std::string_view name) {
-    return ask(client, request::Enter{name});
+    return ask(client, request::EnterNamespace{name});
   }
 
   std::string leave(ClientId client) {
     Replies replies;
-    spaces.disconnect(client, *places.at(client), now, replies);
+    namespaces.disconnect(client, *places.at(client), now, replies);
     places.erase(client);
     return in_words(client, replies);
   }
 
   std::string expire() {
     Replies replies;
-    spaces.expire(now, replies);
+    namespaces.expire(now, replies);
     return in_words(0, replies);
   }
 
@@ -70,7 +70,8 @@ const std::array kMissing{"x"sv, "y"sv};
 }  // namespace
 
 TEST_SUITE("store/decide/namespaces") {
-  TEST_CASE_FIXTURE(Clients, "keys, counts, waits and wills are those of the client's own space") {
+  TEST_CASE_FIXTURE(Clients,
+                    "keys, counts, waits and last wills are those of the client's own namespace") {
     CHECK(enter(1, "a") == "byte 0");
     CHECK(enter(2, "a") == "byte 0");
     CHECK(enter(3, "b") == "byte 0");
@@ -84,38 +85,39 @@ TEST_SUITE("store/decide/namespaces") {
     CHECK(ask(9, request::Set{"k", "v"}) == "");
     CHECK(ask(2, request::QueueTake{"inbox", 1000}) == "");
     CHECK(ask(9, request::QueueTake{"inbox", 1000}) == "");
-    CHECK(ask(1, request::Will{"inbox", "lost"}) == "byte 0");
+    CHECK(ask(1, request::LastWill{"inbox", "lost"}) == "byte 0");
     CHECK(leave(1) == "2: 1, 2: 'lost'");
   }
 
-  TEST_CASE_FIXTURE(Clients, "a space is gone when nobody is in it and nothing is left in it") {
+  TEST_CASE_FIXTURE(Clients, "a namespace is gone when nobody is in it and nothing is left in it") {
     enter(1, "a");
     ask(1, request::Set{"k", "v"});
     leave(1);
-    CHECK(spaces.named_count() == 1);
+    CHECK(namespaces.named_count() == 1);
     enter(2, "a");
     CHECK(ask(2, request::DeleteKey{"k"}) == "1");
-    CHECK(spaces.named_count() == 1);
+    CHECK(namespaces.named_count() == 1);
     leave(2);
-    CHECK(spaces.named_count() == 0);
-    CHECK(spaces.usage().bytes == 0);
+    CHECK(namespaces.named_count() == 0);
+    CHECK(namespaces.usage().bytes == 0);
   }
 
   TEST_CASE_FIXTURE(Clients, "a client moves on only when it leaves nothing behind") {
     enter(1, "a");
     ask(1, request::Wait{kKey});
-    std::string refusal = "closed: ENTER from a space in which it waits or has left a will";
+    std::string refusal =
+        "closed: ENTER_NAMESPACE from a namespace in which it waits or has a last will";
     CHECK(enter(1, "b") == refusal);
     CHECK(ask(1, request::CancelWait{}) == "byte 1");
-    ask(1, request::Will{"q", "x"});
+    ask(1, request::LastWill{"q", "x"});
     CHECK(enter(1, "") == refusal);
-    ask(1, request::ClearWill{});
+    ask(1, request::ClearLastWill{});
     CHECK(enter(1, "b") == "byte 0");
-    CHECK(spaces.find("a") == nullptr);
+    CHECK(namespaces.find("a") == nullptr);
     CHECK(enter(1, "b") == "byte 0");  // where it is already
     CHECK(enter(1, "") == "byte 0");
-    CHECK(spaces.named_count() == 0);
-    CHECK(places[1] == &spaces.common());
+    CHECK(namespaces.named_count() == 0);
+    CHECK(places[1] == &namespaces.common());
   }
 
   TEST_CASE_FIXTURE(Clients, "what was set aside is given back on the way out") {
@@ -127,17 +129,17 @@ TEST_SUITE("store/decide/namespaces") {
     CHECK(enter(1, "b") == "2: byte 0, byte 0");
   }
 
-  TEST_CASE_FIXTURE(Bounded, "a space too many is refused, and the client stays where it is") {
+  TEST_CASE_FIXTURE(Bounded, "a namespace too many is refused, and the client stays where it is") {
     enter(1, "a");
     enter(2, "b");
     CHECK(enter(3, "c") == "byte 1");
-    CHECK(places[3] == &spaces.common());
+    CHECK(places[3] == &namespaces.common());
     CHECK(enter(3, "b") == "byte 0");
     leave(1);
     CHECK(enter(4, "c") == "byte 0");
   }
 
-  TEST_CASE_FIXTURE(Bounded, "the limits on keys and bytes hold for all spaces together") {
+  TEST_CASE_FIXTURE(Bounded, "the limits on keys and bytes hold for all namespaces together") {
     enter(1, "a");
     ask(1, request::Set{"k", "v"});
     ask(2, request::Set{"k", "v"});
@@ -149,22 +151,22 @@ TEST_SUITE("store/decide/namespaces") {
     ask(2, request::DeleteKey{"k"});
     ask(3, request::DeleteKey{"l"});
     CHECK(ask(1, request::QueuePush{"q", large}) == "");
-    CHECK(spaces.usage().bytes == spaces.find("a")->keyspace.bytes());
+    CHECK(namespaces.usage().bytes == namespaces.find("a")->keyspace.bytes());
   }
 
   TEST_CASE_FIXTURE(Bounded, "what others fill leaves a reserved space its room") {
-    spaces.reserve("host");
+    namespaces.reserve("host");
     CHECK(enter(1, "host") == "byte 0");
     ask(2, request::Set{"k", std::string(1200, 'x')});
-    CHECK(ask(3, request::Will{"q", "lost"}) == "closed: no room for WILL of 'q'");
-    CHECK(ask(1, request::Will{"q", "lost"}) == "byte 0");
+    CHECK(ask(3, request::LastWill{"q", "lost"}) == "closed: no room for LAST_WILL of 'q'");
+    CHECK(ask(1, request::LastWill{"q", "lost"}) == "byte 0");
     CHECK(ask(1, request::QueueTake{"mail", 1000}) == "");
     for (const char* key : {"a", "b", "c"}) CHECK(ask(1, request::Set{key, "v"}) == "");
-    CHECK(spaces.usage().keys == 4);
+    CHECK(namespaces.usage().keys == 4);
   }
 
   TEST_CASE_FIXTURE(Bounded, "what fills a reserved space leaves the others their room") {
-    spaces.reserve("host");
+    namespaces.reserve("host");
     enter(1, "host");
     std::string large(1 << 20, 'x');
     std::string refusal;
@@ -173,22 +175,22 @@ TEST_SUITE("store/decide/namespaces") {
       refusal = ask(1, request::QueuePush{"q", large});
     }
     CHECK(refusal == "closed: no room for QUEUE_PUSH of 'q'");
-    CHECK(count == Spaces::kReservedBytes / large.size());
+    CHECK(count == Namespaces::kReservedBytes / large.size());
     CHECK(ask(2, request::Set{"k", "v"}) == "");
-    CHECK(spaces.usage().bytes ==
-          spaces.find("host")->keyspace.bytes() + spaces.common().keyspace.bytes());
+    CHECK(namespaces.usage().bytes ==
+          namespaces.find("host")->keyspace.bytes() + namespaces.common().keyspace.bytes());
   }
 
   TEST_CASE_FIXTURE(Bounded, "a reserved space stays when nobody is in it") {
-    spaces.reserve("host");
+    namespaces.reserve("host");
     enter(1, "host");
     leave(1);
-    CHECK(spaces.find("host") != nullptr);
+    CHECK(namespaces.find("host") != nullptr);
   }
 
   TEST_CASE("where nothing is limited, a reserved space is not either") {
     Clients clients({}, 1);
-    clients.spaces.reserve("host");
+    clients.namespaces.reserve("host");
     clients.enter(1, "host");
     std::string large(8 << 20, 'x');
     for (int i = 0; i < 9; ++i) CHECK(clients.ask(1, request::QueuePush{"q", large}) == "");
@@ -203,82 +205,83 @@ TEST_SUITE("store/decide/namespaces") {
     std::array pairs{KeyValue{"a", large}, KeyValue{"b", large}};
     CHECK(clients.ask(kOwn, request::MultiSet{pairs}) == "");
     CHECK(clients.ask(kOwn, request::Set{"c", large}) == "");
-    CHECK(clients.ask(kOwn, request::Will{"q", large}) == "byte 0");
+    CHECK(clients.ask(kOwn, request::LastWill{"q", large}) == "byte 0");
     CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
     CHECK(clients.ask(kOwn, request::QueuePush{"q", large}) == "");
     CHECK(clients.ask(kOwn, request::Wait{kMissing}) == "");
   }
 
-  TEST_CASE_FIXTURE(Clients, "renewing the common space forgets all that is in it, and only that") {
+  TEST_CASE_FIXTURE(Clients,
+                    "renewing the common namespace forgets all that is in it, and only that") {
     enter(1, "a");
     ask(1, request::Set{"k", "own"});
     ask(1, request::QueueTake{"q", 2000});
-    std::size_t own_bytes = spaces.usage().bytes;
+    std::size_t own_bytes = namespaces.usage().bytes;
     ask(2, request::Set{"k", "v"});
-    ask(2, request::Will{"q", "lost"});
+    ask(2, request::LastWill{"q", "lost"});
     ask(2, request::QueuePush{"k", "item"});
     ask(3, request::Wait{std::array{"x"sv, "y"sv}});
     ask(3, request::QueueTake{"z", 1000});
     ask(4, request::Wait{kKey});
-    spaces.renew_common();
-    CHECK(spaces.usage().bytes == own_bytes);
-    CHECK(spaces.usage().keys == 1);
-    CHECK(spaces.wait_count() == 1);
+    namespaces.renew_common();
+    CHECK(namespaces.usage().bytes == own_bytes);
+    CHECK(namespaces.usage().keys == 1);
+    CHECK(namespaces.wait_count() == 1);
     CHECK(leave(2) == "");
     CHECK(leave(3) == "");
     now += 1s;
     CHECK(expire() == "");
-    CHECK(spaces.deadline() == now + 1s);
+    CHECK(namespaces.deadline() == now + 1s);
     now += 1s;
     CHECK(expire() == "1: 0");
-    CHECK_FALSE(spaces.deadline());
+    CHECK_FALSE(namespaces.deadline());
     CHECK(ask(4, request::GetNumKeys{}) == "0");
     CHECK(ask(1, request::Get{"k"}) == "'own'");
   }
 
-  TEST_CASE("large requests of all spaces are carried out one after the other, in steps") {
-    Spaces spaces({.names_at_once = 1}, 2);
+  TEST_CASE("large requests of all namespaces are carried out one after the other, in steps") {
+    Namespaces namespaces({.names_at_once = 1}, 2);
     Replies replies;
     std::array names{"a"sv, "b"sv};
     request::Check check{names};
-    Space* place = &spaces.common();
-    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
+    Namespace* place = &namespaces.common();
+    namespaces.execute(2, place, request::EnterNamespace{"s"}, {}, replies);
     replies.clear();
-    REQUIRE(Spaces::is_large(*place, check));
-    spaces.enqueue(1, spaces.common(), check);
-    spaces.enqueue(2, *place, request::Wait{names});
+    REQUIRE(Namespaces::is_large(*place, check));
+    namespaces.enqueue(1, namespaces.common(), check);
+    namespaces.enqueue(2, *place, request::Wait{names});
     std::string ended;
-    while (spaces.has_work()) {
-      auto done = spaces.proceed(1, {}, replies);
+    while (namespaces.has_work()) {
+      auto done = namespaces.proceed(1, {}, replies);
       if (done) ended += std::to_string(done->client);
     }
     CHECK(ended == "12");
     CHECK(replies.size() == 1);
-    CHECK(spaces.wait_count() == 1);
+    CHECK(namespaces.wait_count() == 1);
 
-    spaces.disconnect(2, *place, {}, replies);
-    while (spaces.has_work()) spaces.proceed(1, {}, replies);
-    CHECK(spaces.find("s") == nullptr);
-    CHECK(spaces.usage().bytes == 0);
+    namespaces.disconnect(2, *place, {}, replies);
+    while (namespaces.has_work()) namespaces.proceed(1, {}, replies);
+    CHECK(namespaces.find("s") == nullptr);
+    CHECK(namespaces.usage().bytes == 0);
   }
 
-  TEST_CASE("renewing the common space forgets large requests in it, and no others") {
-    Spaces spaces({.names_at_once = 1}, 2);
+  TEST_CASE("renewing the common namespace forgets large requests in it, and no others") {
+    Namespaces namespaces({.names_at_once = 1}, 2);
     Replies replies;
     std::array names{"a"sv, "b"sv};
-    Space* place = &spaces.common();
-    spaces.execute(2, place, request::Enter{"s"}, {}, replies);
-    spaces.enqueue(1, spaces.common(), request::Wait{names});
-    spaces.enqueue(2, *place, request::Check{names});
-    spaces.proceed(1, {}, replies);
-    spaces.renew_common();
+    Namespace* place = &namespaces.common();
+    namespaces.execute(2, place, request::EnterNamespace{"s"}, {}, replies);
+    namespaces.enqueue(1, namespaces.common(), request::Wait{names});
+    namespaces.enqueue(2, *place, request::Check{names});
+    namespaces.proceed(1, {}, replies);
+    namespaces.renew_common();
     replies.clear();
-    auto done = spaces.proceed(9, {}, replies);
+    auto done = namespaces.proceed(9, {}, replies);
     REQUIRE(done.has_value());
     CHECK(done->client == 2);
     CHECK(replies.size() == 1);
-    CHECK_FALSE(spaces.has_work());
-    CHECK(spaces.usage().bytes == 0);
+    CHECK_FALSE(namespaces.has_work());
+    CHECK(namespaces.usage().bytes == 0);
   }
 
   TEST_CASE_FIXTURE(Clients, "times are kept in every space") {
@@ -286,9 +289,9 @@ TEST_SUITE("store/decide/namespaces") {
       enter(client, std::to_string(client));
       ask(client, request::QueueTake{"q", std::int64_t(1000 * client)});
     }
-    CHECK(spaces.deadline() == now + 1s);
+    CHECK(namespaces.deadline() == now + 1s);
     now += 2s;
     CHECK(expire() == "1: 0, 2: 0");
-    CHECK(spaces.deadline() == now + 1s);
+    CHECK(namespaces.deadline() == now + 1s);
   }
 }

@@ -12,44 +12,44 @@ using namespace ddprun::store;
 using namespace std::chrono_literals;
 
 TEST_SUITE("store/decide/pages") {
-  TEST_CASE("the status is JSON that says who waits for what, and how long") {
-    Figures figures{.connections = 3,
+  TEST_CASE("the status is JSON that says what each client waits for, and how long") {
+    Metrics metrics{.connections = 3,
                     .keys = 2,
                     .bytes = 100,
                     .waits = 1,
-                    .spaces = 4,
+                    .namespaces = 4,
                     .refused = 6,
                     .turned_away = 8};
-    Attendance attendance{.joined = "7",
-                          .world_size = 8,
-                          .expected_count = 3,
-                          .absent_count = 2,
-                          .absent = {{"rank 3", "10.0.0.7", 4242}, {"rank \"4\"", "h", 7}}};
+    JoinProgress join_progress{.joined = "7",
+                               .world_size = 8,
+                               .expected_count = 3,
+                               .missing_count = 2,
+                               .missing = {{"rank 3", "10.0.0.7", 4242}, {"rank \"4\"", "h", 7}}};
     Waiter waiter{.peer = "10.0.0.7:40112",
                   .pid = 4242,
-                  .space = "run7",
+                  .namespace_name = "run7",
                   .missing = {"/a", "/\"b\\\n\xff"},
                   .missing_count = 12,
                   .since = 1500ms};
-    auto status = nlohmann::json::parse(status_page(figures, attendance, {waiter, Waiter{}}));
+    auto status = nlohmann::json::parse(status_page(metrics, join_progress, {waiter, Waiter{}}));
     CHECK(status["connections"] == 3);
     CHECK(status["keys"] == 2);
-    CHECK(status["spaces"] == 4);
+    CHECK(status["namespaces"] == 4);
     CHECK(status["refused"] == 6);
     CHECK(status["turned_away"] == 8);
     CHECK(status["joined"] == "7");
     CHECK(status["expected"]["world_size"] == 8);
     CHECK(status["expected"]["announced"] == 3);
-    CHECK(status["expected"]["absent_count"] == 2);
-    CHECK(status["expected"]["absent"][0]["who"] == "rank 3");
-    CHECK(status["expected"]["absent"][0]["host"] == "10.0.0.7");
-    CHECK(status["expected"]["absent"][1]["pid"] == 7);
+    CHECK(status["expected"]["missing_count"] == 2);
+    CHECK(status["expected"]["missing"][0]["name"] == "rank 3");
+    CHECK(status["expected"]["missing"][0]["host"] == "10.0.0.7");
+    CHECK(status["expected"]["missing"][1]["pid"] == 7);
     CHECK(nlohmann::json::parse(status_page({}, {}, {}))["expected"]["world_size"].is_null());
     REQUIRE(status["waiting"].size() == 2);
     auto first = status["waiting"][0];
     CHECK(first["peer"] == "10.0.0.7:40112");
     CHECK(first["pid"] == 4242);
-    CHECK(first["space"] == "run7");
+    CHECK(first["namespace"] == "run7");
     CHECK(first["waiting_ms"] == 1500);
     CHECK(first["missing_count"] == 12);
     CHECK(first["missing"][1] == "/\"b\\\n\u00ff");
@@ -57,9 +57,9 @@ TEST_SUITE("store/decide/pages") {
   }
 
   TEST_CASE("the metrics are in Prometheus's form, each named, typed and explained") {
-    Figures figures{.keys = 5};
-    figures.requests[3] = 17;
-    std::string page = metrics_page(figures);
+    Metrics metrics{.keys = 5};
+    metrics.requests[3] = 17;
+    std::string page = metrics_page(metrics);
     CHECK(page.find("\n# TYPE ddprun_store_keys gauge\nddprun_store_keys 5\n") !=
           std::string::npos);
     CHECK(page.find("\nddprun_store_requests_total{operation=\"get\"} 17\n") != std::string::npos);

@@ -71,19 +71,19 @@ TEST_SUITE("store/poller") {
   TEST_CASE_FIXTURE(Fixture, "only what is of interest is told, but a broken connection always") {
     Pair pair;
     REQUIRE(poller.add(pair.near.get(), 7));
-    poller.change(pair.near.get(), 7, {.bytes = false, .room = true});
+    poller.change(pair.near.get(), 7, {.readable = false, .writable = true});
     pair.say("x");
     auto ready = poller.ready();
     REQUIRE(ready.size() == 1);
-    CHECK(ready[0].has_room);
-    CHECK_FALSE(ready[0].has_bytes);
-    poller.change(pair.near.get(), 7, {.bytes = false, .room = false});
+    CHECK(ready[0].is_writable);
+    CHECK_FALSE(ready[0].is_readable);
+    poller.change(pair.near.get(), 7, {.readable = false, .writable = false});
     CHECK(poller.ready().empty());
     pair.far = Fd();
     ready = poller.ready();
     REQUIRE(ready.size() == 1);
-    CHECK(ready[0].has_room);
-    CHECK(ready[0].has_bytes);
+    CHECK(ready[0].is_writable);
+    CHECK(ready[0].is_readable);
   }
 
   TEST_CASE_FIXTURE(Fixture, "a descriptor that was removed is not told of") {

@@ -11,20 +11,20 @@ using namespace ddprun::store;
 TEST_SUITE("store/decide/rate_limited_log") {
   TEST_CASE("a flood of lines is cut short, counted, and over with its window") {
     std::vector<std::string> lines;
-    QuietLog log([&](const std::string& line) { lines.push_back(line); });
+    RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
     for (int i = 0; i < 1000; ++i) log.line("line", now);
-    CHECK(lines.size() == QuietLog::kLines);
-    now += QuietLog::kWindow;
+    CHECK(lines.size() == RateLimitedLog::kLines);
+    now += RateLimitedLog::kWindow;
     log.line("next", now);
     log.line("one more", now);
-    REQUIRE(lines.size() == QuietLog::kLines + 3);
-    CHECK(lines[QuietLog::kLines] == "980 lines like the last ones were left out");
+    REQUIRE(lines.size() == RateLimitedLog::kLines + 3);
+    CHECK(lines[RateLimitedLog::kLines] == "980 lines like the last ones were left out");
     CHECK(lines.back() == "one more");
   }
 
   TEST_CASE("without a reader nothing happens") {
-    QuietLog(nullptr).line("line", {});
+    RateLimitedLog(nullptr).line("line", {});
   }
 }

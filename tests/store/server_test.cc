@@ -145,7 +145,7 @@ TEST_SUITE("store/server") {
     CHECK(other.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
   }
 
-  TEST_CASE("over HTTP the server shows its health, its figures, and who waits for what") {
+  TEST_CASE("over HTTP the server shows its health, its metrics, and who waits for what") {
     RunningServer server;
     RawClient waiter = client_of(server);
     waiter.send(request::Add{"init/", 1}).send(request::Ping{4242}).send(request::Wait{kKey});
@@ -182,7 +182,7 @@ TEST_SUITE("store/server") {
     RawClient launcher = client_of(server);
     RawClient early = client_of(server);
     CHECK(early.send(request::Ping{100}).receive(4) == "\x64\0\0\0"sv);
-    launcher.send(request::Enter{"run7"}).send(request::Expect{"", 3});
+    launcher.send(request::EnterNamespace{"run7"}).send(request::Expect{"", 3});
     for (std::int64_t rank = 0; rank < 3; ++rank) {
       launcher.send(request::Expect{"rank " + std::to_string(rank), 100 + rank});
     }
@@ -196,49 +196,51 @@ TEST_SUITE("store/server") {
       browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
       return browser.receive_all();
     };
-    CHECK(status().find("{\"world_size\": 3, \"announced\": 3, \"absent_count\": 1, \"absent\": [\n"
-                        "  {\"who\": \"rank 2\", \"host\": \"127.0.0.1\", \"pid\": 102}]}") !=
-          std::string::npos);
+    CHECK(
+        status().find("{\"world_size\": 3, \"announced\": 3, \"missing_count\": 1, \"absent\": [\n"
+                      "  {\"who\": \"rank 2\", \"host\": \"127.0.0.1\", \"pid\": 102}]}") !=
+        std::string::npos);
     { RawClient gone = std::move(launcher); }
     REQUIRE(server.has_connections(1));
     CHECK(status().find("\"announced\": 0") != std::string::npos);
   }
 
-  TEST_CASE("a space of its own hides a client's keys from those in the common one") {
+  TEST_CASE("a namespace of its own hides a client's keys from those in the common one") {
     RunningServer server;
     RawClient common = client_of(server);
     RawClient member = client_of(server);
     common.send(request::Add{"/k", 1});
     CHECK(common.receive_number() == 1);
-    CHECK(member.send(request::Enter{"run7"}).receive_byte() == kReady);
+    CHECK(member.send(request::EnterNamespace{"run7"}).receive_byte() == kReady);
     CHECK(member.send(request::Add{"/k", 5}).receive_number() == 5);
     CHECK(common.send(request::Get{"/k"}).receive_bytes() == "1");
     RawClient other = client_of(server);
-    other.send(request::Enter{"run7"}).send(request::Get{"/k"});
+    other.send(request::EnterNamespace{"run7"}).send(request::Get{"/k"});
     CHECK(other.receive_byte() == kReady);
     CHECK(other.receive_bytes() == "5");
     CHECK(other.send(request::DeleteKey{"/k"}).receive_number() == 1);
-    auto count = [](Server& s) { return s.spaces().named_count(); };
+    auto count = [](Server& s) { return s.namespaces().named_count(); };
     CHECK(server.ask(count) == 1);
     { RawClient gone[] = {std::move(member), std::move(other)}; }
-    CHECK(server.becomes_true([](Server& s) { return s.spaces().named_count() == 0; }));
+    CHECK(server.becomes_true([](Server& s) { return s.namespaces().named_count() == 0; }));
   }
 
-  TEST_CASE("renewing the common space ends its clients at once, and those in a space live on") {
+  TEST_CASE(
+      "renewing the common namespace ends its clients at once, and those in a namespace live on") {
     RunningServer server;
     RawClient member = client_of(server);
-    CHECK(member.send(request::Enter{"run7"}).receive_byte() == kReady);
+    CHECK(member.send(request::EnterNamespace{"run7"}).receive_byte() == kReady);
     RawClient waiter = client_of(server);
     RawClient writer = client_of(server);
     RawClient early(server.port());
     waiter.send(request::Wait{kKey});
-    writer.send(request::Set{"/old", "v"}).send(request::Will{"/q", "lost"});
+    writer.send(request::Set{"/old", "v"}).send(request::LastWill{"/q", "lost"});
     CHECK(writer.receive_byte() == kReady);
     writer.send("\x03"sv);  // and half a request, which is held
     REQUIRE(server.has_waiters(1));
     REQUIRE(server.has_connections(4));
     server.ask([](Server& s) {
-      s.renew_common_space();
+      s.renew_common_namespace();
       return 0;
     });
     CHECK(waiter.is_closed());
@@ -294,7 +296,7 @@ TEST_SUITE("store/server") {
     REQUIRE(large.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv);
     large.send(request::MultiSet{pairs}).send(request::GetNumKeys{});
     server.ask([](Server& s) {
-      s.renew_common_space();
+      s.renew_common_namespace();
       return 0;
     });
     CHECK(server.has_connections(0));

@@ -78,13 +78,13 @@ std::string to_string(const Request& request) {
             return words("barrier", r.key, std::to_string(r.world_size));
           },
           [&](const request::Probe&) { return words("probe"); },
-          [&](const request::Will& r) { return words("will", r.queue, r.item); },
-          [&](const request::ClearWill&) { return words("clear_will"); },
+          [&](const request::LastWill& r) { return words("last_will", r.queue, r.item); },
+          [&](const request::ClearLastWill&) { return words("clear_last_will"); },
           [&](const request::QueueTake& r) {
             return words("queue_take", r.queue, std::to_string(r.timeout_ms));
           },
-          [&](const request::Enter& r) { return words("enter", r.space); },
-          [&](const request::Expect& r) { return words("expect", r.who, std::to_string(r.pid)); },
+          [&](const request::EnterNamespace& r) { return words("enter", r.name); },
+          [&](const request::Expect& r) { return words("expect", r.name, std::to_string(r.pid)); },
       },
       request);
 }
@@ -151,10 +151,10 @@ std::vector<Golden> golden_frames() {
       {request::ListKeys{}, "11"},
       {request::Barrier{"/b", 4}, "12 02 00 00 00 00 00 00 00 2f 62 04 00 00 00 00 00 00 00"},
       {request::Probe{}, "80"},
-      {request::Will{"/q", "x"}, "81 02 00 00 00 00 00 00 00 2f 71 01 00 00 00 00 00 00 00 78"},
-      {request::ClearWill{}, "82"},
+      {request::LastWill{"/q", "x"}, "81 02 00 00 00 00 00 00 00 2f 71 01 00 00 00 00 00 00 00 78"},
+      {request::ClearLastWill{}, "82"},
       {request::QueueTake{"/q", 4}, "83 02 00 00 00 00 00 00 00 2f 71 04 00 00 00 00 00 00 00"},
-      {request::Enter{"s"}, "84 01 00 00 00 00 00 00 00 73"},
+      {request::EnterNamespace{"s"}, "84 01 00 00 00 00 00 00 00 73"},
       {request::Expect{"r", 4}, "85 01 00 00 00 00 00 00 00 72 04 00 00 00 00 00 00 00"},
   };
 }

@@ -356,19 +356,19 @@ struct KeyspaceModel::Execution {
     model.await(client, Kind::Take, {queue}, deadline);
     return true;
   }
-  bool operator()(const request::Will& r) {
+  bool operator()(const request::LastWill& r) {
     model.wills[client] = {std::string(r.queue), std::string(r.item)};
     model.say(client, "0");
     return true;
   }
-  bool operator()(const request::ClearWill&) {
+  bool operator()(const request::ClearLastWill&) {
     model.wills.erase(client);
     model.say(client, "0");
     return true;
   }
   // What does not concern a keyspace, or does not depend on it.
   bool operator()(const request::Validate&) { return true; }
-  bool operator()(const request::Enter&) { return true; }
+  bool operator()(const request::EnterNamespace&) { return true; }
   bool operator()(const request::Expect&) {
     model.say(client, "0");
     return true;
@@ -463,9 +463,9 @@ Request KeyspaceProgram::request() {
     case 17:
       return request::Barrier{name_, static_cast<std::int64_t>(pick_(4))};
     case 18:
-      return request::Will{name_, value};
+      return request::LastWill{name_, value};
     case 19:
-      return request::ClearWill{};
+      return request::ClearLastWill{};
     case 20:
       return request::CompareSet{name_, kValues[pick_(kValues.size())], value};
     case 21:
@@ -497,7 +497,7 @@ std::string KeyspaceProgram::step() {
     keyspace_.expire(now_, replies);
     model_.expire(now_);
   } else if (what == 3) {
-    keyspace_.tidy(1);
+    keyspace_.clean_up(1);
   } else if (what == 4 && is_crowded_) {
     delete_crowd(replies);
   } else if (!leaves) {
@@ -611,7 +611,7 @@ std::string KeyspaceProgram::finish() {
       keyspace_.execute(9, request::QueuePop{each}, now_, ignored);
     }
   }
-  while (keyspace_.has_leftovers()) keyspace_.tidy(1);
+  while (keyspace_.needs_cleanup()) keyspace_.clean_up(1);
   if (keyspace_.bytes() != 0) return std::to_string(keyspace_.bytes()) + " bytes";
   return keyspace_.deadline() ? "a deadline" : "";
 }
