@@ -36,7 +36,7 @@ struct Session {
       : id(id_), fd(std::move(fd_)), decoder(limits), ns(&ns_) {}
 
   // Whether it is of this process itself: Server::connect().
-  bool is_own() const { return id >= kFirstOwnClient; }
+  bool is_own() const { return store::is_own(id); }
 
   ClientId id;
   Fd fd;

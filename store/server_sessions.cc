@@ -326,7 +326,7 @@ std::vector<Waiter> Server::Impl::waiters() {
   std::vector<Waiter> waiters;
   namespaces_.for_each([&](const Namespace& ns) {
     std::size_t room = kShownWaiters - waiters.size();
-    for (Keyspace::Pending& pending : ns.keyspace.pending(room, kShownNames)) {
+    for (PendingWait& pending : ns.keyspace.pending(room, kShownNames)) {
       Session* session = find(pending.client);
       if (session == nullptr || session->is_own()) continue;
       waiters.push_back({.peer = peer_of(session->fd.get()),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "store/base/variant.h"
+#include "store/decide/queues.h"
 #include "tests/support/reply_text.h"
 
 namespace ddprun::test {
@@ -163,7 +164,7 @@ void KeyspaceModel::leave(ClientId client, MonoTime now) {
 }
 
 void KeyspaceModel::expire(MonoTime now) {
-  while (!holds.empty() && holds.front().since + Keyspace::kHold <= now) {
+  while (!holds.empty() && holds.front().since + Queues::kHold <= now) {
     std::string queue = holds.front().queue;
     holds.erase(holds.begin());
     offer(queue, now);

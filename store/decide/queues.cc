@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/decide/queues.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/base/check.h"
+
+namespace ddprun::store {
+
+void Queues::push(const Context& context, std::string_view queue, Value item) {
+  Node& node = entries_.find_or_create(queue);
+  entries_.push(node, std::move(item));
+  offer(context, node);
+  entries_.drop_if_unused(node);
+}
+
+void Queues::pop(const Context& context, Node& node) {
+  context.reply(reply::Number{static_cast<std::int64_t>(node.entry.queue->items.size())});
+  context.reply(reply::Bytes{entries_.pop(node)});
+}
+
+// Gives the free items to the waiters, first come first served.  A waiter that will not pop,
+// because it waits for other names too, uses no item up.
+void Queues::offer(const Context& context, Node& node) {
+  while (node.entry.has_free_item() && node.entry.waiters) {
+    Wait& wait = Waits::take_first(node);
+    if (wait.is_over) continue;
+    if (wait.kind == WaitKind::Take) {
+      pop(Context{wait.client, context.now, context.replies}, node);
+      waits_.end(wait);
+      continue;
+    }
+    if (wait.kind == WaitKind::One) reserve(context, wait.client, node);
+    waits_.name_exists(context, wait);
+  }
+}
+
+void Queues::reserve(const Context& context, ClientId client, Node& node) {
+  ++node.entry.queue->reserved_count;
+  auto place = reservations_.insert(reservations_.end(), {client, &node, context.now});
+  clients_[client].push_back(place);
+}
+
+void Queues::take_reservation(ClientId client, const Node& node) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  for (Reservations::iterator reservation : found->second) {
+    if (reservation->node == &node) return drop(reservation);
+  }
+}
+
+// The item is free again; the queue is not offered to its waiters yet.
+void Queues::drop(Reservations::iterator reservation) {
+  Queue& queue = *reservation->node->entry.queue;
+  check(queue.reserved_count > 0, "an item was set aside that is not there");
+  --queue.reserved_count;
+  auto client = clients_.find(reservation->client);
+  auto& held = client->second;
+  held.erase(std::find(held.begin(), held.end(), reservation));
+  if (held.empty()) clients_.erase(client);
+  reservations_.erase(reservation);
+}
+
+void Queues::release(const Context& context, ClientId client, const Node* except) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  std::vector<Node*> freed;
+  std::vector<Reservations::iterator> held = found->second;
+  for (std::size_t i = held.size(); i-- > 0;) {
+    Node* node = held[i]->node;
+    if (node == except) continue;
+    if (std::find(freed.begin(), freed.end(), node) == freed.end()) freed.push_back(node);
+    drop(held[i]);
+  }
+  for (Node* node : freed) {
+    offer(context, *node);
+    entries_.drop_if_unused(*node);
+  }
+}
+
+std::optional<MonoTime> Queues::deadline() const {
+  if (reservations_.empty()) return std::nullopt;
+  return reservations_.front().since + kHold;
+}
+
+void Queues::expire(MonoTime now, Replies& replies) {
+  while (!reservations_.empty() && reservations_.front().since + kHold <= now) {
+    Reservation old = reservations_.front();
+    drop(reservations_.begin());
+    offer(Context{old.client, now, &replies}, *old.node);
+    entries_.drop_if_unused(*old.node);
+  }
+}
+
+void Queues::clear() {
+  reservations_.clear();
+  clients_ = decltype(clients_)();
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/decide/waits.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ddprun::store {
+
+std::optional<std::string> Waits::start(const Context& context, const std::vector<Node*>& missing,
+                                        WaitKind kind) {
+  std::size_t awaited = awaited_names(context.client);
+  if (missing.size() > limits_.max_awaited_keys - awaited) {
+    return "waits for " + std::to_string(awaited + missing.size()) + " keys at once";
+  }
+  Wait& wait = add(context, kind, missing.size());
+  for (Node* node : missing) add_link(wait, *node);
+  return std::nullopt;
+}
+
+void Waits::set_deadline(ClientId client, MonoTime deadline) {
+  Wait& wait = clients_.find(client)->second.waits.back();
+  wait.deadline = deadlines_.emplace(deadline, &wait);
+}
+
+Wait& Waits::add(const Context& context, WaitKind kind, std::size_t most_links) {
+  Client& client = clients_[context.client];
+  Wait& wait = client.waits.emplace_back();
+  wait.client = context.client;
+  wait.self = std::prev(client.waits.end());
+  wait.since = context.now;
+  wait.names_left = wait.link_count = 0;
+  wait.links = std::make_unique<WaitLink[]>(most_links);
+  wait.kind = kind;
+  wait.deadline = deadlines_.end();
+  budget_.add(cost::kWait);
+  ++count_;
+  return wait;
+}
+
+void Waits::add_link(Wait& wait, Node& node) {
+  auto index = static_cast<std::uint32_t>(wait.link_count++);
+  wait.links[index].node = &node;
+  enqueue(wait, index);
+  budget_.add(cost::kAwaitedName);
+  ++wait.names_left;
+  ++clients_.find(wait.client)->second.awaited_names;
+}
+
+std::size_t Waits::awaited_names(ClientId client) const {
+  auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.awaited_names : 0;
+}
+
+void Waits::name_exists(const Context& context, Wait& wait) {
+  if (--wait.names_left > 0) return;
+  context.replies->push_back({wait.client, reply::Byte{kStopWaiting}});
+  end(wait);
+}
+
+// A wait that still has many names, or whose client has, is taken apart by clean_up().
+void Waits::end(Wait& wait) {
+  if (wait.deadline != deadlines_.end()) deadlines_.erase(wait.deadline);
+  wait.is_over = true;
+  auto found = clients_.find(wait.client);
+  Client& client = found->second;
+  bool is_large = wait.names_left > 0 && client.awaited_names > limits_.names_at_once;
+  client.awaited_names -= wait.link_count;
+  ended_.splice(ended_.end(), client.waits, wait.self);
+  if (!is_large) {
+    unlink(wait, wait.link_count);
+    ended_.erase(wait.self);
+  }
+  budget_.remove(cost::kWait);
+  --count_;
+  if (client.waits.empty()) clients_.erase(found);
+}
+
+// Takes the last `count` links of `wait` out of their names' waiters.
+void Waits::unlink(Wait& wait, std::size_t count) {
+  for (; count > 0; --count) {
+    WaitLink& link = wait.links[--wait.link_count];
+    budget_.remove(cost::kAwaitedName);
+    if (link.place == WaitLink::kOut) continue;
+    leave(link);
+    entries_.drop_if_unused(*link.node);
+  }
+}
+
+void Waits::clean_up(std::size_t effort) {
+  while (effort > 0 && !ended_.empty()) {
+    Wait& wait = ended_.front();
+    std::size_t count = std::min(effort, wait.link_count);
+    unlink(wait, count);
+    effort -= count;
+    if (wait.link_count == 0) ended_.pop_front();
+  }
+}
+
+void Waits::cancel_all(ClientId client) {
+  for (auto found = clients_.find(client); found != clients_.end(); found = clients_.find(client)) {
+    end(found->second.waits.front());
+  }
+}
+
+// The node's waiters are taken as a whole, so a wait that ends here has no link left in them.
+void Waits::wake_all(const Context& context, Node& node) {
+  constexpr std::size_t kAhead = 8;
+  std::unique_ptr<Waiters> waiters = std::move(node.entry.waiters);
+  if (!waiters) return;
+  const std::vector<Waiters::Item>& items = waiters->items;
+  for (std::size_t i = waiters->first; i < items.size(); ++i) {
+    if (i + kAhead < items.size() && items[i + kAhead].wait != nullptr) {
+      __builtin_prefetch(&items[i + kAhead].wait->links[items[i + kAhead].link]);
+    }
+    if (items[i].wait == nullptr) continue;
+    Wait& wait = *items[i].wait;
+    if (wait.kind == WaitKind::Take && !wait.is_over) {
+      enqueue(wait, items[i].link);
+      continue;
+    }
+    wait.links[items[i].link].place = WaitLink::kOut;
+    if (!wait.is_over) name_exists(context, wait);
+  }
+}
+
+// Appends the link to its name's waiters.
+void Waits::enqueue(Wait& wait, std::uint32_t link) {
+  std::unique_ptr<Waiters>& waiters = wait.links[link].node->entry.waiters;
+  if (!waiters) waiters = std::make_unique<Waiters>();
+  compact_if_sparse(*waiters);
+  wait.links[link].place = static_cast<std::uint32_t>(waiters->items.size());
+  waiters->items.push_back({&wait, link});
+  ++waiters->count;
+}
+
+void Waits::leave(WaitLink& link) {
+  std::unique_ptr<Waiters>& waiters = link.node->entry.waiters;
+  waiters->items[link.place].wait = nullptr;
+  link.place = WaitLink::kOut;
+  --waiters->count == 0 ? waiters.reset() : compact_if_sparse(*waiters);
+}
+
+// Closes the gaps if most waiters have left.
+void Waits::compact_if_sparse(Waiters& waiters) {
+  constexpr std::size_t kWorthwhile = 16;
+  if (waiters.items.size() <= 2 * waiters.count + kWorthwhile) return;
+  std::size_t next = 0;
+  for (std::size_t i = waiters.first; i < waiters.items.size(); ++i) {
+    Waiters::Item item = waiters.items[i];
+    if (item.wait == nullptr) continue;
+    item.wait->links[item.link].place = static_cast<std::uint32_t>(next);
+    waiters.items[next++] = item;
+  }
+  waiters.items.resize(next);
+  waiters.first = 0;
+}
+
+Wait& Waits::take_first(Node& node) {
+  Waiters& waiters = *node.entry.waiters;
+  while (waiters.items[waiters.first].wait == nullptr) ++waiters.first;
+  Waiters::Item item = waiters.items[waiters.first++];
+  item.wait->links[item.link].place = WaitLink::kOut;
+  if (--waiters.count == 0) node.entry.waiters.reset();
+  return *item.wait;
+}
+
+std::optional<MonoTime> Waits::deadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+void Waits::expire(MonoTime now, Replies& replies) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    Wait& wait = *deadlines_.begin()->second;
+    replies.push_back({wait.client, reply::Number{0}});
+    end(wait);
+  }
+}
+
+std::size_t Waits::count(ClientId client) const {
+  auto found = clients_.find(client);
+  return found != clients_.end() ? found->second.waits.size() : 0;
+}
+
+std::vector<PendingWait> Waits::pending(std::size_t max_count, std::size_t max_names) const {
+  std::vector<PendingWait> found;
+  for (const auto& [id, client] : clients_) {
+    for (const Wait& wait : client.waits) {
+      if (found.size() == max_count) return found;
+      PendingWait& one = found.emplace_back(PendingWait{id, wait.since, {}, wait.names_left});
+      for (std::size_t i = 0; i < wait.link_count && one.missing.size() < max_names; ++i) {
+        const WaitLink& link = wait.links[i];
+        if (link.place != WaitLink::kOut) one.missing.emplace_back(link.node->name());
+      }
+    }
+  }
+  return found;
+}
+
+void Waits::clear() {
+  deadlines_.clear();
+  ended_.clear();
+  clients_ = decltype(clients_)();
+  count_ = 0;
+}
+
+}  // namespace ddprun::store
