@@ -7,7 +7,7 @@
 //
 // The meaning of each operation is torch's (store/PROTOCOL.md), without the faults listed there.
 // This file is the face of several objects: entries.h (names and what they stand for), waits.h,
-// queues.h, budget.h (limits), and large_request.h.
+// queues.h, last_wills.h, budget.h (limits), execution.h (the operations) and large_request.h.
 #pragma once
 
 #include <cstddef>
@@ -102,7 +102,6 @@ class Keyspace {
 
  private:
   struct Parts;
-  struct Execution;  // what each operation does
 
   std::unique_ptr<Parts> parts_;
 };

@@ -2,16 +2,15 @@
 #include "store/decide/wire.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <concepts>
 #include <cstring>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "store/base/check.h"
 #include "store/base/variant.h"
+#include "store/decide/operation_table.h"
 
 namespace ddprun::store {
 namespace {
@@ -23,164 +22,6 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 constexpr std::size_t kKeptElements = 256;
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-
-// A field of a request: where it is in the struct, and how it looks on the wire: k a key, v a
-// value, i a 64-bit and u a 32-bit number.  A list of keys is K, a list of keys and values is P.
-template <class Request, class T>
-struct Field {
-  char kind;
-  T Request::*member;
-};
-
-template <class R>
-constexpr Field<R, std::string_view> key(std::string_view R::*member) {
-  return {'k', member};
-}
-template <class R>
-constexpr Field<R, std::string_view> value(std::string_view R::*member) {
-  return {'v', member};
-}
-template <class R>
-constexpr Field<R, std::int64_t> i64(std::int64_t R::*member) {
-  return {'i', member};
-}
-template <class R>
-constexpr Field<R, std::uint32_t> u32(std::uint32_t R::*member) {
-  return {'u', member};
-}
-template <class R>
-constexpr Field<R, std::span<const std::string_view>> keys(
-    std::span<const std::string_view> R::*member) {
-  return {'K', member};
-}
-template <class R>
-constexpr Field<R, std::span<const KeyValue>> pairs(std::span<const KeyValue> R::*member) {
-  return {'P', member};
-}
-
-// One operation.
-template <class R, class... Fields>
-struct Row {
-  using Request = R;
-
-  Op op;
-  std::string_view name;  // in the metrics
-  std::tuple<Fields...> fields;
-};
-
-template <class R, class... Fields>
-constexpr Row<R, Fields...> row(Op op, std::string_view name, Fields... fields) {
-  return {op, name, {fields...}};
-}
-
-// The operations.  Decoder, encoder and names come from this table; a new operation needs its
-// number in Op, its struct in `request`, and a row here.
-namespace r = request;
-constexpr std::tuple kTable{
-    row<r::Validate>(Op::Validate, "validate", u32(&r::Validate::magic)),
-    row<r::Set>(Op::Set, "set", key(&r::Set::key), value(&r::Set::value)),
-    row<r::CompareSet>(Op::CompareSet, "compare_set", key(&r::CompareSet::key),
-                       value(&r::CompareSet::expected), value(&r::CompareSet::desired)),
-    row<r::Get>(Op::Get, "get", key(&r::Get::key)),
-    row<r::Add>(Op::Add, "add", key(&r::Add::key), i64(&r::Add::delta)),
-    row<r::Check>(Op::Check, "check", keys(&r::Check::keys)),
-    row<r::Wait>(Op::Wait, "wait", keys(&r::Wait::keys)),
-    row<r::GetNumKeys>(Op::GetNumKeys, "get_num_keys"),
-    row<r::DeleteKey>(Op::DeleteKey, "delete_key", key(&r::DeleteKey::key)),
-    row<r::Append>(Op::Append, "append", key(&r::Append::key), value(&r::Append::value)),
-    row<r::MultiGet>(Op::MultiGet, "multi_get", keys(&r::MultiGet::keys)),
-    row<r::MultiSet>(Op::MultiSet, "multi_set", pairs(&r::MultiSet::pairs)),
-    row<r::CancelWait>(Op::CancelWait, "cancel_wait"),
-    row<r::Ping>(Op::Ping, "ping", u32(&r::Ping::nonce)),
-    row<r::QueuePush>(Op::QueuePush, "queue_push", key(&r::QueuePush::queue),
-                      value(&r::QueuePush::value)),
-    row<r::QueuePop>(Op::QueuePop, "queue_pop", key(&r::QueuePop::queue)),
-    row<r::QueueLen>(Op::QueueLen, "queue_len", key(&r::QueueLen::queue)),
-    row<r::ListKeys>(Op::ListKeys, "list_keys"),
-    row<r::Barrier>(Op::Barrier, "barrier", key(&r::Barrier::key), i64(&r::Barrier::world_size)),
-    row<r::Probe>(Op::Probe, "probe"),
-    row<r::LastWill>(Op::LastWill, "last_will", key(&r::LastWill::queue),
-                     value(&r::LastWill::item)),
-    row<r::ClearLastWill>(Op::ClearLastWill, "clear_last_will"),
-    row<r::QueueTake>(Op::QueueTake, "queue_take", key(&r::QueueTake::queue),
-                      i64(&r::QueueTake::timeout_ms)),
-    row<r::EnterNamespace>(Op::EnterNamespace, "enter_namespace", key(&r::EnterNamespace::name)),
-    row<r::Expect>(Op::Expect, "expect", key(&r::Expect::name), i64(&r::Expect::pid)),
-};
-constexpr std::size_t kRows = std::tuple_size_v<decltype(kTable)>;
-static_assert(kRows == std::variant_size_v<Request>, "each request has one row");
-
-template <std::size_t I>
-using RequestOf = typename std::tuple_element_t<I, decltype(kTable)>::Request;
-
-// The row of a kind of request; does not compile where there is none.
-template <class R>
-constexpr std::size_t row_index() {
-  constexpr std::size_t index = []<std::size_t... I>(std::index_sequence<I...>) {
-    std::size_t found = kRows;
-    ((found = std::is_same_v<R, RequestOf<I>> ? I : found), ...);
-    return found;
-  }
-  (std::make_index_sequence<kRows>());
-  static_assert(index < kRows);
-  return index;
-}
-
-// What follows the operation on the wire.
-struct Shape {
-  std::array<char, 3> kinds{};
-  std::size_t kind_count = 0;
-  bool is_counted = false;  // a 64-bit count comes first, and the kinds repeat so many times
-
-  constexpr void add(char kind) {
-    is_counted = kind == 'K' || kind == 'P';
-    kinds[kind_count++] = is_counted ? 'k' : kind;
-    if (kind == 'P') kinds[kind_count++] = 'v';
-  }
-};
-
-struct Operation {
-  Op op;
-  std::string_view name;
-  Shape shape;
-};
-
-template <class Row>
-constexpr Operation operation_of(const Row& row) {
-  Operation operation{row.op, row.name, {}};
-  std::apply([&](auto... fields) { (operation.shape.add(fields.kind), ...); }, row.fields);
-  return operation;
-}
-
-constexpr std::array<Operation, kRows> kOperations = std::apply(
-    [](auto... rows) { return std::array<Operation, kRows>{operation_of(rows)...}; }, kTable);
-
-// The row of each number; kNoRow where it is no operation.
-constexpr std::uint8_t kNoRow = 0xff;
-constexpr std::array<std::uint8_t, 256> kRowOfNumber = [] {
-  std::array<std::uint8_t, 256> rows{};
-  rows.fill(kNoRow);
-  for (std::size_t i = 0; i < kRows; ++i) {
-    rows[static_cast<std::uint8_t>(kOperations[i].op)] = static_cast<std::uint8_t>(i);
-  }
-  return rows;
-}();
-
-const Operation& operation_of(Op op) {
-  return kOperations[kRowOfNumber[static_cast<std::uint8_t>(op)]];
-}
-
-// The operations of the alternatives of Request, in their order.
-template <class... R>
-constexpr std::array<Op, sizeof...(R)> ops_of(std::type_identity<std::variant<R...>>) {
-  return {kOperations[row_index<R>()].op...};
-}
-constexpr auto kOpOfAlternative = ops_of(std::type_identity<Request>());
-
-bool is_known(std::uint8_t number, bool has_extensions) {
-  bool is_ours = number >= static_cast<std::uint8_t>(Op::Probe);
-  return kRowOfNumber[number] != kNoRow && (has_extensions || !is_ours);
-}
 
 template <std::integral T>
 T load(const char* bytes) {

@@ -16,7 +16,7 @@
 
 namespace ddprun::store {
 
-// The first byte of every request.  wire.cc has the table of the operations.
+// The first byte of every request.  operation_table.h has the table of the operations.
 enum class Op : std::uint8_t {
   Validate = 0,
   Set = 1,

@@ -177,7 +177,7 @@ TEST_SUITE("store/server") {
     CHECK(browser.is_closed());
   }
 
-  TEST_CASE("who is expected and has not come is on the page, by name") {
+  TEST_CASE("an announced client that is missing is on the page, by name") {
     RunningServer server;
     RawClient launcher = client_of(server);
     RawClient early = client_of(server);
@@ -197,8 +197,8 @@ TEST_SUITE("store/server") {
       return browser.receive_all();
     };
     CHECK(
-        status().find("{\"world_size\": 3, \"announced\": 3, \"missing_count\": 1, \"absent\": [\n"
-                      "  {\"who\": \"rank 2\", \"host\": \"127.0.0.1\", \"pid\": 102}]}") !=
+        status().find("{\"world_size\": 3, \"announced\": 3, \"missing_count\": 1, \"missing\": [\n"
+                      "  {\"name\": \"rank 2\", \"host\": \"127.0.0.1\", \"pid\": 102}]}") !=
         std::string::npos);
     { RawClient gone = std::move(launcher); }
     REQUIRE(server.has_connections(1));
