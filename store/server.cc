@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/server.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -32,22 +30,11 @@ HashSeed random_seed() {
 // the kernel's queue, and so few that those who are connected hardly notice.
 constexpr int kAcceptedPerTurn = 1024;
 
-// How many descriptors are closed before others have their turn.  The system takes 10 us for each,
-// so thousands of clients that leave at once would keep everybody else waiting.
-constexpr int kClosedInARow = 32;
-
 // How many turns are taken before the executor's other work has its chance.
 constexpr int kTurnsInARow = 16;
 
 // Freed memory beyond this is to be given back to the system.
 constexpr std::size_t kWorthwhileBytes = 4 << 20;
-
-// Lets malloc keep as much before it gives back on its own accord, which it does else with every
-// large reply that has been sent: a seventh of the time of a MULTI_GET.
-void let_malloc_keep_some() {
-  ::mallopt(M_TRIM_THRESHOLD, int{kWorthwhileBytes});
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-}
 
 // What the poller knows the listening socket by; clients count from 1.
 constexpr ClientId kListener = 0;
@@ -129,9 +116,9 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       poller_(executor_, std::move(epoll_set)),
       listener_(std::move(listener)),
       accept_pause_(executor_),
-      handshake_timer_(executor_),
       expiry_timer_(executor_),
-      stall_timer_(executor_),
+      stalls_(executor_),
+      handshakes_(executor_),
       log_(config_.log),
       namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
@@ -141,7 +128,6 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
         " connections can queue up here (net.core.somaxconn); more that come at once wait for "
         "seconds");
   }
-  let_malloc_keep_some();
   resume_accepting();
   await_events();
 }
@@ -152,26 +138,22 @@ void Server::Impl::close() {
   poller_.close();
   listener_ = Fd();
   accept_pause_.cancel();
-  handshake_timer_.cancel();
+  handshakes_.timer.cancel();
   expiry_timer_.cancel();
-  stall_timer_.cancel();
+  stalls_.timer.cancel();
   sessions_.clear();
-  closing_.clear();
+  closing_.close_all();
 }
 
 void Server::Impl::renew_common_namespace() {
-  std::erase_if(sessions_, [this](const auto& entry) {
-    Session& session = *entry.second;
-    bool is_member = session.ns == &namespaces_.common() && session.decoder.is_validated();
-    if (is_member) {
-      held_bytes_ -= session.held_bytes;
-      if (session.is_own()) --own_count_;
-      if (session.fd) close_later(std::move(session.fd));
-    }
-    return is_member;
+  auto is_member = [this](const Session& session) {
+    return session.ns == &namespaces_.common() && session.decoder.is_validated();
+  };
+  sessions_.remove_if(is_member, [this](Session& session) {
+    if (session.fd) close_later(std::move(session.fd));
   });
   namespaces_.renew_common();
-  expected_clients_.clear();
+  status_.expected.clear();
 }
 
 void Server::Impl::await_events() {
@@ -216,7 +198,7 @@ void Server::Impl::accept_some() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno == EMFILE && !closing_.empty()) {
-      close_some();
+      closing_.close_some();
     } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
       return pause_accepting(errno);
     }
@@ -246,7 +228,7 @@ void Server::Impl::add_session(Fd fd, MonoTime now) {
 // The limits are for others than this process itself.
 void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   if (!is_own && connection_count() >= config_.max_connections) {
-    ++metrics_.turned_away;
+    ++status_.metrics.turned_away;
     log("refused " + peer_of(fd.get()) + ": " + std::to_string(connection_count()) +
         " connections are open");
     return;
@@ -258,14 +240,10 @@ void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   }
   auto session = std::make_unique<Session>(id, std::move(fd), is_own ? own_limits_ : config_.wire,
                                            namespaces_.common());
-  if (is_own) {
-    ++own_count_;
-  } else {
-    ++metrics_.accepted;
-  }
-  sessions_.emplace(id, std::move(session));
-  handshakes_.emplace_back(now + config_.handshake_timeout, id);
-  if (handshakes_.size() == 1) await_handshake();
+  if (!is_own) ++status_.metrics.accepted;
+  sessions_.add(std::move(session));
+  handshakes_.clients.emplace_back(now + config_.handshake_timeout, id);
+  if (handshakes_.clients.size() == 1) await_handshake();
 }
 
 Result<Fd> Server::Impl::connect() {
@@ -282,7 +260,7 @@ Result<Fd> Server::Impl::connect() {
 // another.
 void Server::Impl::refuse(const std::string& host) {
   constexpr std::size_t kRememberedHosts = 1024;
-  ++metrics_.refused;
+  ++status_.metrics.refused;
   if (refused_hosts_.contains(host)) return;
   if (refused_hosts_.size() >= kRememberedHosts) refused_hosts_.clear();
   refused_hosts_.insert(host);
@@ -290,20 +268,19 @@ void Server::Impl::refuse(const std::string& host) {
 }
 
 void Server::Impl::await_handshake() {
-  handshake_timer_.expires_at(handshakes_.front().first);
-  handshake_timer_.async_wait(bound(&Impl::close_unvalidated));
+  handshakes_.timer.expires_at(handshakes_.clients.front().first);
+  handshakes_.timer.async_wait(bound(&Impl::close_unvalidated));
 }
 
 void Server::Impl::close_unvalidated() {
   MonoTime now = mono_now();
-  while (!handshakes_.empty() && handshakes_.front().first <= now) {
-    Session* session = find(handshakes_.front().second);
-    handshakes_.pop_front();
+  while (std::optional<ClientId> id = handshakes_.take_due(now)) {
+    Session* session = find(*id);
     if (session != nullptr && !session->decoder.is_validated()) {
       drop(*session, "no handshake in time");
     }
   }
-  if (!handshakes_.empty()) await_handshake();
+  if (!handshakes_.clients.empty()) await_handshake();
   flush_all();
 }
 
@@ -320,15 +297,10 @@ void Server::Impl::expire() {
   flush_all();
 }
 
-Session* Server::Impl::find(ClientId id) {
-  auto found = sessions_.find(id);
-  return found != sessions_.end() ? found->second.get() : nullptr;
-}
-
 // Closes a client that did something which cannot be answered.
 void Server::Impl::drop(Session& session, const std::string& reason) {
   if (!session.fd) return forget(session);
-  ++metrics_.disconnected;
+  ++status_.metrics.disconnected;
   log("disconnected " + peer_of(session.fd.get()) + ": " + reason);
   forget(session);
 }
@@ -336,12 +308,11 @@ void Server::Impl::drop(Session& session, const std::string& reason) {
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Namespace& ns = *session.ns;
-  held_bytes_ -= std::exchange(session.held_bytes, 0);
+  sessions_.forget_held(session);
   if (session.fd) close_later(std::move(session.fd));
   if (session.is_busy) return;  // finish() goes on from here
-  if (session.is_own()) --own_count_;
-  sessions_.erase(id);
-  expected_clients_.forget(id);
+  sessions_.remove(session);
+  status_.expected.forget(id);
   namespaces_.disconnect(id, ns, mono_now(), replies_);
   route();
 }
@@ -349,18 +320,14 @@ void Server::Impl::forget(Session& session) {
 // Closes the connection before long; from now on it tells nothing.
 void Server::Impl::close_later(Fd fd) {
   poller_.remove(fd.get());
-  closing_.push_back(std::move(fd));
+  closing_.add(std::move(fd));
   if (closing_.size() == 1) asio::post(executor_, bound(&Impl::close_more));
 }
 
 // Between two calls the executor looks after everybody else.
 void Server::Impl::close_more() {
-  close_some();
+  closing_.close_some();
   if (!closing_.empty()) asio::post(executor_, bound(&Impl::close_more));
-}
-
-void Server::Impl::close_some() {
-  for (int i = 0; i < kClosedInARow && !closing_.empty(); ++i) closing_.pop_front();
 }
 
 // Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
@@ -368,26 +335,13 @@ void Server::Impl::close_some() {
 void Server::Impl::account_for(ClientId id) {
   Session* asking = find(id);
   if (asking != nullptr && asking->fd && !asking->is_own()) {
-    std::size_t held = asking->decoder.held_bytes();
-    held_bytes_ += held - std::exchange(asking->held_bytes, held);
+    sessions_.count_held(*asking);
   }
-  while (held_bytes_ > config_.max_held_bytes) {
-    auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
-      return a.second->held_bytes < b.second->held_bytes;
-    });
-    Session& session = *most->second;
+  while (sessions_.held_bytes() > config_.max_held_bytes) {
+    Session& session = sessions_.largest_holder();
     drop(session, "holds " + std::to_string(session.held_bytes) +
                       " bytes of an incomplete request, and all together too much");
   }
-}
-
-// Gives memory back to the system after much has been deleted; free() alone keeps it.
-void Server::Impl::give_memory_back() {
-  std::size_t bytes = namespaces_.usage().bytes;
-  most_bytes_ = std::max(most_bytes_, bytes);
-  if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
-  ::malloc_trim(0);
-  most_bytes_ = bytes;
 }
 
 void Server::Impl::log(const std::string& sentence) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The inside of store/server.h: who is connected, and which handler is called when.  Included by
-// server.cc (the life of the server and of its connections) and server_sessions.cc (what happens on
-// a connection), and by nobody else.
+// The inside of store/server.h: which handler is called when.  Included only by server.cc (the
+// server, and how connections begin and end) and server_sessions.cc (what happens on a connection).
+// Its parts are session.h (the connections), status.h (what it counts and shows) and poller.h.
 #pragma once
 
 #include <array>
@@ -19,45 +19,50 @@
 #include <vector>
 
 #include "store/base/fd.h"
-#include "store/decide/expected_clients.h"
-#include "store/decide/outbox.h"
-#include "store/decide/pages.h"
 #include "store/decide/rate_limited_log.h"
-#include "store/http.h"
-#include "store/poller.h"
+#include "store/memory_keeper.h"
 #include "store/server.h"
+#include "store/session.h"
 #include "store/socket.h"
+#include "store/status.h"
 
 namespace ddprun::store {
 
-// One connection: a client's, or that of somebody who looks at a page.
-struct Session {
-  Session(ClientId id_, Fd fd_, const WireLimits& limits, Namespace& ns_)
-      : id(id_), fd(std::move(fd_)), decoder(limits), ns(&ns_) {}
+// Clients whose time is up at some point, in the order of their deadlines, and the timer for it.
+struct DeadlineQueue {
+  explicit DeadlineQueue(boost::asio::any_io_executor executor) : timer(std::move(executor)) {}
 
-  // Whether it is of this process itself: Server::connect().
-  bool is_own() const { return store::is_own(id); }
+  // The next client whose time is up, if there is one.
+  std::optional<ClientId> take_due(MonoTime now) {
+    if (clients.empty() || clients.front().first > now) return std::nullopt;
+    ClientId id = clients.front().second;
+    clients.pop_front();
+    return id;
+  }
 
-  ClientId id;
-  Fd fd;
-  Poller::Interest interest;  // what the poller watches for
-  Decoder decoder;
-  Namespace* ns;  // where its requests are carried out
-  Outbox outbox;
-  std::unique_ptr<HttpReader> http;    // if it began with a letter
-  std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
-  std::size_t held_bytes = 0;          // as last accounted for
-  bool is_dirty = false;               // is in the list of those to be flushed
-  MonoTime stalled_since{};            // what it has left unread did not become less since then;
-  std::size_t stalled_bytes = 0;       // while it is not read from for that, otherwise 0
-  bool closes_when_flushed = false;
-  // Its large request is not done; then it is not read from, and stays, without a descriptor if
-  // need be.
-  bool is_busy = false;
+  std::deque<std::pair<MonoTime, ClientId>> clients;
+  boost::asio::steady_timer timer;
 };
 
-// Events name an id and not a session, because a session may be gone by the time they are looked
-// at; and handlers hold the lifeline, because the server itself may be.
+// Descriptors that are to be closed.  The system takes 10 us for each, so they are closed a few at
+// a time: thousands of clients that leave at once do not keep all others waiting.
+class ClosingQueue {
+ public:
+  void add(Fd fd) { fds_.push_back(std::move(fd)); }
+  bool empty() const { return fds_.empty(); }
+  std::size_t size() const { return fds_.size(); }
+  void close_some() {
+    constexpr int kInARow = 32;
+    for (int i = 0; i < kInARow && !fds_.empty(); ++i) fds_.pop_front();
+  }
+  void close_all() { fds_.clear(); }
+
+ private:
+  std::deque<Fd> fds_;
+};
+
+// Events name an id and not a session, because the session may be gone when they are looked at.
+// Handlers hold `is_open_`, because the server itself may be gone.
 class Server::Impl {
  public:
   Impl(boost::asio::any_io_executor executor, ServerConfig config, Fd listener, Fd epoll_set,
@@ -65,7 +70,7 @@ class Server::Impl {
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
-  std::size_t connection_count() const { return sessions_.size() - own_count_; }
+  std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
   void renew_common_namespace();
   Result<Fd> connect();
@@ -98,14 +103,12 @@ class Server::Impl {
   void close_unvalidated();
   void await_expiry(MonoTime deadline);
   void expire();
-  Session* find(ClientId id);
+  Session* find(ClientId id) const { return sessions_.find(id); }
   void drop(Session& session, const std::string& reason);
   void forget(Session& session);
   void close_later(Fd fd);
   void close_more();
-  void close_some();
   void account_for(ClientId id);
-  void give_memory_back();
   void log(const std::string& sentence);
 
   // What happens on a connection (server_sessions.cc).
@@ -113,7 +116,6 @@ class Server::Impl {
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
-  void note(Session& session, const Request& request);
   void stall(Session& session);
   void await_stall();
   void close_stalled();
@@ -126,39 +128,30 @@ class Server::Impl {
   bool flush(Session& session);
   void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
-  Page page_for(const HttpReader& request);
-  std::size_t wait_count() const;
-  std::vector<Waiter> waiters();
-  JoinProgress join_progress();
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
   WireLimits own_limits_;  // for connections of this process itself
   Endpoint endpoint_;
-  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // the lifeline
+  std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // held by handlers
 
   Poller poller_;
   Fd listener_;
   boost::asio::steady_timer accept_pause_;
-  boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer expiry_timer_;
-  boost::asio::steady_timer stall_timer_;
-  std::deque<std::pair<MonoTime, ClientId>> stalls_;      // who is to be looked at when
-  std::optional<MonoTime> expiry_;                        // what the timer is set to
-  std::deque<std::pair<MonoTime, ClientId>> handshakes_;  // who has until when to shake hands
+  DeadlineQueue stalls_;            // clients that do not read their replies
+  std::optional<MonoTime> expiry_;  // what the timer is set to
+  DeadlineQueue handshakes_;        // clients that have not validated yet
 
   RateLimitedLog log_;
   std::unordered_set<std::string> refused_hosts_;  // that were logged lately
   Namespaces namespaces_;
-  ExpectedClients expected_clients_;
-  Metrics metrics_;
-  std::size_t most_bytes_ = 0;  // that the namespaces have held since memory was last given back
-  std::size_t held_bytes_ = 0;  // of incomplete requests, of all sessions
-  std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  Sessions sessions_;
+  Status status_{namespaces_, sessions_};
+  MemoryKeeper memory_;
   bool is_working_ = false;  // work_on() has been asked for
-  std::deque<Fd> closing_;   // to be closed; nobody's any more
+  ClosingQueue closing_;
   ClientId last_id_ = 0;
-  std::size_t own_count_ = 0;  // of the sessions that are this process's own
 
   // Of one turn.  One read also bounds the time that a client may take before others get theirs.
   std::array<char, 128 * 1024> input_;

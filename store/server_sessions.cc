@@ -30,10 +30,6 @@ constexpr std::size_t kEffortInARow = 2048;
 // One write gathers up to this many pieces.
 constexpr std::size_t kGatheredPieces = 128;
 
-// The page /status names up to so many waiters, and so many names of each.
-constexpr std::size_t kShownWaiters = 1000;
-constexpr std::size_t kShownNames = 8;
-
 // Sends the first pieces with one call; a single piece by the one that costs least.
 ssize_t send_from(const Outbox& outbox, int fd) {
   if (outbox.piece_count() == 1) {
@@ -109,8 +105,7 @@ void Server::Impl::serve(Session& session) {
       return drop(session, malformed->reason);
     }
     const Request& request = std::get<Request>(next);
-    ++metrics_.requests[static_cast<std::size_t>(op_of(request))];
-    note(session, request);
+    status_.note(session, request);
     if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
     auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
     route();
@@ -122,21 +117,20 @@ void Server::Impl::serve(Session& session) {
 void Server::Impl::stall(Session& session) {
   session.stalled_since = mono_now();
   session.stalled_bytes = session.outbox.size();
-  stalls_.emplace_back(session.stalled_since + config_.unread_timeout, session.id);
-  if (stalls_.size() == 1) await_stall();
+  stalls_.clients.emplace_back(session.stalled_since + config_.unread_timeout, session.id);
+  if (stalls_.clients.size() == 1) await_stall();
 }
 
 void Server::Impl::await_stall() {
-  stall_timer_.expires_at(stalls_.front().first);
-  stall_timer_.async_wait(bound(&Impl::close_stalled));
+  stalls_.timer.expires_at(stalls_.clients.front().first);
+  stalls_.timer.async_wait(bound(&Impl::close_stalled));
 }
 
 // Closes those who have not read anything since they were looked at last.
 void Server::Impl::close_stalled() {
   MonoTime now = mono_now();
-  while (!stalls_.empty() && stalls_.front().first <= now) {
-    Session* session = find(stalls_.front().second);
-    stalls_.pop_front();
+  while (std::optional<ClientId> id = stalls_.take_due(now)) {
+    Session* session = find(*id);
     bool is_due = session != nullptr && session->stalled_bytes > 0 &&
                   session->stalled_since + config_.unread_timeout <= now;
     if (!is_due) continue;
@@ -147,7 +141,7 @@ void Server::Impl::close_stalled() {
            "leaves " + std::to_string(session->outbox.size()) + " bytes of replies unread");
     }
   }
-  if (!stalls_.empty()) await_stall();
+  if (!stalls_.clients.empty()) await_stall();
   flush_all();
 }
 
@@ -185,19 +179,6 @@ void Server::Impl::finish(const Namespaces::Done& done) {
   account_for(done.client);
 }
 
-// What a request says about who is there.
-void Server::Impl::note(Session& session, const Request& request) {
-  if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
-    session.nonce = ping->nonce;
-    if (!expected_clients_.is_missing(ping->nonce)) return;
-    expected_clients_.connected(peer_host(session.fd.get()), ping->nonce);
-  } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
-    if (expect->name.empty()) return expected_clients_.expect_world(expect->pid);
-    expected_clients_.expect(session.id, peer_host(session.fd.get()), std::string(expect->name),
-                             static_cast<std::uint32_t>(expect->pid));
-  }
-}
-
 // Hands the replies of one step to those they are for.
 void Server::Impl::route() {
   Session* target = nullptr;
@@ -222,7 +203,7 @@ void Server::Impl::flush_all() {
     flush(*session);
   }
   dirty_.clear();
-  give_memory_back();
+  memory_.give_back(namespaces_.usage().bytes);
 }
 
 // Sends what the client takes now.  Answers whether that was all; if not, write_to() will go on,
@@ -259,7 +240,7 @@ void Server::Impl::write_to(Session& session) {
   account_for(id);
 }
 
-// Somebody looks at a page: one request, one response, and that is all.
+// A page: one request, one response, and the connection is closed.
 void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   switch (session.http->feed(bytes)) {
     case HttpReader::State::NeedMore:
@@ -269,75 +250,10 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
     case HttpReader::State::Done:
       break;
   }
-  Page page = page_for(*session.http);
+  Page page = status_.page_for(*session.http, mono_now());
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});
-}
-
-Page Server::Impl::page_for(const HttpReader& request) {
-  if (request.method() != "GET" && request.method() != "HEAD") {
-    return {.status = 405, .body = "only GET and HEAD\n"};
-  }
-  metrics_.connections = connection_count();
-  metrics_.keys = namespaces_.usage().keys;
-  metrics_.bytes = namespaces_.usage().bytes;
-  metrics_.namespaces = namespaces_.named_count();
-  metrics_.held_bytes = held_bytes_;
-  metrics_.waits = wait_count();
-  std::string target = request.target();
-  if (target == "/healthz") return {.body = "ok\n"};
-  if (target == "/metrics") {
-    return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics_)};
-  }
-  if (target == "/status") {
-    return {.content_type = "application/json",
-            .body = status_page(metrics_, join_progress(), waiters())};
-  }
-  return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
-}
-
-// Clients that greeted before they were announced are found here.
-JoinProgress Server::Impl::join_progress() {
-  for (const auto& [id, session] : sessions_) {
-    if (!session->nonce || !expected_clients_.is_missing(*session->nonce)) continue;
-    expected_clients_.connected(peer_host(session->fd.get()), *session->nonce);
-  }
-  std::string joined(namespaces_.common().keyspace.peek("init/").view());
-  return {.joined = joined.empty() ? "0" : joined,
-          .world_size = expected_clients_.world_size(),
-          .expected_count = expected_clients_.expected_count(),
-          .missing_count = expected_clients_.missing_count(),
-          .missing = expected_clients_.missing(kShownWaiters)};
-}
-
-// This process's own waits are not counted, as its connections are not: nobody is kept waiting.
-std::size_t Server::Impl::wait_count() const {
-  std::size_t count = namespaces_.wait_count();
-  if (own_count_ == 0) return count;
-  for (const auto& [id, session] : sessions_) {
-    if (session->is_own()) count -= session->ns->keyspace.wait_count(id);
-  }
-  return count;
-}
-
-std::vector<Waiter> Server::Impl::waiters() {
-  MonoTime now = mono_now();
-  std::vector<Waiter> waiters;
-  namespaces_.for_each([&](const Namespace& ns) {
-    std::size_t room = kShownWaiters - waiters.size();
-    for (PendingWait& pending : ns.keyspace.pending(room, kShownNames)) {
-      Session* session = find(pending.client);
-      if (session == nullptr || session->is_own()) continue;
-      waiters.push_back({.peer = peer_of(session->fd.get()),
-                         .pid = session->nonce,
-                         .namespace_name = ns.name,
-                         .missing = std::move(pending.missing),
-                         .missing_count = pending.missing_count,
-                         .since = now - pending.since});
-    }
-  });
-  return waiters;
 }
 
 }  // namespace ddprun::store

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The connections of a server.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "store/base/fd.h"
+#include "store/base/time.h"
+#include "store/decide/namespaces.h"
+#include "store/decide/outbox.h"
+#include "store/decide/wire.h"
+#include "store/http.h"
+#include "store/poller.h"
+
+namespace ddprun::store {
+
+// One connection: of a client, or of a program that fetches a page.
+struct Session {
+  Session(ClientId id_, Fd fd_, const WireLimits& limits, Namespace& ns_)
+      : id(id_), fd(std::move(fd_)), decoder(limits), ns(&ns_) {}
+
+  // Whether it comes from this process itself: Server::connect().
+  bool is_own() const { return store::is_own(id); }
+
+  ClientId id;
+  Fd fd;
+  Poller::Interest interest;  // what the poller watches for
+  Decoder decoder;
+  Namespace* ns;  // where its requests are carried out
+  Outbox outbox;
+  std::unique_ptr<HttpReader> http;    // if it began with a capital letter
+  std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
+  std::size_t held_bytes = 0;          // of an incomplete request, as last counted
+  bool is_dirty = false;               // is in the list of those to be flushed
+  MonoTime stalled_since{};            // its unread replies have not become fewer since
+  std::size_t stalled_bytes = 0;       // those replies, while it is not read from; otherwise 0
+  bool closes_when_flushed = false;
+  // Its large request is in progress.  It is not read from, and stays even if its connection is
+  // lost: then it has no descriptor.
+  bool is_busy = false;
+};
+
+// All sessions, by the id of their client.
+class Sessions {
+ public:
+  Session* find(ClientId id) const {
+    auto found = sessions_.find(id);
+    return found != sessions_.end() ? found->second.get() : nullptr;
+  }
+
+  void add(std::unique_ptr<Session> session) {
+    if (session->is_own()) ++own_count_;
+    sessions_.emplace(session->id, std::move(session));
+  }
+
+  void remove(Session& session) {
+    forget_held(session);
+    if (session.is_own()) --own_count_;
+    sessions_.erase(session.id);
+  }
+
+  // Calls `prepare(Session&)` for each session that `is_chosen`, and removes it.
+  template <class IsChosen, class Prepare>
+  void remove_if(IsChosen is_chosen, Prepare prepare) {
+    std::erase_if(sessions_, [&](const auto& entry) {
+      Session& session = *entry.second;
+      if (!is_chosen(session)) return false;
+      prepare(session);
+      forget_held(session);
+      if (session.is_own()) --own_count_;
+      return true;
+    });
+  }
+
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [id, session] : sessions_) visit(*session);
+  }
+
+  void clear() { sessions_.clear(); }
+
+  // Without the connections of this process itself.
+  std::size_t client_count() const { return sessions_.size() - own_count_; }
+  std::size_t own_count() const { return own_count_; }
+
+  // Counts anew what this session holds of an incomplete request.
+  void count_held(Session& session) {
+    std::size_t held = session.decoder.held_bytes();
+    held_bytes_ += held - std::exchange(session.held_bytes, held);
+  }
+  void forget_held(Session& session) { held_bytes_ -= std::exchange(session.held_bytes, 0); }
+  std::size_t held_bytes() const { return held_bytes_; }
+  // The session that holds most; there must be one.
+  Session& largest_holder() const {
+    auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
+      return a.second->held_bytes < b.second->held_bytes;
+    });
+    return *most->second;
+  }
+
+ private:
+  std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  std::size_t own_count_ = 0;
+  std::size_t held_bytes_ = 0;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/status.h"
+
+#include <string>
+#include <utility>
+
+#include "store/socket.h"
+
+namespace ddprun::store {
+namespace {
+
+// /status names at most so many waits and missing clients, and so many names of each wait.
+constexpr std::size_t kShownWaits = 1000;
+constexpr std::size_t kShownNames = 8;
+
+}  // namespace
+
+void Status::note(Session& session, const Request& request) {
+  ++metrics.requests[static_cast<std::size_t>(op_of(request))];
+  if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
+    session.nonce = ping->nonce;
+    if (!expected.is_missing(ping->nonce)) return;
+    expected.connected(peer_host(session.fd.get()), ping->nonce);
+  } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
+    if (expect->name.empty()) return expected.expect_world(expect->pid);
+    expected.expect(session.id, peer_host(session.fd.get()), std::string(expect->name),
+                    static_cast<std::uint32_t>(expect->pid));
+  }
+}
+
+Page Status::page_for(const HttpReader& request, MonoTime now) {
+  if (request.method() != "GET" && request.method() != "HEAD") {
+    return {.status = 405, .body = "only GET and HEAD\n"};
+  }
+  std::string target = request.target();
+  if (target == "/healthz") return {.body = "ok\n"};
+  measure();
+  if (target == "/metrics") {
+    return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics)};
+  }
+  if (target == "/status") {
+    return {.content_type = "application/json",
+            .body = status_page(metrics, join_progress(), waiters(now))};
+  }
+  return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
+}
+
+void Status::measure() {
+  metrics.connections = sessions_.client_count();
+  metrics.keys = namespaces_.usage().keys;
+  metrics.bytes = namespaces_.usage().bytes;
+  metrics.namespaces = namespaces_.named_count();
+  metrics.held_bytes = sessions_.held_bytes();
+  metrics.waits = wait_count();
+}
+
+// Clients that sent their PING before they were announced are found here.
+JoinProgress Status::join_progress() {
+  sessions_.for_each([this](const Session& session) {
+    if (!session.nonce || !expected.is_missing(*session.nonce)) return;
+    expected.connected(peer_host(session.fd.get()), *session.nonce);
+  });
+  std::string joined(namespaces_.common().keyspace.peek("init/").view());
+  return {.joined = joined.empty() ? "0" : joined,
+          .world_size = expected.world_size(),
+          .expected_count = expected.expected_count(),
+          .missing_count = expected.missing_count(),
+          .missing = expected.missing(kShownWaits)};
+}
+
+// The waits of this process itself are not counted, as its connections are not.
+std::size_t Status::wait_count() const {
+  std::size_t count = namespaces_.wait_count();
+  if (sessions_.own_count() == 0) return count;
+  sessions_.for_each([&](const Session& session) {
+    if (session.is_own()) count -= session.ns->keyspace.wait_count(session.id);
+  });
+  return count;
+}
+
+std::vector<Waiter> Status::waiters(MonoTime now) const {
+  std::vector<Waiter> waiters;
+  namespaces_.for_each([&](const Namespace& ns) {
+    std::size_t room = kShownWaits - waiters.size();
+    for (PendingWait& pending : ns.keyspace.pending(room, kShownNames)) {
+      const Session* session = sessions_.find(pending.client);
+      if (session == nullptr || session->is_own()) continue;
+      waiters.push_back({.peer = peer_of(session->fd.get()),
+                         .pid = session->nonce,
+                         .namespace_name = ns.name,
+                         .missing = std::move(pending.missing),
+                         .missing_count = pending.missing_count,
+                         .since = now - pending.since});
+    }
+  });
+  return waiters;
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a server counts, and the pages that it serves about itself.
+#pragma once
+
+#include <vector>
+
+#include "store/base/time.h"
+#include "store/decide/expected_clients.h"
+#include "store/decide/namespaces.h"
+#include "store/decide/pages.h"
+#include "store/http.h"
+#include "store/session.h"
+
+namespace ddprun::store {
+
+// Threads: not safe for concurrent use.  Lifetime: what the constructor is given must outlive it.
+class Status {
+ public:
+  Status(const Namespaces& namespaces, const Sessions& sessions)
+      : namespaces_(namespaces), sessions_(sessions) {}
+
+  Metrics metrics;
+  ExpectedClients expected;
+
+  // Counts a request, and takes what it says about expected clients.
+  void note(Session& session, const Request& request);
+
+  Page page_for(const HttpReader& request, MonoTime now);
+
+ private:
+  void measure();
+  std::size_t wait_count() const;
+  std::vector<Waiter> waiters(MonoTime now) const;
+  JoinProgress join_progress();
+
+  const Namespaces& namespaces_;
+  const Sessions& sessions_;
+};
+
+}  // namespace ddprun::store
