@@ -102,7 +102,7 @@ constexpr Row kRows[] = {
        return set_count(value, options.server.max_connections);
      }},
     {"--max-memory", "SIZE",
-     "Bytes of all keys, values, queues, wills and waits, as 512M or 2G (default: no limit); "
+     "Bytes of all keys, values, queues, last wills and waits, as 512M or 2G (default: no limit); "
      "requests "
      "on their way in may take as much again",
      set_memory},
@@ -141,7 +141,7 @@ constexpr Row kRows[] = {
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.keyspace.max_awaited_keys);
      }},
-    {"--max-spaces", "N", "Spaces of runs and of ddprun's own clients (default 1024)",
+    {"--max-namespaces", "N", "Namespaces of runs and of ddprun's own clients (default 1024)",
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.max_namespaces);
      }},

@@ -59,8 +59,8 @@ std::string in_words(Duration timeout) {
 
 }  // namespace
 
-// A call's turn to use the connection.  A call that ends out of step with the server, because it
-// failed or was cancelled, takes the connection with it.
+// A call's exclusive use of the connection.  A call that ends out of step with the server, because
+// it failed or was cancelled, takes the connection with it.
 class Client::ConnectionLock {
  public:
   explicit ConnectionLock(Client& client) : client_(client) { client_.is_busy_ = true; }
@@ -187,7 +187,7 @@ Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
   MonoTime deadline = mono_now() + timeout;
   auto lock = co_await lock_for("pop from '" + queue + "'");
   if (has_extensions_) co_return co_await take(name, timeout);
-  // A second round is for torch's server, which may tell two clients of one item.
+  // A second round is for torch's server, which may wake two clients for one item.
   for (Duration left = timeout;; left = deadline - mono_now()) {
     auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
     if (!waited) co_return waited.error();

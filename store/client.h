@@ -35,7 +35,7 @@ struct ClientConfig {
   Duration reply_timeout = std::chrono::seconds(60);
 
   // A peer that accepts the connection and does not answer the greeting for so long is no store.
-  // It is this long because torch's server answers nobody while it waits for a name server.
+  // It is this long because torch's server answers no client while it waits for a name server.
   Duration greeting_timeout = std::chrono::seconds(10);
 
   // How long the server's machine may acknowledge nothing, not even that it is there, before the
@@ -64,10 +64,10 @@ struct ClientConfig {
 class Client {
  public:
   // Resolves, connects and shakes hands; tries again with a growing pause, until the timeout,
-  // while the name does not resolve, nobody listens or the server hangs up.  The error says which
-  // addresses were tried and what each answered last.  Fails with Errc::Protocol, and no later than
-  // `greeting_timeout`, where something listens that is no TCPStore, and says what it answered;
-  // with Errc::LimitExceeded where the server has no room for another namespace.
+  // while the name does not resolve, no program listens or the server closes the connection.  The
+  // error says which addresses were tried and what each answered last.  Fails with Errc::Protocol,
+  // and no later than `greeting_timeout`, where something listens that is no TCPStore, and says
+  // what it answered; with Errc::LimitExceeded where the server has no room for another namespace.
   static Async<std::unique_ptr<Client>> connect(boost::asio::any_io_executor executor,
                                                 Endpoint endpoint, ClientConfig config = {});
 

@@ -238,7 +238,7 @@ Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, Fd 
   co_return client;
 }
 
-// The handshake, and a question that shows that somebody answers who knows the protocol.
+// The handshake, and a PING that shows whether the peer knows the protocol.
 Async<void> Client::greet(MonoTime deadline) {
   what_ = "shake hands";
   constexpr std::uint32_t kNonce = 0x64647072;

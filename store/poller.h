@@ -20,8 +20,8 @@
 
 namespace ddprun::store {
 
-// Threads: used from the executor's thread only.  Lifetime: the descriptors are their owners', who
-// call remove() before they close one.
+// Threads: used from the executor's thread only.  Lifetime: the descriptors belong to their owners,
+// which call remove() before they close one.
 class Poller {
  public:
   struct Interest {
@@ -56,7 +56,7 @@ class Poller {
                     std::forward<Handler>(handler));
   }
 
-  // Those that are ready now, not more than one turn's worth; the rest is told by the next call.
+  // The descriptors that are ready now, at most kTurn; the next call answers the rest.
   // Valid until then.
   std::span<const Ready> ready();
 

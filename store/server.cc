@@ -27,7 +27,7 @@ HashSeed random_seed() {
 }
 
 // How many connections are accepted in one turn, at most: so many that a burst does not overflow
-// the kernel's queue, and so few that those who are connected hardly notice.
+// the kernel's queue, and so few that connected clients hardly notice.
 constexpr int kAcceptedPerTurn = 1024;
 
 // How many turns are taken before the executor's other work has its chance.
@@ -205,7 +205,7 @@ void Server::Impl::accept_some() {
   }
 }
 
-// The system is short of something, of descriptors as a rule; those who connect wait meanwhile.
+// The system is short of a resource, usually of descriptors.  New connections wait meanwhile.
 void Server::Impl::pause_accepting(int error_number) {
   log(to_string(system_error(error_number, "cannot accept connections for now")));
   poller_.remove(listener_.get());
@@ -317,21 +317,21 @@ void Server::Impl::forget(Session& session) {
   route();
 }
 
-// Closes the connection before long; from now on it tells nothing.
+// Closes the connection soon.  It causes no more events.
 void Server::Impl::close_later(Fd fd) {
   poller_.remove(fd.get());
   closing_.add(std::move(fd));
   if (closing_.size() == 1) asio::post(executor_, bound(&Impl::close_more));
 }
 
-// Between two calls the executor looks after everybody else.
+// Between two calls the executor serves all others.
 void Server::Impl::close_more() {
   closing_.close_some();
   if (!closing_.empty()) asio::post(executor_, bound(&Impl::close_more));
 }
 
-// Keeps count of what incomplete requests hold.  When all together hold too much, whoever holds
-// most is closed: clients that are served do not hold much for long.
+// Keeps count of what incomplete requests hold.  When all together hold too much, the client
+// that holds most is closed: clients that are served do not hold much for long.
 void Server::Impl::account_for(ClientId id) {
   Session* asking = find(id);
   if (asking != nullptr && asking->fd && !asking->is_own()) {

@@ -30,8 +30,8 @@ struct ServerConfig {
   // numeric, or "localhost"; "::" takes IPv4 as well.
   Endpoint listen{.host = "0.0.0.0", .port = 29500};
 
-  // Whose connections are taken; everybody's while empty.  Others are closed before a byte is read,
-  // counted, and logged once for each address.
+  // The addresses whose connections are taken; all while empty.  Others are closed before a byte is
+  // read, counted, and logged once for each address.
   AllowList allow{};
 
   // What one request may announce; torch's limits.
@@ -64,7 +64,7 @@ struct ServerConfig {
   Duration unread_timeout = std::chrono::minutes(2);
 
   // What requests that have not arrived in full may hold, of all clients together.  Beyond it,
-  // whoever holds most is closed.
+  // the client that holds most is closed.
   std::size_t max_held_bytes = std::size_t{4} << 30;
 
   // Told, in a sentence, of each client that had to be disconnected, and of trouble with the
@@ -110,9 +110,9 @@ class Server {
   // any limit of this configuration concerns, and which is not counted.
   Result<Fd> connect();
 
-  // Gives the namespace of this name room of its own (Namespaces::reserve()), so that nobody in
-  // another namespace can use up what it needs.  To be called once, and before the executor has its
-  // turn: nobody may have entered it.
+  // Gives the namespace of this name room of its own (Namespaces::reserve()), so that clients
+  // in other namespaces cannot use up what it needs.  To be called once, before the executor runs:
+  // no client may have entered the namespace.
   void reserve_namespace(std::string name);
 
   // Closes every connection that is in the common namespace, and empties that namespace; last wills

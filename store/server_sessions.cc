@@ -126,7 +126,7 @@ void Server::Impl::await_stall() {
   stalls_.timer.async_wait(bound(&Impl::close_stalled));
 }
 
-// Closes those who have not read anything since they were looked at last.
+// Closes the clients that have read nothing since the last look at them.
 void Server::Impl::close_stalled() {
   MonoTime now = mono_now();
   while (std::optional<ClientId> id = stalls_.take_due(now)) {
@@ -158,7 +158,7 @@ void Server::Impl::keep_working() {
   asio::post(executor_, bound(&Impl::work_on));
 }
 
-// Between two calls the executor looks after everybody else.
+// Between two calls the executor serves all others.
 void Server::Impl::work_on() {
   is_working_ = false;
   auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
@@ -195,7 +195,7 @@ void Server::Impl::route() {
 }
 
 void Server::Impl::flush_all() {
-  // Closing a client may wake others, who join the list while it is worked off.
+  // Closing a client may wake others, which join the list while it is worked off.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {
     Session* session = find(dirty_[i]);
     if (session == nullptr) continue;

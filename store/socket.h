@@ -26,8 +26,8 @@ Result<Fd> listen_on(const Endpoint& endpoint);
 // also one on which nothing is said: a machine between the two may have forgotten it.
 void bound_silence(int fd, Duration limit);
 
-// Makes ready what somebody else has opened: fails with Errc::InvalidInput where it is no listening
-// TCP socket.
+// Prepares a socket that another program has opened: fails with Errc::InvalidInput where it is no
+// listening TCP socket.
 Result<Fd> take_listener(Fd fd);
 
 // The address that a socket is bound to.

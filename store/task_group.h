@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The owner of coroutines.  Nothing asynchronous is detached: whoever starts a coroutine spawns it
+// The owner of coroutines.  No coroutine is detached: the code that starts one spawns it
 // into a TaskGroup, and so can cancel it, wait for it, and be sure that it is gone.
 #pragma once
 
@@ -24,7 +24,7 @@ class TaskGroup {
  public:
   using ErrorHandler = std::function<void(std::exception_ptr)>;
 
-  // `on_error` is told of every exception that leaves a task, except of operation_aborted: a
+  // `on_error` is called with every exception that leaves a task, except of operation_aborted: a
   // cancelled task is an outcome, not a failure.
   TaskGroup(boost::asio::any_io_executor executor, ErrorHandler on_error);
   ~TaskGroup();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Where something listens: a host and a port, as users write them and logs print them.  Names are
-// kept as written; resolving them is the business of whoever connects.
+// kept as written; the code that connects resolves them.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@
 
 namespace ddprun::store {
 
-// An empty list admits everybody.  Nobody is admitted by being on this machine: whoever wants the
-// loopback addresses names them.
+// An empty list admits all addresses.  Otherwise the loopback addresses are admitted only if they
+// are listed.
 class AllowList {
  public:
   // Reads ranges, separated by commas: an address, or an address and the length of a prefix.  An

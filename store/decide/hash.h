@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A hash of names that come from strangers.  Whoever does not know the seed cannot choose names
-// that all fall into one bucket of a table, and so cannot make every look-up as slow as a list.
+// A hash of names that come from untrusted clients.  A client that does not know the seed cannot
+// choose names that all fall into one bucket, and so cannot make look-ups as slow as in a list.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace ddprun::store {
 
-// Chosen at random once per process by whoever reads from the network.
+// Chosen at random once per process by the program that reads from the network.
 struct HashSeed {
   std::uint64_t first = 0;
   std::uint64_t second = 0;

@@ -66,7 +66,7 @@ class Keyspace {
   Progress proceed(std::size_t effort, MonoTime now, Replies& replies);
 
   // A wait for many names that has ended leaves some work behind: whether there is any, and doing
-  // as much of it as `effort` names cost.  Nobody can tell the difference, but by bytes().
+  // as much of it as `effort` names cost.  It is visible only in bytes().
   bool needs_cleanup() const;
   void clean_up(std::size_t effort);
 
@@ -74,7 +74,7 @@ class Keyspace {
   // last will, if it left one, goes to the queue that it was meant for.
   void disconnect(ClientId client, MonoTime now, Replies& replies);
 
-  // Forgets everything and everybody, last wills included; nobody is told.
+  // Drops all keys, queues, clients and last wills, without any reply.
   void clear();
 
   // When expire() has something to do next, if nothing happens before.

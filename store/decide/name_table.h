@@ -167,7 +167,7 @@ class NameTable {
     Node* node = nullptr;  // none in a free slot
   };
 
-  // Slots by the last bits of the hash; who finds his taken has the next free one.
+  // Slots by the last bits of the hash; a name whose slot is taken has the next free one.
   struct Segment {
     Segment(std::size_t slot_count, unsigned depth_)
         : slots(new Slot[slot_count]), mask(slot_count - 1), depth(depth_) {}

@@ -39,7 +39,7 @@ class Namespaces {
 
   // Makes a namespace, which must not be there yet, with room of its own: what is in it does not
   // count for the limits on keys and bytes of all others, and theirs do not hold in it.  Where they
-  // have any it may hold kReservedBytes.  It stays when nobody is in it.
+  // have any it may hold kReservedBytes.  It stays when it is empty.
   void reserve(std::string name);
   static constexpr std::size_t kReservedBytes = 64 << 20;
 

@@ -52,7 +52,7 @@ struct JoinProgress {
 // Prometheus's text form.
 std::string metrics_page(const Metrics& metrics);
 
-// JSON: the figures, who has come and who has not, and who waits for what.
+// JSON: the metrics, the announced clients that are missing, and the waits.
 std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
                         const std::vector<Waiter>& waiters);
 

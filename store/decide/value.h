@@ -37,12 +37,12 @@ class Value {
   // value.  Valid as long as any reference is.
   std::string_view framed() const;
 
-  // Makes this `bytes`.  Whoever shares the old value keeps it; where nobody does, and they fit and
-  // do not leave much unused, they are written over the old ones, which saves an allocation.
+  // Makes this `bytes`.  Other references keep the old value.  If there are none, and the bytes fit
+  // without much unused room, they overwrite the old ones, which saves an allocation.
   void assign(std::string_view bytes);
 
-  // Makes this the old bytes followed by `piece`.  Whoever shares the old value keeps it; where
-  // nobody does, the bytes are extended in place, so that n appends cost n pieces and not n^2.
+  // Makes this the old bytes followed by `piece`.  Other references keep the old value.  If
+  // there are none, the bytes are extended in place, so n appends cost n pieces and not n^2.
   void append(std::string_view piece);
 
  private:

@@ -164,7 +164,7 @@ class DdpdTest(unittest.TestCase):
             ["--max-queue-items", "1.5"],
             ["--handshake-timeout", "0"],
             ["--unread-timeout", "never"],
-            ["--max-spaces", "0"],
+            ["--max-namespaces", "0"],
             ["--max-request-bytes", "1 G"],
             ["surplus"],
         ):
