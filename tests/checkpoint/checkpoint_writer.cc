@@ -18,6 +18,7 @@ namespace ddp = ddprun::ddp;
 
 int write(const std::string& directory) {
   ddp::sweep_unfinished(directory);
+  std::vector<std::filesystem::path> written;
   constexpr std::size_t kStagedBytes = 300'001;
   ddp::Staging staging;
   if (!staging.reserve(kStagedBytes)) return 1;
@@ -34,12 +35,15 @@ int write(const std::string& directory) {
          {"optimizer", {content, content}},
          {"state", {"{}"}}});
     if (!place) std::cerr << to_string(place.error()) << std::endl;
-    if (!place || !ddp::prune_checkpoints(directory, 2)) return 1;
+    if (!place) return 1;
+    if (written.empty() || written.back() != *place) written.push_back(*place);
+    if (!ddp::prune_checkpoints(directory, 2, written)) return 1;
     std::cout << step << std::endl;
   }
 }
 
 int verify(const std::string& directory) {
+  ddp::put_back_replaced(directory);
   bool are_good = true;
   for (const ddp::FoundCheckpoint& checkpoint : ddp::list_checkpoints(directory)) {
     ddprun::Result<ddp::Manifest> manifest = ddp::verify_checkpoint(checkpoint.path);

@@ -2,6 +2,8 @@
 #include "worker/checkpoint/directory.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -33,6 +35,13 @@ struct Directory {
     return text;
   }
 };
+
+int dead_process() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  REQUIRE(::waitpid(pid, nullptr, 0) == pid);
+  return pid;
+}
 
 void overwrite(const fs::path& file, const std::string& content) {
   std::ofstream(file, std::ios::trunc) << content;
@@ -83,23 +92,84 @@ TEST_SUITE("ddp/checkpoint/directory") {
     for (int step = 1; step <= 5; ++step) publish(step);
     overwrite(path / "step-000000000005" / "a", "");
     overwrite(path / "step-000000000003" / "a", "");
-    REQUIRE(prune_checkpoints(path, 2).has_value());
+    REQUIRE(prune_checkpoints(path, 2, {}).has_value());
     CHECK(steps() == "5 4 3 2");  // 4 and 2 are whole; 5 and 3 are for a person to look at
-    REQUIRE(prune_checkpoints(path, 0).has_value());
+    REQUIRE(prune_checkpoints(path, 0, {}).has_value());
     CHECK(steps() == "5 4");  // the only good one stays, whatever is asked
+  }
+
+  TEST_CASE_FIXTURE(Directory, "pruning does not remove what this process wrote for an older run") {
+    for (int step : {70, 80, 90}) publish(step);
+    std::vector<fs::path> written;
+    for (int step : {10, 20, 30}) {
+      written.push_back(publish(step));
+      REQUIRE(prune_checkpoints(path, 2, written).has_value());
+      CHECK(fs::exists(written.back()));
+    }
+    CHECK(steps() == "90 80 70 30 20");  // those ahead are not this run's to remove
+    publish(25);                         // by another program
+    written.push_back(publish(28));      // the counter went back
+    REQUIRE(prune_checkpoints(path, 2, written).has_value());
+    CHECK(steps() == "90 80 70 30 28");  // the last two written
+  }
+
+  TEST_CASE_FIXTURE(Directory, "pruning after a restart keeps the newest of both lives") {
+    for (int step : {10, 20, 30}) publish(step);
+    const std::vector<fs::path> written{publish(40)};
+    REQUIRE(prune_checkpoints(path, 3, written).has_value());
+    CHECK(steps() == "40 30 20");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a damaged checkpoint is set aside under a name that is free") {
+    publish(1);
+    for (const char* name : {".damaged-step-000000000001", ".damaged-step-000000000001-2"}) {
+      CHECK(set_aside(publish(1)).value() == path / name);
+      CHECK(fs::exists(path / name / "manifest.json"));
+    }
+    CHECK(steps() == "");
   }
 
   TEST_CASE_FIXTURE(Directory, "what a killed writer left is not a checkpoint, and is swept") {
     publish(3);
-    fs::create_directory(path / ".unfinished-step-000000000004-1");
-    overwrite(path / ".unfinished-step-000000000004-1" / "a", "half");
+    const fs::path left = path / unfinished_name(4, dead_process());
+    fs::create_directory(left);
+    overwrite(left / "a", "half");
     fs::create_directory(path / "step-x");
     overwrite(path / "notes.txt", "the user's");
     CHECK(steps() == "3");
     sweep_unfinished(path);
-    CHECK(!fs::exists(path / ".unfinished-step-000000000004-1"));
+    CHECK(!fs::exists(left));
     CHECK(fs::exists(path / "step-x"));
     CHECK(fs::exists(path / "notes.txt"));
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a save under way in a process that lives is not swept") {
+    const fs::path parents = path / unfinished_name(4, ::getppid());
+    const fs::path elsewhere = path / ".unfinished-step-000000000004-1-another_host";
+    for (const fs::path& folder : {parents, elsewhere}) fs::create_directory(folder);
+    sweep_unfinished(path);
+    CHECK(fs::exists(parents));
+    CHECK(fs::exists(elsewhere));
+    for (const fs::path& folder : {parents, elsewhere}) {
+      fs::last_write_time(folder, fs::file_time_type::clock::now() - std::chrono::hours(2));
+    }
+    sweep_unfinished(path);  // a number of a process is used again, and hosts go
+    CHECK(!fs::exists(parents));
+    CHECK(!fs::exists(elsewhere));
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a checkpoint whose replacement was cut short is put back") {
+    const fs::path place = publish(5);
+    const std::string unfinished = unfinished_name(5, dead_process());
+    const fs::path aside = path / (".replaced-" + unfinished.substr(sizeof ".unfinished-" - 1));
+    fs::rename(place, aside);
+    put_back_replaced(path);
+    CHECK(verify_checkpoint(place).has_value());
+    publish(6);
+    fs::copy(place, aside, fs::copy_options::recursive);
+    put_back_replaced(path);  // the new one stands
+    CHECK(!fs::exists(aside));
+    CHECK(steps() == "6 5");
   }
 
   TEST_CASE_FIXTURE(Directory, "a failed save leaves nothing behind and the old ones whole") {

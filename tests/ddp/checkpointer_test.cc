@@ -230,9 +230,86 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
       std::optional<Resumed> resumed = checkpointer.resume(program.state());
       expect(resumed && resumed->progress.step == 3, "it resumes from the one before");
     });
-    REQUIRE(notices.size() == 1);
+    REQUIRE(notices.size() == 2);
     CHECK(notices[0].starts_with("passing over a damaged checkpoint: " + newest.string() +
                                  ": model.safetensors has 100 bytes instead of "));
+    CHECK(notices[1] == "moved " + newest.string() + " to .damaged-step-000000000006");
+    CHECK(!fs::exists(newest));
+    CHECK(fs::exists(fs::path(directory.path()) / ".damaged-step-000000000006"));
+  }
+
+  TEST_CASE("with keep_last = 1 the good checkpoint stays after a damaged one") {
+    TempDir directory;
+    save_two(directory.path());
+    const fs::path newest = fs::path(directory.path()) / "step-000000000006";
+    {  // of the right length, so that only its sum tells
+      std::fstream file(newest / "model.safetensors", std::ios::in | std::ios::out);
+      file.seekp(-1, std::ios::end) << 'x';
+    }
+    std::vector<Normalised> nets = make_nets(1);
+    on_ranks(1, [&](ProcessGroup group) {
+      Program program(group, nets[0]);
+      Checkpointer checkpointer(
+          group,
+          {.directory = directory.path(), .keep_last = 1, .notify = [](const std::string&) {}});
+      expect(checkpointer.resume(program.state())->progress.step == 3, "it resumes from step 3");
+      program.train(1);
+      checkpointer.save(program.state());
+      checkpointer.wait();
+    });
+    std::vector<FoundCheckpoint> found = list_checkpoints(directory.path());
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].step == 4);
+    CHECK(verify_checkpoint(found[0].path).has_value());
+  }
+
+  TEST_CASE("a run in an older run's directory keeps its own, and says that it is behind") {
+    TempDir directory;
+    save_two(directory.path());  // steps 3 and 6
+    std::vector<std::string> notices;
+    std::vector<Normalised> nets = make_nets(1);
+    on_ranks(1, [&](ProcessGroup group) {
+      Program program(group, nets[0]);
+      Checkpointer checkpointer(
+          group, {.directory = directory.path(),
+                  .keep_last = 1,
+                  .notify = [&](const std::string& sentence) { notices.push_back(sentence); }});
+      for (int step = 1; step <= 2; ++step) {
+        program.train(1);
+        checkpointer.save(program.state());
+        checkpointer.wait();
+        expect(fs::exists(fs::path(directory.path()) / ("step-00000000000" + std::to_string(step))),
+               "what was saved is there");
+      }
+    });
+    REQUIRE(notices.size() == 1);
+    CHECK(notices[0].starts_with(directory.path() +
+                                 " has a checkpoint of step 6, ahead of this run's step 1: "));
+    std::vector<FoundCheckpoint> found = list_checkpoints(directory.path());
+    REQUIRE(found.size() == 3);
+    CHECK(found[2].step == 2);
+  }
+
+  TEST_CASE("a checkpoint is loaded beside a training, which goes on") {
+    TempDir directory;
+    save_two(directory.path());
+    const fs::path under_way = fs::path(directory.path()) / unfinished_name(9, ::getppid());
+    fs::create_directory(under_way);
+    fs::resize_file(fs::path(directory.path()) / "step-000000000006" / "model.safetensors", 100);
+    std::vector<Normalised> nets = make_nets(2);
+    Checkpointer second({.directory = directory.path()});
+    Progress progress;
+    CHECK(load_checkpoint({.model = *nets[0], .progress = &progress}, directory.path())
+              .progress.step == 3);
+    CHECK(load_checkpoint({.model = *nets[1], .progress = &progress},
+                          fs::path(directory.path()) / "step-000000000003")
+              .path.filename() == "step-000000000003");
+    CHECK(torch::equal(nets[0]->parameters()[0], nets[1]->parameters()[0]));
+    CHECK(fs::exists(under_way));
+    CHECK(fs::exists(fs::path(directory.path()) / "step-000000000006"));
+    CHECK_THROWS_WITH_AS(load_checkpoint({.model = *nets[0]}, directory.path() + "/none"),
+                         ("load a checkpoint: " + directory.path() + "/none has none").c_str(),
+                         DdpError);
   }
 
   TEST_CASE("a run does not begin anew where there are checkpoints that it cannot read") {

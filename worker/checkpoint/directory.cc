@@ -2,9 +2,12 @@
 #include "worker/checkpoint/directory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <optional>
 
 #include "store/base/number.h"
@@ -18,6 +21,9 @@ namespace fs = std::filesystem;
 
 constexpr char kStepPrefix[] = "step-";
 constexpr char kHiddenPrefix[] = ".unfinished-";
+constexpr char kReplacedPrefix[] = ".replaced-";
+constexpr char kDamagedPrefix[] = ".damaged-";
+constexpr auto kAbandoned = std::chrono::hours(1);
 constexpr std::uint64_t kMaxManifestBytes = 1 << 20;
 
 std::string step_name(std::int64_t step) {
@@ -50,17 +56,77 @@ std::vector<std::string> folder_names(const fs::path& directory) {
   return names;
 }
 
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
+  std::string text = name;
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text;
+}
+
+// How a hidden folder's name ends: "-<pid>-<host>" of the process that writes it.
+std::string writer(int pid = ::getpid()) {
+  return "-" + std::to_string(pid) + "-" + host_name();
+}
+
 // Puts `from` in the place of `to`, which may exist.
 Result<void> move_into_place(const fs::path& from, const fs::path& to) {
   if (!fs::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) == 0) return {};
     return system_error(errno, "rename " + from.string());
   }
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+  std::error_code ignored;  // what is left is hidden, and swept at the next start
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(from, ignored);
+    return {};
+  }
+  // NFS, Lustre and others cannot exchange two names.
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
     return system_error(errno, "replace " + to.string());
   }
-  std::error_code ignored;  // what is left is hidden, and swept at the next start
-  fs::remove_all(from, ignored);
+  const fs::path aside = to.parent_path() / (kReplacedPrefix + to.filename().string() + writer());
+  fs::remove_all(aside, ignored);
+  if (::rename(to.c_str(), aside.c_str()) != 0)
+    return system_error(errno, "replace " + to.string());
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const Error failure = system_error(errno, "replace " + to.string());
+    ::rename(aside.c_str(), to.c_str());
+    return failure;
+  }
+  fs::remove_all(aside, ignored);
+  return {};
+}
+
+// Whether the writer of the hidden folder `name`, "...-<pid>-<host>", may still be at work.
+bool may_be_written(const fs::path& folder) {
+  std::error_code error;
+  auto changed = fs::last_write_time(folder, error);
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    changed = std::max(changed, it->last_write_time(ignored));
+  }
+  if (fs::file_time_type::clock::now() - changed > kAbandoned) return false;
+  const std::string name = folder.filename().string();
+  const std::string host = "-" + host_name();
+  if (!name.ends_with(host)) return true;
+  const std::string_view rest = std::string_view(name).substr(0, name.size() - host.size());
+  const auto pid = number_in<int>(rest.substr(rest.rfind('-') + 1));
+  return pid && (::kill(*pid, 0) == 0 || errno == EPERM);
+}
+
+// Makes the directories of `path` that are missing, and makes their names durable.
+Result<void> make_directories(const fs::path& path) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = fs::absolute(path, error); !at.empty() && !fs::exists(at, error);
+       at = at.parent_path()) {
+    missing.push_back(at);
+  }
+  fs::create_directories(path, error);
+  if (error) return failed(error, "create " + path.string());
+  for (const fs::path& made : missing) {
+    if (Result<void> synced = sync_folder(made.parent_path()); !synced) return synced;
+  }
   return {};
 }
 
@@ -86,13 +152,10 @@ Result<void> write_all(const fs::path& folder, Manifest& manifest,
 
 Result<fs::path> publish_checkpoint(const fs::path& directory, Manifest manifest,
                                     const std::vector<FileContent>& files) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) return failed(error, "create " + directory.string());
-
+  if (Result<void> made = make_directories(directory); !made) return made.error();
   fs::path place = directory / step_name(manifest.step);
-  fs::path hidden =
-      directory / (kHiddenPrefix + step_name(manifest.step) + "-" + std::to_string(::getpid()));
+  fs::path hidden = directory / unfinished_name(manifest.step, ::getpid());
+  std::error_code error;
   fs::remove_all(hidden, error);
   manifest.files.clear();
   Result<void> done = write_all(hidden, manifest, files);
@@ -158,15 +221,34 @@ Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& en
   return file;
 }
 
-Result<void> prune_checkpoints(const fs::path& directory, int keep_last) {
+Result<void> prune_checkpoints(const fs::path& directory, int keep_last,
+                               const std::vector<fs::path>& written) {
+  std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  // The later this process wrote a checkpoint, the higher; 0 for those of others.
+  auto recency = [&](const FoundCheckpoint& checkpoint) {
+    return written.rend() - std::find(written.rbegin(), written.rend(), checkpoint.path);
+  };
+  if (!written.empty()) {
+    auto last = std::find_if(found.begin(), found.end(), [&](const FoundCheckpoint& checkpoint) {
+      return checkpoint.path == written.back();
+    });
+    if (last == found.end()) return {};  // another program has removed it
+    std::erase_if(found, [&, step = last->step](const FoundCheckpoint& checkpoint) {
+      return recency(checkpoint) == 0 && checkpoint.step > step;
+    });
+    std::stable_sort(found.begin(), found.end(),
+                     [&](const auto& a, const auto& b) { return recency(a) > recency(b); });
+  }
   int complete = 0;
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(directory)) {
+  for (const FoundCheckpoint& checkpoint : found) {
     if (complete < std::max(keep_last, 1)) {
       if (inspect_checkpoint(checkpoint.path)) ++complete;
       continue;
     }
     // Out of sight first, so that a crash in the middle leaves no half of a checkpoint.
-    fs::path hidden = directory / (kHiddenPrefix + checkpoint.path.filename().string() + "-old");
+    fs::path hidden = directory / unfinished_name(checkpoint.step, ::getpid());
+    std::error_code ignored;
+    fs::remove_all(hidden, ignored);
     if (::rename(checkpoint.path.c_str(), hidden.c_str()) != 0) {
       return system_error(errno, "remove " + checkpoint.path.string());
     }
@@ -177,10 +259,44 @@ Result<void> prune_checkpoints(const fs::path& directory, int keep_last) {
   return {};
 }
 
+Result<fs::path> set_aside(const fs::path& checkpoint) {
+  const fs::path directory = checkpoint.parent_path();
+  const std::string name = kDamagedPrefix + checkpoint.filename().string();
+  fs::path place = directory / name;
+  for (int number = 2; fs::exists(fs::symlink_status(place)); ++number) {
+    place = directory / (name + "-" + std::to_string(number));
+  }
+  if (::rename(checkpoint.c_str(), place.c_str()) != 0) {
+    return system_error(errno, "rename " + checkpoint.string());
+  }
+  return place;
+}
+
+std::string unfinished_name(std::int64_t step, int pid) {
+  return kHiddenPrefix + step_name(step) + writer(pid);
+}
+
 void sweep_unfinished(const fs::path& directory) {
   for (const std::string& name : folder_names(directory)) {
     std::error_code ignored;
-    if (name.starts_with(kHiddenPrefix)) fs::remove_all(directory / name, ignored);
+    const fs::path folder = directory / name;
+    if (name.starts_with(kHiddenPrefix) && !may_be_written(folder)) fs::remove_all(folder, ignored);
+  }
+  put_back_replaced(directory);
+}
+
+void put_back_replaced(const fs::path& directory) {
+  for (const std::string& name : folder_names(directory)) {
+    const fs::path folder = directory / name;
+    if (!name.starts_with(kReplacedPrefix) || may_be_written(folder)) continue;
+    const std::string rest = name.substr(sizeof kReplacedPrefix - 1);
+    const fs::path place = directory / rest.substr(0, rest.find('-', sizeof kStepPrefix - 1));
+    std::error_code ignored;
+    if (fs::exists(place)) {
+      fs::remove_all(folder, ignored);
+    } else {
+      fs::rename(folder, place, ignored);
+    }
   }
 }
 
@@ -198,11 +314,11 @@ Result<fs::path> run_directory(const fs::path& base, const std::string& run_id, 
   }
   if (is_restart && newest > 0) return base / (prefix + std::to_string(newest));
 
+  if (Result<void> made = make_directories(base); !made) return made.error();
   std::error_code error;
-  fs::create_directories(base, error);
-  if (error) return failed(error, "create " + base.string());
   fs::path folder = base / (prefix + std::to_string(newest + 1));
   if (!fs::create_directory(folder, error)) return failed(error, "create " + folder.string());
+  if (Result<void> synced = sync_folder(base); !synced) return synced.error();
   return folder;
 }
 

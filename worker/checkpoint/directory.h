@@ -5,7 +5,9 @@
 //
 // A checkpoint is written to a hidden folder beside its place, each file synced to disk, the
 // manifest last; then the folder is synced, renamed to step-<number>, and the parent synced.  A
-// crash at any moment leaves the old ones untouched and at most a hidden folder to sweep.
+// crash at any moment leaves the old ones untouched and at most a hidden folder to sweep.  Where
+// the file system cannot exchange two names, the checkpoint that is replaced waits under a hidden
+// name, and put_back_replaced() restores it if the new one never came.
 //
 // One run writes to a directory at a time, from one process.
 #pragma once
@@ -59,12 +61,29 @@ Result<Manifest> verify_checkpoint(const std::filesystem::path& path);
 // One file of a checkpoint, compared with its length and checksum.
 Result<MappedFile> map_checkpoint_file(const std::filesystem::path& path, const FileEntry& entry);
 
-// Removes checkpoints older than the newest `keep_last` complete ones; damaged ones do not count,
-// and those newer than the oldest that is kept stay.  Fails with the first that cannot be removed.
-Result<void> prune_checkpoints(const std::filesystem::path& directory, int keep_last);
+// Keeps the newest `keep_last` complete checkpoints and removes older ones.  `written` are the
+// folders that this process has published, oldest first: the last one is the newest, whatever its
+// step, and those of this process come before all others.  Damaged checkpoints are not counted.
+// Checkpoints with higher steps than the last one written are neither counted nor removed.  With
+// nothing written the highest step is the newest.  Fails with the first that cannot be removed.
+Result<void> prune_checkpoints(const std::filesystem::path& directory, int keep_last,
+                               const std::vector<std::filesystem::path>& written);
 
-// Removes what writers that died in the middle have left behind.
+// Renames a damaged checkpoint to ".damaged-step-<number>", or to a name with a number after it
+// where that is taken.  Returns the new path.
+Result<std::filesystem::path> set_aside(const std::filesystem::path& checkpoint);
+
+// The hidden folder that process `pid` of this host writes a checkpoint to.
+std::string unfinished_name(std::int64_t step, int pid);
+
+// Removes what writers left that died during a save, and completes replacements that they began.  A
+// folder stays while its process lives on this host, or may live on another one, unless nothing in
+// it has changed for an hour.
 void sweep_unfinished(const std::filesystem::path& directory);
+
+// Only completes replacements: puts a checkpoint back whose replacement never came, and removes one
+// whose replacement stands.
+void put_back_replaced(const std::filesystem::path& directory);
 
 // Makes a new, empty folder below `base` for the checkpoints of one run, "<run id>-<number>", when
 // `is_restart` is false; else returns the newest one that was so made for that run id, or a new one

@@ -60,8 +60,11 @@ auto without_throwing(const std::string& what, Action action) -> decltype(action
 
 // Rank 0's part of a save.
 struct Checkpointer::Writer {
+  explicit Writer(TensorFormat format) : taker(format) {}
+
   SnapshotTaker taker;
   std::future<SnapshotTaker::Outcome> under_way;
+  bool has_saved = false;
 
   // The outcome of the save under way, when there is one; waits for it.
   SnapshotTaker::Outcome finish() {
@@ -85,13 +88,26 @@ Checkpointer::Checkpointer(Ranks ranks, CheckpointerOptions options)
     options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
   }
   if (ranks_.rank() != 0) return;
-  writer_.reset(new Writer{.taker = SnapshotTaker(options_.format)});
-  sweep_unfinished(options_.directory);
+  writer_ = std::make_unique<Writer>(options_.format);
 }
 
 Checkpointer::~Checkpointer() {
   if (!writer_) return;
   for (const std::string& sentence : writer_->finish().sentences()) options_.notify(sentence);
+}
+
+// Before the first save, which makes this program the directory's writer.
+void Checkpointer::prepare_directory(const TrainingState& state) {
+  if (std::exchange(writer_->has_saved, true)) return;
+  sweep_unfinished(options_.directory);
+  const std::int64_t step = state.progress ? state.progress->step : 0;
+  const std::vector<FoundCheckpoint> found = list_checkpoints(options_.directory);
+  if (found.empty() || found.front().step <= step) return;
+  options_.notify(options_.directory.string() + " has a checkpoint of step " +
+                  std::to_string(found.front().step) + ", ahead of this run's step " +
+                  std::to_string(step) +
+                  ": it stays, and resume() will take it rather than this run's; give this run a "
+                  "directory of its own, or move the others away");
 }
 
 void Checkpointer::save(const TrainingState& state) {
@@ -100,6 +116,7 @@ void Checkpointer::save(const TrainingState& state) {
   if (state.random_numbers) random_states = ranks_.all_gather(random_state());
   std::string problem;
   if (writer_) {
+    prepare_directory(state);
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
@@ -143,7 +160,8 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
   std::string problem;
   if (writer_) {
     auto loaded = without_throwing("read " + options_.directory.string(), [&] {
-      return load_newest_checkpoint(options_.directory, options_.notify);
+      put_back_replaced(options_.directory);
+      return load_newest_checkpoint(options_.directory, Damaged::SetAside, options_.notify);
     });
     if (loaded) {
       saved = std::move(*loaded);
@@ -164,6 +182,28 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
   if (path.empty()) return std::nullopt;
 
   Resumed resumed{.path = path, .progress = {}};
+  if (state.progress) resumed.progress = *state.progress;
+  return resumed;
+}
+
+Resumed load_checkpoint(const TrainingState& state, const fs::path& path) {
+  const auto print = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
+  auto loaded =
+      without_throwing("read " + path.string(), [&]() -> Result<std::optional<SavedCheckpoint>> {
+        if (!fs::exists(path / kManifestName)) {
+          return load_newest_checkpoint(path, Damaged::Leave, print);
+        }
+        Result<SavedCheckpoint> one = read_checkpoint(path);
+        if (!one) return one.error();
+        return std::optional(std::move(*one));
+      });
+  if (!loaded) throw DdpError("load a checkpoint: " + to_string(loaded.error()));
+  if (!*loaded) throw DdpError("load a checkpoint: " + path.string() + " has none");
+  const SavedCheckpoint& saved = **loaded;
+  Result<void> done =
+      without_throwing("restore the state", [&] { return apply(state, saved, Ranks(nullptr)); });
+  if (!done) throw DdpError("load " + saved.path.string() + ": " + to_string(done.error()));
+  Resumed resumed{.path = saved.path, .progress = {}};
   if (state.progress) resumed.progress = *state.progress;
   return resumed;
 }

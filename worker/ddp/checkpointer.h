@@ -68,7 +68,7 @@ struct Resumed {
 // resume() together.  One thread of its own writes on rank 0, while a save is under way.
 class Checkpointer {
  public:
-  // On rank 0, removes what a killed writer left unfinished in the directory.
+  // Touches nothing in the directory: several programs may look into one.
   Checkpointer(const ProcessGroup& group, CheckpointerOptions options);
 
   // The same over a process group that the program has made itself.
@@ -84,8 +84,11 @@ class Checkpointer {
 
   // Saves the state as it is now; rank 0 writes it.  At most one save is under way: the next waits
   // for it.  Once it is written, a power failure cannot take the checkpoint away, and those older
-  // than the newest `keep_last` are removed.  Throws the same DdpError on every rank when it cannot
-  // be written (the disk is full), or when the save before it could not; old ones stay whole.
+  // than the newest `keep_last` are removed; never one that this Checkpointer wrote in favour of an
+  // older run's.  The first save also removes what killed writers left unfinished, and says so when
+  // the directory has checkpoints of higher steps than this one.  Throws the same DdpError on every
+  // rank when it cannot be written (the disk is full), or when the save before it could not; old
+  // ones stay whole.
   void save(const TrainingState& state);
 
   // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
@@ -97,20 +100,29 @@ class Checkpointer {
   void wait();
 
   // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
-  // when there is none.  A damaged one is passed over, with a notice, for the one before it.
-  // Throws the same DdpError on every rank when the directory cannot be read, when all that is in
-  // it is damaged, and when the checkpoint is of another model, optimizer or data set, and names
-  // the first thing that differs; `state` may be half restored then.
+  // when there is none.  A damaged one is passed over, with a notice, for the one before it, and
+  // once that has been read it is moved aside: ".damaged-step-<number>", which no program of ours
+  // touches. Throws the same DdpError on every rank when the directory cannot be read, when all
+  // that is in it is damaged, and when the checkpoint is of another model, optimizer or data set,
+  // and names the first thing that differs; `state` may be half restored then.
   std::optional<Resumed> resume(const TrainingState& state);
 
  private:
   struct Writer;
+  void prepare_directory(const TrainingState& state);
   Checkpointer(Ranks ranks, CheckpointerOptions options);
 
   Ranks ranks_;
   CheckpointerOptions options_;
   std::unique_ptr<Writer> writer_;  // on rank 0
 };
+
+// Restores a checkpoint without changing anything on the disk, for a program that evaluates or
+// exports, also beside a training that writes there.  `path` is a checkpoint's folder, or a
+// directory of them, of which it takes the newest good one.  For a program of one process, or for
+// each rank on its own, which must then see the files.  Throws DdpError as Checkpointer::resume()
+// does, and when there is none.
+Resumed load_checkpoint(const TrainingState& state, const std::filesystem::path& path);
 
 // A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
 // (run_directory() in directory.h): a new one when the run starts, the same one in each later

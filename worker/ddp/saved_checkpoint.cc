@@ -26,7 +26,7 @@ const TensorMap& SavedCheckpoint::part(const std::string& name) const {
   return found == parts.end() ? kNone : found->second;
 }
 
-Result<SavedCheckpoint> load_checkpoint(const fs::path& path) {
+Result<SavedCheckpoint> read_checkpoint(const fs::path& path) {
   Result<Manifest> manifest = inspect_checkpoint(path);
   if (!manifest) return manifest.error();
   SavedCheckpoint saved{.path = path, .step = manifest->step, .parts = {}, .state_json = {}};
@@ -51,17 +51,29 @@ Result<SavedCheckpoint> load_checkpoint(const fs::path& path) {
 }
 
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
-    const fs::path& directory, const std::function<void(const std::string& sentence)>& notify) {
+    const fs::path& directory, Damaged damaged,
+    const std::function<void(const std::string& sentence)>& notify) {
   std::error_code error;
   fs::directory_iterator(directory, error);
   if (error == std::errc::no_such_file_or_directory) return std::nullopt;
   if (error) return system_error(error.value(), "read " + directory.string());
 
   const std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  std::vector<fs::path> passed_over;
   for (const FoundCheckpoint& checkpoint : found) {
-    Result<SavedCheckpoint> saved = load_checkpoint(checkpoint.path);
+    Result<SavedCheckpoint> saved = read_checkpoint(checkpoint.path);
+    if (saved && damaged == Damaged::SetAside) {
+      for (const fs::path& path : passed_over) {
+        Result<fs::path> place = set_aside(path);
+        notify(place ? "moved " + path.string() + " to " + place->filename().string()
+                     : to_string(place.error()));
+      }
+    }
     if (saved) return std::optional(std::move(*saved));
     notify("passing over a damaged checkpoint: " + to_string(saved.error()));
+    // What could not be read may be read another time.
+    if (saved.error().code == make_error_code(Errc::Protocol))
+      passed_over.push_back(checkpoint.path);
   }
   if (found.empty()) return std::nullopt;
   return Error{Errc::Protocol, directory.string() + ": none of its " +

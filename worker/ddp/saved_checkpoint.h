@@ -28,13 +28,16 @@ struct SavedCheckpoint {
 
 // The checkpoint at `path`: every file whole, of the checksum that its manifest gives, and in its
 // format.  Fails with what is wrong.
-Result<SavedCheckpoint> load_checkpoint(const std::filesystem::path& path);
+Result<SavedCheckpoint> read_checkpoint(const std::filesystem::path& path);
+
+// What becomes of a damaged checkpoint once an older one has been read.
+enum class Damaged : std::uint8_t { Leave, SetAside };
 
 // The newest good checkpoint in `directory`; tells `notify` of those it passes over.  None when
 // there is none at all, and no directory either.  Fails when it cannot look, and when there are
 // checkpoints and all are damaged: a program that then began anew would lose them.
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
-    const std::filesystem::path& directory,
+    const std::filesystem::path& directory, Damaged damaged,
     const std::function<void(const std::string& sentence)>& notify);
 
 // Gives every rank what rank 0 has, but for the path.

@@ -106,7 +106,11 @@ SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directo
     files.push_back({kStateFile, {state_json_}});
     Result<std::filesystem::path> place = publish_checkpoint(directory, manifest_, files);
     if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
-    Result<void> pruned = prune_checkpoints(directory, keep_last);
+    std::erase_if(written_, [&](const std::filesystem::path& path) {
+      return path == *place || !std::filesystem::exists(path);
+    });
+    written_.push_back(*place);
+    Result<void> pruned = prune_checkpoints(directory, keep_last, written_);
     return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
   } catch (const std::exception& error) {  // of std::filesystem, or no memory
     return {.problem = kSaving + error.what(), .notice = {}};

@@ -65,6 +65,7 @@ class SnapshotTaker {
   std::map<std::string, TensorImage> parts_;  // kept, so that their memory is
   std::vector<std::string> taken_;            // the parts of what was taken last
   std::string state_json_;
+  std::vector<std::filesystem::path> written_;  // that this object has published, oldest first
   std::atomic<bool> must_stop_preparing_ = false;
   std::future<void> preparation_;  // its thread uses the parts
 };
