@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstring>
+
 #include "tests/support/temp_dir.h"
 #include "worker/ddp/error.h"
 
@@ -65,6 +67,45 @@ TEST_SUITE("ddp/checkpoint/tensor_file") {
         decode_tensors(bytes + json + "\x07" + std::string("\x05\0\0\0\0\0\0\x01", 8)).value();
     CHECK(read["flag"].item<int>() == 7);
     CHECK(read["word"].item<std::int64_t>() == 5 + (std::int64_t{1} << 56));
+  }
+
+  TEST_CASE("many names of one transposed tensor take its memory once") {
+    // As a pickle of torch.save() has it: each name refers to the tensor before.
+    using namespace std::string_literals;
+    constexpr int kNames = 200;
+    constexpr std::int64_t kSide = 128;
+    auto number = [](std::int64_t value) {
+      return "J"s + static_cast<char>(value & 255) + static_cast<char>(value >> 8) + "\0\0"s;
+    };
+    std::string program = "\x80\2}("s;
+    for (int i = 0; i < kNames; ++i) {
+      const std::string name = "name" + std::to_string(i);
+      program += "X"s + static_cast<char>(name.size()) + "\0\0\0"s + name;
+      if (i > 0) {
+        program += "h\1"s;
+        continue;
+      }
+      program += "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"s +
+                 "X\1\0\0\0"s + "0X\3\0\0\0cpu"s + number(kSide * kSide) + "tQK\0"s +
+                 number(kSide) + number(kSide) + "\x86"s + "K\1"s + number(kSide) + "\x86\x89"s +
+                 "ccollections\nOrderedDict\n)RtRq\1"s;
+    }
+    program += "u.";
+    const std::size_t bytes = kSide * kSide * sizeof(float);
+    zip::Layout layout = zip::lay_out({{"f/data.pkl", program.size()}, {"f/data/0", bytes}});
+    auto file = std::make_shared<std::string>(layout.file_bytes, '\0');
+    program.copy(file->data() + layout.records[0].begin, program.size());
+    torch::Tensor values = torch::arange(kSide * kSide, torch::kFloat).view({kSide, kSide});
+    std::memcpy(file->data() + layout.records[1].begin, values.data_ptr(), bytes);
+    zip::complete(layout, file->data());
+    TensorMap read = tensors_in(file, file->data(), file->size()).value();
+    REQUIRE(read.size() == kNames);
+    for (const auto& [name, tensor] : read) {
+      CHECK(torch::equal(tensor, values.t()));
+      const char* at = static_cast<const char*>(tensor.const_data_ptr());
+      const bool is_in_file = at >= file->data() && at < file->data() + file->size();
+      CHECK(is_in_file);
+    }
   }
 
   TEST_CASE("a dtype that the format lacks is refused") {

@@ -56,15 +56,19 @@ Error invalid(std::string sentence) {
   return Error{Errc::InvalidInput, std::move(sentence)};
 }
 
-// One tensor of a file: in place where it can stay, else copied.
+// Whether the tensor can stay where it is.  Writers other than ours need not align what they write.
+bool is_aligned(const StoredTensor& stored, at::ScalarType type, const char* data) {
+  return reinterpret_cast<std::uintptr_t>(data + stored.begin) % at::elementSize(type) == 0;
+}
+
+// One tensor of a file: in place where it can stay, with its strides, else copied.
 at::Tensor tensor_at(const StoredTensor& stored, at::ScalarType type,
                      const std::shared_ptr<void>& owner, std::string_view file, char* data) {
   char* place = data + stored.begin;
-  // Writers other than ours need not align what they write.
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(place) % at::elementSize(type) == 0;
-  if (stored.begin != stored.end && stored.strides.empty() && is_aligned) {
-    return at::from_blob(
-        place, stored.shape, [owner](void*) {}, type);
+  if (stored.begin != stored.end && is_aligned(stored, type, data)) {
+    auto keep = [owner](void*) {};
+    if (stored.strides.empty()) return at::from_blob(place, stored.shape, keep, type);
+    return at::from_blob(place, stored.shape, stored.strides, keep, type);
   }
   at::Tensor copy = at::empty(stored.shape, type);
   copy_row_major(stored, file, static_cast<char*>(copy.mutable_data_ptr()));
@@ -144,11 +148,21 @@ Result<TensorMap> tensors_in(const std::shared_ptr<void>& owner, char* data, std
   Result<StoredTensors> read = read_tensors(file);
   if (!read) return read.error();
   TensorMap tensors;
+  // A file may name the same bytes as often as it likes, and each copy of them costs memory.
+  constexpr std::uint64_t kMostCopies = 4;
+  std::uint64_t copied = 0;
   for (const StoredTensor& stored : read->tensors) {
     std::optional<at::ScalarType> type = type_of(stored.dtype);
     if (!type) {
       return Error{Errc::Protocol,
                    "tensor '" + stored.name + "' has a dtype that LibTorch lacks: " + stored.dtype};
+    }
+    if (!is_aligned(stored, *type, data)) copied += stored.end - stored.begin;
+    if (copied > kMostCopies * size) {
+      return Error{Errc::LimitExceeded,
+                   "tensor '" + stored.name +
+                       "' is not aligned, nor are others: copies of them would "
+                       "take more than four times the file"};
     }
     tensors[stored.name] = tensor_at(stored, *type, owner, file, data);
   }
