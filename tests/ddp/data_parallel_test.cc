@@ -8,6 +8,7 @@ namespace {
 
 using namespace ddprun::ddp;
 using namespace ddprun::ddp::test;
+using namespace std::chrono_literals;
 
 constexpr int kSteps = 5;
 constexpr std::int64_t kBatch = 4;  // per rank
@@ -109,6 +110,94 @@ TEST_SUITE("ddp/data_parallel") {
         });
       }
     }
+  }
+
+  TEST_CASE("parameters in another order in memory take over rank 0's, or are refused") {
+    for (const char* backend : {"shm", "gloo"}) {
+      for (const bool views : {false, true}) {
+        CAPTURE(backend);
+        CAPTURE(views);
+        auto problems = run_ranks(
+            {0, 1}, 2,
+            [&](ProcessGroup group) {
+              torch::nn::Linear net(5, 5);
+              if (group.rank() == 1) {
+                net->weight.set_data(net->weight.detach().t().contiguous().t());
+              }
+              const std::string refusal = problem_of([&] {
+                DistributedDataParallel<torch::nn::Linear> refused(net, group,
+                                                                   {.init_sync = false});
+              });
+              expect(refusal ==
+                         "the parameters of the ranks differ in memory: weight is of strides [1, "
+                         "5] on "
+                         "rank 1 and row-major on rank 0; make them alike, or set init_sync",
+                     "without init_sync it is refused, not: " + refusal);
+              DistributedDataParallel<torch::nn::Linear> model(net, group,
+                                                               {.gradient_as_bucket_view = views});
+              expect(net->weight.is_contiguous(), "the weight lies as rank 0's");
+              torch::Tensor input = torch::arange(1.0, 6.0, torch::kFloat) * (group.rank() + 1);
+              torch::Tensor factors = torch::arange(1.0, 6.0, torch::kFloat);
+              (model(input) * factors).sum().backward();
+              torch::Tensor expected = 1.5 * torch::outer(factors, factors);
+              expect(torch::allclose(net->weight.grad(), expected), "the gradient is the mean");
+            },
+            20s, backend);
+        CHECK(problems == std::vector<std::string>{"", ""});
+      }
+    }
+  }
+
+  TEST_CASE("rank 0's channels_last is spread, unless other tensors share the memory") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Conv2d net(torch::nn::Conv2dOptions(3, 4, 2));
+      if (group.rank() == 0) {
+        net->weight.set_data(net->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+      }
+      torch::Tensor shared = group.rank() == 1 ? net->weight.detach() : torch::Tensor();
+      const std::string refusal =
+          problem_of([&] { DistributedDataParallel<torch::nn::Conv2d> model(net, group); });
+      expect(
+          refusal ==
+              "the parameters of the ranks differ in memory: weight is row-major on rank 1 and of "
+              "strides [12, 1, 6, 3] on rank 0, and cannot be changed, since other tensors share "
+              "its memory",
+          "shared memory is refused, not: " + refusal);
+      shared.reset();
+      DistributedDataParallel<torch::nn::Conv2d> model(net, group);
+      expect(net->weight.is_contiguous(torch::MemoryFormat::ChannelsLast), "it is spread");
+    });
+  }
+
+  TEST_CASE("init_sync that differs is refused, and so is the layout of lazy buckets") {
+    auto problems = run_ranks({0, 1}, 2, [](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DistributedDataParallel<torch::nn::Linear> model(net, group,
+                                                       {.init_sync = group.rank() == 0});
+    });
+    CHECK(problems[0] == problems[1]);
+    CHECK(problems[0].find("init_sync=0") != std::string::npos);
+    on_ranks(1, [](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DistributedDataParallel<torch::nn::Linear> model(net, group,
+                                                       {.lazy_bucket_allocation = true});
+      model(torch::ones({1, 2})).sum().backward();
+      expect(problem_of([&] {
+               model.bucket_layout();
+             }).starts_with("bucket_layout() and lazy_bucket_allocation exclude each other"),
+             "it is refused in a sentence");
+    });
+  }
+
+  TEST_CASE("sync_buffers gives every rank rank 0's") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::BatchNorm1d net(3);
+      DistributedDataParallel<torch::nn::BatchNorm1d> model(net, group);
+      model(torch::randn({4, 3}) + group.rank()).sum().backward();
+      model.sync_buffers();
+      std::vector<torch::Tensor> all = group.all_gather(net->running_mean);
+      expect(torch::equal(all[0], all[1]), "the running means are equal");
+    });
   }
 
   TEST_CASE("a weight under two names is reduced once") {

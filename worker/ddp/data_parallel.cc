@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "worker/ddp/data_parallel_impl.h"
+#include "worker/ddp/memory_order.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_compat.h"
@@ -35,7 +36,8 @@ std::string described(const BucketLayout& layout) {
 }
 
 std::string described(const DataParallelOptions& options) {
-  return "options broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
+  return "options init_sync=" + std::to_string(options.init_sync) +
+         " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
          " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
          " static_graph=" + std::to_string(options.static_graph) +
          " compression=" + std::to_string(static_cast<int>(options.compression)) +
@@ -203,6 +205,9 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   impl_->group.barrier();  // names a rank that does not come, which a collective cannot
   verify_same(impl_->group, "modules", describe(parameters, buffers, options));
   ReducerConfig config = reducer_config(*impl_->module, parameters, options);
+  std::vector<NamedTensor> trained = parameters;
+  std::erase_if(trained, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
+  agree_on_memory_order(impl_->group, trained, /*may_change=*/options.init_sync);
   if (options.init_sync) {
     std::vector<at::Tensor> state = tensors_of(parameters);
     for (const at::Tensor& buffer : tensors_of(buffers)) state.push_back(buffer);
@@ -283,7 +288,16 @@ std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
   return impl_->logger->get_bucket_sizes();
 }
 
+void DataParallelEngine::sync_buffers() {
+  impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
+}
+
 BucketLayout DataParallelEngine::bucket_layout() {
+  if (impl_->options.lazy_bucket_allocation) {
+    throw DdpError(
+        "bucket_layout() and lazy_bucket_allocation exclude each other: its buckets are not "
+        "there between two steps");
+  }
   impl_->reducer->rebuild_buckets();
   std::unordered_map<c10::TensorImpl*, std::size_t> indices;
   for (const NamedTensor& item : named_parameters(*impl_->module, false)) {

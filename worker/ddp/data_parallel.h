@@ -38,8 +38,8 @@ class GradientWatch;
 struct ReducerConfig;
 
 struct DataParallelOptions {
-  // Gives every rank rank 0's parameters and buffers at construction.  Without it the ranks must
-  // have made equal ones themselves.
+  // Gives every rank rank 0's parameters and buffers at construction, and the strides of its
+  // parameters.  Without it the ranks must have made equal ones themselves.
   bool init_sync = true;
 
   // Gives every rank rank 0's buffers (the running statistics of BatchNorm) before each forward
@@ -120,6 +120,7 @@ class DataParallelEngine {
   void zero_grad(bool set_to_none);
   std::vector<std::int64_t> bucket_sizes() const;
   BucketLayout bucket_layout();
+  void sync_buffers();
 
  private:
   struct Impl;  // data_parallel_impl.h
@@ -163,14 +164,14 @@ class [[nodiscard]] NoSync {
 // the others where they wait for it, and all name the rank and the parameters.
 //
 // A forward under torch::NoGradGuard talks to no other rank, so that one rank may evaluate alone;
-// each rank then uses its own buffers.
+// each rank then uses its own buffers (sync_buffers() makes them rank 0's).
 template <class Module>
 class DistributedDataParallel {
  public:
   // All ranks construct together.  Their modules are compared first (options, and names, shapes and
-  // dtypes of parameters and buffers in order): when they differ, every rank throws the same
-  // DdpError, which names the first difference.  Also throws when nothing in the module is
-  // trainable.  The module must be on its device by now.
+  // dtypes of parameters and buffers in order, and the strides of parameters): when they differ,
+  // every rank throws the same DdpError, which names the first difference.  Also throws when
+  // nothing in the module is trainable.  The module must be on its device by now.
   explicit DistributedDataParallel(Module module, ProcessGroup group,
                                    const DataParallelOptions& options = {})
       : module_(std::move(module)),
@@ -252,8 +253,12 @@ class DistributedDataParallel {
   // The sizes of the buckets now in use, in the order in which they are reduced.  Bytes.
   std::vector<std::int64_t> bucket_sizes() const { return engine_->bucket_sizes(); }
 
+  // Gives every rank rank 0's buffers now, before an evaluation on several ranks: Python's DDP does
+  // so in the first forward after training.  All ranks call it.
+  void sync_buffers() { engine_->sync_buffers(); }
+
   // The buckets of the next step, for a checkpoint.  All ranks call it together, between two steps:
-  // after the first, it is what settles them.
+  // after the first, it is what settles them.  Throws with lazy_bucket_allocation.
   BucketLayout bucket_layout() { return engine_->bucket_layout(); }
 
  private:
