@@ -85,6 +85,96 @@ TEST_SUITE("ddp/process_group") {
     }
   }
 
+  TEST_CASE("a group is made again under its name, many times") {
+    for (const char* backend : {"auto", "gloo"}) {
+      StoreHost host;
+      std::vector<std::string> problems(2);
+      std::vector<std::thread> threads;
+      for (int rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+          try {
+            std::optional<ProcessGroup> kept;
+            for (int i = 0; i < 6; ++i) {
+              ProcessGroup group = init_process_group({.backend = backend, .timeout = 20s},
+                                                      env_of(rank, 2, host.port()));
+              torch::Tensor sum = torch::full({3}, i + rank);
+              group.all_reduce(sum);
+              expect(sum[0].item<int>() == 2 * i + 1, "the sum is this group's");
+              if (i % 3 == 2) kept = group;  // two of one name at once, too
+              if (kept) kept->barrier();
+            }
+          } catch (const std::exception& error) {
+            problems[static_cast<std::size_t>(rank)] = error.what();
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      CHECK(problems == std::vector<std::string>{"", ""});
+    }
+  }
+
+  TEST_CASE("a program finds nothing of one that died as it joined") {
+    StoreHost host;
+    for (int lonely : {1, 0, 1}) {
+      const std::string problem = problem_of(
+          [&] { init_process_group({.timeout = 50ms}, env_of(lonely, 2, host.port())); });
+      CHECK(problem == "init_process_group: rank " + std::to_string(1 - lonely) +
+                           " of 2 did not come within 0.05 s");
+    }
+    auto join = [&](int rank) {
+      ProcessGroup group = init_process_group({.timeout = 20s}, env_of(rank, 2, host.port()));
+      torch::Tensor sum = torch::ones({1});
+      group.all_reduce(sum);
+      return sum.item<float>();
+    };
+    auto other = std::async(std::launch::async, [&] { return join(1); });
+    CHECK(join(0) == 2);
+    CHECK(other.get() == 2);
+  }
+
+  TEST_CASE("views with gaps, in other orders and of one element are right over every transport") {
+    for (const char* backend : {"shm", "gloo"}) {
+      CAPTURE(backend);
+      auto problems = run_ranks(
+          {0, 1}, 2,
+          [](ProcessGroup group) {
+            torch::Tensor whole = torch::full({4, 4}, 1.0 + group.rank());
+            group.all_reduce(whole.slice(1, 0, 4, 2));
+            torch::Tensor expected = torch::full({4, 4}, 1.0 + group.rank());
+            expected.slice(1, 0, 4, 2).fill_(3);
+            expect(torch::equal(whole, expected), "every other column is summed, and no other");
+
+            whole = torch::full({4, 4}, 1.0 + group.rank());
+            group.broadcast(whole.slice(0, 1, 4, 2), 1);
+            expected = torch::full({4, 4}, 1.0 + group.rank());
+            expected.slice(0, 1, 4, 2).fill_(2);
+            expect(torch::equal(whole, expected), "every other row is sent, and no other");
+
+            torch::Tensor counted = torch::arange(6.0).view({2, 3});
+            torch::Tensor turned =
+                group.rank() == 0 ? counted.clone() : counted.t().contiguous().t();
+            group.all_reduce(turned);
+            expect(torch::equal(turned, 2 * counted), "strides may differ between ranks");
+
+            torch::Tensor one = torch::full({1}, 1.0 + group.rank());
+            group.all_reduce(one.expand({5}));
+            expect(one.item<double>() == 3, "an expanded tensor has one sum");
+
+            torch::Tensor inference;
+            {
+              c10::InferenceMode mode;
+              inference = torch::ones({4, 4}).slice(1, 0, 4, 2);
+            }
+            group.all_reduce(inference);
+            expect(inference.sum().item<float>() == 16, "a tensor of inference mode is written");
+
+            group.barrier();
+          },
+          20s, backend);
+      CHECK(problems == std::vector<std::string>{"", ""});
+    }
+  }
+
   TEST_CASE("without an agent's store rank 0 hosts one") {
     ddprun::worker::WorkerEnv env;
     std::uint16_t port = StoreHost().port();  // free by now, and not handed out again so soon

@@ -46,6 +46,14 @@ bool is_timeout(const std::string& problem) {
          problem.find("timeout") != std::string::npos;
 }
 
+// Whether a connection may have broken; else it is what this rank itself has asked for.
+bool is_of_transport(const std::string& problem) {
+  for (const char* word : {"onnect", "transport", "ocket", "roken pipe", "peer", "NCCL"}) {
+    if (problem.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string left_out_sentence(const std::map<int, std::string>& parameters_by_rank) {
@@ -63,9 +71,11 @@ PeerFailures::PeerFailures(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                            std::chrono::milliseconds timeout)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), timeout_(timeout) {}
 
-void PeerFailures::set_liveness(const Endpoint& liveness) {
+void PeerFailures::use_liveness(const Endpoint* own) {
+  has_liveness_ = true;
+  if (!own) return;
   try {
-    store_->set(key_of(kLiveness, rank_), to_string(liveness));
+    store_->set(key_of(kLiveness, rank_), to_string(*own));
   } catch (const std::exception&) {
     // Then this rank is never known to be gone.
   }
@@ -193,7 +203,7 @@ std::string PeerFailures::diagnose(const std::string& problem) {
            " gave up after " + format_seconds(timeout_) + " (" + problem + ")";
   }
   if (!is_timeout(problem)) {
-    const std::string ended = gone();
+    const std::string ended = has_liveness_ && is_of_transport(problem) ? gone() : "";
     return ended.empty() ? problem : ended + " (" + problem + ")";
   }
   std::string missing = missing_after_timeout();

@@ -34,9 +34,9 @@ class PeerFailures {
   PeerFailures(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
                std::chrono::milliseconds timeout);
 
-  // Where this rank's LivenessSocket listens; only ranks that have said so are ever known to be
-  // gone.
-  void set_liveness(const Endpoint& liveness);
+  // The ranks of this group have LivenessSockets; `own` is this rank's, null if it could not be
+  // opened. Only ranks that have one are ever known to be gone.
+  void use_liveness(const Endpoint* own);
 
   // A backward pass of this rank has ended without a gradient for the parameters `names`, so a
   // reduction that the others wait for has not begun.  `owner` identifies the wrapped module.
@@ -64,6 +64,7 @@ class PeerFailures {
   int rank_;
   int world_size_;
   std::chrono::milliseconds timeout_;
+  bool has_liveness_ = false;
   mutable std::mutex mutex_;
   std::map<const void*, std::string> left_out_;  // of this rank, by wrapped module
 };

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -12,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "store/base/number.h"
+#include "worker/ddp/dense_copy.h"
 #include "worker/ddp/diagnosing_group.h"
 #include "worker/ddp/liveness.h"
 #include "worker/ddp/local_address.h"
@@ -83,6 +85,11 @@ c10::intrusive_ptr<shm::Backend> make_shm_backend(const c10::intrusive_ptr<c10d:
     return c10::make_intrusive<shm::Backend>(std::move(connection.channel), std::move(gloo),
                                              timeout);
   }
+  if (backend == "auto" && env.rank == 0 && env.local_world_size == env.world_size) {
+    std::cerr
+        << "ddprun: no shared memory between the ranks of this node, CPU tensors go over Gloo: "
+        << connection.refusal << std::endl;
+  }
   if (backend != "shm") return nullptr;
   throw DdpError("the backend 'shm' cannot be had: " + connection.refusal);
 }
@@ -93,7 +100,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   c10d::TCPStoreOptions options;
   options.port = env.master.port;
   options.isServer = env.rank == 0 && !env.use_agent_store;
-  options.waitWorkers = false;  // store_barrier() waits, and can say who is missing
+  options.waitWorkers = false;  // join_generation() waits, and can name the missing ranks
   options.multiTenant = options.isServer;
   options.timeout = timeout;
   // c10d's client, once refused, pauses for up to a second.  If the listener does not come up in
@@ -230,17 +237,19 @@ void ProcessGroup::barrier() {
 
 void ProcessGroup::all_reduce(at::Tensor tensor) {
   diagnosed("all_reduce", *impl_->peer_failures, [&] {
-    std::vector<at::Tensor> tensors{std::move(tensor)};
+    std::vector<at::Tensor> tensors{dense_of(tensor)};
     impl_->group->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
+    copy_back(tensors[0], tensor);
   });
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
   diagnosed("broadcast", *impl_->peer_failures, [&] {
-    std::vector<at::Tensor> tensors{std::move(tensor)};
+    std::vector<at::Tensor> tensors{dense_of(tensor)};
     auto options = waited_for<c10d::BroadcastOptions>();
     options.rootRank = root;
     impl_->group->broadcast(tensors, options)->wait();
+    if (root != rank()) copy_back(tensors[0], tensor);
   });
 }
 
@@ -292,15 +301,16 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
   impl->env = env;
   impl->timeout = timeout_of(options);
   guarded("init_process_group", [&] {
-    // A prefix for each attempt, because torchrun keeps its store over a restart, and a key of the
-    // dead group would be found by the new one.
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(
+    // A prefix for each attempt, because torchrun keeps its store over a restart, and one for each
+    // group that takes the name again, so that none finds the keys of an earlier one.
+    auto store = c10::make_intrusive<c10d::PrefixStore>(
         "ddprun/attempt_" + std::to_string(env.restart_count) + "/" + options.name,
         connect_store(env, impl->timeout));
+    impl->liveness = open_liveness_socket(env);
+    impl->store = c10::make_intrusive<c10d::PrefixStore>(
+        join_generation(*store, env.rank, env.world_size, impl->timeout), store);
     impl->peer_failures =
         std::make_shared<PeerFailures>(impl->store, env.rank, env.world_size, impl->timeout);
-    impl->liveness = open_liveness_socket(env);
-    store_barrier(*impl->store, "join", env.rank, env.world_size, impl->timeout);
 
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
     gloo_options->devices = gloo_devices(env);
@@ -319,7 +329,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
       impl->liveness = nullptr;  // shared memory has a watch of its own
     } else {
       impl->group->setBackend(c10::DeviceType::CPU, type, gloo);
-      if (impl->liveness) impl->peer_failures->set_liveness(impl->liveness->endpoint());
+      impl->peer_failures->use_liveness(impl->liveness ? &impl->liveness->endpoint() : nullptr);
     }
     if (backend == "nccl") {
       impl->nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),

@@ -43,7 +43,8 @@ struct ProcessGroupOptions {
   // sooner and must still outlast the slowest rank's pause, such as a checkpoint.
   std::optional<std::chrono::milliseconds> timeout;
 
-  // Keeps the keys of several groups of one program apart in the store.  All ranks give the same.
+  // Tells the groups of one program apart in the store.  All ranks give the same.  A name can be
+  // used again, by all ranks in the same order: that makes another group.
   std::string name = "default";
 };
 

@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include "worker/ddp/dense_copy.h"
 #include "worker/ddp/shm_work.h"
 
 namespace ddprun::ddp::shm {
@@ -66,7 +67,7 @@ Engine::Start start_of(const Options& options) {
 class Staged {
  public:
   at::Tensor of(const at::Tensor& tensor) {
-    at::Tensor dense = tensor.contiguous();
+    at::Tensor dense = dense_of(tensor);
     kept.push_back(dense);
     if (!dense.is_same(tensor)) back_.emplace_back(tensor, dense);
     return dense;
@@ -75,8 +76,7 @@ class Staged {
   std::function<void()> copy_back() {
     if (back_.empty()) return nullptr;
     return [back = back_] {
-      at::NoGradGuard no_grad;
-      for (const auto& [tensor, dense] : back) tensor.copy_(dense);
+      for (const auto& [tensor, dense] : back) ddp::copy_back(dense, tensor);
     };
   }
 

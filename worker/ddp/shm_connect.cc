@@ -122,6 +122,7 @@ Connection connect(c10d::Store& store, int rank, int world_size, bool wants_shm,
   }
   const std::string verdict = get(store, "verdict", timeout);
   if (!verdict.empty()) return {.channel = nullptr, .refusal = verdict};
+  if (!channel) throw DdpError(channel.error());  // another group answers under these keys
   return {.channel = std::move(*channel), .refusal = ""};
 }
 
