@@ -19,8 +19,10 @@
 
 namespace ddprun {
 class Fd;
+namespace process {
 class Guardian;
 struct SweepScope;
+}  // namespace process
 }  // namespace ddprun
 
 namespace ddprun::agent {
