@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/decide/core.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -87,6 +88,11 @@ class CoreTransition {
     state_.deadline.reset();
     want(action::AbandonWorkers{});
     want_sweep();
+  }
+
+  void operator()(const event::LeaseEnding& event) {
+    if (state_.phase != Phase::Stopping || state_.is_killed) return;
+    state_.deadline = std::min(state_.deadline.value_or(event.kill_by), event.kill_by);
   }
 
   void operator()(const event::ShutdownRequested& event) {
@@ -262,6 +268,7 @@ std::string to_string(const Event& event) {
           },
           [](const event::Swept&) { return std::string("swept"); },
           [](const event::DeadlineReached&) { return std::string("deadline reached"); },
+          [](const event::LeaseEnding&) { return std::string("lease ending"); },
           [](const event::ShutdownRequested& request) {
             return "shutdown requested by " + process::signal_name(request.signal);
           },

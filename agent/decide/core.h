@@ -97,13 +97,18 @@ struct WorkerExited {
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};
 struct DeadlineReached {};
+// Comes with a StopOrdered: the workers must be dead by then, whatever their grace, since the
+// others begin another round.
+struct LeaseEnding {
+  MonoTime kill_by{};
+};
 struct ShutdownRequested {
   int signal = 0;
 };
 }  // namespace event
 using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::StopOrdered,
                            event::RunEnded, event::StartFailed, event::WorkerExited, event::Swept,
-                           event::DeadlineReached, event::ShutdownRequested>;
+                           event::DeadlineReached, event::LeaseEnding, event::ShutdownRequested>;
 
 // What an agent can ask of its shell, to be done in the order given.
 namespace action {

@@ -2,9 +2,11 @@
 #include "rendezvous/decide/coordinator.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/decide/waiting_text.h"
+#include "store/base/count.h"
 #include "store/base/text.h"
 #include "store/base/variant.h"
 
@@ -23,6 +25,14 @@ std::string describe(const request::Join& join) {
   return join.host + " (pid " + std::to_string(join.pid) + ")";
 }
 
+// A round begins only when every worker of the round before is provably dead, and when all that are
+// counted on can hear of it.
+bool may_form(const State& state) {
+  if (state.former || state.up_count > 0) return false;
+  return std::ranges::none_of(
+      state.nodes, [](const auto& node) { return node.second.away_at || node.second.leaves_by; });
+}
+
 // One step: the state being changed and the actions being collected.
 class CoordinatorTransition {
  public:
@@ -36,18 +46,26 @@ class CoordinatorTransition {
   }
 
   void operator()(const event::Arrived& event) {
+    speaker_ = event.connection;
     auto node = state_.nodes.find(event.node);
     if (const auto* join = std::get_if<request::Join>(&event.request)) {
-      if (node == state_.nodes.end()) joined(event.node, *join);
+      if (node == state_.nodes.end()) joined(event.node, *join, event.connection);
       return;
     }
     if (const auto* foreign = std::get_if<request::Foreign>(&event.request)) {
-      send(event.node, command::Refuse{"it speaks version " + std::to_string(foreign->version) +
-                                       " of the rendezvous protocol, and the run version " +
-                                       std::to_string(kProtocolVersion)});
+      return send_outside(event.node, event.connection,
+                          command::Refuse{"it speaks version " + std::to_string(foreign->version) +
+                                          " of the rendezvous protocol, and the run version " +
+                                          std::to_string(kProtocolVersion)});
+    }
+    if (node == state_.nodes.end()) return outsider_spoke(event);
+    bool is_old = event.connection < node->second.connection;
+    if (event.connection > node->second.connection) moved(node->first, node->second);
+    if (const auto* lost = std::get_if<request::Lost>(&event.request)) {
+      // It may be back on another connection already.
+      if (!is_old) heard(node->first, node->second, *lost);
       return;
     }
-    if (node == state_.nodes.end()) return outsider_spoke(event.node, event.request);
     node->second.seen = now_;
     std::visit([&](const auto& request) { heard(node->first, node->second, request); },
                event.request);
@@ -64,20 +82,35 @@ class CoordinatorTransition {
         return end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
       }
     }
+    if (state_.former && now_ >= state_.former->until) give_up_former();
+    if (state_.newcomers_due && now_ >= *state_.newcomers_due) take_in_newcomers();
     report_waiting();
   }
 
   void operator()(const event::HostLeaves& event) {
-    for (auto& [id, join] : std::exchange(state_.next_run, {})) {
-      send(id, command::Refuse{event.why});
+    for (auto& comer : std::exchange(state_.next_run, {})) {
+      send_outside(comer.id, comer.connection, command::Refuse{event.why});
     }
     if (state_.phase == Phase::Ended) return;
     end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
  private:
-  void send(const std::string& node, Command command) {
-    actions_.push_back(action::Send{node, std::move(command)});
+  // To a node of the run.
+  void send(const std::string& id, Command command) {
+    auto node = state_.nodes.find(id);
+    std::uint64_t connection = node != state_.nodes.end() ? node->second.connection : speaker_;
+    actions_.push_back(action::Send{id, std::move(command), connection});
+  }
+  void send_outside(const std::string& id, std::uint64_t connection, Command command) {
+    actions_.push_back(action::Send{id, std::move(command), connection});
+  }
+
+  // It speaks on another connection: what was sent on the one before may not have arrived.
+  void moved(const std::string& id, Node& node) {
+    actions_.push_back(action::Forget{id, node.connection});
+    node.connection = speaker_;
+    node.away_at.reset();
   }
 
   // Should this process have been stopped for a while, nobody else was silent meanwhile.
@@ -91,14 +124,17 @@ class CoordinatorTransition {
 
   // Joining (a node comes, or comes back).
 
-  void joined(const std::string& id, const request::Join& join) {
+  void joined(const std::string& id, const request::Join& join, std::uint64_t connection) {
     if (state_.phase == Phase::Ended) {
       // Who was in a round of this run has only been away.
-      if (join.next_round > 0) return send(id, state_.verdict);
-      if (state_.next_run.size() < kMaxStandbys) state_.next_run.emplace_back(id, join);
+      if (join.next_round > 0) return send_outside(id, connection, state_.verdict);
+      if (state_.next_run.size() < kMaxStandbys) state_.next_run.push_back({id, join, connection});
       return;
     }
-    if (state_.nodes.empty()) found(id, join);
+    if (is_outdated(id)) return;
+    forget_earlier_incarnations(id);
+    if (state_.nodes.empty() && !state_.former) found(id, join);
+    if (join.is_back) expect_others(join);
     if (!join.preflight_failure.empty() && state_.had_round) {
       return send(id, command::Refuse{preflight_text(join)});
     }
@@ -112,11 +148,36 @@ class CoordinatorTransition {
       }
       if (auto holder = state_.holders.find(*join.node_rank); holder != state_.holders.end()) {
         if (state_.contenders.size() < kMaxStandbys)
-          state_.contenders[id] = {.rival = holder->second, .join = join};
+          state_.contenders[id] = {.rival = holder->second, .join = join, .connection = connection};
         return;
       }
     }
-    admit(id, join);
+    admit(id, join, connection);
+  }
+
+  // The nodes of the same agent, by the end of their names: "host-uuid.INCARNATION".
+  std::vector<std::string> incarnations_of(const std::string& id) const {
+    std::string name = id.substr(0, id.rfind('.') + 1);
+    std::vector<std::string> found;
+    for (auto node = state_.nodes.lower_bound(name);
+         node != state_.nodes.end() && node->first.starts_with(name); ++node) {
+      if (node->first != id) found.push_back(node->first);
+    }
+    return found;
+  }
+  static bool comes_before(const std::string& one, const std::string& other) {
+    return std::pair(one.size(), one) < std::pair(other.size(), other);
+  }
+  // A message that was under way for long: the node has come back as another meanwhile.
+  bool is_outdated(const std::string& id) const {
+    return std::ranges::any_of(incarnations_of(id),
+                               [&](const std::string& other) { return comes_before(id, other); });
+  }
+  // A node joins when its workers are dead, those of its earlier incarnations included.
+  void forget_earlier_incarnations(const std::string& id) {
+    for (const std::string& earlier : incarnations_of(id)) {
+      lose(earlier, state_.nodes.at(earlier).join.host + " was cut off");
+    }
   }
 
   void found(const std::string& id, const request::Join& join) {
@@ -141,27 +202,23 @@ class CoordinatorTransition {
     }
   }
 
-  void admit(const std::string& id, const request::Join& join) {
+  void admit(const std::string& id, const request::Join& join, std::uint64_t connection) {
     std::size_t most = static_cast<std::size_t>(state_.settings.max_nodes) + kMaxStandbys;
     if (state_.nodes.size() >= most) {
       return send(id, command::Refuse{"there are " + std::to_string(state_.nodes.size()) +
                                       " nodes already, standbys included"});
     }
-    if (join.next_round > 0) {
-      // It was in rounds of this run, maybe of a host that is gone.
-      state_.restart_count = std::max(state_.restart_count, join.restart_count);
-      state_.next_round = std::max(state_.next_round, join.next_round);
-      if (!std::exchange(state_.had_round, true)) state_.run_uuid = join.run_uuid;
-      if (state_.phase == Phase::Gathering && join.previous_nodes > 0) {
-        state_.survivors = std::max(state_.survivors.value_or(0), join.previous_nodes - 1);
-      }
-    }
+    if (join.next_round > 0) was_in_a_round(join);
     if (join.node_rank) state_.holders[*join.node_rank] = id;
-    state_.nodes[id] = {
-        .join = join, .arrival = state_.arrivals++, .seen = now_, .last_rank = join.previous_rank};
+    state_.nodes[id] = {.join = join,
+                        .arrival = state_.arrivals++,
+                        .connection = connection,
+                        .seen = now_,
+                        .last_rank = join.previous_rank};
     if (join.policy != state_.policy) {
       send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
                                   .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
+                                  .lease_grace = state_.policy.lease_grace,
                                   .text = "the run goes by the settings of its first node: " +
                                           policy_text(state_.policy)});
     }
@@ -169,8 +226,14 @@ class CoordinatorTransition {
       case Phase::Gathering:
         return form_if_due();
       case Phase::Running:
-        if (has_room() && !somebody_is_done()) {
-          return stop({.cause = StopCause::NodeJoined, .why = join.host + " has joined"});
+        if (!state_.has_formed && join.was_in_round && join.next_round == state_.round + 1) {
+          // A node of the round which had to stop: the round cannot go on.
+          return stop({.cause = StopCause::NodeLost, .why = join.host + " was cut off"});
+        }
+        if (has_room() && !somebody_is_done() && !is_flapping(join.host)) {
+          state_.newcomers_due = std::max(now_, state_.round_began + kSettleTime);
+          if (*state_.newcomers_due <= now_) take_in_newcomers();
+          return;
         }
         return stand_by(id, state_.nodes[id]);
       case Phase::Stopping:
@@ -180,6 +243,159 @@ class CoordinatorTransition {
       case Phase::Ended:
         return;
     }
+  }
+
+  // Of a node that comes with what it knows of rounds before, maybe under a host that is gone.
+  void was_in_a_round(const request::Join& join) {
+    state_.restart_count = std::max(state_.restart_count, join.restart_count);
+    state_.next_round = std::max(state_.next_round, join.next_round);
+    if (!std::exchange(state_.had_round, true)) state_.run_uuid = join.run_uuid;
+  }
+
+  // It was here before this coordinator: so may others have been, and their workers may run.
+  void expect_others(const request::Join& join) {
+    if (state_.has_formed) return;
+    std::uint64_t round = join.next_round - 1;
+    MonoTime until = now_ + state_.policy.lease();
+    bool is_known = join.was_in_round && join.next_round > 0;
+    if (!state_.former && !state_.is_settled) state_.former = Former{.until = until};
+    if (!state_.former) return;
+    if (is_known && (!state_.former->round || round > *state_.former->round)) {
+      state_.former->round = round;
+      state_.former->missing = join.previous_nodes - state_.former->left;
+      state_.former->until = until;
+    }
+    if (is_known && round == state_.former->round) --state_.former->missing;
+    settle_if_all_are_back();
+  }
+  void settle_if_all_are_back() {
+    if (!state_.former->round || state_.former->missing > 0) return;
+    state_.former.reset();
+    state_.is_settled = true;
+    state_.were_all_former = state_.phase == Phase::Gathering;
+  }
+
+  // A node goes on with its round after its coordinator was started anew: the round is as it was.
+  void adopt(const std::string& id, const request::Resume& resume) {
+    const request::Join& join = resume.join;
+    if (state_.nodes.empty() && !state_.former) found(id, join);
+    bool is_first = state_.phase == Phase::Gathering;
+    // A node of the round has had to stop.
+    bool is_broken =
+        is_first && std::ranges::any_of(state_.nodes, [&](const auto& node) {
+          return node.second.join.was_in_round && node.second.join.next_round == join.next_round;
+        });
+    was_in_a_round(join);
+    expect_others(join);
+    Node& node = state_.nodes[id];
+    node = {.join = join,
+            .arrival = state_.arrivals++,
+            .connection = speaker_,
+            .seen = now_,
+            .is_member = true,
+            .is_down = false,
+            .last_rank = join.previous_rank};
+    if (join.node_rank) state_.holders[*join.node_rank] = id;
+    ++state_.up_count;
+    if (is_first) {
+      state_.phase = Phase::Running;
+      state_.round = join.next_round - 1;
+      state_.round_began = now_;
+      state_.last_call.reset();
+      state_.were_all_former = false;
+    }
+    send(id, command::Continue{});
+    if (is_broken) {
+      stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
+    }
+    reconcile(id, node, resume);
+    bool is_stopping = resume.workers == Workers::Stopping && !resume.failed;
+    if (is_stopping && state_.phase == Phase::Running) {
+      stop({.cause = StopCause::NodeLost,
+            .why = "the round was being stopped when the rendezvous began anew"});
+    }
+  }
+  bool can_adopt(const request::Resume& resume) const {
+    if (resume.join.next_round == 0 || resume.workers == Workers::Down) return false;
+    if (!state_.nodes.empty() && resume.join.settings != state_.settings) return false;
+    std::uint64_t round = resume.join.next_round - 1;
+    if (state_.phase == Phase::Gathering) {
+      return !state_.has_formed && round + 1 >= state_.next_round;
+    }
+    return state_.former && state_.former->round == round && state_.phase != Phase::Ended;
+  }
+  // The leases of those that have not come back are over.
+  void give_up_former() {
+    int missing = std::exchange(state_.former, std::nullopt)->missing;
+    state_.is_settled = true;
+    if (state_.phase == Phase::Running) {
+      return stop({.cause = StopCause::NodeLost,
+                   .why = count_of(static_cast<std::size_t>(missing), "node") +
+                          " of the round did not come back to the rendezvous"});
+    }
+    form_if_due();
+  }
+
+  // What a node that is back may have missed, and what it could not say.
+  void reconcile(const std::string& id, Node& node, const request::Resume& resume) {
+    if (!node.is_member) return;
+    if (node.round && resume.join.next_round <= node.round->number) {
+      // It has not heard of its round.
+      if (state_.phase == Phase::Running) return send(id, *node.round);
+      return heard(id, node, request::Ready{node.round->number, resume.join.store_port});
+    }
+    std::uint64_t round = resume.join.next_round - 1;
+    switch (resume.workers) {
+      case Workers::Down:
+        return heard(id, node, request::Ready{round, resume.join.store_port});
+      case Workers::Succeeded:
+        heard(id, node, request::Succeeded{round});
+        break;
+      case Workers::Up:
+      case Workers::Stopping:
+        if (resume.failed) heard(id, node, *resume.failed);
+        break;
+    }
+    if (state_.phase == Phase::Stopping && state_.last_stop) send(id, *state_.last_stop);
+  }
+
+  void take_in_newcomers() {
+    bool may_stop = state_.phase == Phase::Running && !state_.former;
+    state_.newcomers_due.reset();
+    if (!may_stop) return;
+    std::string names;
+    std::size_t count = 0;
+    for (auto& [id, node] : state_.nodes) {
+      if (node.is_member || node.is_standby) continue;
+      if (!has_room() || somebody_is_done()) {
+        stand_by(id, node);
+        continue;
+      }
+      if (++count <= 3) names += (names.empty() ? "" : ", ") + node.join.host;
+    }
+    if (count == 0) return;
+    if (count > 3) names += " and " + std::to_string(count - 3) + " more";
+    stop({.cause = StopCause::NodeJoined,
+          .why = names + (count == 1 ? " has joined" : " have joined")});
+  }
+
+  // A host that is lost again and again would stop every round.
+  bool is_flapping(const std::string& host) const {
+    int limit = state_.policy.flap_limit;
+    auto losses = state_.losses.find(host);
+    if (limit == 0 || losses == state_.losses.end()) return false;
+    auto recent =
+        std::ranges::count_if(losses->second, [&](MonoTime at) { return at + kFlapWindow > now_; });
+    return recent >= limit;
+  }
+  void note_loss(const Node& lost) {
+    if (!lost.is_member || state_.policy.flap_limit == 0) return;
+    bool has_twin = std::ranges::any_of(
+        state_.nodes, [&](const auto& node) { return node.second.join.host == lost.join.host; });
+    if (has_twin) return;  // several nodes of one machine
+    auto& losses = state_.losses[lost.join.host];
+    losses.push_back(now_);
+    if (losses.size() > static_cast<std::size_t>(state_.policy.flap_limit)) losses.pop_front();
   }
 
   static std::string preflight_text(const request::Join& join) {
@@ -196,9 +412,12 @@ class CoordinatorTransition {
 
   void stand_by(const std::string& id, Node& node) {
     node.is_standby = true;
-    std::string reason = has_room() ? "some of the nodes have finished already"
-                                    : "there are " + std::to_string(state_.settings.max_nodes) +
-                                          " nodes, as many as --nnodes allows";
+    std::string reason = is_flapping(node.join.host)
+                             ? "it was lost " + std::to_string(state_.policy.flap_limit) +
+                                   " times in 10 minutes (flap_limit)"
+                         : has_room() ? "some of the nodes have finished already"
+                                      : "there are " + std::to_string(state_.settings.max_nodes) +
+                                            " nodes, as many as --nnodes allows";
     send(id, command::Standby{reason});
   }
 
@@ -214,13 +433,30 @@ class CoordinatorTransition {
 
   // Of two nodes with one --node-rank the first has it, unless it turns out to be gone.  Like one
   // that waits for the next run, a contender may be gone as well.
-  void outsider_spoke(const std::string& id, const Request& request) {
-    bool is_gone = std::holds_alternative<request::Lost>(request) ||
-                   std::holds_alternative<request::Leave>(request);
+  void outsider_spoke(const event::Arrived& event) {
+    const std::string& id = event.node;
+    if (const auto* resume = std::get_if<request::Resume>(&event.request)) {
+      bool is_new_here = resume->workers == Workers::Down && !state_.has_formed;
+      if (state_.phase == Phase::Ended || is_new_here) {
+        return joined(id, resume->join, event.connection);
+      }
+      if (can_adopt(*resume)) return adopt(id, *resume);
+      return send_outside(id, event.connection, command::Dropped{"its lease was over"});
+    }
+    bool has_left = std::holds_alternative<request::Left>(event.request);
+    bool is_gone = has_left || std::holds_alternative<request::Lost>(event.request) ||
+                   std::holds_alternative<request::Leaving>(event.request);
     if (!is_gone) return;
-    std::erase_if(state_.next_run, [&](const auto& comer) { return comer.first == id; });
+    std::erase_if(state_.next_run, [&](const auto& comer) { return comer.id == id; });
     state_.contenders.erase(id);
-    actions_.push_back(action::Forget{id});
+    actions_.push_back(action::Forget{id, event.connection});
+    // Its guardian says so: a node of the round under the host before, maybe that host itself.
+    if (has_left && state_.former) {
+      ++state_.former->left;
+      --state_.former->missing;
+      settle_if_all_are_back();
+      form_if_due();
+    }
   }
   void refuse_contenders_of(const std::string& rival) {
     for (auto it = state_.contenders.begin(); it != state_.contenders.end();) {
@@ -230,8 +466,9 @@ class CoordinatorTransition {
       }
       const request::Join& holder = state_.nodes[rival].join;
       std::string rank = std::to_string(*it->second.join.node_rank);
-      send(it->first,
-           command::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
+      send_outside(
+          it->first, it->second.connection,
+          command::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
       send(rival, command::Info{"refused " + describe(it->second.join) + ": --node-rank=" + rank +
                                 " is taken by this node"});
       it = state_.contenders.erase(it);
@@ -243,7 +480,7 @@ class CoordinatorTransition {
       if (contender.rival != rival) {
         state_.contenders[id] = std::move(contender);
       } else {
-        joined(id, contender.join);
+        joined(id, contender.join, contender.connection);
       }
     }
   }
@@ -290,12 +527,32 @@ class CoordinatorTransition {
     end_if_all_succeeded();
   }
 
-  void heard(const std::string& id, Node& node, const request::Leave& leave) {
-    lose(id, node.join.host + " " + (leave.why.empty() ? "has left" : leave.why), leave.signal);
+  // Its workers have the grace that it says, and then it says Left.  The others are stopped at
+  // once.
+  void heard(const std::string& id, Node& node, const request::Leaving& leaving) {
+    if (node.leaves_by) return;
+    std::string why = node.join.host + " " + (leaving.why.empty() ? "leaves" : leaving.why);
+    if (!is_up(node)) return lose(id, why, leaving.signal);
+    node.leaves_by = now_ + leaving.grace + kLeaveMargin;
+    state_.next_look = std::min(state_.next_look, *node.leaves_by);
+    if (state_.phase == Phase::Running) {
+      stop({.cause = StopCause::NodeLost, .why = why, .signal = leaving.signal});
+    }
   }
-  void heard(const std::string& id, Node& node, const request::Lost&) {
-    lose(id, node.join.host + " was lost (its agent, pid " + std::to_string(node.join.pid) +
-                 ", is gone)");
+  void heard(const std::string& id, Node& node, const request::Left& left) {
+    lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
+  }
+  // It may be back in a moment; if its agent is gone, the guardian says Left.
+  void heard(const std::string&, Node& node, const request::Lost&) {
+    if (!node.away_at) node.away_at = now_;
+  }
+  void heard(const std::string& id, Node& node, const request::Resume& resume) {
+    if (state_.phase == Phase::Ended) return send(id, state_.verdict);
+    node.away_at.reset();
+    if (node.is_down) node.join = resume.join;
+    send(id, command::Continue{});
+    reconcile(id, node, resume);
+    form_if_due();
   }
   void heard(const std::string&, Node&, const request::Join&) {}
   void heard(const std::string&, Node&, const request::Foreign&) {}
@@ -306,7 +563,9 @@ class CoordinatorTransition {
     state_.next_look = now_ + state_.policy.keep_alive_interval;
     std::vector<std::string> silent;
     for (const auto& [id, node] : state_.nodes) {
-      MonoTime due = node.seen + state_.policy.silence_limit();
+      MonoTime due =
+          node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
+      if (node.leaves_by) due = std::min(due, *node.leaves_by);
       if (due <= now_) {
         silent.push_back(id);
       } else {
@@ -316,8 +575,11 @@ class CoordinatorTransition {
     std::vector<Loss> losses;
     for (const std::string& id : silent) {
       const Node& node = state_.nodes.at(id);
-      std::string why =
-          node.join.host + " was lost (silent for " + seconds_text(now_ - node.seen) + ")";
+      std::string why = node.join.host + " was lost (silent for " + seconds_text(now_ - node.seen) +
+                        (node.away_at ? ", its connection broken)" : ")");
+      if (node.leaves_by && *node.leaves_by <= now_) {
+        why = node.join.host + " has not ended its workers within the grace that it announced";
+      }
       send(id, command::Dropped{why});
       losses.push_back(take_out(id, why));
     }
@@ -328,14 +590,15 @@ class CoordinatorTransition {
   struct Loss {
     std::string id;
     std::string why;
-    bool was_up = false;      // its workers ran
+    bool was_up = false;      // its workers ran, and nobody knew that it goes
     bool was_member = false;  // of the last round
+    bool had_store = false;   // of the workers of the round, which others still need
     int signal = 0;           // which stopped it
   };
 
   // Of a node that cannot hear any more.
-  void lose(const std::string& id, const std::string& why, int signal = 0) {
-    actions_.push_back(action::Forget{id});
+  void lose(std::string id, const std::string& why, int signal = 0) {
+    actions_.push_back(action::Forget{id, state_.nodes.at(id).connection});
     Loss loss = take_out(id, why);
     loss.signal = signal;
     go_on_without({loss});
@@ -345,15 +608,22 @@ class CoordinatorTransition {
     auto node = state_.nodes.extract(id);
     const Node& lost = node.mapped();
     if (lost.join.node_rank) state_.holders.erase(*lost.join.node_rank);
-    bool was_up = lost.is_member && !lost.is_down && !lost.has_succeeded;
+    bool was_up = is_up(lost);
     if (was_up) --state_.up_count;
     if (was_up && state_.phase == Phase::Stopping && id != state_.failed_on) blame_the_loss(lost);
-    return {.id = node.key(), .why = why, .was_up = was_up, .was_member = lost.is_member};
+    bool had_store = lost.is_member && lost.has_succeeded && lost.last_rank == 0;
+    if (!lost.leaves_by) note_loss(lost);
+    return {.id = node.key(),
+            .why = had_store ? why + "; it had the store of the workers" : why,
+            .was_up = was_up && !lost.leaves_by,
+            .was_member = lost.is_member,
+            .had_store = had_store && state_.up_count > 0};
   }
 
   void go_on_without(const std::vector<Loss>& losses) {
     for (const Loss& loss : losses) note_shortage(loss);
-    auto worst = std::ranges::find_if(losses, [](const Loss& loss) { return loss.was_up; });
+    auto worst = std::ranges::find_if(
+        losses, [](const Loss& loss) { return loss.was_up || loss.had_store; });
     switch (state_.phase) {
       case Phase::Gathering:
       case Phase::Stopping:
@@ -389,7 +659,11 @@ class CoordinatorTransition {
 
   // A failure on one node that followed from the silence of another one costs no restart.
   void blame_the_loss(const Node& lost) {
-    if (!state_.failed_at || lost.seen > *state_.failed_at) return;
+    if (!state_.failed_at || lost.leaves_by) return;
+    // It was silent before, by a broken connection or by heartbeats that did not come.
+    bool was_away = lost.away_at && *lost.away_at <= *state_.failed_at;
+    bool was_silent = lost.seen + state_.policy.keep_alive_interval * 3 / 2 <= *state_.failed_at;
+    if (!was_away && !was_silent) return;
     state_.failed_at.reset();
     state_.failures.pop_back();
     --state_.restart_count;
@@ -397,8 +671,19 @@ class CoordinatorTransition {
 
   // Rounds.
 
+  static bool is_up(const Node& node) {
+    return node.is_member && !node.is_down && !node.has_succeeded;
+  }
+
   void stop(command::Stop stop) {
+    if (stop.cause != StopCause::WorkerFailed && !makes_progress()) {
+      return end({.exit_code = command::kExitRendezvous,
+                  .why = stop.why + "; nodes that come and go have ended " +
+                         std::to_string(kMaxShortRounds) +
+                         " rounds in 10 minutes before they were 10 s old"});
+    }
     state_.phase = Phase::Stopping;
+    state_.newcomers_due.reset();
     state_.gathering_since = now_;
     state_.last_told.clear();
     stop.round = state_.round;
@@ -408,14 +693,22 @@ class CoordinatorTransition {
       if (!node.is_member) continue;
       if (node.has_succeeded) ++state_.up_count;  // it has to come back for the next round
       node.has_succeeded = false;
-      send(id, stop);
+      if (!node.leaves_by) send(id, stop);
     }
+    state_.last_stop = std::move(stop);
     form_if_due();
+  }
+
+  bool makes_progress() {
+    while (!state_.short_rounds.empty() && state_.short_rounds.front() + kProgressWindow <= now_)
+      state_.short_rounds.pop_front();
+    if (now_ - state_.round_began < kShortRound) state_.short_rounds.push_back(now_);
+    return state_.short_rounds.size() < kMaxShortRounds;
   }
 
   void form_if_due() {
     if (state_.phase == Phase::Stopping) {
-      if (state_.up_count > 0) return;
+      if (!may_form(state_)) return;
       state_.phase = Phase::Gathering;
       state_.gathering_since = now_;
       if (count() >= state_.settings.min_nodes) return form();
@@ -424,8 +717,9 @@ class CoordinatorTransition {
     if (count() < state_.settings.min_nodes) {
       state_.last_call.reset();
       if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-    } else if (count() >= state_.settings.max_nodes ||
-               (state_.survivors && count() >= *state_.survivors)) {
+    } else if (!may_form(state_)) {
+      return;
+    } else if (count() >= state_.settings.max_nodes || state_.were_all_former) {
       form();
     } else if (!state_.last_call) {
       state_.last_call = now_ + (state_.had_round ? std::min(kShortLastCall, last_call_timeout())
@@ -466,8 +760,12 @@ class CoordinatorTransition {
                              Endpoint{.host = first.address, .port = first.store_port})};
     state_.phase = Phase::Running;
     state_.had_round = true;
-    state_.survivors.reset();
     state_.shortage.reset();
+    state_.has_formed = true;
+    state_.were_all_former = false;
+    state_.round_began = now_;
+    state_.newcomers_due.reset();
+    state_.last_stop.reset();
     state_.last_call.reset();
     state_.failed_at.reset();
     state_.last_told.clear();
@@ -479,6 +777,7 @@ class CoordinatorTransition {
       node->is_standby = false;
       node->last_rank = static_cast<int>(rank);
       round.ranks = ranks[rank];
+      node->round = round;
       send(*id, round);
     }
     for (auto& [id, node] : state_.nodes) {
@@ -510,11 +809,17 @@ class CoordinatorTransition {
     std::vector<std::pair<const std::string*, Node*>> chosen;
     chosen.reserve(state_.nodes.size());
     for (auto& [id, node] : state_.nodes) chosen.emplace_back(&id, &node);
-    std::ranges::sort(chosen, {}, [](const auto& entry) {
-      return std::pair(!entry.second->is_member, entry.second->arrival);
+    std::ranges::sort(chosen, {}, [this](const auto& entry) {
+      return std::tuple(is_flapping(entry.second->join.host), !entry.second->is_member,
+                        entry.second->arrival);
     });
+    // Of those that are lost again and again no more than must be.
+    while (static_cast<int>(chosen.size()) > state_.settings.min_nodes &&
+           is_flapping(chosen.back().second->join.host)) {
+      chosen.pop_back();
+    }
     auto most = static_cast<std::size_t>(state_.settings.max_nodes);
-    for (auto& [id, node] : chosen) node->is_member = false;
+    for (auto& [id, node] : state_.nodes) node.is_member = false;
     if (chosen.size() > most) chosen.resize(most);
     return chosen;
   }
@@ -522,7 +827,7 @@ class CoordinatorTransition {
   // The end.
 
   void end_if_all_succeeded() {
-    if (state_.phase == Phase::Running && state_.up_count == 0) {
+    if (state_.phase == Phase::Running && state_.up_count == 0 && !state_.former) {
       if (std::ranges::any_of(state_.nodes,
                               [](const auto& node) { return node.second.has_succeeded; }))
         end({.exit_code = 0});
@@ -538,7 +843,7 @@ class CoordinatorTransition {
     if (state_.had_round) actions_.push_back(action::Over{state_.run_uuid, end});
     state_.verdict = std::move(end);
     for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
-      send(id, command::Refuse{"the run is over"});
+      send_outside(id, contender.connection, command::Refuse{"the run is over"});
     }
   }
 
@@ -556,7 +861,7 @@ class CoordinatorTransition {
   void begin_anew() {
     auto comers = std::exchange(state_.next_run, {});
     state_ = State{.last_turn = now_};
-    for (auto& [id, join] : comers) joined(id, join);
+    for (auto& comer : comers) joined(comer.id, comer.join, comer.connection);
   }
 
   void report_waiting() {
@@ -575,6 +880,7 @@ class CoordinatorTransition {
 
   State state_;
   MonoTime now_;
+  std::uint64_t speaker_ = 0;  // the connection on which the present message came
   std::vector<Action> actions_;
 };
 
@@ -589,9 +895,12 @@ Step step(State state, const Event& event, Now now) {
 std::optional<MonoTime> deadline(const State& state) {
   if (state.nodes.empty()) return std::nullopt;
   MonoTime due = state.next_look;
-  if (state.phase != Phase::Gathering) return due;
-  if (state.last_call) due = std::min(due, *state.last_call);
-  bool is_short = state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
+  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && may_form(state);
+  if (waits_for_call) due = std::min(due, *state.last_call);
+  if (state.former) due = std::min(due, state.former->until);
+  if (state.newcomers_due) due = std::min(due, *state.newcomers_due);
+  bool is_short = state.phase == Phase::Gathering &&
+                  state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
   if (is_short && state.shortage && !state.shortage->is_announced)
     due = std::min(due, state.shortage->settled_at);
   return due;

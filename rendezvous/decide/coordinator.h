@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,18 +32,40 @@ enum class Phase : std::uint8_t {
 struct Node {
   request::Join join;
   std::uint64_t arrival = 0;
-  MonoTime seen{};               // when it was last heard of
-  bool is_member = false;        // of the last round
-  bool is_down = true;           // none of its workers runs, and its next store is bound
-  bool has_succeeded = false;    // in the current round
-  bool is_standby = false;       // and told so
-  std::optional<int> last_rank;  // its group rank in the last round it was in
+  std::uint64_t connection = 0;           // on which it was last heard; commands go there
+  MonoTime seen{};                        // when that was
+  std::optional<MonoTime> away_at;        // when that connection broke, if it did
+  std::optional<MonoTime> leaves_by;      // told to stop: its workers are dead by then
+  bool is_member = false;                 // of the last round
+  bool is_down = true;                    // none of its workers runs, and its next store is bound
+  bool has_succeeded = false;             // in the current round
+  bool is_standby = false;                // and told so
+  std::optional<int> last_rank;           // its group rank in the last round it was in
+  std::optional<command::Round> round{};  // the last that it was sent here
 };
 
 // A node that wants the --node-rank of another one, which may have gone without a word.
 struct Contender {
   std::string rival;
   request::Join join;
+  std::uint64_t connection = 0;
+};
+
+// The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
+// or their leases are over, some of their workers may live.
+struct Former {
+  std::optional<std::uint64_t>
+      round;        // nothing where only nodes that were not in it have come back
+  int missing = 0;  // nodes of it
+  int left = 0;     // nodes that have said so without having joined here
+  MonoTime until{};
+};
+
+// A node that came after the end, for the next run of this id.
+struct NextComer {
+  std::string id;
+  request::Join join;
+  std::uint64_t connection = 0;
 };
 
 // What the run has lost since its last round, of that round's nodes.
@@ -72,7 +95,15 @@ struct State {
   std::string failed_on;              // the node where it happened
   bool had_round = false;             // the run has had a round, here or under another host
   std::optional<Shortage> shortage;
-  std::optional<int> survivors;       // who may come back after a host was lost, and it alone
+  bool has_formed = false;       // a round, here
+  bool is_settled = false;       // whoever was here before this coordinator is accounted for
+  bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
+  std::optional<Former> former;  // who may come back after a host was lost
+  std::optional<command::Stop> last_stop;              // in Stopping
+  MonoTime round_began{};                              // of the last one
+  std::optional<MonoTime> newcomers_due;               // when they are taken in, in Running
+  std::deque<MonoTime> short_rounds;                   // ends of those that were cut short
+  std::map<std::string, std::deque<MonoTime>> losses;  // of a host
   MonoTime gathering_since{};         // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;  // when it ends
   MonoTime last_turn{};
@@ -80,14 +111,15 @@ struct State {
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
   std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
-  command::End verdict;                                         // in Ended
-  std::vector<std::pair<std::string, request::Join>> next_run;  // who came after the end
+  command::End verdict;             // in Ended
+  std::vector<NextComer> next_run;  // who came after the end
 };
 
 namespace event {
 struct Arrived {
   std::string node;
   Request request;
+  std::uint64_t connection = 0;
 };
 struct Tick {};
 // Whoever hosts this coordinator is about to go.
@@ -102,10 +134,12 @@ namespace action {
 struct Send {
   std::string node;
   Command command;
+  std::uint64_t connection = 0;  // of the node
 };
 // Nothing more will be sent to this node; what it has not read may be thrown away.
 struct Forget {
   std::string node;
+  std::uint64_t connection = 0;  // what was sent on it
 };
 // The run has had its last round.  Whoever comes back to it later is to hear this.
 struct Over {
@@ -137,5 +171,20 @@ inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
+
+// Newcomers do not stop a round that is younger than this: more of them may be on their way.
+inline constexpr Duration kSettleTime = std::chrono::seconds(1);
+
+// Beyond the grace that a leaving node announces: for SIGKILL and the sweep.
+inline constexpr Duration kLeaveMargin = std::chrono::seconds(5);
+
+// A host that was lost flap_limit times in this time is not counted on.
+inline constexpr Duration kFlapWindow = std::chrono::minutes(10);
+
+// A run ends when nodes that come and go have cut so many rounds short, each younger than
+// kShortRound, in kProgressWindow.
+inline constexpr std::size_t kMaxShortRounds = 60;
+inline constexpr Duration kShortRound = std::chrono::seconds(10);
+inline constexpr Duration kProgressWindow = std::chrono::minutes(10);
 
 }  // namespace ddprun::rendezvous::coordinator

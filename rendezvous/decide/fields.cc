@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::int64_t kMaxMilliseconds = 1'000'000'000;  // eleven days
 
+// No run comes near it, and one more than it is a number, too.
+constexpr std::int64_t kMaxRound = std::int64_t{1} << 53U;
+
 }  // namespace
 
 std::int64_t Reader::number(const char* name, std::int64_t least, std::int64_t most) {
@@ -15,7 +18,8 @@ std::int64_t Reader::number(const char* name, std::int64_t least, std::int64_t m
   if (found == json_.end() || !found->is_number_integer()) return wrong(name, "no whole number");
   bool is_huge = found->is_number_unsigned() &&
                  found->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max();
-  auto value = is_huge ? std::numeric_limits<std::int64_t>::max() : found->get<std::int64_t>();
+  if (is_huge) return wrong(name, "out of range");
+  auto value = found->get<std::int64_t>();
   if (value < least || value > most) return wrong(name, "out of range");
   return value;
 }
@@ -25,7 +29,7 @@ int Reader::integer(const char* name, int least, int most) {
 }
 
 std::uint64_t Reader::round(const char* name) {
-  return static_cast<std::uint64_t>(number(name, 0, std::numeric_limits<std::int64_t>::max()));
+  return static_cast<std::uint64_t>(number(name, 0, kMaxRound));
 }
 
 std::uint16_t Reader::port(const char* name) {

@@ -2,6 +2,7 @@
 #include "rendezvous/decide/member.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "rendezvous/decide/waiting_text.h"
@@ -9,13 +10,33 @@
 namespace ddprun::rendezvous::member {
 namespace {
 
-constexpr Duration kRetryPause = std::chrono::milliseconds(200);
+constexpr Duration kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect
+constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kPatience = std::chrono::seconds(2);  // until people are told of a wait
 constexpr Duration kRepeat = std::chrono::seconds(20);
 
-Duration keep_alive_interval(const State& state, const Config& config) {
-  return state.keep_alive ? state.keep_alive->keep_alive_interval
-                          : config.node.policy.keep_alive_interval;
+Policy policy_of(const State& state, const Config& config) {
+  Policy policy = config.node.policy;
+  if (state.keep_alive) {
+    policy.keep_alive_interval = state.keep_alive->keep_alive_interval;
+    policy.keep_alive_max_attempt = state.keep_alive->keep_alive_max_attempt;
+    policy.lease_grace = state.keep_alive->lease_grace;
+  }
+  return policy;
+}
+
+// Often enough that a lost one does not look like silence.
+Duration heartbeat_interval(const State& state, const Config& config) {
+  Policy policy = policy_of(state, config);
+  return std::min(policy.keep_alive_interval, policy.silence_limit() / 4);
+}
+
+// Doubles, and is spread by the node's name, so that many nodes do not come at one moment.
+Duration pause_before(std::uint64_t attempt, const std::string& name) {
+  Duration pause = kFirstPause * (std::uint64_t{1} << std::min<std::uint64_t>(attempt, 6));
+  pause = std::min(pause, kLongestPause);
+  std::uint64_t spread = std::hash<std::string>{}(name + std::to_string(attempt)) % 1000;
+  return pause / 2 + pause / 2 * static_cast<std::int64_t>(spread) / 1000;
 }
 
 // One step: the state being changed and the actions being collected.
@@ -24,10 +45,15 @@ class MemberTransition {
   MemberTransition(State state, Now now, const Config& config)
       : state_(std::move(state)), now_(now.mono), config_(config) {}
 
-  Step result() && { return {std::move(state_), std::move(actions_)}; }
+  Step result() && {
+    renew_lease();
+    return {std::move(state_), std::move(actions_)};
+  }
 
   void operator()(const event::RoundWanted& event) {
     state_.wants_round = true;
+    state_.workers = Workers::Down;
+    state_.failed.reset();
     state_.store_port = event.store_port;
     switch (state_.link) {
       case Link::Down:
@@ -43,37 +69,68 @@ class MemberTransition {
 
   void operator()(const event::WorkerFailed& event) {
     if (!state_.is_joined || !state_.last) return;  // the agent has been told to stop already
-    post(request::Failed{.round = state_.last->number,
-                         .failure = event.failure,
-                         .exit_code = event.exit_code,
-                         .is_final = event.is_final});
+    state_.workers = Workers::Stopping;
+    state_.failed = request::Failed{.round = state_.last->number,
+                                    .failure = event.failure,
+                                    .exit_code = event.exit_code,
+                                    .is_final = event.is_final};
+    // Without contact it may be the end of the lease, or of a peer, that ended the worker: should
+    // the run go on with this node, Resume says it.
+    bool has_contact = now_ - state_.pulse_at < contact_limit(state_, config_);
+    if (has_contact || state_.is_own_host) post(*state_.failed);
   }
 
   void operator()(const event::WorkersSucceeded&) {
+    state_.workers = Workers::Succeeded;
     if (state_.is_joined && state_.last) post(request::Succeeded{.round = state_.last->number});
   }
 
   void operator()(const event::Leaving& event) {
-    if (state_.is_joined) post(request::Leave{.why = event.why, .signal = event.signal});
+    if (state_.workers == Workers::Up) state_.workers = Workers::Stopping;
+    state_.is_leaving = true;
+    state_.leaving =
+        request::Leaving{.why = event.why, .signal = event.signal, .grace = config_.stop_grace};
+    if (state_.is_joined) {
+      post(*state_.leaving);
+    } else if (state_.link == Link::Connecting) {
+      state_.is_over = true;
+    }
+  }
+
+  void operator()(const event::Finished&) {
+    if (state_.is_joined) post(request::Left{});
+    state_.workers = Workers::Down;
     state_.is_over = true;
   }
 
   void operator()(const event::Connected& event) {
+    bool is_same =
+        event.coordinator == state_.coordinator || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
+    state_.attempts = 0;
     state_.address = event.address;
+    state_.coordinator = event.coordinator;
+    state_.is_at_daemon = event.is_at_daemon;
+    state_.is_own_host = event.is_own_host;
     state_.pulse.clear();
-    state_.pulse_at = now_;
     state_.asked_at.reset();
     state_.last_tick = now_;
-    state_.keep_alive.reset();
     if (!state_.told.empty()) want(action::NotifyUser{"reached " + config_.endpoint});
     state_.told.clear();
+    if (state_.is_joined) {
+      if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");
+      return resume();
+    }
+    state_.pulse_at = now_;
+    state_.keep_alive.reset();
     if (state_.wants_round) join();
   }
 
   void operator()(const event::ConnectFailed& event) {
+    if (state_.is_joined) return resume_later(event);
     Duration waited = now_ - state_.connecting_since;
-    if (event.is_final || waited >= config_.patience()) {
+    Duration patience = config_.patience(state_.last.has_value());
+    if (event.is_final || waited >= patience) {
       state_.link = Link::Down;
       state_.is_over = true;
       if (event.is_final) return want(action::NotifyFailure{event.why});
@@ -86,14 +143,25 @@ class MemberTransition {
       state_.told = event.why;
       state_.told_at = now_;
       want(action::NotifyUser{event.why + "; trying for " +
-                              coordinator::seconds_text(config_.patience() - waited) + " more"});
+                              coordinator::seconds_text(patience - waited) + " more"});
     }
-    // Its will may have been heard: the host would take a later node of this name for lost.
-    ++state_.incarnation;
-    want(action::Connect{.node = node_id(state_, config_), .after = kRetryPause});
+    connect_again();
   }
 
+  // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
   void operator()(const event::ConnectionLost& event) {
+    if (state_.is_joined) {
+      want(action::NotifyUser{"lost the connection to " + config_.endpoint +
+                              ", where the nodes meet: " + event.why + "; connecting again"});
+      state_.asked_at.reset();
+      want(action::Disconnect{});
+      state_.link = Link::Connecting;
+      state_.connecting_since = now_;
+      ++state_.connection;
+      state_.attempts = 0;
+      return want(
+          action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
+    }
     cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
   }
 
@@ -106,25 +174,34 @@ class MemberTransition {
     state_.asked_at.reset();
     if (event.pulse == state_.pulse) return;
     state_.pulse = event.pulse;
-    state_.pulse_at = asked_at;
+    // Whether this node still counts, only the answer says.
+    if (!state_.asks_since) state_.pulse_at = std::max(state_.pulse_at, asked_at);
   }
 
   void operator()(const event::Tick&) {
     Duration since_tick = now_ - std::exchange(state_.last_tick, now_);
-    if (state_.link != Link::Up) return;
-    Duration limit = lease(state_, config_);
-    // Who was stopped for so long has been given up by the others, or soon will be.
-    if (since_tick >= limit) {
-      return cut_off("this node was stopped for " + coordinator::seconds_text(since_tick));
+    // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
+    if (!state_.is_joined || state_.is_own_host) state_.pulse_at = now_;
+    if (!state_.is_joined) return;
+    Duration limit = contact_limit(state_, config_);
+    bool is_up = state_.link == Link::Up;
+    // Having stood still, it may have been given up; or everybody stood still.
+    if (since_tick >= limit && !state_.asks_since && !state_.is_own_host) {
+      state_.asks_since = now_;
+      want(action::NotifyUser{"this node stood still for " + coordinator::seconds_text(since_tick) +
+                              "; asking whether the run goes on with it"});
+      if (is_up) resume();
+      return;
     }
-    if (now_ - state_.pulse_at >= limit) {
+    if (state_.asks_since) {
+      if (now_ - *state_.asks_since >= limit) {
+        return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
+      }
+    } else if (now_ - state_.pulse_at >= limit) {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
-    if (!state_.is_joined) {
-      state_.pulse_at = now_;  // nobody is asked, and nobody counts on this node
-      return;
-    }
+    if (!is_up) return;
     if (!state_.asked_at) state_.asked_at = now_;
     want(action::Heartbeat{message(request::Heartbeat{})});
   }
@@ -136,17 +213,28 @@ class MemberTransition {
   }
 
   Message message(Request request) const {
-    return {.run = config_.run, .node = node_id(state_, config_), .request = std::move(request)};
+    return {.run = config_.run,
+            .node = node_id(state_, config_),
+            .request = std::move(request),
+            .connection = state_.connection};
   }
   void post(Request request) { want(action::Post{message(std::move(request))}); }
 
   void connect() {
     state_.link = Link::Connecting;
     state_.connecting_since = now_;
-    want(action::Connect{.node = node_id(state_, config_)});
+    state_.attempts = 0;
+    want(action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
+  }
+  // Each attempt is a connection of its own: the last will of one that failed may still be heard.
+  void connect_again() {
+    ++state_.connection;
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .after = pause_before(state_.attempts++, config_.name)});
   }
 
-  void join() {
+  request::Join join_request() const {
     const NodeConfig& node = config_.node;
     request::Join join{.host = node.host,
                        .address = node.address.empty() ? state_.address : node.address,
@@ -158,26 +246,61 @@ class MemberTransition {
                        .node_rank = node.node_rank,
                        .restart_count = state_.restart_count,
                        .preflight_failure = node.preflight_failure};
+    join.is_back = state_.has_joined;
+    join.was_in_round = state_.was_in_round || state_.workers != Workers::Down;
     if (state_.last) {
       join.previous_rank = state_.last->ranks.group_rank;
       join.next_round = state_.last->number + 1;
       join.run_uuid = state_.last->run_uuid;
       join.previous_nodes = state_.last->ranks.group_world_size;
     }
-    state_.is_joined = true;
-    state_.joined_at = now_;
-    post(std::move(join));
+    return join;
   }
 
-  // The coordinator has lost this node, or must be taken to have: its workers must end before the
-  // others' next ones can be disturbed, and it comes back as somebody new.
-  void cut_off(const std::string& why) {
-    state_.is_joined = false;
+  void join() {
+    if (state_.is_leaving || state_.has_ended) return;
+    state_.is_joined = true;
+    state_.joined_at = now_;
+    post(join_request());
+    state_.has_joined = true;
+  }
+
+  void resume() {
+    post(request::Resume{
+        .join = join_request(), .workers = state_.workers, .failed = state_.failed});
+    if (state_.leaving) post(*state_.leaving);
+  }
+
+  void resume_later(const event::ConnectFailed& event) {
+    bool is_gone = event.is_refused && !state_.is_at_daemon;
+    if (event.is_final || is_gone) {
+      return cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+    }
+    connect_again();
+  }
+
+  // The coordinator has given this node up, or will have when its lease is over: its workers must
+  // end before that, and it comes back as another node.
+  void cut_off(const std::string& why, std::optional<MonoTime> kill_by = std::nullopt) {
+    bool was_joined = std::exchange(state_.is_joined, false);
+    MonoTime lease_end = state_.pulse_at + lease(state_, config_);
+    state_.asks_since.reset();
     ++state_.incarnation;
+    state_.connection = 0;
     want(action::Disconnect{});
-    connect();
-    bool has_workers = state_.last && !state_.wants_round;
-    if (has_workers) {
+    if (was_joined) state_.was_in_round = state_.workers != Workers::Down;
+    bool has_workers = state_.workers == Workers::Up || state_.workers == Workers::Stopping;
+    if (has_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
+    if (has_workers && state_.last) {
+      state_.workers = Workers::Stopping;
+      want(action::NotifyStop{{.round = state_.last->number,
+                               .cause = StopCause::NodeLost,
+                               .why = why,
+                               .restart_count = state_.restart_count,
+                               .max_restarts = state_.last->max_restarts},
+                              state_.cut_off_lease});
+    } else if (state_.workers == Workers::Succeeded && !state_.has_ended && !state_.is_leaving) {
+      // Its workers have done their part, but the others may begin a round without knowing.
       want(action::NotifyStop{{.round = state_.last->number,
                                .cause = StopCause::NodeLost,
                                .why = why,
@@ -187,11 +310,33 @@ class MemberTransition {
     } else {
       want(action::NotifyUser{why});
     }
+    if (state_.is_leaving || state_.has_ended) {
+      state_.link = Link::Down;
+    } else {
+      connect();
+    }
+  }
+
+  // Where the lease of the workers ends now, if that has changed.
+  void renew_lease() {
+    bool has_workers = state_.workers == Workers::Up || state_.workers == Workers::Stopping;
+    if (!has_workers) state_.cut_off_lease.reset();
+    MonoTime end = MonoTime::max();
+    if (has_workers && state_.is_joined && !state_.is_own_host) {
+      end = state_.pulse_at + lease(state_, config_);
+    }
+    if (has_workers && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
+    if (end != std::exchange(state_.lease_end, end)) want(action::RenewLease{end});
   }
 
   void heard(const command::Round& round) {
-    if (!state_.wants_round || !state_.is_joined) return;
+    bool is_old = state_.last && round.number <= state_.last->number;
+    // The answer to a question that is under way tells whether it still holds.
+    bool is_doubtful = state_.asks_since.has_value();
+    if (!state_.wants_round || !state_.is_joined || is_old || is_doubtful) return;
     state_.wants_round = false;
+    state_.workers = Workers::Up;
+    state_.was_in_round = false;
     state_.restart_count = round.restart_count;
     state_.last = round;
     want(action::NotifyRound{round});
@@ -201,14 +346,15 @@ class MemberTransition {
         state_.is_joined && !state_.wants_round && state_.last && state_.last->number == stop.round;
     if (!is_ours) return;
     state_.restart_count = stop.restart_count;
+    state_.workers = Workers::Stopping;
     want(action::NotifyStop{stop});
   }
   void heard(const command::Waiting& waiting) {
     if (state_.is_joined && state_.wants_round) want(action::NotifyWaiting{waiting.why});
   }
   void heard(const command::End& end) {
-    post(request::Leave{});
-    state_.is_over = true;
+    if (std::exchange(state_.has_ended, true)) return;
+    if (state_.workers == Workers::Up) state_.workers = Workers::Stopping;
     want(action::NotifyEnd{end});
   }
   void heard(const command::Refuse& refuse) {
@@ -226,8 +372,17 @@ class MemberTransition {
     state_.pulse_at = std::max(state_.pulse_at, state_.joined_at);
     want(action::NotifyUser{keep_alive.text});
   }
+  void heard(const command::Continue&) {
+    if (!state_.asks_since) return;
+    state_.asks_since.reset();
+    state_.pulse_at = now_;
+    want(action::NotifyUser{"the run goes on with this node"});
+    if (state_.failed) post(*state_.failed);  // what it saw meanwhile was so
+  }
+  // Its lease is over, and the others may run without it.
   void heard(const command::Dropped& dropped) {
-    cut_off("the others have given this node up: " + dropped.why);
+    if (!state_.is_joined) return;
+    cut_off("the others have given this node up: " + dropped.why, now_);
   }
 
   State state_;
@@ -250,16 +405,23 @@ std::string node_id(const State& state, const Config& config) {
 }
 
 MonoTime next_tick(const State& state, const Config& config) {
-  if (state.is_over || state.link != Link::Up) return MonoTime::max();
-  MonoTime beat = state.last_tick + keep_alive_interval(state, config);
-  return state.is_joined ? std::min(beat, state.pulse_at + lease(state, config)) : beat;
+  if (state.is_over) return MonoTime::max();
+  if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
+  MonoTime beat = state.last_tick + heartbeat_interval(state, config);
+  if (!state.is_joined) return beat;
+  MonoTime silence = state.asks_since.value_or(state.pulse_at);
+  return std::min(beat, silence + contact_limit(state, config));
 }
 
 Duration lease(const State& state, const Config& config) {
-  Duration limit = state.keep_alive ? state.keep_alive->keep_alive_interval *
-                                          state.keep_alive->keep_alive_max_attempt
-                                    : config.node.policy.silence_limit();
-  return limit - keep_alive_interval(state, config) / 2;
+  Policy policy = policy_of(state, config);
+  return policy.lease() - policy.silence_limit() / 10;
+}
+
+Duration contact_limit(const State& state, const Config& config) {
+  bool has_workers = state.workers == Workers::Up || state.workers == Workers::Stopping;
+  if (!has_workers) return lease(state, config);
+  return policy_of(state, config).silence_limit() / 2;
 }
 
 }  // namespace ddprun::rendezvous::member

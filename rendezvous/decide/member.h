@@ -35,26 +35,42 @@ struct Config {
   std::string endpoint;  // where the nodes meet, for people
   NodeConfig node;
   Duration read_timeout = std::chrono::seconds(60);
+  // What the workers have to end when this node is told to stop: --shutdown-timeout.
+  Duration stop_grace = std::chrono::seconds(30);
   // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
 
-  // How long a lost or absent host is tried.
-  Duration patience() const { return std::min(read_timeout, node.policy.join_timeout); }
+  // How long an absent host is tried: one that this node has never reached, and one that is lost.
+  Duration patience(bool had_round) const {
+    return had_round ? node.policy.join_timeout : std::min(read_timeout, node.policy.join_timeout);
+  }
 };
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
 
 struct State {
   Link link = Link::Down;
-  std::uint64_t incarnation = 0;       // counts connections tried: each is that of a new node
-  bool is_joined = false;              // the coordinator knows this incarnation
-  bool wants_round = false;            // the agent's workers are down
-  bool is_over = false;                // nothing is said or told any more
-  std::uint16_t store_port = 0;        // of the worker store for the round that is wanted
-  std::string address;                 // where the others can reach this node
-  std::optional<command::Round> last;  // the last round this node was in
-  int restart_count = 0;               // as last heard
+  std::uint64_t incarnation = 0;  // of this node: given up by the others, it comes back as the next
+  std::uint64_t connection = 0;   // counts the connections tried in this incarnation
+  std::uint64_t attempts = 0;     // to connect, since the last that succeeded
+  bool is_joined = false;         // the coordinator knows this incarnation
+  bool has_joined = false;        // once, in whatever incarnation
+  bool was_in_round = false;      // of `last`, when it was cut off
+  bool wants_round = false;       // the agent's workers are down
+  bool is_leaving = false;        // told to stop: it joins no further round
+  bool has_ended = false;         // the run: likewise
+  bool is_over = false;           // nothing is said or told any more
+  Workers workers = Workers::Down;
+  std::optional<request::Failed> failed;  // of the last round, as reported
+  std::optional<request::Leaving> leaving;
+  std::string coordinator;    // which one it is connected to, or was last
+  bool is_at_daemon = false;  // it is not part of an agent: it may be restarted under the workers
+  bool is_own_host = false;   // it is part of this agent: what stops this node stops it, too
+  std::uint16_t store_port = 0;                  // of the worker store for the round that is wanted
+  std::string address;                           // where the others can reach this node
+  std::optional<command::Round> last;            // the last round this node was in
+  int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so
   MonoTime connecting_since{};
@@ -65,7 +81,12 @@ struct State {
   // coordinator's silence_limit() from later, when that same beat arrived.
   MonoTime pulse_at{};
   std::optional<MonoTime> asked_at;  // when the look that is under way began
+  // Having stood still, the node has asked whether it is still part of its round; since when.
+  std::optional<MonoTime> asks_since;
   MonoTime last_tick{};
+  // Of the workers of an incarnation that was cut off, while they are being stopped.
+  std::optional<MonoTime> cut_off_lease;
+  MonoTime lease_end = MonoTime::max();  // as it was last passed on
 };
 
 namespace event {
@@ -79,18 +100,26 @@ struct WorkerFailed {
   bool is_final = false;
 };
 struct WorkersSucceeded {};
+// This node was told to stop; it goes on stopping its workers.
 struct Leaving {
   std::string why;
   int signal = 0;
 };
+// The agent is done, and no worker lives: the last that happens.
+struct Finished {};
 // The connection is there, with the will that Connect asked for.
 struct Connected {
-  std::string address;  // where the others can reach this node
+  std::string address;      // where the others can reach this node
+  std::string coordinator;  // a name that no other coordinator has
+  bool is_at_daemon = false;
+  bool is_own_host = false;
 };
-// One attempt has failed; `is_final` where trying again would fail the same way.
+// One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
+// the machine of the endpoint says that no process listens there.
 struct ConnectFailed {
   std::string why;
   bool is_final = false;
+  bool is_refused = false;
 };
 struct ConnectionLost {
   std::string why;
@@ -104,13 +133,15 @@ struct PulseSeen {
 struct Tick {};
 }  // namespace event
 using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded,
-                           event::Leaving, event::Connected, event::ConnectFailed,
+                           event::Leaving, event::Finished, event::Connected, event::ConnectFailed,
                            event::ConnectionLost, event::Heard, event::PulseSeen, event::Tick>;
 
 namespace action {
-// Make one attempt to connect as the node `node`, `after` so long.
+// Make one attempt to connect as the node `node`, on its connection of that number, `after` so
+// long.
 struct Connect {
   std::string node;
+  std::uint64_t connection = 0;
   Duration after{};
 };
 struct Disconnect {};
@@ -126,6 +157,13 @@ struct NotifyRound {
 };
 struct NotifyStop {
   command::Stop stop;
+  // The lease of these workers: they must be dead by then, whatever the grace.
+  std::optional<MonoTime> kill_by{};
+};
+// No worker of this node may live after `end` unless it is renewed; MonoTime::max(): none lives, or
+// no other node counts on their end.  For what holds the lease while the agent stands still.
+struct RenewLease {
+  MonoTime end{};
 };
 // The run has too few nodes since this loss.
 struct NotifyWaiting {
@@ -141,9 +179,10 @@ struct NotifyUser {
   std::string text;
 };
 }  // namespace action
-using Action = std::variant<action::Connect, action::Disconnect, action::Post, action::Heartbeat,
-                            action::NotifyRound, action::NotifyStop, action::NotifyWaiting,
-                            action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
+using Action =
+    std::variant<action::Connect, action::Disconnect, action::Post, action::Heartbeat,
+                 action::NotifyRound, action::NotifyStop, action::RenewLease, action::NotifyWaiting,
+                 action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;
@@ -158,8 +197,12 @@ std::string node_id(const State& state, const Config& config);
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);
 
-// How long this node bears silence: half a period less than the coordinator, so that its workers
-// have ended before the others begin a round without them.
+// From its last contact, how long after it the workers of this node must be dead: a tenth of the
+// silence limit less than the coordinator waits before it goes on without them.
 Duration lease(const State& state, const Config& config);
+
+// From its last contact, how long after it they begin to be stopped: half of the silence limit.  A
+// node without workers is in no hurry.
+Duration contact_limit(const State& state, const Config& config);
 
 }  // namespace ddprun::rendezvous::member

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/messages.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -109,10 +110,14 @@ Json to_json(const request::Join& join) {
                {"last_call_ms", milliseconds(join.policy.last_call_timeout)},
                {"heartbeat_ms", milliseconds(join.policy.keep_alive_interval)},
                {"max_missed", join.policy.keep_alive_max_attempt},
+               {"lease_grace_ms", milliseconds(join.policy.lease_grace)},
+               {"flap_limit", join.policy.flap_limit},
                {"store_port", join.store_port},
                {"restart_count", join.restart_count},
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
+  if (join.is_back) json["is_back"] = true;
+  if (join.was_in_round) json["was_in_round"] = true;
   if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
   if (!join.preflight_failure.empty()) json["preflight_failure"] = join.preflight_failure;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
@@ -138,10 +143,14 @@ request::Join read_join(Reader& reader) {
                  .join_timeout = reader.duration("join_timeout_ms"),
                  .last_call_timeout = reader.duration("last_call_ms"),
                  .keep_alive_interval = reader.period("heartbeat_ms"),
-                 .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods)};
+                 .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods),
+                 .lease_grace = reader.duration("lease_grace_ms"),
+                 .flap_limit = reader.integer("flap_limit", 0)};
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");
+  if (reader.has("is_back")) join.is_back = reader.flag("is_back");
+  if (reader.has("was_in_round")) join.was_in_round = reader.flag("was_in_round");
   if (reader.has("run_uuid")) join.run_uuid = reader.name("run_uuid");
   if (reader.has("preflight_failure")) join.preflight_failure = reader.text("preflight_failure");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
@@ -165,8 +174,31 @@ request::Failed read_failed(Reader& reader) {
           .is_final = reader.flag("final")};
 }
 
-Json to_json(const request::Leave& leave) {
-  return {{"type", "leave"}, {"why", leave.why}, {"signal", leave.signal}};
+constexpr const char* kWorkers[] = {"down", "up", "stopping", "succeeded"};
+
+Json to_json(const request::Resume& resume) {
+  Json json = to_json(resume.join);
+  json["type"] = "resume";
+  json["state"] = kWorkers[static_cast<std::size_t>(resume.workers)];
+  if (resume.failed) json["failed"] = to_json(*resume.failed);
+  return json;
+}
+
+request::Resume read_resume(Reader& reader) {
+  request::Resume resume{.join = read_join(reader)};
+  std::string state = reader.name("state");
+  const auto* known = std::ranges::find(kWorkers, state);
+  if (known == std::end(kWorkers)) {
+    reader.wrong("state", "none of this protocol's");
+  } else {
+    resume.workers = static_cast<Workers>(known - kWorkers);
+  }
+  if (reader.has("failed")) {
+    Reader failed(reader.object("failed"));
+    resume.failed = read_failed(failed);
+    reader.include(failed);
+  }
+  return resume;
 }
 
 // What stopped a node; an older agent does not say.
@@ -186,7 +218,16 @@ Json to_json(const Request& request) {
                         [](const request::Succeeded& succeeded) {
                           return Json{{"type", "succeeded"}, {"round", succeeded.round}};
                         },
-                        [](const request::Leave& leave) { return to_json(leave); },
+                        [](const request::Leaving& leaving) {
+                          return Json{{"type", "leaving"},
+                                      {"why", leaving.why},
+                                      {"signal", leaving.signal},
+                                      {"grace_ms", milliseconds(leaving.grace)}};
+                        },
+                        [](const request::Left& left) {
+                          return Json{{"type", "left"}, {"why", left.why}};
+                        },
+                        [](const request::Resume& resume) { return to_json(resume); },
                         [](const request::Heartbeat&) {
                           return Json{{"type", "heartbeat"}};
                         },
@@ -208,8 +249,13 @@ Request read_request(Reader& reader) {
   }
   if (type == "failed") return read_failed(reader);
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
-  if (type == "leave")
-    return request::Leave{.why = reader.text("why"), .signal = read_signal(reader)};
+  if (type == "leaving") {
+    return request::Leaving{.why = reader.text("why"),
+                            .signal = read_signal(reader),
+                            .grace = reader.duration("grace_ms")};
+  }
+  if (type == "left") return request::Left{.why = reader.text("why")};
+  if (type == "resume") return read_resume(reader);
   if (type == "heartbeat") return request::Heartbeat{};
   if (type == "lost") return request::Lost{};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
@@ -325,8 +371,10 @@ Command read_command(Reader& reader) {
     return command::KeepAlive{
         .keep_alive_interval = reader.period("heartbeat_ms"),
         .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods),
+        .lease_grace = reader.duration("lease_grace_ms"),
         .text = reader.text("text")};
   }
+  if (type == "continue") return command::Continue{};
   if (type == "dropped") return command::Dropped{.why = reader.text("why")};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
@@ -352,6 +400,7 @@ std::string encode(const Message& message) {
   json["v"] = kProtocolVersion;
   json["run"] = message.run;
   json["node"] = message.node;
+  json["connection"] = message.connection;
   return written(json);
 }
 
@@ -377,7 +426,11 @@ std::string encode(const Command& command) {
                        return Json{{"type", "keep_alive"},
                                    {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
                                    {"max_missed", keep_alive.keep_alive_max_attempt},
+                                   {"lease_grace_ms", milliseconds(keep_alive.lease_grace)},
                                    {"text", keep_alive.text}};
+                     },
+                     [](const command::Continue&) {
+                       return Json{{"type", "continue"}};
                      },
                      [](const command::Dropped& dropped) {
                        return Json{{"type", "dropped"}, {"why", dropped.why}};
@@ -396,6 +449,7 @@ Result<Message> decode_message(std::string_view text) {
   Message message{.run = reader.name("run"), .node = reader.name("node"), .request = {}};
   message.request =
       version == kProtocolVersion ? read_request(reader) : request::Foreign{.version = version};
+  if (reader.has("connection")) message.connection = reader.round("connection");
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
   return message;
 }

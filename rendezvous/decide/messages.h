@@ -45,10 +45,31 @@ struct Policy {
   Duration last_call_timeout = std::chrono::seconds(30);  // between min_nodes and max_nodes
   Duration keep_alive_interval = std::chrono::seconds(1);
   int keep_alive_max_attempt = 5;  // periods of silence until a node counts as lost
+  // What a node without contact may take beyond the silence limit to end its workers; the others
+  // wait for it.
+  Duration lease_grace{};
+  int flap_limit = 5;  // losses of one host in kFlapWindow, from which on it stands by; 0: no limit
 
-  Duration silence_limit() const { return keep_alive_interval * keep_alive_max_attempt; }
+  // At most kLongest, however large the factors are.
+  Duration silence_limit() const {
+    return keep_alive_interval > kLongest / keep_alive_max_attempt
+               ? kLongest
+               : keep_alive_interval * keep_alive_max_attempt;
+  }
+  // How long after it was last heard of the workers of a node are provably dead.
+  Duration lease() const { return silence_limit() + lease_grace; }
+
+  static constexpr Duration kLongest = std::chrono::hours(24 * 365);
 
   friend bool operator==(const Policy&, const Policy&) = default;
+};
+
+// What a node's workers do.
+enum class Workers : std::uint8_t {
+  Down,       // none lives; the node waits for a round
+  Up,         // they run
+  Stopping,   // they are being stopped
+  Succeeded,  // none lives; all have ended well
 };
 
 // From a node to the coordinator.
@@ -68,6 +89,8 @@ struct Join {
   std::uint64_t next_round = 0;      // one more than that round's number
   std::string run_uuid{};            // of the run, as that round said it; empty before the first
   int previous_nodes = 0;            // how many nodes that round had
+  bool is_back = false;              // it has joined before, maybe at another coordinator
+  bool was_in_round = false;         // that round was the present one when it lost its coordinator
   std::string preflight_failure{};   // why this node can start no worker; empty where it can
 };
 // The workers of `round` are down, and the next round may begin.
@@ -84,12 +107,26 @@ struct Failed {
 struct Succeeded {
   std::uint64_t round = 0;
 };
-struct Leave {
-  std::string why{};  // "was stopped by SIGTERM"; empty after an End
+// The node was told to stop.  Its workers have `grace` to end; Left follows then.
+struct Leaving {
+  std::string why{};  // "was stopped by SIGTERM"
   int signal = 0;     // that one; 0: none
+  Duration grace{};
+};
+// No worker of this node lives, and it says nothing more.  From its agent, or from its guardian,
+// once that has ended the workers of an agent that was killed.
+struct Left {
+  std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty after Leaving or an End
+};
+// The node is back on another connection, under the same name.
+struct Resume {
+  Join join;  // as it would join now; next_round - 1 is the round that it is in
+  Workers workers = Workers::Down;
+  std::optional<Failed> failed;  // of that round, as it was reported
 };
 struct Heartbeat {};
-// The connection is gone.  The store sends it in the node's name, as its will.
+// The connection is gone, which says nothing of the node's workers.  The store sends it in the
+// node's name, as its last will.
 struct Lost {};
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {
@@ -97,12 +134,15 @@ struct Foreign {
 };
 }  // namespace request
 using Request = std::variant<request::Join, request::Ready, request::Failed, request::Succeeded,
-                             request::Leave, request::Heartbeat, request::Lost, request::Foreign>;
+                             request::Leaving, request::Left, request::Resume, request::Heartbeat,
+                             request::Lost, request::Foreign>;
 
 struct Message {
   std::string run;
   std::string node;  // a name that no other node has, nor this one in an earlier incarnation
   Request request;
+  std::uint64_t connection =
+      0;  // counts the connections of this incarnation; commands go to its last
 };
 
 enum class StopCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
@@ -163,16 +203,19 @@ struct Info {
 struct KeepAlive {
   Duration keep_alive_interval{};
   int keep_alive_max_attempt = 0;
+  Duration lease_grace{};
   std::string text;  // all of them, for people
 };
-// The coordinator has given this node up; it may join anew.
+// To a Resume: the node is still part of its round.
+struct Continue {};
+// The coordinator has given this node up: its lease has run out.  It may join anew.
 struct Dropped {
   std::string why;
 };
 }  // namespace command
-using Command =
-    std::variant<command::Round, command::Stop, command::Waiting, command::End, command::Refuse,
-                 command::Standby, command::Info, command::KeepAlive, command::Dropped>;
+using Command = std::variant<command::Round, command::Stop, command::Waiting, command::End,
+                             command::Refuse, command::Standby, command::Info, command::KeepAlive,
+                             command::Continue, command::Dropped>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

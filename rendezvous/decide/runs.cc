@@ -26,7 +26,7 @@ bool is_last_command(const Command& command) {
 // The last words of a node that cannot hear any more.
 bool is_last_word(const Request& request) {
   return std::holds_alternative<request::Lost>(request) ||
-         std::holds_alternative<request::Leave>(request);
+         std::holds_alternative<request::Left>(request);
 }
 
 // One step: the state being changed and the actions being collected.
@@ -45,14 +45,22 @@ class RunsTransition {
       state_.gone.insert(
           message.node.substr(0, message.node.rfind('.')));  // without its incarnation
     }
-    if (const auto* join = std::get_if<request::Join>(&message.request)) {
+    const auto* join = std::get_if<request::Join>(&message.request);
+    if (const auto* resume = std::get_if<request::Resume>(&message.request)) join = &resume->join;
+    bool is_known = state_.runs.contains(message.run);
+    if (join != nullptr) {
       if (is_turned_away(message, *join)) return;
-    } else if (!state_.runs.contains(message.run)) {
-      if (is_last_word(message.request)) actions_.emplace_back(action::Forget{message.node});
+    } else if (!is_known) {
+      if (is_last_word(message.request)) {
+        actions_.emplace_back(action::Forget{message.node, message.connection});
+      }
+      if (std::holds_alternative<request::Left>(message.request)) note_early(message);
       bool is_foreign = std::holds_alternative<request::Foreign>(message.request);
       if (!is_foreign) return;
     }
-    step(message.run, coordinator::event::Arrived{message.node, message.request});
+    step(message.run,
+         coordinator::event::Arrived{message.node, message.request, message.connection});
+    if (!is_known) report_early(message.run);
   }
 
   void operator()(const event::Tick&) {
@@ -82,12 +90,12 @@ class RunsTransition {
       return each.run == message.run && (each.run_uuid == join.run_uuid || is_late);
     });
     if (verdict != state_.verdicts.end()) {
-      send_last(message.node, verdict->end);
+      send_last(message.node, message.connection, verdict->end);
       return true;
     }
     std::string why = why_refused(message.run, join);
     if (why.empty()) return false;
-    send_last(message.node, command::Refuse{why});
+    send_last(message.node, message.connection, command::Refuse{why});
     return true;
   }
 
@@ -141,7 +149,7 @@ class RunsTransition {
         actions_.emplace_back(action::EmptyCommonSpace{});
       }
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
-        send_last(send.node, std::move(send.command));
+        send_last(send.node, send.connection, std::move(send.command));
       } else {
         actions_.emplace_back(std::move(send));
       }
@@ -157,9 +165,22 @@ class RunsTransition {
                                .at = now_.mono});
   }
 
-  void send_last(const std::string& node, Command command) {
-    actions_.emplace_back(action::Send{node, std::move(command)});
-    state_.departed.push_back({node, now_.mono});
+  void send_last(const std::string& node, std::uint64_t connection, Command command) {
+    actions_.emplace_back(action::Send{node, std::move(command), connection});
+    state_.departed.push_back({.node = node, .connection = connection, .at = now_.mono});
+  }
+
+  // The guardian of a host that was killed may speak before the run is known here.
+  void note_early(const Message& message) {
+    if (state_.early.size() >= kMaxEarly) state_.early.pop_front();
+    state_.early.push_back({.run = message.run, .node = message.node, .at = now_.mono});
+  }
+  void report_early(const std::string& run) {
+    for (const Early& early : state_.early) {
+      if (early.run != run || !state_.runs.contains(run)) continue;
+      step(run, coordinator::event::Arrived{early.node, request::Left{}});
+    }
+    std::erase_if(state_.early, [&](const Early& early) { return early.run == run; });
   }
 
   void clear_what_is_old() {
@@ -169,8 +190,12 @@ class RunsTransition {
     while (!state_.departed.empty() &&
            (state_.departed.size() > kMaxDeparted ||
             state_.departed.front().at + kLastCommandAge <= now_.mono)) {
-      actions_.emplace_back(action::Forget{std::move(state_.departed.front().node)});
+      Departed& departed = state_.departed.front();
+      actions_.emplace_back(action::Forget{std::move(departed.node), departed.connection});
       state_.departed.pop_front();
+    }
+    while (!state_.early.empty() && state_.early.front().at + kLastCommandAge <= now_.mono) {
+      state_.early.pop_front();
     }
   }
 

@@ -43,8 +43,17 @@ struct Verdict {
 // A node that was told the last it will be told, and when.
 struct Departed {
   std::string node;
+  std::uint64_t connection = 0;
   MonoTime at{};
 };
+
+// A node that has left a run which is not known here.
+struct Early {
+  std::string run;
+  std::string node;
+  MonoTime at{};
+};
+inline constexpr std::size_t kMaxEarly = 4096;
 
 // Of how many nodes is known that they have gone.
 inline constexpr std::size_t kMaxGone = 65536;
@@ -57,6 +66,7 @@ struct State {
   std::set<std::string> gone;     // nodes of it that have said their last word
   std::deque<Verdict> verdicts;   // oldest first
   std::deque<Departed> departed;  // oldest first
+  std::deque<Early> early;        // oldest first
   std::string why_leaving;        // set once nobody is let in any more
 };
 

@@ -4,6 +4,7 @@
 // On a server with our extensions they are in a space of their own.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -32,9 +33,10 @@ inline std::string inbox(const std::string& record) {
 inline std::string pulse(const std::string& record) {
   return "ddprun/pulse/" + generation_of(record);
 }
-// The queue of all commands to one node.
-inline std::string mailbox(const std::string& node) {
-  return "ddprun/node/" + node;
+// The queue of all commands to one node, on one of its connections: what is under way to a broken
+// one cannot be taken for what is sent to the next.
+inline std::string mailbox(const std::string& node, std::uint64_t connection) {
+  return "ddprun/node/" + node + "/" + std::to_string(connection);
 }
 
 }  // namespace ddprun::rendezvous::keys

@@ -41,6 +41,12 @@ std::string whole_seconds(Duration duration) {
 }  // namespace
 
 std::string waiting_text(const State& state) {
+  auto away = [](const Node& node) { return node.away_at || node.leaves_by; };
+  bool is_blocked = std::ranges::any_of(
+      state.nodes, [&](const auto& node) { return away(node.second) && node.second.is_down; });
+  if (is_blocked && state.up_count == 0) {
+    return "waiting for " + names_of(state, away) + ", whose connection is broken";
+  }
   if (state.phase == Phase::Stopping) {
     return "waiting for " +
            names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +

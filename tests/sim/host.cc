@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "rendezvous/decide/store_keys.h"
 #include "tests/sim/node.h"
 
 namespace ddprun::sim {
@@ -22,9 +23,10 @@ std::string Host::pulse() const {
 
 void Host::pop(const Wire& wire) {
   if (!wire->is_served) return;
-  auto mailbox = mailboxes_.find(wire->node);
+  std::string name = keys::mailbox(wire->node, wire->number);
+  auto mailbox = mailboxes_.find(name);
   if (mailbox == mailboxes_.end()) {
-    waiting_[wire->node] = wire;
+    waiting_[name] = wire;
     return;
   }
   std::string command = std::move(mailbox->second.front());
@@ -36,11 +38,11 @@ void Host::pop(const Wire& wire) {
 void Host::lost(const Wire& wire) {
   if (!wire->is_served) return;
   wire->is_served = false;
-  auto waits = waiting_.find(wire->node);
+  auto waits = waiting_.find(keys::mailbox(wire->node, wire->number));
   if (waits != waiting_.end() && waits->second == wire) waiting_.erase(waits);
   if (!wire->has_will) return;
   std::string run = wire->client->plan().run;
-  take(encode(Message{run, wire->node, request::Lost{}}));
+  take(encode(Message{run, wire->node, request::Lost{}, wire->number}));
 }
 
 void Host::leave(const std::string& why) {
@@ -66,22 +68,22 @@ void Host::step(const runs::Event& event) {
   world_.oracle.stepped(*this, state_, next.actions);
   for (const runs::Action& action : next.actions) {
     if (const auto* forget = std::get_if<runs::action::Forget>(&action)) {
-      mailboxes_.erase(forget->node);
+      mailboxes_.erase(keys::mailbox(forget->node, forget->connection));
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
-      deliver(send->node, send->command);
+      deliver(keys::mailbox(send->node, send->connection), send->command);
     }
   }
   set_alarm();
 }
 
-void Host::deliver(const std::string& node, const Command& command) {
+void Host::deliver(const std::string& mailbox, const Command& command) {
   std::string text = encode(command);
   bool is_round = std::holds_alternative<command::Round>(command);
   if (is_round && text.size() > kMaxBytes) world_.violate("a round of many bytes: " + text);
   ++world_.oracle.messages;
-  if (world_.is_traced) world_.trace(process_.name, "tells " + node + " " + text);
-  mailboxes_[node].push_back(std::move(text));
-  auto waits = waiting_.find(node);
+  if (world_.is_traced) world_.trace(process_.name, "tells " + mailbox + " " + text);
+  mailboxes_[mailbox].push_back(std::move(text));
+  auto waits = waiting_.find(mailbox);
   if (waits == waiting_.end()) return;
   Wire wire = waits->second;
   waiting_.erase(waits);

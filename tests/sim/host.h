@@ -33,7 +33,7 @@ class Host {
  private:
   void take(const std::string& text);
   void step(const rendezvous::runs::Event& event);
-  void deliver(const std::string& node, const rendezvous::Command& command);
+  void deliver(const std::string& mailbox, const rendezvous::Command& command);
   void set_alarm();
   void ring();
 

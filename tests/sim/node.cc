@@ -27,11 +27,12 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
                       .settings = plan_.settings,
                       .policy = plan_.policy,
                       .node_rank = plan_.node_rank},
-             .read_timeout = world_.scenario.read_timeout};
+             .read_timeout = world_.scenario.read_timeout,
+             .stop_grace = world_.scenario.grace};
 }
 
-Duration Node::lease() const {
-  return member::lease(member_, config_) + milliseconds(50);
+int Node::workers_alive() const {
+  return static_cast<int>(std::ranges::count(is_up_, true));
 }
 
 bool Node::is_working(std::size_t round) const {
@@ -55,6 +56,14 @@ void Node::signal(int signal) {
 
 void Node::later(Duration delay, Deed deed) {
   world_.time.to(process_, delay, std::move(deed));
+}
+
+// Something that happens to a worker, whatever its agent does; not while it is held.
+void Node::after(Duration delay, Deed deed) {
+  world_.time.after(delay, [this, deed = std::move(deed)]() mutable {
+    if (!is_held()) return deed();
+    after(milliseconds(100), std::move(deed));
+  });
 }
 
 // The agent.
@@ -107,6 +116,7 @@ void Node::perform(const agent::Action& action) {
           },
           [this](const agent::action::Finish& end) {
             exit_code_ = end.exit_code;
+            step(member::event::Finished{});
             leave_when_possible(world_.time.now() + seconds(2));
           },
       },
@@ -134,9 +144,9 @@ void Node::plan_worker(int local_rank) {
       world_.time.now() < scenario.faults_end && world_.random.chance(scenario.failing_percent);
   std::uint64_t group = group_;
   if (!fails) {
-    return later(scenario.work, [this, local_rank, group] { finish_worker(local_rank, group); });
+    return after(scenario.work, [this, local_rank, group] { finish_worker(local_rank, group); });
   }
-  later(world_.random.duration(milliseconds(1), scenario.work), [this, local_rank, group] {
+  after(world_.random.duration(milliseconds(1), scenario.work), [this, local_rank, group] {
     if (group == group_ && !is_signalled_) end_worker(local_rank, {.exit_code = 9});
   });
 }
@@ -145,7 +155,7 @@ void Node::plan_worker(int local_rank) {
 void Node::finish_worker(int local_rank, std::uint64_t group) {
   if (group != group_ || is_signalled_ || !round_) return;
   if (world_.oracle.is_whole(*round_)) return end_worker(local_rank, {});
-  later(milliseconds(500), [this, local_rank, group] { finish_worker(local_rank, group); });
+  after(milliseconds(500), [this, local_rank, group] { finish_worker(local_rank, group); });
 }
 
 void Node::end_worker(int local_rank, process::ExitStatus status) {
@@ -153,7 +163,11 @@ void Node::end_worker(int local_rank, process::ExitStatus status) {
   if (!is_up_[index]) return;
   is_up_[index] = false;
   std::optional<std::size_t> round = round_;
-  on(test::worker_exited(local_rank, status));
+  std::uint64_t group = group_;
+  later(Duration::zero(), [this, group, local_rank, status] {
+    if (group != group_) return;
+    on(test::worker_exited(local_rank, status));
+  });
   if (!status.is_success() && round && world_.scenario.victims_fail) {
     for (Node* peer : world_.oracle.round(*round).members) {
       if (peer != this) peer->peer_lost(*round);
@@ -164,7 +178,7 @@ void Node::end_worker(int local_rank, process::ExitStatus status) {
 void Node::peer_lost(std::size_t round) {
   std::uint64_t group = group_;
   if (round_ != round || is_signalled_) return;
-  later(world_.random.duration(milliseconds(1), seconds(3)), [this, group] {
+  after(world_.random.duration(milliseconds(1), seconds(3)), [this, group] {
     if (group == group_ && !is_signalled_) end_worker(0, {.signal = SIGABRT});
   });
 }
@@ -177,7 +191,7 @@ void Node::signal_workers(int signal) {
     if (world_.random.chance(world_.scenario.slow_stop_percent)) continue;  // it ignores that
     Duration stop = world_.random.duration(
         milliseconds(0), world_.random.chance(80) ? milliseconds(50) : milliseconds(1500));
-    later(stop, [this, rank, group, signal] {
+    after(stop, [this, rank, group, signal] {
       if (group == group_) end_worker(rank, {.signal = signal});
     });
   }
@@ -193,11 +207,80 @@ void Node::sweep() {
 
 void Node::kill_now() {
   is_signalled_ = true;
+  kill_workers();
+}
+
+// SIGKILL, which ends a held worker too.
+void Node::kill_workers() {
   std::uint64_t group = group_;
-  for (int rank = 0; rank < plan_.workers; ++rank) {
-    later(milliseconds(1), [this, rank, group] {
-      if (group == group_) end_worker(rank, {.signal = SIGKILL});
+  world_.time.after(milliseconds(1), [this, group] {
+    if (group != group_) return;
+    for (int rank = 0; rank < plan_.workers; ++rank) end_worker(rank, {.signal = SIGKILL});
+    is_held_ = false;
+  });
+}
+
+// The guardian.
+
+void Node::renew_lease(MonoTime end) {
+  lease_end_ = end;
+  std::uint64_t number = ++leases_;
+  if (is_held_ && end > world_.now(plan_.machine).mono) {
+    is_held_ = false;
+    world_.oracle.goes_on(*this);
+  }
+  if (end == MonoTime::max()) return;
+  world_.time.after(end - world_.now(plan_.machine).mono,
+                    [this, number] { lease_is_over(number); });
+}
+
+void Node::lease_is_over(std::uint64_t number) {
+  if (number != leases_ || workers_alive() == 0) return;
+  if (is_held()) {
+    // It has stood still itself: the agent asks, and has a silence limit for it.
+    world_.time.after(plan_.policy.silence_limit(), [this, number] {
+      if (number == leases_ && !is_paused_ && is_held_)
+        kill_workers();
+      else if (number == leases_ && is_paused_)
+        lease_is_over(number);
     });
+    return;
+  }
+  world_.trace(process_.name, "its guardian ends the workers: the lease is over");
+  kill_workers();
+}
+
+void Node::agent_killed(bool has_guardian) {
+  std::string id = this->id();
+  Duration needed =
+      has_guardian ? world_.random.duration(milliseconds(0), milliseconds(20)) : Duration::zero();
+  if (!has_guardian) {
+    is_up_.assign(is_up_.size(), false);
+    round_.reset();
+    return;
+  }
+  world_.time.after(needed, [this, id] {
+    is_up_.assign(is_up_.size(), false);
+    is_held_ = false;
+    round_.reset();
+    std::string left = encode(Message{.run = plan_.run,
+                                      .node = id,
+                                      .request = request::Left{"was lost (its agent was killed)"},
+                                      .connection = member_.connection});
+    world_.deliver(plan_.machine, left, world_.time.now() + seconds(5));
+  });
+}
+
+void Node::pause() {
+  is_paused_ = true;
+}
+
+void Node::unpause() {
+  is_paused_ = false;
+  bool is_over = lease_end_ <= world_.now(plan_.machine).mono;
+  if (is_over && workers_alive() > 0) {
+    is_held_ = true;
+    lease_is_over(leases_);
   }
 }
 
@@ -227,7 +310,7 @@ void Node::step(const member::Event& event) {
   auto next = member::step(std::move(member_), event, world_.now(plan_.machine), config_);
   member_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
-  if (wire_ && member::next_tick(member_, config_) < tick_due_) tick(wire_);
+  if (member::next_tick(member_, config_) < tick_due_) tick();
 }
 
 void Node::notice(Deed deed) {
@@ -235,53 +318,57 @@ void Node::notice(Deed deed) {
 }
 
 void Node::perform(const member::Action& action) {
-  std::visit(
-      Overloaded{
-          [this](const member::action::Connect& wanted) { connect(wanted.node, wanted.after); },
-          [this](const member::action::Disconnect&) { disconnect(); },
-          [this](const member::action::Post& wanted) { post(wanted.message, false); },
-          [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
-          [this](const member::action::NotifyRound& told) {
-            notice([this, round = told.round] {
-              if (core_.phase != agent::Phase::Joining) return;
-              if (last_number_ && round.number <= *last_number_)
-                world_.violate(process_.name + " was in round " + std::to_string(*last_number_) +
-                               " and is now in round " + std::to_string(round.number));
-              last_number_ = round.number;
-              round_ = world_.oracle.index_of(*this, round);
-              on(agent::event::RoundJoined{round.restart_count});
-            });
-          },
-          [this](const member::action::NotifyStop&) {
-            notice([this] { on(agent::event::StopOrdered{}); });
-          },
-          [this](const member::action::NotifyWaiting& told) {
-            notice([this, why = told.why] { world_.oracle.waits(*this, why); });
-          },
-          [this](const member::action::NotifyEnd& told) {
-            if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
-            notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
-          },
-          [this](const member::action::NotifyFailure& told) {
-            failed_ = told.why;
-            notice([this, why = told.why] { on(agent::event::RendezvousFailed{why}); });
-          },
-          [this](const member::action::NotifyUser& told) {
-            world_.trace(process_.name, "says: " + told.text);
-          },
-      },
-      action);
+  std::visit(Overloaded{
+                 [this](const member::action::Connect& wanted) { connect(wanted); },
+                 [this](const member::action::Disconnect&) { disconnect(); },
+                 [this](const member::action::Post& wanted) { post(wanted.message, false); },
+                 [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
+                 [this](const member::action::NotifyRound& told) {
+                   notice([this, round = told.round] {
+                     if (core_.phase != agent::Phase::Joining) return;
+                     if (last_number_ && round.number <= *last_number_)
+                       world_.violate(process_.name + " was in round " +
+                                      std::to_string(*last_number_) + " and is now in round " +
+                                      std::to_string(round.number));
+                     last_number_ = round.number;
+                     round_ = world_.oracle.index_of(*this, round);
+                     on(agent::event::RoundJoined{round.restart_count});
+                   });
+                 },
+                 [this](const member::action::NotifyStop& told) {
+                   notice([this, kill_by = told.kill_by] {
+                     on(agent::event::StopOrdered{});
+                     if (kill_by) on(agent::event::LeaseEnding{*kill_by});
+                   });
+                 },
+                 [this](const member::action::RenewLease& lease) { renew_lease(lease.end); },
+                 [this](const member::action::NotifyWaiting& told) {
+                   notice([this, why = told.why] { world_.oracle.waits(*this, why); });
+                 },
+                 [this](const member::action::NotifyEnd& told) {
+                   if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
+                   notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
+                 },
+                 [this](const member::action::NotifyFailure& told) {
+                   failed_ = told.why;
+                   notice([this, why = told.why] { on(agent::event::RendezvousFailed{why}); });
+                 },
+                 [this](const member::action::NotifyUser& told) {
+                   world_.trace(process_.name, "says: " + told.text);
+                 },
+             },
+             action);
 }
 
-void Node::connect(const std::string& node, Duration after) {
+void Node::connect(const member::action::Connect& wanted) {
   std::uint64_t attempt = ++attempt_;
-  later(after, [this, node, attempt] {
-    if (attempt == attempt_ && !member_.is_over) shake_hands(node);
+  later(wanted.after, [this, wanted, attempt] {
+    if (attempt == attempt_ && !member_.is_over) shake_hands(wanted.node, wanted.connection);
   });
 }
 
 // One attempt: the machine of the endpoint may host it itself, once nobody there does.
-void Node::shake_hands(const std::string& node) {
+void Node::shake_hands(const std::string& node, std::uint64_t connection) {
   std::uint64_t attempt = attempt_;
   bool is_here = plan_.machine == 0;
   if (world_.host == nullptr && is_here && !world_.scenario.has_daemon) {
@@ -290,7 +377,9 @@ void Node::shake_hands(const std::string& node) {
   later(seconds(2), [this, attempt] { connect_failed("timed out", attempt); });
   if (world_.host == nullptr) {
     bool is_refused = world_.machines[0].is_up;
-    if (is_refused) later(milliseconds(1), [this, attempt] { connect_failed("refused", attempt); });
+    if (is_refused) {
+      later(milliseconds(1), [this, attempt] { connect_failed("refused", attempt, true); });
+    }
     return;
   }
   Wire wire = std::make_shared<Connection>();
@@ -298,6 +387,7 @@ void Node::shake_hands(const std::string& node) {
   wire->host = world_.host;
   wire->machine = plan_.machine;
   wire->node = node;
+  wire->number = connection;
   world_.wires.push_back(wire);
   trying_ = wire;
   Host* host = world_.host;
@@ -321,16 +411,19 @@ void Node::connected(const Wire& wire, std::uint64_t attempt) {
   trying_.reset();
   is_sending_ = false;
   outgoing_.clear();
-  step(member::event::Connected{address()});
-  tick(wire);
+  step(member::event::Connected{.address = address(),
+                                .coordinator = wire->host->process().name,
+                                .is_at_daemon = world_.scenario.has_daemon,
+                                .is_own_host = hosting_ != nullptr});
+  tick();
 }
 
-void Node::connect_failed(const std::string& why, std::uint64_t attempt) {
+void Node::connect_failed(const std::string& why, std::uint64_t attempt, bool is_refused) {
   if (attempt != attempt_ || member_.is_over) return;
   ++attempt_;
   if (trying_) world_.close_at_node(trying_);
   trying_.reset();
-  step(member::event::ConnectFailed{why});
+  step(member::event::ConnectFailed{.why = why, .is_refused = is_refused});
 }
 
 void Node::disconnect() {
@@ -371,16 +464,16 @@ void Node::pump() {
   });
 }
 
-void Node::tick(const Wire& wire) {
+void Node::tick() {
   std::uint64_t number = ++ticks_;
   tick_due_ = member::next_tick(member_, config_);
   if (tick_due_ == MonoTime::max()) return;
   Duration left = tick_due_ - world_.now(plan_.machine).mono;
-  later(std::max(left, Duration::zero()), [this, wire, number] {
-    if (wire != wire_ || !wire->is_open || number != ticks_) return;
+  later(std::max(left, Duration::zero()), [this, number] {
+    if (number != ticks_) return;
     bool is_due = world_.now(plan_.machine).mono >= member::next_tick(member_, config_);
     if (is_due) step(member::event::Tick{});
-    if (wire == wire_ && number == ticks_) tick(wire);
+    if (number == ticks_) tick();
   });
 }
 

@@ -36,13 +36,14 @@ class Node {
   bool is_joined() const { return member_.is_joined && !member_.is_over; }
   std::uint16_t store_port() const { return store_port_; }
   std::string address() const { return "10.0.0." + std::to_string(plan_.machine); }
-  Duration lease() const;
   // Of the run, as the last round said it.
   std::string run_uuid() const { return member_.last ? member_.last->run_uuid : ""; }
 
   // What of a round is going on here.
   std::optional<std::size_t> round() const { return round_; }
-  int workers_up() const { return is_signalled_ ? 0 : core_.running; }
+  // Workers that live, and are not held back from doing anything.
+  int workers_alive() const;
+  bool is_held() const { return is_paused_ || is_held_; }
   bool is_working(std::size_t round) const;
   bool has_succeeded() const { return done_.has_value() && done_ == round_; }
   std::optional<int> exit_code() const { return exit_code_; }
@@ -54,7 +55,12 @@ class Node {
 
   // A peer in this round has gone.
   void peer_lost(std::size_t round);
-  void ended_by_force() { round_.reset(); }
+
+  // Its agent has gone without a word; with a guardian that ends the workers and says so.
+  void agent_killed(bool has_guardian);
+  // All of it stands still, its guardian and its workers too.
+  void pause();
+  void unpause();
 
  private:
   // The agent's shell.
@@ -64,6 +70,12 @@ class Node {
   void plan_worker(int local_rank);
   void finish_worker(int local_rank, std::uint64_t group);
   void end_worker(int local_rank, process::ExitStatus status);
+  void after(Duration delay, Deed deed);
+
+  // Its guardian.
+  void renew_lease(MonoTime end);
+  void lease_is_over(std::uint64_t number);
+  void kill_workers();
   void signal_workers(int signal);
   void sweep();
   void kill_now();
@@ -75,14 +87,14 @@ class Node {
   void join();
   void step(const rendezvous::member::Event& event);
   void perform(const rendezvous::member::Action& action);
-  void connect(const std::string& node, Duration after);
-  void shake_hands(const std::string& node);
+  void connect(const rendezvous::member::action::Connect& wanted);
+  void shake_hands(const std::string& node, std::uint64_t connection);
   void connected(const Wire& wire, std::uint64_t attempt);
-  void connect_failed(const std::string& why, std::uint64_t attempt);
+  void connect_failed(const std::string& why, std::uint64_t attempt, bool is_refused = false);
   void disconnect();
   void post(const rendezvous::Message& message, bool is_heartbeat);
   void pump();
-  void tick(const Wire& wire);
+  void tick();
   void notice(Deed deed);
 
   World& world_;
@@ -109,6 +121,10 @@ class Node {
   std::vector<bool> is_up_;
   bool is_signalled_ = false;
   bool is_killed_ = false;
+  MonoTime lease_end_ = MonoTime::max();
+  std::uint64_t leases_ = 0;
+  bool is_paused_ = false;
+  bool is_held_ = false;  // by the guardian, which stood still as well
   std::uint64_t deadlines_ = 0;
   std::optional<int> exit_code_;
   std::optional<int> verdict_;

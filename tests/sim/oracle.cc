@@ -30,9 +30,9 @@ int Oracle::budget() const {
 void Oracle::heard(Host& host, const Message& message) {
   RunBook& book = this->book(host, message.run);
   if (!std::holds_alternative<request::Heartbeat>(message.request)) ++book.messages;
-  bool is_gone = std::holds_alternative<request::Lost>(message.request) ||
-                 std::holds_alternative<request::Leave>(message.request);
+  bool is_gone = std::holds_alternative<request::Left>(message.request);
   if (is_gone) book.gone.insert(message.node);
+  if (std::holds_alternative<request::Resume>(message.request)) book.gone.erase(message.node);
 }
 
 // Sorts what was said by runs, and looks at each.
@@ -131,6 +131,13 @@ void Oracle::check_success(const RunBook& book, const coordinator::State& state)
 void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
   const command::Round& first = round.front().second;
+  if (book.number && first.number == *book.number) return;  // again, to a node that missed it
+  // A coordinator that begins anew knows of earlier rounds by the nodes that come back.
+  bool is_informed = book.number || world_.hosts.size() == 1 ||
+                     std::ranges::any_of(state.nodes, [](const auto& node) {
+                       return node.second.join.is_back || node.second.join.next_round > 0;
+                     });
+  if (is_informed) check_all_dead(run);
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
@@ -169,7 +176,6 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   require(book.messages <=
               book.allowed_messages + 3 * (known + book.refused.size()) + 2 * book.gone.size(),
           "too many messages: " + std::to_string(book.messages));
-  check_fence_later(run, rounds_.size() - 1);
 }
 
 void Oracle::check_ranks(const coordinator::State& state, const Published& round) {
@@ -237,23 +243,22 @@ void Oracle::check_recipients(const std::string& run, const coordinator::State& 
   }
 }
 
-// Whoever runs workers of an older round of this run must have begun to stop them a lease after
-// the new one was published, unless it is frozen.
-void Oracle::check_fence_later(const std::string& run, std::size_t index) {
-  for (const auto& each : world_.nodes) {
-    Node* node = each.get();
-    if (node->plan().run != run || !node->round() || node->workers_up() == 0) continue;
-    std::size_t old = *node->round();
-    Duration lease = node->lease() + 2 * world_.scenario.max_delay;
-    Duration published = world_.time.now();
-    world_.time.after(lease, [this, node, old, published, index] {
-      if (!node->process().is_alive || node->process().is_frozen) return;
-      if (node->process().thawed_at >= published) return;
-      require(node->round() != old || node->workers_up() == 0,
-              node->process().name + " still runs workers of round " +
-                  std::to_string(rounds_[old].number) + ", a lease after round " +
-                  std::to_string(rounds_[index].number) + " was published");
-    });
+// When a round is published, no worker of an earlier one lives anywhere, but for those that are
+// held.
+void Oracle::check_all_dead(const std::string& run) {
+  for (const auto& node : world_.nodes) {
+    bool is_alive = node->plan().run == run && node->workers_alive() > 0 && !node->is_held();
+    require(!is_alive, node->process().name + " still runs workers of an earlier round");
+  }
+}
+
+void Oracle::goes_on(const Node& node) {
+  if (!node.round() || node.workers_alive() == 0) return;
+  const PublishedRound& its = rounds_[*node.round()];
+  for (const PublishedRound& other : rounds_) {
+    require(other.run != its.run || other.number <= its.number,
+            node.process().name + " goes on with round " + std::to_string(its.number) +
+                ", and there is a later one");
   }
 }
 
@@ -281,8 +286,8 @@ void Oracle::check_state(const coordinator::State& state) {
 // A coordinator does not wait without a reason.
 void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& state) {
   Duration now = world_.time.now();
-  Duration patience = 2 * state.policy.keep_alive_interval + state.policy.silence_limit() +
-                      world_.scenario.grace + seconds(4);
+  Duration patience = 2 * state.policy.keep_alive_interval + 2 * state.policy.lease() +
+                      world_.scenario.grace + coordinator::kLeaveMargin + seconds(4);
   Duration since_thaw = now - host.process().thawed_at;
   if (host.process().thawed_at > Duration::zero() && since_thaw < patience) {
     book.enough_since.reset();
@@ -290,7 +295,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   }
   MonoTime mono = world_.now(0).mono;
   for (const auto& [id, node] : state.nodes) {
-    require(mono - node.seen <= state.policy.silence_limit() + 2 * state.policy.keep_alive_interval,
+    require(mono - node.seen <= state.policy.lease() + 2 * state.policy.keep_alive_interval,
             id + " has been silent for too long, and is still waited for");
   }
   bool is_stopping = state.phase == Phase::Stopping;
@@ -299,7 +304,10 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  if (!has_enough || has_lost_one) return book.enough_since.reset();
+  bool is_blocked = state.former || std::ranges::any_of(state.nodes, [](const auto& node) {
+                      return node.second.away_at || node.second.leaves_by;
+                    });
+  if (!has_enough || has_lost_one || is_blocked) return book.enough_since.reset();
   if (!book.enough_since) book.enough_since = now;
   require(now - *book.enough_since <= state.policy.last_call_timeout + seconds(1),
           "there are enough nodes, and no round begins");

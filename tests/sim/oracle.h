@@ -55,6 +55,8 @@ class Oracle {
   // A node hears that the run waits since the loss `why`.
   void waits(const Node& node, const std::string& why) const;
   void at_the_end();
+  // The workers of a node that were held go on.
+  void goes_on(const Node& node);
 
   // Whether all members of a round run their workers, or have run them to success.
   bool is_whole(std::size_t round) const;
@@ -84,7 +86,7 @@ class Oracle {
                         const Published& round);
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  void check_fence_later(const std::string& run, std::size_t index);
+  void check_all_dead(const std::string& run);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;

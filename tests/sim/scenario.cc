@@ -13,7 +13,8 @@ using std::chrono::seconds;
 
 constexpr FaultKind kKinds[] = {FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Signal,
                                 FaultKind::Reset,     FaultKind::HalfOpen,    FaultKind::Cut,
-                                FaultKind::Freeze,    FaultKind::WallClock,   FaultKind::KillHost};
+                                FaultKind::Freeze,    FaultKind::Pause,       FaultKind::WallClock,
+                                FaultKind::KillHost};
 
 int pick_size(Random& random) {
   int die = random.number(1, 100);
@@ -122,7 +123,8 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
   scenario.faults_end = random.duration(seconds(10), seconds(30));
   scenario.work = random.duration(milliseconds(500), seconds(15));
   if (scenario.is_calm) scenario.work += seconds(2);  // for everybody to come before it is over
-  scenario.grace = random.duration(milliseconds(500), seconds(6));
+  scenario.grace = random.chance(85) ? random.duration(milliseconds(500), seconds(6))
+                                     : random.duration(seconds(15), seconds(25));
   scenario.read_timeout = random.duration(seconds(5), seconds(20));
   scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(120);
 
@@ -153,8 +155,8 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
 
 std::string to_string(const Fault& fault) {
   static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal", "reset",
-                                           "half-open",  "cut",          "freeze", "wall clock",
-                                           "kill host",  "cancel"};
+                                           "half-open",  "cut",          "freeze", "pause",
+                                           "wall clock", "kill host",    "cancel"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.kind == FaultKind::Cut) {

@@ -35,6 +35,7 @@ enum class FaultKind : std::uint8_t {
   HalfOpen,     // one connection, seen at the node only
   Cut,          // between a machine and the host's, in one direction or both, for a time
   Freeze,       // an agent, or the daemon, for a time
+  Pause,        // all that runs on a machine (or, cut both ways, on all machines), for a time
   WallClock,    // a machine's wall clock jumps
   KillHost,     // whoever hosts, with its store
   Cancel,       // SIGTERM to all agents, within a second

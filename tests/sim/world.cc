@@ -231,6 +231,8 @@ void World::strike(const Fault& fault) {
       return cut(fault);
     case FaultKind::Freeze:
       return freeze(fault);
+    case FaultKind::Pause:
+      return pause(fault);
     case FaultKind::WallClock:
       machines[static_cast<std::size_t>(fault.target) % machines.size()].wall_jump +=
           random.duration(-std::chrono::hours(1), std::chrono::hours(1));
@@ -252,8 +254,9 @@ void World::strike(const Fault& fault) {
 void World::kill(Node& node, bool tells) {
   trace(node.process().name, "is killed");
   std::optional<std::size_t> round = node.round();
+  bool had_guardian = node.process().is_alive;
   exit(node.process(), tells);
-  node.ended_by_force();
+  node.agent_killed(tells && had_guardian);
   if (round && scenario.victims_fail) {
     for (Node* peer : oracle.round(*round).members) peer->peer_lost(*round);
   }
@@ -301,6 +304,47 @@ void World::freeze(const Fault& fault) {
   time.after(fault.lasts, [this, target] {
     trace(target->name, "thaws");
     time.thaw(*target);
+  });
+}
+
+// All that runs on a machine, or on all of them, stands still: agents, guardians, workers.
+void World::pause(const Fault& fault) {
+  bool all = fault.cuts_up && fault.cuts_down;
+  int machine = fault.target % static_cast<int>(machines.size());
+  std::vector<Process*> paused;
+  std::vector<Node*> nodes_paused;
+  for (auto& node : nodes) {
+    if (!node->process().is_alive || (!all && node->plan().machine != machine)) continue;
+    if (node->process().is_frozen) continue;
+    nodes_paused.push_back(node.get());
+    paused.push_back(&node->process());
+  }
+  bool has_daemon = daemon_ != nullptr && daemon_->is_alive && !daemon_->is_frozen;
+  if (has_daemon && (all || machine == 0)) paused.push_back(daemon_);
+  trace("world", all ? "pauses everywhere" : "pauses on machine " + std::to_string(machine));
+  for (Process* process : paused) Timeline::freeze(*process);
+  for (Node* node : nodes_paused) node->pause();
+  time.after(fault.lasts, [this, paused, nodes_paused] {
+    trace("world", "goes on");
+    for (Node* node : nodes_paused) node->unpause();
+    for (Process* process : paused) time.thaw(*process);
+  });
+}
+
+void World::deliver(int machine, const std::string& message, Duration until) {
+  const Machine& from = machines[static_cast<std::size_t>(machine)];
+  bool is_cut = machine != 0 && (from.is_cut_up || from.is_cut_down);
+  if (!from.is_up || time.now() > until) return;
+  if (host == nullptr || is_cut || !machines[0].is_up || host->process().is_frozen) {
+    return time.after(milliseconds(100),
+                      [this, machine, message, until] { deliver(machine, message, until); });
+  }
+  Process& process = host->process();
+  time.after(random.duration(Duration(1000), scenario.max_delay), [this, &process, message] {
+    if (host == nullptr || &host->process() != &process) return;
+    time.to(process, Duration::zero(), [this, &process, message] {
+      if (host != nullptr && &host->process() == &process) host->push(message);
+    });
   });
 }
 

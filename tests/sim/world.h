@@ -47,6 +47,7 @@ struct Connection {
   Host* host = nullptr;
   int machine = 0;
   std::string node;
+  std::uint64_t number = 0;  // of the node's connections
   Pipe up;
   Pipe down;
   bool is_open = true;     // at the node
@@ -82,6 +83,9 @@ class World {
 
   Process& add_process(const std::string& name, int machine);
   Node* find(const std::string& node_id);
+  // A message that a guardian hands to whoever hosts, on a connection of its own; tried for a
+  // while.
+  void deliver(int machine, const std::string& message, Duration until);
   std::uint16_t next_port() { return port_ = port_ >= 60000 ? 1024 : port_ + 1; }
 
   void trace(const std::string& who, const std::string& what) const;
@@ -107,6 +111,7 @@ class World {
   void kill(Node& node, bool tells);
   void lose_machine(const Fault& fault);
   void freeze(const Fault& fault);
+  void pause(const Fault& fault);
   void cut(const Fault& fault);
   void heal(int machine);
   void pump(const Wire& wire, bool is_up);
