@@ -133,6 +133,7 @@ class CoordinatorTransition {
     }
     if (is_outdated(id)) return;
     forget_earlier_incarnations(id);
+    if (state_.phase == Phase::Ended) return send_outside(id, connection, state_.verdict);  // by that
     if (state_.nodes.empty() && !state_.former) found(id, join);
     if (join.is_back) expect_others(join);
     if (!join.preflight_failure.empty() && state_.had_round) {
@@ -239,7 +240,7 @@ class CoordinatorTransition {
       case Phase::Stopping:
         if (state_.nodes.size() > static_cast<std::size_t>(state_.settings.max_nodes))
           stand_by(id, state_.nodes[id]);
-        return;
+        return form_if_due();  // it may be the last of a round that this coordinator took over
       case Phase::Ended:
         return;
     }
@@ -256,7 +257,7 @@ class CoordinatorTransition {
   void expect_others(const request::Join& join) {
     if (state_.has_formed) return;
     std::uint64_t round = join.next_round - 1;
-    MonoTime until = now_ + state_.policy.lease();
+    MonoTime until = now_ + std::max(state_.policy.lease(), join.policy.lease());
     bool is_known = join.was_in_round && join.next_round > 0;
     if (!state_.former && !state_.is_settled) state_.former = Former{.until = until};
     if (!state_.former) return;
@@ -738,11 +739,13 @@ class CoordinatorTransition {
     std::vector<std::pair<const std::string*, Node*>> chosen = choose();
     std::vector<Claim> claims;
     claims.reserve(chosen.size());
+    // In the order in which they were chosen: a rank from an earlier round counts less than one from
+    // the last.
     for (auto& [id, node] : chosen) {
       claims.push_back({.wanted = node->join.node_rank,
                         .previous = node->last_rank,
                         .host = node->join.host,
-                        .arrival = node->arrival});
+                        .arrival = claims.size()});
     }
     std::vector<std::size_t> seats = seat(claims);
     std::vector<Participant> participants;

@@ -45,6 +45,19 @@ class MemberTransition {
   MemberTransition(State state, Now now, const Config& config)
       : state_(std::move(state)), now_(now.mono), config_(config) {}
 
+  // Having stood still, it may have been given up; or everybody stood still.  It asks before
+  // anything else, whatever has happened.
+  void notice_standstill() {
+    Duration since_tick = now_ - state_.last_tick;
+    bool has_stood = state_.is_joined && !state_.is_own_host && since_tick >= contact_limit(state_, config_);
+    if (!has_stood) return;
+    state_.last_tick = now_;
+    state_.asks_since = now_;
+    want(action::NotifyUser{"this node stood still for " + coordinator::seconds_text(since_tick) +
+                            "; asking whether the run goes on with it"});
+    if (state_.link == Link::Up) resume();
+  }
+
   Step result() && {
     renew_lease();
     return {std::move(state_), std::move(actions_)};
@@ -104,8 +117,8 @@ class MemberTransition {
   }
 
   void operator()(const event::Connected& event) {
-    bool is_same =
-        event.coordinator == state_.coordinator || (event.is_at_daemon && state_.is_at_daemon);
+    bool knows_us = event.coordinator == state_.coordinator;
+    bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
     state_.attempts = 0;
     state_.address = event.address;
@@ -114,15 +127,18 @@ class MemberTransition {
     state_.is_own_host = event.is_own_host;
     state_.pulse.clear();
     state_.asked_at.reset();
+    state_.resumes.clear();
     state_.last_tick = now_;
     if (!state_.told.empty()) want(action::NotifyUser{"reached " + config_.endpoint});
     state_.told.clear();
     if (state_.is_joined) {
       if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");
+      // Another coordinator may have gone on without this node, and this one would not know of it.
+      bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
+      if (!knows_us && is_late) return cut_off(config_.endpoint + " was away for longer than the lease of this node");
       return resume();
     }
     state_.pulse_at = now_;
-    state_.keep_alive.reset();
     if (state_.wants_round) join();
   }
 
@@ -179,20 +195,12 @@ class MemberTransition {
   }
 
   void operator()(const event::Tick&) {
-    Duration since_tick = now_ - std::exchange(state_.last_tick, now_);
+    state_.last_tick = now_;
     // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
     if (!state_.is_joined || state_.is_own_host) state_.pulse_at = now_;
     if (!state_.is_joined) return;
     Duration limit = contact_limit(state_, config_);
     bool is_up = state_.link == Link::Up;
-    // Having stood still, it may have been given up; or everybody stood still.
-    if (since_tick >= limit && !state_.asks_since && !state_.is_own_host) {
-      state_.asks_since = now_;
-      want(action::NotifyUser{"this node stood still for " + coordinator::seconds_text(since_tick) +
-                              "; asking whether the run goes on with it"});
-      if (is_up) resume();
-      return;
-    }
     if (state_.asks_since) {
       if (now_ - *state_.asks_since >= limit) {
         return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
@@ -241,13 +249,14 @@ class MemberTransition {
                        .pid = node.pid,
                        .participant = node.participant,
                        .settings = node.settings,
-                       .policy = node.policy,
+                       .policy = policy_of(state_, config_),
                        .store_port = state_.store_port,
                        .node_rank = node.node_rank,
                        .restart_count = state_.restart_count,
                        .preflight_failure = node.preflight_failure};
     join.is_back = state_.has_joined;
-    join.was_in_round = state_.was_in_round || state_.workers != Workers::Down;
+    join.was_in_round = state_.workers != Workers::Down ||
+                        (state_.was_in_round_until && now_ < *state_.was_in_round_until);
     if (state_.last) {
       join.previous_rank = state_.last->ranks.group_rank;
       join.next_round = state_.last->number + 1;
@@ -263,9 +272,11 @@ class MemberTransition {
     state_.joined_at = now_;
     post(join_request());
     state_.has_joined = true;
+    state_.was_in_round_until.reset();  // from here on there may be later rounds
   }
 
   void resume() {
+    state_.resumes.push_back(now_);
     post(request::Resume{
         .join = join_request(), .workers = state_.workers, .failed = state_.failed});
     if (state_.leaving) post(*state_.leaving);
@@ -288,7 +299,7 @@ class MemberTransition {
     ++state_.incarnation;
     state_.connection = 0;
     want(action::Disconnect{});
-    if (was_joined) state_.was_in_round = state_.workers != Workers::Down;
+    if (was_joined && state_.workers != Workers::Down) state_.was_in_round_until = lease_end;
     bool has_workers = state_.workers == Workers::Up || state_.workers == Workers::Stopping;
     if (has_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
     if (has_workers && state_.last) {
@@ -336,7 +347,6 @@ class MemberTransition {
     if (!state_.wants_round || !state_.is_joined || is_old || is_doubtful) return;
     state_.wants_round = false;
     state_.workers = Workers::Up;
-    state_.was_in_round = false;
     state_.restart_count = round.restart_count;
     state_.last = round;
     want(action::NotifyRound{round});
@@ -372,10 +382,14 @@ class MemberTransition {
     state_.pulse_at = std::max(state_.pulse_at, state_.joined_at);
     want(action::NotifyUser{keep_alive.text});
   }
+  // Each answers one Resume, and was true when that was sent.
   void heard(const command::Continue&) {
-    if (!state_.asks_since) return;
+    if (state_.resumes.empty()) return;
+    MonoTime asked_at = state_.resumes.front();
+    state_.resumes.pop_front();
+    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    if (!state_.asks_since || asked_at < *state_.asks_since) return;
     state_.asks_since.reset();
-    state_.pulse_at = now_;
     want(action::NotifyUser{"the run goes on with this node"});
     if (state_.failed) post(*state_.failed);  // what it saw meanwhile was so
   }
@@ -383,6 +397,7 @@ class MemberTransition {
   void heard(const command::Dropped& dropped) {
     if (!state_.is_joined) return;
     cut_off("the others have given this node up: " + dropped.why, now_);
+    state_.was_in_round_until.reset();
   }
 
   State state_;
@@ -396,6 +411,7 @@ class MemberTransition {
 Step step(State state, const Event& event, Now now, const Config& config) {
   if (state.is_over) return {std::move(state), {}};
   MemberTransition transition(std::move(state), now, config);
+  transition.notice_standstill();
   std::visit(transition, event);
   return std::move(transition).result();
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <variant>
@@ -56,7 +57,8 @@ struct State {
   std::uint64_t attempts = 0;     // to connect, since the last that succeeded
   bool is_joined = false;         // the coordinator knows this incarnation
   bool has_joined = false;        // once, in whatever incarnation
-  bool was_in_round = false;      // of `last`, when it was cut off
+  // Cut off from the round `last`: until then no coordinator has gone on without this node.
+  std::optional<MonoTime> was_in_round_until;
   bool wants_round = false;       // the agent's workers are down
   bool is_leaving = false;        // told to stop: it joins no further round
   bool has_ended = false;         // the run: likewise
@@ -83,6 +85,7 @@ struct State {
   std::optional<MonoTime> asked_at;  // when the look that is under way began
   // Having stood still, the node has asked whether it is still part of its round; since when.
   std::optional<MonoTime> asks_since;
+  std::deque<MonoTime> resumes;  // when each was sent that has no answer yet, on this connection
   MonoTime last_tick{};
   // Of the workers of an incarnation that was cut off, while they are being stopped.
   std::optional<MonoTime> cut_off_lease;

@@ -30,6 +30,12 @@ int Oracle::budget() const {
 void Oracle::heard(Host& host, const Message& message) {
   RunBook& book = this->book(host, message.run);
   if (!std::holds_alternative<request::Heartbeat>(message.request)) ++book.messages;
+  // For a broken connection: its last will, what was under way on it, Resume, Leaving; and the
+  // answer with the command that was missed.
+  if (std::holds_alternative<request::Resume>(message.request)) {
+    book.allowed_messages += 4;
+    book.allowed_commands += 3;
+  }
   bool is_gone = std::holds_alternative<request::Left>(message.request);
   if (is_gone) book.gone.insert(message.node);
   if (std::holds_alternative<request::Resume>(message.request)) book.gone.erase(message.node);
@@ -113,8 +119,10 @@ void Oracle::check_end(Host& host, const RunBook& book, const coordinator::State
   }
   // It was away when the run ended.
   if (state.phase == Phase::Ended && state.verdict.exit_code == end.exit_code) return;
-  auto ended = ended_.find({&host, world_.find(node)->run_uuid()});
-  require(ended != ended_.end(), node + " is told of the end of a run that it was not in");
+  // Nobody may have been left when it ended.
+  const std::string& run_uuid = world_.find(node)->run_uuid();
+  require(!run_uuid.empty(), node + " is told of the end of a run that it was not in");
+  auto ended = ended_.emplace(std::pair(&host, run_uuid), end.exit_code).first;
   require(ended->second == end.exit_code, node + " is told another verdict than the others");
 }
 
@@ -210,6 +218,14 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
           "the master is not the worker store of group rank 0");
 }
 
+bool Oracle::is_flapping(const coordinator::State& state, const std::string& host) const {
+  auto losses = state.losses.find(host);
+  if (losses == state.losses.end() || state.policy.flap_limit == 0) return false;
+  MonoTime oldest = world_.now(0).mono - coordinator::kFlapWindow;
+  return std::ranges::count_if(losses->second, [&](MonoTime at) { return at > oldest; }) >=
+         state.policy.flap_limit;
+}
+
 // Who was in the round before and is still there is in this one, in its place if there is one.
 void Oracle::check_stickiness(const RunBook& book, const coordinator::State& state,
                               const Published& round) {
@@ -220,7 +236,8 @@ void Oracle::check_stickiness(const RunBook& book, const coordinator::State& sta
     has_wishes = has_wishes || state.nodes.at(id).join.node_rank.has_value();
   }
   for (const auto& [id, rank] : book.ranks) {
-    if (!state.nodes.contains(id)) continue;
+    auto there = state.nodes.find(id);
+    if (there == state.nodes.end() || is_flapping(state, there->second.join.host)) continue;
     require(now.contains(id), id + " was in the round before, and another node took its place");
     require(has_wishes || rank >= static_cast<int>(round.size()) || now[id] == rank,
             id + " has lost its group rank without need");

@@ -84,6 +84,7 @@ class Oracle {
   void check_ranks(const rendezvous::coordinator::State& state, const Published& round);
   void check_stickiness(const RunBook& book, const rendezvous::coordinator::State& state,
                         const Published& round);
+  bool is_flapping(const rendezvous::coordinator::State& state, const std::string& host) const;
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
   void check_all_dead(const std::string& run);
