@@ -125,6 +125,11 @@ class CoordinatorTransition {
   // Joining (a node comes, or comes back).
 
   void joined(const std::string& id, const request::Join& join, std::uint64_t connection) {
+    std::uint64_t speaker = std::exchange(speaker_, connection);  // it may have waited
+    consider(id, join, connection);
+    speaker_ = speaker;
+  }
+  void consider(const std::string& id, const request::Join& join, std::uint64_t connection) {
     if (state_.phase == Phase::Ended) {
       // Who was in a round of this run has only been away.
       if (join.next_round > 0) return send_outside(id, connection, state_.verdict);
@@ -133,7 +138,8 @@ class CoordinatorTransition {
     }
     if (is_outdated(id)) return;
     forget_earlier_incarnations(id);
-    if (state_.phase == Phase::Ended) return send_outside(id, connection, state_.verdict);  // by that
+    if (state_.phase == Phase::Ended)
+      return send_outside(id, connection, state_.verdict);  // by that
     if (state_.nodes.empty() && !state_.former) found(id, join);
     if (join.is_back) expect_others(join);
     if (!join.preflight_failure.empty() && state_.had_round) {
@@ -263,7 +269,7 @@ class CoordinatorTransition {
     if (!state_.former) return;
     if (is_known && (!state_.former->round || round > *state_.former->round)) {
       state_.former->round = round;
-      state_.former->missing = join.previous_nodes - state_.former->left;
+      state_.former->missing = join.previous_nodes - state_.former->left[round];
       state_.former->until = until;
     }
     if (is_known && round == state_.former->round) --state_.former->missing;
@@ -451,13 +457,16 @@ class CoordinatorTransition {
     std::erase_if(state_.next_run, [&](const auto& comer) { return comer.id == id; });
     state_.contenders.erase(id);
     actions_.push_back(action::Forget{id, event.connection});
+    if (!has_left) return;
     // Its guardian says so: a node of the round under the host before, maybe that host itself.
-    if (has_left && state_.former) {
-      ++state_.former->left;
-      --state_.former->missing;
+    std::optional<std::uint64_t> round = std::get<request::Left>(event.request).round;
+    if (state_.former && round) {
+      ++state_.former->left[*round];
+      if (round == state_.former->round) --state_.former->missing;
       settle_if_all_are_back();
       form_if_due();
     }
+    forget_earlier_incarnations(id);
   }
   void refuse_contenders_of(const std::string& rival) {
     for (auto it = state_.contenders.begin(); it != state_.contenders.end();) {
@@ -739,8 +748,8 @@ class CoordinatorTransition {
     std::vector<std::pair<const std::string*, Node*>> chosen = choose();
     std::vector<Claim> claims;
     claims.reserve(chosen.size());
-    // In the order in which they were chosen: a rank from an earlier round counts less than one from
-    // the last.
+    // In the order in which they were chosen: a rank from an earlier round counts less than one
+    // from the last.
     for (auto& [id, node] : chosen) {
       claims.push_back({.wanted = node->join.node_rank,
                         .previous = node->last_rank,

@@ -54,10 +54,10 @@ struct Contender {
 // The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
 // or their leases are over, some of their workers may live.
 struct Former {
-  std::optional<std::uint64_t>
-      round;        // nothing where only nodes that were not in it have come back
-  int missing = 0;  // nodes of it
-  int left = 0;     // nodes that have said so without having joined here
+  // Nothing where only nodes that were not in it have come back.
+  std::optional<std::uint64_t> round;
+  int missing = 0;                    // nodes of it
+  std::map<std::uint64_t, int> left;  // of each round the nodes that have left without joining here
   MonoTime until{};
 };
 

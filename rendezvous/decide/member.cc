@@ -49,7 +49,8 @@ class MemberTransition {
   // anything else, whatever has happened.
   void notice_standstill() {
     Duration since_tick = now_ - state_.last_tick;
-    bool has_stood = state_.is_joined && !state_.is_own_host && since_tick >= contact_limit(state_, config_);
+    bool has_stood =
+        state_.is_joined && !state_.is_own_host && since_tick >= contact_limit(state_, config_);
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;
@@ -135,7 +136,8 @@ class MemberTransition {
       if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");
       // Another coordinator may have gone on without this node, and this one would not know of it.
       bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
-      if (!knows_us && is_late) return cut_off(config_.endpoint + " was away for longer than the lease of this node");
+      if (!knows_us && is_late)
+        return cut_off(config_.endpoint + " was away for longer than the lease of this node");
       return resume();
     }
     state_.pulse_at = now_;
@@ -418,6 +420,15 @@ Step step(State state, const Event& event, Now now, const Config& config) {
 
 std::string node_id(const State& state, const Config& config) {
   return config.name + "." + std::to_string(state.incarnation);
+}
+
+Message last_message(const State& state, const Config& config, const std::string& why) {
+  request::Left left{.why = why};
+  if (state.workers != Workers::Down && state.last) left.round = state.last->number;
+  return {.run = config.run,
+          .node = node_id(state, config),
+          .request = std::move(left),
+          .connection = state.connection};
 }
 
 MonoTime next_tick(const State& state, const Config& config) {

@@ -59,10 +59,10 @@ struct State {
   bool has_joined = false;        // once, in whatever incarnation
   // Cut off from the round `last`: until then no coordinator has gone on without this node.
   std::optional<MonoTime> was_in_round_until;
-  bool wants_round = false;       // the agent's workers are down
-  bool is_leaving = false;        // told to stop: it joins no further round
-  bool has_ended = false;         // the run: likewise
-  bool is_over = false;           // nothing is said or told any more
+  bool wants_round = false;  // the agent's workers are down
+  bool is_leaving = false;   // told to stop: it joins no further round
+  bool has_ended = false;    // the run: likewise
+  bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
   std::optional<request::Failed> failed;  // of the last round, as reported
   std::optional<request::Leaving> leaving;
@@ -196,6 +196,10 @@ struct Step {
 
 // What this incarnation of the node is called: its queue, its will, the sender of its messages.
 std::string node_id(const State& state, const Config& config);
+
+// What its guardian says for this node, on a connection of its own, once it has ended the workers
+// of an agent that was killed.  It may change with every step.
+Message last_message(const State& state, const Config& config, const std::string& why);
 
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);

@@ -225,7 +225,9 @@ Json to_json(const Request& request) {
                                       {"grace_ms", milliseconds(leaving.grace)}};
                         },
                         [](const request::Left& left) {
-                          return Json{{"type", "left"}, {"why", left.why}};
+                          Json json{{"type", "left"}, {"why", left.why}};
+                          if (left.round) json["round"] = *left.round;
+                          return json;
                         },
                         [](const request::Resume& resume) { return to_json(resume); },
                         [](const request::Heartbeat&) {
@@ -254,7 +256,11 @@ Request read_request(Reader& reader) {
                             .signal = read_signal(reader),
                             .grace = reader.duration("grace_ms")};
   }
-  if (type == "left") return request::Left{.why = reader.text("why")};
+  if (type == "left") {
+    request::Left left{.why = reader.text("why")};
+    if (reader.has("round")) left.round = reader.round("round");
+    return left;
+  }
   if (type == "resume") return read_resume(reader);
   if (type == "heartbeat") return request::Heartbeat{};
   if (type == "lost") return request::Lost{};

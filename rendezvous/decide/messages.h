@@ -117,6 +117,9 @@ struct Leaving {
 // once that has ended the workers of an agent that was killed.
 struct Left {
   std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty after Leaving or an End
+  // The round whose workers ran when its agent was killed: a coordinator that takes a round over
+  // counts it.
+  std::optional<std::uint64_t> round{};
 };
 // The node is back on another connection, under the same name.
 struct Resume {

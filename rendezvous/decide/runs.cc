@@ -47,14 +47,17 @@ class RunsTransition {
     }
     const auto* join = std::get_if<request::Join>(&message.request);
     if (const auto* resume = std::get_if<request::Resume>(&message.request)) join = &resume->join;
-    bool is_known = state_.runs.contains(message.run);
+    auto run = state_.runs.find(message.run);
+    bool is_known = run != state_.runs.end();
+    bool is_of_run = is_known && run->second.nodes.contains(message.node);
+    if (std::holds_alternative<request::Left>(message.request) && !is_of_run) note_early(message);
     if (join != nullptr) {
       if (is_turned_away(message, *join)) return;
+      if (has_left_early(message)) return;
     } else if (!is_known) {
       if (is_last_word(message.request)) {
         actions_.emplace_back(action::Forget{message.node, message.connection});
       }
-      if (std::holds_alternative<request::Left>(message.request)) note_early(message);
       bool is_foreign = std::holds_alternative<request::Foreign>(message.request);
       if (!is_foreign) return;
     }
@@ -170,17 +173,28 @@ class RunsTransition {
     state_.departed.push_back({.node = node, .connection = connection, .at = now_.mono});
   }
 
-  // The guardian of a host that was killed may speak before the run is known here.
+  // The guardian of an agent that was killed speaks on a connection of its own: its Left may come
+  // before the agent's Join, or, if that agent was the host, before the run is known here.
   void note_early(const Message& message) {
     if (state_.early.size() >= kMaxEarly) state_.early.pop_front();
-    state_.early.push_back({.run = message.run, .node = message.node, .at = now_.mono});
+    state_.early.push_back({.run = message.run,
+                            .node = message.node,
+                            .left = std::get<request::Left>(message.request),
+                            .at = now_.mono});
+  }
+  bool has_left_early(const Message& message) {
+    bool has_left = std::ranges::any_of(state_.early, [&](const Early& early) {
+      return early.run == message.run && early.node == message.node;
+    });
+    if (has_left) actions_.emplace_back(action::Forget{message.node, message.connection});
+    return has_left;
   }
   void report_early(const std::string& run) {
-    for (const Early& early : state_.early) {
+    std::deque<Early> all = state_.early;
+    for (const Early& early : all) {
       if (early.run != run || !state_.runs.contains(run)) continue;
-      step(run, coordinator::event::Arrived{early.node, request::Left{}});
+      step(run, coordinator::event::Arrived{early.node, early.left});
     }
-    std::erase_if(state_.early, [&](const Early& early) { return early.run == run; });
   }
 
   void clear_what_is_old() {

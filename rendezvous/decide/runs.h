@@ -47,10 +47,11 @@ struct Departed {
   MonoTime at{};
 };
 
-// A node that has left a run which is not known here.
+// A node that has left a run which does not know it, or which is not known here.
 struct Early {
   std::string run;
   std::string node;
+  request::Left left;
   MonoTime at{};
 };
 inline constexpr std::size_t kMaxEarly = 4096;

@@ -251,7 +251,6 @@ void Node::lease_is_over(std::uint64_t number) {
 }
 
 void Node::agent_killed(bool has_guardian) {
-  std::string id = this->id();
   Duration needed =
       has_guardian ? world_.random.duration(milliseconds(0), milliseconds(20)) : Duration::zero();
   if (!has_guardian) {
@@ -259,14 +258,12 @@ void Node::agent_killed(bool has_guardian) {
     round_.reset();
     return;
   }
-  world_.time.after(needed, [this, id] {
+  world_.time.after(needed, [this] {
     is_up_.assign(is_up_.size(), false);
     is_held_ = false;
     round_.reset();
-    std::string left = encode(Message{.run = plan_.run,
-                                      .node = id,
-                                      .request = request::Left{"was lost (its agent was killed)"},
-                                      .connection = member_.connection});
+    std::string left =
+        encode(member::last_message(member_, config_, "was lost (its agent was killed)"));
     world_.deliver(plan_.machine, left, world_.time.now() + seconds(5));
   });
 }

@@ -35,6 +35,7 @@ void Oracle::heard(Host& host, const Message& message) {
   if (std::holds_alternative<request::Resume>(message.request)) {
     book.allowed_messages += 4;
     book.allowed_commands += 3;
+    book.refused.erase(message.node);  // it may be told again
   }
   bool is_gone = std::holds_alternative<request::Left>(message.request);
   if (is_gone) book.gone.insert(message.node);
