@@ -141,7 +141,7 @@ class CoordinatorTransition {
     if (state_.phase == Phase::Ended)
       return send_outside(id, connection, state_.verdict);  // by that
     if (state_.nodes.empty() && !state_.former) found(id, join);
-    if (join.is_back) expect_others(join);
+    if (join.is_back) expect_others(id, join);
     if (!join.preflight_failure.empty() && state_.had_round) {
       return send(id, command::Refuse{preflight_text(join)});
     }
@@ -260,23 +260,22 @@ class CoordinatorTransition {
   }
 
   // It was here before this coordinator: so may others have been, and their workers may run.
-  void expect_others(const request::Join& join) {
+  void expect_others(const std::string& id, const request::Join& join) {
     if (state_.has_formed) return;
-    std::uint64_t round = join.next_round - 1;
     MonoTime until = now_ + std::max(state_.policy.lease(), join.policy.lease());
-    bool is_known = join.was_in_round && join.next_round > 0;
     if (!state_.former && !state_.is_settled) state_.former = Former{.until = until};
-    if (!state_.former) return;
-    if (is_known && (!state_.former->round || round > *state_.former->round)) {
+    if (!state_.former || !join.was_in_round || join.next_round == 0) return;
+    std::uint64_t round = join.next_round - 1;
+    if (!state_.former->round || round > *state_.former->round) {
       state_.former->round = round;
-      state_.former->missing = join.previous_nodes - state_.former->left[round];
+      state_.former->nodes = join.previous_nodes;
       state_.former->until = until;
     }
-    if (is_known && round == state_.former->round) --state_.former->missing;
-    settle_if_all_are_back();
+    account_for(id, round);
   }
-  void settle_if_all_are_back() {
-    if (!state_.former->round || state_.former->missing > 0) return;
+  void account_for(const std::string& id, std::uint64_t round) {
+    state_.former->accounted[round].insert(id.substr(0, id.rfind('.')));
+    if (!state_.former->round || missing(*state_.former) > 0) return;
     state_.former.reset();
     state_.is_settled = true;
     state_.were_all_former = state_.phase == Phase::Gathering;
@@ -293,7 +292,7 @@ class CoordinatorTransition {
           return node.second.join.was_in_round && node.second.join.next_round == join.next_round;
         });
     was_in_a_round(join);
-    expect_others(join);
+    expect_others(id, join);
     Node& node = state_.nodes[id];
     node = {.join = join,
             .arrival = state_.arrivals++,
@@ -302,7 +301,7 @@ class CoordinatorTransition {
             .is_member = true,
             .is_down = false,
             .last_rank = join.previous_rank};
-    if (join.node_rank) state_.holders[*join.node_rank] = id;
+    if (join.node_rank) claim_rank(id, *join.node_rank);
     ++state_.up_count;
     if (is_first) {
       state_.phase = Phase::Running;
@@ -322,7 +321,22 @@ class CoordinatorTransition {
             .why = "the round was being stopped when the rendezvous began anew"});
     }
   }
+  // It had the rank in its round, so a node that has come meanwhile cannot have it.
+  void claim_rank(const std::string& id, int rank) {
+    auto holder = state_.holders.find(rank);
+    if (holder != state_.holders.end()) {
+      auto other = state_.nodes.extract(holder->second);
+      send_outside(other.key(), other.mapped().connection,
+                   command::Refuse{"--node-rank=" + std::to_string(rank) + " is that of " +
+                                   describe(state_.nodes.at(id).join) + " already"});
+    }
+    state_.holders[rank] = id;
+  }
   bool can_adopt(const request::Resume& resume) const {
+    if (auto rank = resume.join.node_rank) {
+      auto holder = state_.holders.find(*rank);
+      if (holder != state_.holders.end() && state_.nodes.at(holder->second).is_member) return false;
+    }
     if (resume.join.next_round == 0 || resume.workers == Workers::Down) return false;
     if (!state_.nodes.empty() && resume.join.settings != state_.settings) return false;
     std::uint64_t round = resume.join.next_round - 1;
@@ -333,11 +347,11 @@ class CoordinatorTransition {
   }
   // The leases of those that have not come back are over.
   void give_up_former() {
-    int missing = std::exchange(state_.former, std::nullopt)->missing;
+    int lost = missing(*std::exchange(state_.former, std::nullopt));
     state_.is_settled = true;
     if (state_.phase == Phase::Running) {
       return stop({.cause = StopCause::NodeLost,
-                   .why = count_of(static_cast<std::size_t>(missing), "node") +
+                   .why = count_of(static_cast<std::size_t>(lost), "node") +
                           " of the round did not come back to the rendezvous"});
     }
     form_if_due();
@@ -461,9 +475,7 @@ class CoordinatorTransition {
     // Its guardian says so: a node of the round under the host before, maybe that host itself.
     std::optional<std::uint64_t> round = std::get<request::Left>(event.request).round;
     if (state_.former && round) {
-      ++state_.former->left[*round];
-      if (round == state_.former->round) --state_.former->missing;
-      settle_if_all_are_back();
+      account_for(id, *round);
       form_if_due();
     }
     forget_earlier_incarnations(id);
@@ -559,7 +571,10 @@ class CoordinatorTransition {
   void heard(const std::string& id, Node& node, const request::Resume& resume) {
     if (state_.phase == Phase::Ended) return send(id, state_.verdict);
     node.away_at.reset();
-    if (node.is_down) node.join = resume.join;
+    if (node.is_down) {
+      bool is_back = std::exchange(node.join, resume.join).is_back;
+      node.join.is_back = is_back;  // before it came here
+    }
     send(id, command::Continue{});
     reconcile(id, node, resume);
     form_if_due();
@@ -902,6 +917,13 @@ Step step(State state, const Event& event, Now now) {
   CoordinatorTransition transition(std::move(state), now);
   std::visit(transition, event);
   return std::move(transition).result();
+}
+
+int missing(const Former& former) {
+  if (!former.round) return 0;
+  auto accounted = former.accounted.find(*former.round);
+  int known = accounted == former.accounted.end() ? 0 : static_cast<int>(accounted->second.size());
+  return former.nodes - known;
 }
 
 std::optional<MonoTime> deadline(const State& state) {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,10 +55,10 @@ struct Contender {
 // The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
 // or their leases are over, some of their workers may live.
 struct Former {
-  // Nothing where only nodes that were not in it have come back.
-  std::optional<std::uint64_t> round;
-  int missing = 0;                    // nodes of it
-  std::map<std::uint64_t, int> left;  // of each round the nodes that have left without joining here
+  std::optional<std::uint64_t> round;  // nothing where only nodes that were not in it have come back
+  int nodes = 0;                       // so many had it
+  // Of each round the nodes that are back or have left; by name, since one may come back twice.
+  std::map<std::uint64_t, std::set<std::string>> accounted;
   MonoTime until{};
 };
 
@@ -155,6 +156,9 @@ struct Step {
 };
 
 [[nodiscard]] Step step(State state, const Event& event, Now now);
+
+// Nodes of the round before this coordinator of which nothing is known yet.
+int missing(const Former& former);
 
 // When a Tick is due, if nothing happens before; nothing while there is nobody.
 std::optional<MonoTime> deadline(const State& state);

@@ -273,8 +273,8 @@ void Oracle::check_all_dead(const std::string& run) {
 void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
-  for (const PublishedRound& other : rounds_) {
-    require(other.run != its.run || other.number <= its.number,
+  for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
+    require(rounds_[later].run != its.run,
             node.process().name + " goes on with round " + std::to_string(its.number) +
                 ", and there is a later one");
   }
