@@ -137,7 +137,9 @@ class CoordinatorTransition {
       return;
     }
     if (is_outdated(id)) return;
+    std::optional<MonoTime> last_call = state_.last_call;
     forget_earlier_incarnations(id);
+    if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
     if (state_.phase == Phase::Ended)
       return send_outside(id, connection, state_.verdict);  // by that
     if (state_.nodes.empty() && !state_.former) found(id, join);

@@ -55,8 +55,9 @@ struct Contender {
 // The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
 // or their leases are over, some of their workers may live.
 struct Former {
-  std::optional<std::uint64_t> round;  // nothing where only nodes that were not in it have come back
-  int nodes = 0;                       // so many had it
+  std::optional<std::uint64_t>
+      round;      // nothing where only nodes that were not in it have come back
+  int nodes = 0;  // so many had it
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<std::uint64_t, std::set<std::string>> accounted;
   MonoTime until{};

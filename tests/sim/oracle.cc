@@ -274,9 +274,9 @@ void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
   for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
-    require(rounds_[later].run != its.run,
-            node.process().name + " goes on with round " + std::to_string(its.number) +
-                ", and there is a later one");
+    require(rounds_[later].run != its.run, node.process().name + " goes on with round " +
+                                               std::to_string(its.number) +
+                                               ", and there is a later one");
   }
 }
 

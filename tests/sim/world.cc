@@ -66,6 +66,12 @@ void World::run() {
   Duration round_trip = scenario.grace + silence + policy.last_call_timeout;
   Duration limit = std::max(scenario.faults_end, last_start) + 2 * policy.join_timeout +
                    3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
+  // A network that is too slow for the silence limit cuts nodes off for ever: the limit of short
+  // rounds ends such a run.
+  Duration shortest = policy.silence_limit();
+  for (const NodePlan& plan : scenario.nodes)
+    shortest = std::min(shortest, plan.policy.silence_limit());
+  if (shortest < 12 * scenario.max_delay) limit += 2 * rendezvous::coordinator::kProgressWindow;
   while (!is_all_over() && time.run_one(limit)) {
   }
   // The last commands to who is gone.
