@@ -166,8 +166,10 @@ class CoordinatorTransition {
 
   // The nodes of the same agent, by the end of their names: "host-uuid.INCARNATION".
   std::vector<std::string> incarnations_of(const std::string& id) const {
-    std::string name = id.substr(0, id.rfind('.') + 1);
     std::vector<std::string> found;
+    std::size_t dot = id.rfind('.');
+    if (dot == std::string::npos) return found;
+    std::string name = id.substr(0, dot + 1);
     for (auto node = state_.nodes.lower_bound(name);
          node != state_.nodes.end() && node->first.starts_with(name); ++node) {
       if (node->first != id) found.push_back(node->first);
@@ -558,12 +560,16 @@ class CoordinatorTransition {
     std::string why = node.join.host + " " + (leaving.why.empty() ? "leaves" : leaving.why);
     if (!is_up(node)) return lose(id, why, leaving.signal);
     node.leaves_by = now_ + leaving.grace + kLeaveMargin;
+    node.leaves_why = why;
+    node.leaves_signal = leaving.signal;
+    node.leaves_since = now_;
     state_.next_look = std::min(state_.next_look, *node.leaves_by);
     if (state_.phase == Phase::Running) {
       stop({.cause = StopCause::NodeLost, .why = why, .signal = leaving.signal});
     }
   }
   void heard(const std::string& id, Node& node, const request::Left& left) {
+    if (node.leaves_by) return lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
     lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
   }
   // It may be back in a moment; if its agent is gone, the guardian says Left.
@@ -621,13 +627,16 @@ class CoordinatorTransition {
     bool was_member = false;  // of the last round
     bool had_store = false;   // of the workers of the round, which others still need
     int signal = 0;           // which stopped it
+    MonoTime since{};         // when that came
   };
 
   // Of a node that cannot hear any more.
-  void lose(std::string id, const std::string& why, int signal = 0) {
+  void lose(std::string id, const std::string& why, int signal = 0,
+            std::optional<MonoTime> since = std::nullopt) {
     actions_.push_back(action::Forget{id, state_.nodes.at(id).connection});
     Loss loss = take_out(id, why);
     loss.signal = signal;
+    loss.since = since.value_or(now_);
     go_on_without({loss});
   }
 
@@ -673,7 +682,7 @@ class CoordinatorTransition {
   void note_shortage(const Loss& loss) {
     if (!loss.was_member) return;
     if (!state_.shortage) state_.shortage = Shortage{.why = loss.why, .settled_at = now_};
-    if (loss.signal != 0) state_.shortage->settled_at = now_ + kStopSpread;
+    if (loss.signal != 0) state_.shortage->settled_at = std::max(now_, loss.since + kStopSpread);
   }
 
   // To the nodes that were in the last round; who comes later has lost nobody.

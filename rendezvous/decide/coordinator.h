@@ -33,10 +33,13 @@ enum class Phase : std::uint8_t {
 struct Node {
   request::Join join;
   std::uint64_t arrival = 0;
-  std::uint64_t connection = 0;           // on which it was last heard; commands go there
-  MonoTime seen{};                        // when that was
-  std::optional<MonoTime> away_at;        // when that connection broke, if it did
-  std::optional<MonoTime> leaves_by;      // told to stop: its workers are dead by then
+  std::uint64_t connection = 0;       // on which it was last heard; commands go there
+  MonoTime seen{};                    // when that was
+  std::optional<MonoTime> away_at;    // when that connection broke, if it did
+  std::optional<MonoTime> leaves_by;  // told to stop: its workers are dead by then
+  std::string leaves_why{};           // "node1 was stopped by SIGTERM"
+  int leaves_signal = 0;
+  MonoTime leaves_since{};
   bool is_member = false;                 // of the last round
   bool is_down = true;                    // none of its workers runs, and its next store is bound
   bool has_succeeded = false;             // in the current round

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "store/base/count.h"
+
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
@@ -41,6 +43,12 @@ std::string whole_seconds(Duration duration) {
 }  // namespace
 
 std::string waiting_text(const State& state) {
+  bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
+  if (state.former && state.phase == Phase::Gathering && has_all) {
+    int nodes = missing(*state.former);
+    std::string who = nodes > 0 ? count_of(static_cast<std::size_t>(nodes), "node") : "nodes";
+    return "waiting for " + who + " of the last start to come back, or for the end of the lease";
+  }
   auto away = [](const Node& node) { return node.away_at || node.leaves_by; };
   bool is_blocked = std::ranges::any_of(
       state.nodes, [&](const auto& node) { return away(node.second) && node.second.is_down; });

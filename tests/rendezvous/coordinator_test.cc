@@ -42,6 +42,7 @@ std::string words(const Command& command) {
           [](const command::Standby& standby) { return "stand by, " + standby.why; },
           [](const command::Info& info) { return "tell, " + info.text; },
           [](const command::KeepAlive& rules) { return "go by, " + rules.text; },
+          [](const command::Continue&) { return std::string("continue"); },
           [](const command::Dropped& dropped) { return "dropped, " + dropped.why; },
       },
       command);
@@ -67,8 +68,8 @@ struct Run {
     }
     return text;
   }
-  std::string says(const std::string& id, Request request) {
-    return on(coordinator::event::Arrived{id, std::move(request)});
+  std::string says(const std::string& id, Request request, std::uint64_t connection = 0) {
+    return on(coordinator::event::Arrived{id, std::move(request), connection});
   }
   request::Join join_of(const std::string& id) const {
     return {.host = id,
@@ -94,8 +95,25 @@ struct Run {
                                     .is_final = is_final});
   }
   std::string succeeds(const std::string& id) { return says(id, request::Succeeded{state.round}); }
-  std::string is_lost(const std::string& id) { return says(id, request::Lost{}); }
-  std::string leaves(const std::string& id) { return says(id, request::Leave{}); }
+  // Its agent was killed, and its guardian says that the workers are swept.
+  std::string is_lost(const std::string& id) {
+    return says(id, request::Left{"was lost (its agent, pid 7, was killed)"});
+  }
+  std::string has_left(const std::string& id) { return says(id, request::Left{}); }
+  std::string is_stopped(const std::string& id, Duration grace = 30s) {
+    return says(id, request::Leaving{"was stopped by SIGTERM", 15, grace});
+  }
+  std::string resumes(const std::string& id, Workers workers, std::uint64_t connection = 1) {
+    return says(id, resume_of(id, workers), connection);
+  }
+  request::Resume resume_of(const std::string& id, Workers workers) const {
+    request::Resume resume{.join = join_of(id), .workers = workers};
+    resume.join.next_round = state.round + 1;
+    resume.join.is_back = true;
+    resume.join.was_in_round = workers != Workers::Down;
+    resume.join.store_port = 2000;
+    return resume;
+  }
   std::string ticks() { return on(coordinator::event::Tick{}); }
   // Time passes; those who live beat.
   std::string pass(Duration duration, const std::vector<std::string>& living) {
@@ -189,13 +207,15 @@ TEST_CASE("Coordinator: too few end with the reason") {
   std::string said = run.pass(601s, {"a"});
   CHECK(said.find("a: end 80, only 1 of 2..3 nodes came within 600 s (a); start the others sooner, "
                   "or raise join_timeout in --rdzv-conf") != std::string::npos);
-  CHECK(run.leaves("a") == "forget a");
+  CHECK(run.has_left("a") == "forget a");
   CHECK(coordinator::is_over(run.state));
 }
 
 TEST_CASE("Coordinator: a late node makes the world larger, and costs no restart") {
   TwoOfThree run;
-  CHECK(run.joins("c") == "a: stop 0, c has joined; b: stop 0, c has joined");
+  CHECK(run.joins("c") == "");  // more may be on their way
+  CHECK(run.pass(900ms, {"a", "b", "c"}) == "");
+  CHECK(run.pass(100ms, {"a", "b", "c"}) == "a: stop 0, c has joined; b: stop 0, c has joined");
   CHECK(run.ready("a") == "");
   CHECK(run.ready("b") ==
         "a: round 1 attempt 0 as 0 of 3 at a:2000; b: round 1 attempt 0 as 1 of 3 at a:2000; c: "
@@ -205,9 +225,10 @@ TEST_CASE("Coordinator: a late node makes the world larger, and costs no restart
 TEST_CASE("Coordinator: one beyond the most stands by, and is promoted when a node is lost") {
   Three run;
   CHECK(run.joins("d") == "d: stand by, there are 3 nodes, as many as --nnodes allows");
-  CHECK(run.is_lost("b") ==
-        "forget b; a: stop 0, b was lost (its agent, pid 7, is gone); c: stop 0, b was lost (its "
-        "agent, pid 7, is gone)");
+  CHECK(
+      run.is_lost("b") ==
+      "forget b; a: stop 0, b was lost (its agent, pid 7, was killed); c: stop 0, b was lost (its "
+      "agent, pid 7, was killed)");
   run.ready("c");
   CHECK(run.ready("a") ==
         "a: round 1 attempt 0 as 0 of 3 at a:2000; d: round 1 attempt 0 as 1 of 3 at a:2000; c: "
@@ -276,10 +297,23 @@ TEST_CASE("Coordinator: success of all is the end, of standbys too") {
 
 TEST_CASE("Coordinator: who has succeeded may go") {
   Three run;
-  run.succeeds("a");
-  CHECK(run.is_lost("a") == "forget a");
   run.succeeds("b");
-  CHECK(run.succeeds("c") == "b: end 0; c: end 0");
+  CHECK(run.is_lost("b") == "forget b");
+  run.succeeds("a");
+  CHECK(run.succeeds("c") == "a: end 0; c: end 0");
+}
+
+TEST_CASE("Coordinator: group rank 0 has the workers' store, and may go only after all others") {
+  Three run;
+  run.succeeds("a");
+  CHECK(run.is_lost("a") ==
+        "forget a; b: stop 0, a was lost (its agent, pid 7, was killed); it had the store of the "
+        "workers; c: stop 0, a was lost (its agent, pid 7, was killed); it had the store of the "
+        "workers");
+  Three other;
+  for (const char* id : {"a", "b"}) other.succeeds(id);
+  CHECK(other.is_lost("b") == "forget b");
+  CHECK(other.succeeds("c") == "a: end 0; c: end 0");
 }
 
 TEST_CASE("Coordinator: when some have finished, a late node stands by") {
@@ -361,7 +395,7 @@ TEST_CASE("Coordinator: a failure stays one where its node is lost afterwards") 
 TEST_CASE("Coordinator: below the least after a loss it waits, then takes whoever comes") {
   TwoOfThree run;
   run.is_lost("a");
-  CHECK(run.ready("b") == "b: waiting, a was lost (its agent, pid 7, is gone)");
+  CHECK(run.ready("b") == "b: waiting, a was lost (its agent, pid 7, was killed)");
   CHECK(run.state.phase == Phase::Gathering);
   CHECK(run.joins("c") ==
         "c: round 1 attempt 0 as 0 of 2 at c:1000; b: round 1 attempt 0 as 1 of 2 at c:1000");
@@ -434,23 +468,25 @@ TEST_CASE("Coordinator: --node-rank decides the command, and survivors keep thei
 
 TEST_CASE("Coordinator: when a node is stopped by a signal, the others hear which") {
   Three run;
-  CHECK(run.says("b", request::Leave{"was stopped by SIGTERM", 15}) ==
-        "forget b; a: stop 0, b was stopped by SIGTERM, signal 15; c: stop 0, b was stopped by "
-        "SIGTERM, signal 15");
+  CHECK(run.is_stopped("b") ==
+        "a: stop 0, b was stopped by SIGTERM, signal 15; c: stop 0, b was stopped by SIGTERM, "
+        "signal 15");
+  CHECK(run.is_stopped("b") == "");  // again, on another connection
 }
 
 TEST_CASE("Coordinator: nodes that one event stops do not wait for each other") {
   TwoOfThree run;
-  CHECK(run.says("b", request::Leave{"was stopped by SIGTERM", 15}) ==
-        "forget b; a: stop 0, b was stopped by SIGTERM, signal 15");
+  CHECK(run.is_stopped("b") == "a: stop 0, b was stopped by SIGTERM, signal 15");
   CHECK(run.ready("a") == "");
+  CHECK(run.has_left("b") == "forget b");
   CHECK(run.pass(1900ms, {"a"}) == "");
-  CHECK(run.says("a", request::Leave{"was stopped by SIGTERM", 15}) == "forget a");
+  CHECK(run.is_stopped("a") == "forget a");
 }
 
 TEST_CASE("Coordinator: a run that goes on waiting for a stopped node says so") {
   TwoOfThree run;
-  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  run.is_stopped("b");
+  run.has_left("b");
   run.ready("a");
   run.now.mono += 2s - 1ms;
   CHECK(run.says("a", request::Heartbeat{}) == "");
@@ -465,10 +501,12 @@ TEST_CASE("Coordinator: what another signal stops later counts from there") {
   run.policy.last_call_timeout = 0s;
   run.settings = {.min_nodes = 3, .max_nodes = 3};
   for (const char* id : {"a", "b", "c"}) run.joins(id);
-  run.says("c", request::Leave{"was stopped by SIGTERM", 15});
+  run.is_stopped("c");
+  run.has_left("c");
   run.ready("a");
   run.pass(1500ms, {"a", "b"});
-  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  run.is_stopped("b");
+  run.has_left("b");
   CHECK(run.pass(1900ms, {"a"}).find("a: waiting, c was stopped") == std::string::npos);
   CHECK(run.pass(200ms, {"a"}).find("a: waiting, c was stopped") != std::string::npos);
 }
@@ -476,7 +514,7 @@ TEST_CASE("Coordinator: what another signal stops later counts from there") {
 TEST_CASE("Coordinator: a crash of another node is told as soon as the run waits for it") {
   TwoOfThree run;
   run.is_lost("b");
-  CHECK(run.ready("a") == "a: waiting, b was lost (its agent, pid 7, is gone)");
+  CHECK(run.ready("a") == "a: waiting, b was lost (its agent, pid 7, was killed)");
   CHECK(run.joins("c").find("waiting") == std::string::npos);
 }
 
@@ -484,7 +522,8 @@ TEST_CASE("Coordinator: too few after a loss end with that loss") {
   TwoOfThree run;
   run.policy.join_timeout = 1s;
   run.state.policy.join_timeout = 1s;
-  run.says("b", request::Leave{"was stopped by SIGTERM", 15});
+  run.is_stopped("b");
+  run.has_left("b");
   run.ready("a");
   CHECK(run.pass(1s, {"a"}).find("a: waiting, b was stopped by SIGTERM; a: end 80, only 1 of") !=
         std::string::npos);
@@ -504,7 +543,7 @@ TEST_CASE("Coordinator: who comes after the end is of the next run") {
   run.joins("a");
   CHECK(run.succeeds("a") == "a: end 0");
   CHECK(run.joins("b") == "");
-  CHECK(run.leaves("a") == "forget a; b: round 0 attempt 0 as 0 of 1 at b:1000");
+  CHECK(run.has_left("a") == "forget a; b: round 0 attempt 0 as 0 of 1 at b:1000");
 }
 
 TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
@@ -515,7 +554,7 @@ TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
   auto back = run.join_of("a.1");
   back.next_round = 1;
   CHECK(run.says("a.1", back) == "a.1: end 0");
-  CHECK(run.leaves("a") == "forget a");
+  CHECK(run.has_left("a") == "forget a");
   CHECK(coordinator::is_over(run.state));
 }
 
@@ -526,7 +565,7 @@ TEST_CASE("Coordinator: who waits for the next run and dies is not of it") {
   run.succeeds("a");
   run.joins("b");
   run.is_lost("b");
-  CHECK(run.leaves("a") == "forget a");
+  CHECK(run.has_left("a") == "forget a");
   CHECK(coordinator::is_over(run.state));
 }
 
@@ -539,7 +578,8 @@ TEST_CASE("Coordinator: nodes of a host that is gone bring their rounds and fail
   old.next_round = 6;
   old.restart_count = 1;
   old.previous_rank = 0;
-  CHECK(run.says("old", old) == "new: stop 0, old has joined");
+  CHECK(run.says("old", old) == "");
+  CHECK(run.pass(1s, {"new", "old"}) == "new: stop 0, old has joined");
   CHECK(run.ready("new").find("new: round 6 attempt 1") == 0);
   CHECK(run.fails("new").find("new: end 82") == 0);
 }
@@ -554,16 +594,365 @@ TEST_CASE("Coordinator: after the loss of a host the last call is short") {
   CHECK(run.pass(1s, {"a", "b"}).find("a: round 3 attempt 0 as 0 of 2") == 0);
 }
 
-TEST_CASE("Coordinator: after the loss of a host all who survived are enough") {
+TEST_CASE("Coordinator: after the loss of a host all who survived are enough, once all are known") {
   Run run;
-  auto returning = [&](const char* host) {
-    auto returns = run.join_of(host);
+  auto returning = [&](const char* id) {
+    auto returns = run.join_of(id);
     returns.next_round = 3;
     returns.previous_nodes = 3;
+    returns.is_back = returns.was_in_round = true;
     return returns;
   };
-  CHECK(run.says("a", returning("a")) == "");
-  CHECK(run.says("b", returning("b")).find("a: round 3 attempt 0 as 0 of 2") == 0);
+  SUBCASE("the guardian of the third says that its workers are swept") {
+    CHECK(run.says("a.1", returning("a")) == "");
+    CHECK(run.says("a.2", returning("a")) == "forget a.1");  // one node, twice
+    CHECK(run.says("b.1", returning("b")) == "");
+    CHECK(run.says("c.0", request::Left{.why = "was killed", .round = 1}) == "forget c.0");
+    CHECK(run.says("c.0", request::Left{.why = "was killed", .round = 2})
+              .find("forget c.0; a.2: round 3 attempt 0 as 0 of 2") == 0);
+  }
+  SUBCASE("or the lease of the third is over") {
+    run.says("a.1", returning("a"));
+    run.says("b.1", returning("b"));
+    std::string said = run.pass(4900ms, {"a.1", "b.1"});
+    CHECK(said.find("round 3") == std::string::npos);
+    CHECK(said.find("waiting for 1 node of the last start to come back") != std::string::npos);
+    CHECK(run.pass(2s, {"a.1", "b.1"}).find("a.1: round 3 attempt 0 as 0 of 2") !=
+          std::string::npos);
+  }
+}
+
+// When a round may begin.
+
+TEST_CASE("Coordinator: the next round begins when the workers of a leaving node have gone") {
+  Three run;
+  CHECK(run.is_stopped("b").find("a: stop 0") == 0);
+  run.ready("a");
+  CHECK(run.ready("c") == "");
+  CHECK(run.pass(20s, {"a", "b", "c"}).find("round") == std::string::npos);
+  CHECK(run.has_left("b").find("forget b; a: round 1 attempt 0 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: the grace that a leaving node announced is kept, and no more") {
+  Three run;
+  run.is_stopped("b", 10s);
+  run.ready("a");
+  run.ready("c");
+  CHECK(run.pass(10s + coordinator::kLeaveMargin - 500ms, {"a", "b", "c"}).find("round") ==
+        std::string::npos);
+  std::string said = run.pass(1s, {"a", "b", "c"});
+  CHECK(said.find("b: dropped, b has not ended its workers within the grace that it announced") !=
+        std::string::npos);
+  CHECK(said.find("a: round 1 attempt 0 as 0 of 2") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: a leaving node that falls silent is dead with its lease") {
+  Three run;
+  run.is_stopped("b", 60s);
+  run.ready("a");
+  run.ready("c");
+  CHECK(run.pass(4900ms, {"a", "c"}).find("round") == std::string::npos);
+  CHECK(run.pass(600ms, {"a", "c"}).find("a: round 1 attempt 0 as 0 of 2") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: a broken connection is no proof, and stops nobody") {
+  Three run;
+  CHECK(run.says("b", request::Lost{}) == "");
+  CHECK(run.pass(4s, {"a", "c"}) == "");
+  CHECK(run.resumes("b", Workers::Up) == "forget b; b: continue");
+  CHECK(run.pass(4s, {"a", "c"}) == "");
+  CHECK(run.state.phase == Phase::Running);
+}
+
+TEST_CASE("Coordinator: no round begins with a node that is away") {
+  TwoOfThree run;
+  run.fails("a");
+  run.ready("a");
+  run.ready("b");
+  run.fails("a", true);
+  Three three;
+  three.fails("a");
+  three.ready("a");
+  three.ready("b");
+  three.says("b", request::Lost{});
+  CHECK(three.ready("c") == "");
+  SUBCASE("it comes back") {
+    CHECK(three.resumes("b", Workers::Down).find("forget b; b: continue; a: round 1") == 0);
+  }
+  SUBCASE("or its lease ends") {
+    std::string said = three.pass(6s, {"a", "c"});
+    CHECK(said.find("b: dropped, b was lost (silent for 5.0 s, its connection broken)") !=
+          std::string::npos);
+    CHECK(said.find("a: round 1 attempt 1 as 0 of 2") != std::string::npos);
+  }
+}
+
+TEST_CASE("Coordinator: a lease ends a grace after the silence limit") {
+  Run run;
+  run.policy.lease_grace = 3s;
+  for (const char* id : {"a", "b", "c", "d"}) run.joins(id);
+  std::string said = run.pass(5s, {"a", "b"});
+  CHECK(said.find("d: dropped, d was lost (silent for 5.0 s)") != std::string::npos);  // no workers
+  CHECK(said.find("c: dropped") == std::string::npos);
+  CHECK(run.pass(2900ms, {"a", "b"}) == "");
+  CHECK(run.pass(200ms, {"a", "b"}).find("c: dropped, c was lost (silent for 8.") !=
+        std::string::npos);
+}
+
+TEST_CASE("Coordinator: after its own pause a node has the lease that it had before") {
+  Three run;
+  run.pass(3s, {"a", "b"});
+  run.now.mono += 1h;  // it is c that was silent before
+  CHECK(run.ticks() == "");
+  CHECK(run.pass(1900ms, {"a", "b"}) == "");
+  CHECK(run.pass(600ms, {"a", "b"}).find("c: dropped") != std::string::npos);
+}
+
+// Who resumes is told what it has missed.
+
+TEST_CASE("Coordinator: a resume is answered by the stop that was missed") {
+  Three run;
+  run.says("b", request::Lost{});
+  run.fails("a");
+  CHECK(run.resumes("b", Workers::Up) == "forget b; b: continue; b: stop 0, failed on a");
+}
+
+TEST_CASE("Coordinator: a resume is answered by the round that was missed") {
+  Three run;
+  run.fails("a");
+  for (const char* id : {"b", "c", "a"}) run.ready(id);
+  request::Resume resume = run.resume_of("b", Workers::Down);
+  resume.join.next_round = 1;  // it knows of round 0 only
+  CHECK(run.says("b", resume, 1) ==
+        "forget b; b: continue; b: round 1 attempt 1 as 1 of 3 at a:2000");
+  // Had the round been stopped meanwhile, its workers would be down as they are.
+  run.is_stopped("a");
+  CHECK(run.says("b", resume, 2) == "forget b; b: continue");
+  CHECK(run.state.nodes.at("b").is_down);
+}
+
+TEST_CASE("Coordinator: a resume brings a failure and a success that were not heard") {
+  Three run;
+  CHECK(run.resumes("b", Workers::Succeeded) == "forget b; b: continue");
+  CHECK(run.state.nodes.at("b").has_succeeded);
+  request::Resume resume = run.resume_of("c", Workers::Stopping);
+  resume.failed = request::Failed{.round = 0, .exit_code = 9};
+  CHECK(run.says("c", resume, 1) ==
+        "forget c; c: continue; a: stop 0, failed on c; b: stop 0, failed on c; c: stop 0, failed "
+        "on c; c: stop 0, failed on c");
+  CHECK(run.state.restart_count == 1);
+}
+
+TEST_CASE(
+    "Coordinator: a resume after the end hears the verdict, and after the lease that it is over") {
+  Three run;
+  run.pass(6s, {"a", "b"});
+  CHECK(run.says("c", run.resume_of("c", Workers::Up), 1) == "c: dropped, its lease was over");
+  for (const char* id : {"a", "b"}) run.ready(id);
+  run.fails("a", true);
+  CHECK(run.resumes("b", Workers::Stopping) == "forget b; b: end 9");
+}
+
+TEST_CASE("Coordinator: the last will of a connection that was replaced says nothing") {
+  Three run;
+  run.resumes("b", Workers::Up);
+  CHECK(run.says("b", request::Lost{}, 0) == "");
+  CHECK(!run.state.nodes.at("b").away_at);
+  run.says("b", request::Lost{}, 1);
+  CHECK(run.state.nodes.at("b").away_at);
+}
+
+TEST_CASE(
+    "Coordinator: a later incarnation proves the earlier one dead, and a stale join is ignored") {
+  Run run;
+  run.settings = {.min_nodes = 2, .max_nodes = 2};
+  run.joins("a.0");
+  run.joins("b.0");
+  CHECK(run.joins("b.1") == "forget b.0; a.0: stop 0, b.0 was cut off");
+  CHECK(run.joins("b.0") == "");
+  CHECK(run.state.nodes.size() == 2);
+  CHECK(run.says("b.2", request::Left{}) == "forget b.2; forget b.1");
+}
+
+TEST_CASE("Coordinator: names without an incarnation are those of different nodes") {
+  Run run;
+  run.joins("node1");
+  run.joins("node2");
+  CHECK(run.state.nodes.size() == 2);
+}
+
+// A coordinator that is new at a daemon.
+
+namespace {
+
+// Two of the three nodes of round 4 are back at the next coordinator.
+struct TakenOver : Run {
+  TakenOver() {
+    settings = {.min_nodes = 1, .max_nodes = 3};
+    policy.last_call_timeout = 0s;
+    CHECK(says("a.0", resume("a", 0)) == "a.0: continue");
+    CHECK(says("b.0", resume("b", 1)) == "b.0: continue");
+    REQUIRE(state.phase == Phase::Running);
+    REQUIRE(state.round == 4);
+    REQUIRE(state.restart_count == 1);
+  }
+  request::Resume resume(const char* host, int rank, Workers workers = Workers::Up) const {
+    request::Resume resume{.join = join_of(host), .workers = workers};
+    resume.join.next_round = 5;
+    resume.join.previous_nodes = 3;
+    resume.join.previous_rank = rank;
+    resume.join.restart_count = 1;
+    resume.join.run_uuid = "first";
+    resume.join.is_back = resume.join.was_in_round = true;
+    return resume;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Coordinator: a round is taken over as it is from the nodes that resume") {
+  TakenOver run;
+  CHECK(run.state.run_uuid == "first");
+  CHECK(run.says("c.0", run.resume("c", 2)) == "c.0: continue");
+  CHECK(!run.state.former);
+  CHECK(run.pass(1min, {"a.0", "b.0", "c.0"}) == "");
+  CHECK(run.fails("a.0") == "a.0: end 82; b.0: end 82; c.0: end 82");  // the budget is spent
+}
+
+TEST_CASE(
+    "Coordinator: a node of a taken-over round that does not come back is lost with its lease") {
+  TakenOver run;
+  std::string said = run.pass(5s, {"a.0", "b.0"});
+  CHECK(said.find("a.0: stop 4, 1 node of the round did not come back to the rendezvous") == 0);
+  run.ready("a.0");
+  CHECK(run.ready("b.0").find("a.0: round 5 attempt 1 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: no round follows a taken-over one while one of its nodes is not known of") {
+  TakenOver run;
+  run.state.policy.max_restarts = 3;
+  run.fails("a.0");
+  run.ready("a.0");
+  CHECK(run.ready("b.0") == "");
+  SUBCASE("it comes as its next incarnation") {
+    auto join = run.resume("c", 2).join;
+    CHECK(run.says("c.1", join).find("a.0: round 5") != std::string::npos);
+  }
+  SUBCASE("a node that was counted comes as its next incarnation") {
+    CHECK(run.says("b.1", run.resume("b", 1).join).find("round") == std::string::npos);
+    CHECK(run.pass(4s, {"a.0", "b.1"}).find("round 5") == std::string::npos);
+    CHECK(run.pass(2s, {"a.0", "b.1"}).find("a.0: round 5") != std::string::npos);
+  }
+}
+
+TEST_CASE("Coordinator: a round older than the one taken over is not gone on with") {
+  TakenOver run;
+  auto resume = run.resume("c", 2);
+  resume.join.next_round = 4;
+  CHECK(run.says("c.0", resume) == "c.0: dropped, its lease was over");
+}
+
+TEST_CASE("Coordinator: all of a taken-over round have succeeded only when none is missing") {
+  TakenOver run;
+  run.succeeds("a.0");
+  CHECK(run.succeeds("b.0") == "");
+  CHECK(run.says("c.0", run.resume("c", 2, Workers::Succeeded)) ==
+        "c.0: continue; a.0: end 0; b.0: end 0; c.0: end 0");
+}
+
+TEST_CASE("Coordinator: a newcomer does not keep the --node-rank of a node that goes on") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.joins("x.0", 1);
+  request::Resume resume = run.resume_of("b", Workers::Up);
+  resume.join.next_round = 5;
+  resume.join.previous_nodes = 1;
+  resume.join.node_rank = 1;
+  CHECK(run.says("b.0", resume) ==
+        "x.0: refused, --node-rank=1 is that of b (pid 7) already; b.0: continue");
+}
+
+// Newcomers and nodes that come and go.
+
+TEST_CASE("Coordinator: newcomers within a second are taken in together") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 4};
+  run.policy.last_call_timeout = 0s;
+  run.joins("a");
+  CHECK(run.pass(300ms, {"a"}) == "");
+  CHECK(run.joins("b") == "");
+  CHECK(run.joins("c") == "");
+  CHECK(coordinator::deadline(run.state) == run.now.mono + 700ms);
+  CHECK(run.pass(700ms, {"a", "b", "c"}) == "a: stop 0, b, c have joined");
+  CHECK(run.ready("a").find("a: round 1 attempt 0 as 0 of 3") == 0);
+  run.pass(1min, {"a", "b", "c"});
+  CHECK(run.joins("d").find("a: stop 1, d has joined") == 0);  // the round is older than that
+}
+
+TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.policy.last_call_timeout = 0s;
+  run.policy.flap_limit = 2;
+  run.joins("a");
+  auto comes = [&](const std::string& id) {
+    request::Join join = run.join_of("bad");
+    return run.says(id, join);
+  };
+  for (const char* id : {"x.0", "y.0"}) {
+    comes(id);
+    run.pass(1s, {"a", id});
+    run.ready("a");
+    REQUIRE(run.state.nodes.at(id).is_member);
+    run.is_lost(id);
+    run.ready("a");
+  }
+  CHECK(comes("z.0") == "z.0: stand by, it was lost 2 times in 10 minutes (flap_limit)");
+  CHECK(run.pass(9min, {"a", "z.0"}) == "");
+  run.is_lost("z.0");
+  run.pass(1min, {"a"});  // the first loss is older than ten minutes
+  CHECK(comes("w.0").find("a: stop") == 0);
+}
+
+TEST_CASE("Coordinator: rounds that nodes cut short have an end") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.policy.last_call_timeout = 0s;
+  run.policy.flap_limit = 0;
+  run.joins("a");
+  std::string said;
+  int rounds = 0;
+  for (; rounds < 100 && said.find("end 80") == std::string::npos; ++rounds) {
+    std::string id = "b" + std::to_string(rounds) + ".0";
+    run.joins(id);
+    said = run.pass(1s, {"a", id});
+    run.ready("a");
+    said += run.is_lost(id);
+    run.ready("a");
+  }
+  CHECK(said.find("; nodes that come and go have ended 60 rounds in 10 minutes before they were 10 "
+                  "s old") != std::string::npos);
+  CHECK(rounds == 30);  // each cost two rounds
+}
+
+TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.policy = {.max_restarts = 1000, .last_call_timeout = 0s};
+  run.joins("a");
+  for (int i = 0; i < 100; ++i) {
+    run.fails("a");
+    run.ready("a");
+  }
+  for (int i = 0; i < 70; ++i) {
+    run.pass(11s, {"a"});
+    std::string id = "b" + std::to_string(i) + ".0";
+    run.joins(id);
+    run.pass(1s, {"a", id});
+    run.is_lost(id);
+    run.ready("a");
+  }
+  CHECK(run.state.phase == Phase::Running);
 }
 
 TEST_CASE("Coordinator: one who is waited for is named") {

@@ -38,13 +38,23 @@ std::vector<Message> messages() {
                      .restart_count = 1,
                      .next_round = 9,
                      .run_uuid = "node0-1.0",
+                     .previous_nodes = 4,
+                     .is_back = true,
+                     .was_in_round = true,
                      .preflight_failure = "no log folder"};
   std::vector<Message> all;
   for (Request request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
            request::Failed{7, sample_failure(), 139, true}, request::Succeeded{7},
-           request::Leave{"was stopped by SIGTERM", 15}, request::Heartbeat{}, request::Lost{}}) {
-    all.push_back({.run = "job", .node = "node1-12.0", .request = request});
+           request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},
+           request::Left{}, request::Left{.why = "was killed", .round = 7},
+           request::Resume{.join = join},
+           request::Resume{.join = join,
+           .workers = Workers::Stopping,
+           .failed = request::Failed{7, sample_failure(), 139, true}},
+           request::Resume{.join = join, .workers = Workers::Succeeded}, request::Heartbeat{},
+           request::Lost{}}) {
+    all.push_back({.run = "job", .node = "node1-12.0", .request = request, .connection = 3});
   }
   return all;
 }
@@ -65,7 +75,9 @@ std::vector<Command> commands() {
           command::Info{"waiting"},
           command::KeepAlive{.keep_alive_interval = std::chrono::milliseconds(200),
                              .keep_alive_max_attempt = 5,
+                             .lease_grace = std::chrono::seconds(20),
                              .text = "as the first node"},
+          command::Continue{},
           command::Dropped{"silent"}};
 }
 
@@ -142,9 +154,10 @@ TEST_CASE("Messages: a join is checked field by field") {
 }
 
 TEST_CASE("Messages: an agent that does not say which signal stopped it is understood") {
-  auto message = decode_message(R"({"v":1,"run":"r","node":"n","type":"leave","why":"left"})");
+  auto message =
+      decode_message(R"({"v":1,"run":"r","node":"n","type":"leaving","why":"left","grace_ms":0})");
   REQUIRE(message.has_value());
-  CHECK(std::get<request::Leave>(message->request).signal == 0);
+  CHECK(std::get<request::Leaving>(message->request).signal == 0);
   auto stop = decode_command(
       R"({"v":1,"type":"stop","round":1,"cause":"lost","why":"a was stopped by SIGTERM",)"
       R"("restart_count":0,"max_restarts":0})");
@@ -155,6 +168,50 @@ TEST_CASE("Messages: an agent that does not say which signal stopped it is under
       R"("max_restarts":0})");
   REQUIRE(end.has_value());
   CHECK(std::get<command::End>(*end).signal == 0);
+}
+
+TEST_CASE("Messages: numbers out of range are refused, not clamped") {
+  std::string head = R"({"v":1,"run":"r","node":"n","type":)";
+  auto refuses = [&](const std::string& rest, const std::string& field) {
+    return is_refused(head + rest, "'" + field + "' is out of range");
+  };
+  // A round beyond 2^53 is no number that a next one could follow.
+  CHECK(refuses(R"("ready","round":9223372036854775807,"store_port":1})", "round"));
+  CHECK(refuses(R"("succeeded","round":9007199254740993})", "round"));
+  CHECK(refuses(R"("left","why":"","round":-1})", "round"));
+  CHECK(refuses(R"("leaving","why":"","grace_ms":-1})", "grace_ms"));
+  CHECK(refuses(R"("leaving","why":"","grace_ms":1000000000001})", "grace_ms"));
+  CHECK(refuses(R"("heartbeat","connection":-1})", "connection"));
+  std::string join = encode(messages()[0]);
+  auto with = [&](const std::string& before, const std::string& after) {
+    std::string changed = join;
+    changed.replace(changed.find(before), before.size(), after);
+    return problem(changed);
+  };
+  CHECK(with("\"next_round\":9", "\"next_round\":9223372036854775807")
+            .find("'next_round' is out of range") != std::string::npos);
+  CHECK(with("\"lease_grace_ms\":0", "\"lease_grace_ms\":-5")
+            .find("'lease_grace_ms' is out of range") != std::string::npos);
+}
+
+TEST_CASE("Messages: a resume that says nothing of its workers is refused") {
+  Message resume{
+      .run = "r", .node = "n", .request = request::Resume{.join = {.host = "h", .address = "a"}}};
+  std::string text = encode(resume);
+  REQUIRE(text.find("\"state\":\"down\"") != std::string::npos);
+  text.replace(text.find("\"down\""), 6, "\"away\"");
+  CHECK(is_refused(text, "'state'"));
+}
+
+TEST_CASE("Messages: a silence limit of any factors is no overflow") {
+  Policy policy{.keep_alive_interval = std::chrono::milliseconds(1'000'000'000),
+                .keep_alive_max_attempt = 1'000'000};
+  CHECK(policy.silence_limit() == Policy::kLongest);
+  CHECK(policy.lease() >= Policy::kLongest);
+  policy = {.keep_alive_interval = std::chrono::seconds(1), .keep_alive_max_attempt = 5};
+  CHECK(policy.silence_limit() == std::chrono::seconds(5));
+  policy.lease_grace = std::chrono::seconds(20);
+  CHECK(policy.lease() == std::chrono::seconds(25));
 }
 
 TEST_CASE("Messages: of another version only the sender is read") {

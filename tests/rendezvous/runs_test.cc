@@ -78,13 +78,14 @@ struct Over : Place {
     join.policy.last_call_timeout = 0s;
     REQUIRE(says("job", "a", join) == "a: round");
     join.host = "b";
-    REQUIRE(says("job", "b", join) == "a: stop");
+    REQUIRE(says("job", "b", join) == "");
+    REQUIRE(ticks_after(coordinator::kSettleTime) == "a: stop");
     REQUIRE(says("job", "a", request::Ready{.round = 0, .store_port = 1}) == "a: round; b: round");
     first = run_uuid;
-    REQUIRE(says("job", "b", request::Lost{}) == "forget b; a: stop");
+    REQUIRE(says("job", "b", request::Left{}) == "forget b; a: stop");
     REQUIRE(says("job", "a", request::Ready{.round = 1, .store_port = 1}) == "a: round");
     REQUIRE(says("job", "a", request::Succeeded{2}) == "a: end 0");
-    REQUIRE(says("job", "a", request::Leave{}) == "forget a");
+    REQUIRE(says("job", "a", request::Left{}) == "forget a");
     REQUIRE(state.runs.empty());
   }
   request::Join returning() const {
@@ -113,11 +114,11 @@ TEST_CASE("Runs: who comes too late to a run whose id is nobody else's hears how
   CHECK_FALSE(runs::has_ended(place.state));
   CHECK(place.says("job", "a.0", request::Succeeded{0}) == "a.0: end 0");
   CHECK(place.joins("job", "b.3") == "b.3: end 0");
-  CHECK(place.says("job", "a.0", request::Leave{}) == "forget a.0");
+  CHECK(place.says("job", "a.0", request::Left{}) == "forget a.0");
   CHECK(runs::has_ended(place.state));
   CHECK(place.joins("job", "c.0") == "c.0: end 0");
   CHECK(place.state.gone == std::set<std::string>{"a"});
-  CHECK(place.says("job", "b.3", request::Leave{}) == "forget b.3");
+  CHECK(place.says("job", "b.3", request::Left{}) == "forget b.3");
   CHECK(place.says("job", "c.0", request::Lost{}) == "forget c.0");
   CHECK(place.state.gone == std::set<std::string>{"a", "b", "c"});
   CHECK(place.joins("other", "d.0") == "d.0: round");
@@ -127,7 +128,7 @@ TEST_CASE("Runs: who was away when its run ended is told so, and does not begin 
   Over place;
   CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");
   CHECK(place.state.runs.empty());
-  CHECK(place.says("job", "b.1", request::Leave{}) == "forget b.1");
+  CHECK(place.says("job", "b.1", request::Left{}) == "forget b.1");
 }
 
 TEST_CASE("Runs: nor does it get into a later run of the same id") {
@@ -152,7 +153,7 @@ TEST_CASE("Runs: no more than so many verdicts are kept") {
     std::string run = "job" + std::to_string(i);
     place.joins(run, "a");
     place.says(run, "a", request::Succeeded{0});
-    place.says(run, "a", request::Leave{});
+    place.says(run, "a", request::Left{});
   }
   CHECK(place.state.verdicts.size() == runs::kMaxVerdicts);
   CHECK(place.state.verdicts.front().run == "job5");
@@ -186,6 +187,52 @@ TEST_CASE("Runs: a silent node reads that it was dropped, and its mailbox is cle
   CHECK(place.state.runs.empty());
   CHECK(place.ticks_after(runs::kLastCommandAge) == "forget a");
   CHECK(!runs::deadline(place.state));
+}
+
+TEST_CASE("Runs: a Left that overtakes the Join of its agent is remembered") {
+  Place place;
+  place.joins("job", "b.0", 2);
+  CHECK(place.says("job", "a.0", request::Left{"was lost (its agent, pid 7, was killed)"}) ==
+        "forget a.0");
+  CHECK(place.joins("job", "a.0", 2) == "forget a.0");
+  CHECK(place.state.runs.at("job").nodes.size() == 1);
+  CHECK(place.joins("job", "a.1", 2) == "a.1: round; b.0: round");  // its agent lives
+}
+
+TEST_CASE("Runs: a Left that comes before its run is known counts for it") {
+  Place place;
+  CHECK(place.says("job", "b.0", request::Left{.why = "was lost", .round = 3}) == "forget b.0");
+  request::Join join = Place::join_of("a");
+  join.next_round = 4;
+  join.previous_nodes = 2;
+  join.is_back = join.was_in_round = true;
+  CHECK(place.says("job", "a.1", join).find("a.1: round") != std::string::npos);
+}
+
+TEST_CASE("Runs: a Left counts only for the round that it names") {
+  Place place;
+  request::Join join = Place::join_of("a");
+  join.next_round = 4;
+  join.previous_nodes = 2;
+  join.is_back = join.was_in_round = true;
+  for (const request::Left& left : {request::Left{}, request::Left{.why = "", .round = 2}}) {
+    place.state = {};
+    place.says("job", "b.0", left);
+    CHECK(place.says("job", "a.1", join).find("round") == std::string::npos);
+    // Its lease over, nobody can run any more.
+    std::string said;
+    for (int i = 0; i < 5; ++i) {
+      place.says("job", "a.1", request::Heartbeat{});
+      CHECK(said.find("round") == std::string::npos);
+      said = place.ticks_after(1s);
+    }
+    CHECK(said.find("a.1: round") != std::string::npos);
+  }
+}
+
+TEST_CASE("Runs: a node that resumes after the end hears the verdict") {
+  Over place;
+  CHECK(place.says("job", "b.0", request::Resume{.join = place.returning()}) == "b.0: end 0");
 }
 
 TEST_CASE("Runs: one that waits hears of others that wait beside it") {
