@@ -2,6 +2,7 @@
 #include "rendezvous/decide/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -20,6 +21,9 @@ constexpr Duration kRepeat = std::chrono::seconds(30);
 // The words of so many failures are kept in full; an End must fit into a message.
 constexpr std::size_t kMaxFailures = 32;
 constexpr std::size_t kMaxOldMessage = 200;
+
+// Of a Former with nodes of several starts: none of them has it.
+constexpr std::uint64_t kManyRounds = std::numeric_limits<std::uint64_t>::max();
 
 std::string describe(const request::Join& join) {
   return join.host + " (pid " + std::to_string(join.pid) + ")";
@@ -263,26 +267,39 @@ class CoordinatorTransition {
     if (!std::exchange(state_.had_round, true)) state_.run_uuid = join.run_uuid;
   }
 
-  // It was here before this coordinator: so may others have been, and their workers may run.
+  // It was here before this coordinator: so may others have been, and their workers may run.  After
+  // this coordinator's first round that holds for the nodes of another start.
   void expect_others(const std::string& id, const request::Join& join) {
-    if (state_.has_formed) return;
+    if (state_.settled_starts.contains(join.run_uuid)) return;
+    if (state_.has_formed && (join.run_uuid.empty() || join.run_uuid == state_.run_uuid)) return;
     MonoTime until = now_ + std::max(state_.policy.lease(), join.policy.lease());
-    if (!state_.former && !state_.is_settled) state_.former = Former{.until = until};
-    if (!state_.former || !join.was_in_round || join.next_round == 0) return;
+    if (!state_.former) state_.former = Former{.run_uuid = join.run_uuid, .until = until};
+    Former& former = *state_.former;
+    if (former.run_uuid.empty() && !former.round) former.run_uuid = join.run_uuid;
+    if (former.run_uuid != join.run_uuid && !join.run_uuid.empty()) {
+      former.run_uuid.clear();
+      former.round = kManyRounds;
+      former.until = until;
+    }
+    if (!join.was_in_round || join.next_round == 0) return;
     std::uint64_t round = join.next_round - 1;
-    if (!state_.former->round || round > *state_.former->round) {
-      state_.former->round = round;
-      state_.former->nodes = join.previous_nodes;
-      state_.former->until = until;
+    if (!former.round || round > *former.round) {
+      former.round = round;
+      former.nodes = join.previous_nodes;
+      former.until = until;
     }
     account_for(id, round);
   }
   void account_for(const std::string& id, std::uint64_t round) {
     state_.former->accounted[round].insert(id.substr(0, id.rfind('.')));
-    if (!state_.former->round || missing(*state_.former) > 0) return;
-    state_.former.reset();
-    state_.is_settled = true;
-    state_.were_all_former = state_.phase == Phase::Gathering;
+    if (state_.former->round != round || missing(*state_.former) > 0) return;
+    settle_former();
+    state_.were_all_former = state_.phase == Phase::Gathering && !state_.has_formed;
+  }
+  int settle_former() {
+    Former former = *std::exchange(state_.former, std::nullopt);
+    state_.settled_starts.insert(former.run_uuid);
+    return missing(former);
   }
 
   // A node goes on with its round after its coordinator was started anew: the round is as it was.
@@ -337,6 +354,7 @@ class CoordinatorTransition {
     state_.holders[rank] = id;
   }
   bool can_adopt(const request::Resume& resume) const {
+    if (state_.has_formed) return false;
     if (auto rank = resume.join.node_rank) {
       auto holder = state_.holders.find(*rank);
       if (holder != state_.holders.end() && state_.nodes.at(holder->second).is_member) return false;
@@ -345,15 +363,14 @@ class CoordinatorTransition {
     if (!state_.nodes.empty() && resume.join.settings != state_.settings) return false;
     std::uint64_t round = resume.join.next_round - 1;
     if (state_.phase == Phase::Gathering) {
-      return !state_.has_formed && round + 1 >= state_.next_round;
+      return round + 1 >= state_.next_round;
     }
     return state_.former && state_.former->round == round && state_.phase != Phase::Ended;
   }
   // The leases of those that have not come back are over.
   void give_up_former() {
-    int lost = missing(*std::exchange(state_.former, std::nullopt));
-    state_.is_settled = true;
-    if (state_.phase == Phase::Running) {
+    int lost = settle_former();
+    if (state_.phase == Phase::Running && !state_.has_formed) {
       return stop({.cause = StopCause::NodeLost,
                    .why = count_of(static_cast<std::size_t>(lost), "node") +
                           " of the round did not come back to the rendezvous"});
@@ -385,9 +402,12 @@ class CoordinatorTransition {
   }
 
   void take_in_newcomers() {
-    bool may_stop = state_.phase == Phase::Running && !state_.former;
     state_.newcomers_due.reset();
-    if (!may_stop) return;
+    if (state_.phase != Phase::Running) return;
+    if (state_.former) {
+      state_.newcomers_due = state_.former->until;
+      return;
+    }
     std::string names;
     std::size_t count = 0;
     for (auto& [id, node] : state_.nodes) {
@@ -865,7 +885,8 @@ class CoordinatorTransition {
   // The end.
 
   void end_if_all_succeeded() {
-    if (state_.phase == Phase::Running && state_.up_count == 0 && !state_.former) {
+    if (state_.phase == Phase::Running && state_.up_count == 0 &&
+        (!state_.former || state_.has_formed)) {
       if (std::ranges::any_of(state_.nodes,
                               [](const auto& node) { return node.second.has_succeeded; }))
         end({.exit_code = 0});

@@ -58,6 +58,7 @@ struct Contender {
 // The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
 // or their leases are over, some of their workers may live.
 struct Former {
+  std::string run_uuid;  // of the start that had it; empty: unknown, or of several
   std::optional<std::uint64_t>
       round;      // nothing where only nodes that were not in it have come back
   int nodes = 0;  // so many had it
@@ -100,8 +101,8 @@ struct State {
   std::string failed_on;              // the node where it happened
   bool had_round = false;             // the run has had a round, here or under another host
   std::optional<Shortage> shortage;
-  bool has_formed = false;       // a round, here
-  bool is_settled = false;       // whoever was here before this coordinator is accounted for
+  bool has_formed = false;               // a round, here
+  std::set<std::string> settled_starts;  // all nodes of these are accounted for
   bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
   std::optional<Former> former;  // who may come back after a host was lost
   std::optional<command::Stop> last_stop;              // in Stopping
