@@ -134,6 +134,7 @@ class CoordinatorTransition {
     speaker_ = speaker;
   }
   void consider(const std::string& id, const request::Join& join, std::uint64_t connection) {
+    forget_waiting(id);
     if (state_.phase == Phase::Ended) {
       // Who was in a round of this run has only been away.
       if (join.next_round > 0) return send_outside(id, connection, state_.verdict);
@@ -187,6 +188,14 @@ class CoordinatorTransition {
   bool is_outdated(const std::string& id) const {
     return std::ranges::any_of(incarnations_of(id),
                                [&](const std::string& other) { return comes_before(id, other); });
+  }
+  // What waits is a join of this agent; the present one takes its place.
+  void forget_waiting(const std::string& id) {
+    auto is_same = [&](const std::string& other) {
+      return other.substr(0, other.rfind('.')) == id.substr(0, id.rfind('.'));
+    };
+    std::erase_if(state_.next_run, [&](const NextComer& comer) { return is_same(comer.id); });
+    std::erase_if(state_.contenders, [&](const auto& entry) { return is_same(entry.first); });
   }
   // A node joins when its workers are dead, those of its earlier incarnations included.
   void forget_earlier_incarnations(const std::string& id) {
@@ -335,8 +344,13 @@ class CoordinatorTransition {
     if (is_broken) {
       stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
     }
-    reconcile(id, node, resume);
-    bool is_stopping = resume.workers == Workers::Stopping && !resume.failed;
+    // The coordinator before has counted a failure whose restart count is that of an attempt
+    // before.
+    bool is_counted = resume.failed && resume.failed->failure.restart_count < state_.restart_count;
+    request::Resume news = resume;
+    if (is_counted) news.failed.reset();
+    reconcile(id, node, news);
+    bool is_stopping = news.workers == Workers::Stopping && !news.failed;
     if (is_stopping && state_.phase == Phase::Running) {
       stop({.cause = StopCause::NodeLost,
             .why = "the round was being stopped when the rendezvous began anew"});

@@ -359,6 +359,7 @@ class MemberTransition {
     if (!is_ours) return;
     state_.restart_count = stop.restart_count;
     state_.workers = Workers::Stopping;
+    state_.failed.reset();  // that has been heard, or does not count any more
     want(action::NotifyStop{stop});
   }
   void heard(const command::Waiting& waiting) {

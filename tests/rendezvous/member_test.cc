@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+#include <stdexcept>
+
 #include "store/base/variant.h"
 
 using namespace ddprun;
@@ -33,6 +36,7 @@ std::string words(const member::Action& action) {
             return "round " + std::to_string(told.round.number);
           },
           [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
+          [](const member::action::RenewLease&) { return std::string(); },  // Play::lease
           [](const member::action::NotifyWaiting& told) { return "waiting, " + told.why; },
           [](const member::action::NotifyEnd& told) {
             return "end " + std::to_string(told.end.exit_code);
@@ -54,15 +58,54 @@ struct Play {
     state = std::move(next.state);
     actions = std::move(next.actions);
     std::string text;
-    for (const auto& action : actions) text += (text.empty() ? "" : "; ") + words(action);
+    for (const auto& action : actions) {
+      std::string said = words(action);
+      text += (text.empty() || said.empty() ? "" : "; ") + said;
+    }
     return text;
+  }
+  // How long the workers may live from now on, as far as the guardian knows.
+  std::string lease() const {
+    if (state.lease_end == MonoTime::max()) return "none";
+    return std::to_string(
+               std::chrono::duration_cast<std::chrono::milliseconds>(state.lease_end - now.mono)
+                   .count()) +
+           " ms";
+  }
+  // Beats and answers, one a second.
+  void pass(Duration duration) {
+    for (MonoTime end = now.mono + duration; now.mono < end;) {
+      now.mono += 1s;
+      ticks();
+      sees(std::to_string(now.mono.time_since_epoch().count()));
+    }
+  }
+  std::string loses_connection() { return on(member::event::ConnectionLost{"reset"}); }
+  std::string connects(const std::string& coordinator = "", bool is_at_daemon = false) {
+    return on(member::event::Connected{
+        .address = "10.0.0.7", .coordinator = coordinator, .is_at_daemon = is_at_daemon});
+  }
+  const request::Resume& resume() const {
+    return std::get<request::Resume>(
+        std::get<member::action::Post>(actions.back()).message.request);
+  }
+  std::optional<MonoTime> kill_by() const {
+    for (const auto& action : actions) {
+      if (const auto* stop = std::get_if<member::action::NotifyStop>(&action)) return stop->kill_by;
+    }
+    return std::nullopt;
   }
   std::string hears(Command command) { return on(member::event::Heard{std::move(command)}); }
   std::string wants_round() { return on(member::event::RoundWanted{1000}); }
   std::string ticks() { return on(member::event::Tick{}); }
   std::string sees(const std::string& pulse) { return on(member::event::PulseSeen{pulse}); }
   const request::Join& join() const {
-    return std::get<request::Join>(std::get<member::action::Post>(actions.back()).message.request);
+    for (const auto& action : actions) {
+      const auto* post = std::get_if<member::action::Post>(&action);
+      const auto* join = post ? std::get_if<request::Join>(&post->message.request) : nullptr;
+      if (join != nullptr) return *join;
+    }
+    throw std::logic_error("no join");
   }
 };
 
@@ -104,11 +147,16 @@ TEST_CASE("Member: the worker's fate is posted with the round's number") {
   CHECK(play.on(member::event::WorkersSucceeded{}) == "post n.0 succeeded");
 }
 
-TEST_CASE("Member: after the end it leaves, and hears and says nothing more") {
+TEST_CASE("Member: after the end it stops its workers, and leaves when they have gone") {
   Running play;
-  CHECK(play.hears(command::End{.exit_code = 3}) == "post n.0 leave; end 3");
+  CHECK(play.hears(command::End{.exit_code = 3}) == "end 3");
+  CHECK(play.hears(command::End{.exit_code = 4}) == "");
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 heartbeat");  // its lease holds while they end
+  CHECK(play.on(member::event::Finished{}) == "post n.0 left");
+  CHECK(play.lease() == "none");
   CHECK(play.ticks() == "");
-  CHECK(play.on(member::event::ConnectionLost{"reset"}) == "");
+  CHECK(play.loses_connection() == "");
 }
 
 TEST_CASE("Member: refused, it is over") {
@@ -117,17 +165,159 @@ TEST_CASE("Member: refused, it is over") {
   CHECK(play.wants_round() == "");
 }
 
-TEST_CASE("Member: who loses the host stops its workers and comes back as somebody new") {
+TEST_CASE("Member: a broken connection is made again, under the same name, and stops nobody") {
   Running play;
-  CHECK(play.on(member::event::ConnectionLost{"reset"}) ==
-        "disconnect; connect n.1; stop, e:1, where the nodes meet, was lost: reset; "
-        "waiting, e:1, where the nodes meet, was lost: reset");
+  CHECK(play.loses_connection() ==
+        "say, lost the connection to e:1, where the nodes meet: reset; connecting again; "
+        "disconnect; connect n.0");
+  CHECK(play.state.connection == 1);
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.0 later");
+  CHECK(play.state.connection == 2);
+  CHECK(play.connects() == "post n.0 resume");
+  CHECK(play.resume().workers == Workers::Up);
+  CHECK(play.resume().join.next_round == 5);
+  CHECK(play.resume().join.restart_count == 2);
+  CHECK(play.resume().join.is_back);
+  CHECK(play.resume().join.was_in_round);
+  CHECK(play.hears(command::Continue{}) == "");
+}
+
+TEST_CASE("Member: a resume says what the workers do") {
+  SUBCASE("they failed without contact") {
+    Running play;
+    play.now.mono += 2400ms;
+    play.ticks();
+    play.now.mono += 100ms;
+    CHECK(play.on(member::event::WorkerFailed{.failure = {.status = {.exit_code = 9}}}) == "");
+    play.loses_connection();
+    play.connects();
+    CHECK(play.resume().workers == Workers::Stopping);
+    REQUIRE(play.resume().failed);
+    CHECK(play.resume().failed->round == 4);
+  }
+  SUBCASE("they have succeeded") {
+    Running play;
+    play.on(member::event::WorkersSucceeded{});
+    play.loses_connection();
+    play.connects();
+    CHECK(play.resume().workers == Workers::Succeeded);
+  }
+  SUBCASE("they are down, and the next store is bound") {
+    Running play;
+    play.hears(command::Stop{.round = 4});
+    play.loses_connection();
+    CHECK(play.wants_round() == "");
+    play.connects();
+    CHECK(play.resume().workers == Workers::Down);
+    CHECK(play.resume().join.store_port == 1000);
+    CHECK(!play.resume().join.was_in_round);
+  }
+  SUBCASE("they are being stopped, since the node leaves") {
+    Running play;
+    play.on(member::event::Leaving{"was stopped by SIGTERM", 15});
+    play.loses_connection();
+    CHECK(play.connects() == "post n.0 resume; post n.0 leaving");
+  }
+}
+
+TEST_CASE("Member: cut off, it stops its workers and comes back as another node") {
+  Running play;
+  play.loses_connection();
+  play.now.mono += 2s;
+  CHECK(play.ticks() == "");
+  play.now.mono += 500ms;
+  CHECK(play.ticks() ==
+        "disconnect; stop, e:1, where the nodes meet, has been silent for 2.5 s; connect n.1");
+  CHECK(play.kill_by() == play.now.mono + 2s);  // a tenth of 5 s before the others go on
+  CHECK(play.lease() == "2000 ms");
   CHECK(play.on(member::event::WorkerFailed{}) == "");
-  CHECK(play.on(member::event::Connected{"10.0.0.7"}) == "");  // the workers are not down
+  CHECK(play.connects() == "");  // the workers are not down
   CHECK(play.wants_round() == "post n.1 join");
+  CHECK(play.lease() == "none");
   CHECK(play.join().next_round == 5);
-  CHECK(play.join().restart_count == 2);
   CHECK(play.join().previous_rank == 0);
+  CHECK(play.join().was_in_round);
+}
+
+TEST_CASE("Member: what the round was is claimed within the lease, and once") {
+  Running play;
+  play.loses_connection();
+  for (Duration step : {Duration(2s), Duration(500ms)}) {
+    play.now.mono += step;
+    play.ticks();
+  }
+  SUBCASE("within the lease") {
+    play.wants_round();
+    play.connects();
+    CHECK(play.join().was_in_round);
+    play.loses_connection();
+    play.connects();
+    CHECK(!play.resume().join.was_in_round);  // there may have been rounds since it joined
+  }
+  SUBCASE("later") {
+    play.now.mono += 2s;
+    play.wants_round();
+    play.connects();
+    CHECK(!play.join().was_in_round);
+  }
+}
+
+TEST_CASE(
+    "Member: a refused connection means that an agent which hosted is gone, and a daemon not") {
+  member::event::ConnectFailed refused{.why = "refused", .is_refused = true};
+  Running play;
+  play.loses_connection();
+  CHECK(play.on(refused).find("stop, e:1, where the nodes meet, was lost: refused") !=
+        std::string::npos);
+  Play other;
+  other.wants_round();
+  other.connects("d1", true);
+  other.hears(command::Round{.number = 4});
+  other.loses_connection();
+  CHECK(other.on(refused) == "connect n.0 later");
+}
+
+TEST_CASE("Member: another agent that hosts knows nothing of the round") {
+  Running play;
+  play.loses_connection();
+  CHECK(play.connects("other").find("stop, another node hosts e:1 now") != std::string::npos);
+}
+
+TEST_CASE("Member: the next coordinator of a daemon takes the round over, within the lease") {
+  Play play;
+  play.wants_round();
+  play.connects("d1", true);
+  play.hears(command::Round{.number = 4});
+  play.loses_connection();
+  SUBCASE("within it") {
+    play.now.mono += 2s;
+    CHECK(play.connects("d2", true) == "post n.0 resume");
+    CHECK(play.lease() == "2500 ms");  // nothing is renewed before the answer
+    CHECK(play.hears(command::Continue{}) == "");
+    CHECK(play.lease() == "4500 ms");
+  }
+  SUBCASE("later: another coordinator may have gone on without it") {
+    play.now.mono += 5s;  // stood still
+    CHECK(play.connects("d2", true).find("stop, e:1 was away for longer than the lease") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("Member: attempts to reconnect spread and slow down, up to 2 s") {
+  Running play;
+  play.loses_connection();
+  Duration longest{};
+  std::set<Duration> pauses;
+  for (int i = 0; i < 12; ++i) {
+    play.on(member::event::ConnectFailed{"timed out"});
+    Duration after = std::get<member::action::Connect>(play.actions.back()).after;
+    CHECK(after >= 25ms);
+    pauses.insert(after);
+    longest = std::max(longest, after);
+  }
+  CHECK(longest > 1s);
+  CHECK(longest <= 2s);
+  CHECK(pauses.size() > 8);
 }
 
 TEST_CASE("Member: that the run waits concerns only a node that waits with it") {
@@ -137,19 +327,24 @@ TEST_CASE("Member: that the run waits concerns only a node that waits with it") 
   CHECK(play.hears(command::Waiting{"x was lost"}) == "waiting, x was lost");
 }
 
-TEST_CASE("Member: given up by the others, it comes back as somebody new") {
+TEST_CASE(
+    "Member: given up by the others, its workers die at once, and it comes back as another node") {
   Running play;
   CHECK(play.hears(command::Dropped{"silent"}) ==
-        "disconnect; connect n.1; stop, the others have given this node up: silent; "
-        "waiting, the others have given this node up: silent");
+        "disconnect; stop, the others have given this node up: silent; connect n.1");
+  CHECK(play.kill_by() == play.now.mono);
+  play.wants_round();
+  play.connects();
+  CHECK(!play.join().was_in_round);  // the others have gone on
 }
 
-TEST_CASE("Member: each attempt is a node of its own, since its will may have been heard") {
+TEST_CASE("Member: each attempt is a connection of its own, since its will may have been heard") {
   Play play;
   play.wants_round();
-  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.1 later");
-  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.2 later");
-  CHECK(play.on(member::event::Connected{"a"}) == "post n.2 join");
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.0 later");
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.0 later");
+  CHECK(play.on(member::event::Connected{"a"}) == "post n.0 join");
+  CHECK(std::get<member::action::Post>(play.actions.back()).message.connection == 2);
 }
 
 TEST_CASE("Member: an absent host is tried for read_timeout, and people are told") {
@@ -158,8 +353,8 @@ TEST_CASE("Member: an absent host is tried for read_timeout, and people are told
   CHECK(play.on(member::event::ConnectFailed{"refused"}).find("say") == std::string::npos);
   play.now.mono += 3s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) ==
-        "say, refused; trying for 57.0 s more; connect n.2 later");
-  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "connect n.3 later");
+        "say, refused; trying for 57.0 s more; connect n.0 later");
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "connect n.0 later");
   play.now.mono += 57s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
 }
@@ -170,7 +365,7 @@ TEST_CASE("Member: an absent host is tried no longer than the nodes may take to 
   play.wants_round();
   play.now.mono += 3s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) ==
-        "say, refused; trying for 2.0 s more; connect n.1 later");
+        "say, refused; trying for 2.0 s more; connect n.0 later");
   play.now.mono += 2s;
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 5.0 s");
 }
@@ -188,10 +383,11 @@ TEST_CASE("Member: a spare that finds no host was not needed") {
 TEST_CASE("Member: a spare that had its round fails with a lost host") {
   Running play;
   play.config.is_spare = true;
-  play.on(member::event::ConnectionLost{"reset"});
+  play.loses_connection();
+  play.on(member::event::ConnectFailed{.why = "refused", .is_refused = true});
   play.wants_round();
-  play.now.mono += 60s;
-  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
+  play.now.mono += 10min;
+  CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 600.0 s");
 }
 
 TEST_CASE("Member: what cannot be mended is not tried again") {
@@ -201,36 +397,145 @@ TEST_CASE("Member: what cannot be mended is not tried again") {
         "failed, no such backend");
 }
 
-TEST_CASE("Member: a host whose pulse stands still is lost before it gives this node up") {
+TEST_CASE("Member: half a silence limit without a pulse, and the workers are stopped") {
   Running play;
-  for (int i = 1; i <= 5; ++i) {
+  for (int i = 1; i <= 2; ++i) {
     play.now.mono += 1s;
     CHECK(play.ticks() == "beat n.0 heartbeat");
     play.sees("same");
   }
-  // The first of these beats was heard, at the earliest when it was sent: 4 s ago.
+  // The first of these beats was heard, at the earliest when it was sent: 1 s ago.
   CHECK(play.config.node.policy.silence_limit() == 5s);
+  CHECK(play.lease() == "3500 ms");
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 500ms);
   play.now.mono += 500ms;
-  CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 4.5 s") !=
+  CHECK(play.ticks().find("stop, e:1, where the nodes meet, has been silent for 2.5 s") !=
         std::string::npos);
+  CHECK(play.kill_by() == play.now.mono + 2s);
+}
+
+TEST_CASE("Member: a node without workers waits for its whole lease") {
+  Joined play;
+  for (int i = 0; i < 4; ++i) {
+    play.now.mono += 1s;
+    CHECK(play.ticks() == "beat n.0 heartbeat");
+  }
+  play.now.mono += 500ms;
+  CHECK(play.ticks() ==
+        "disconnect; say, e:1, where the nodes meet, has been silent for 4.5 s; "
+        "connect n.1");
+}
+
+TEST_CASE("Member: a grace of the lease is the workers', not the wait's") {
+  Running play;
+  play.config.node.policy.lease_grace = 20s;
+  play.loses_connection();
+  play.now.mono += 2s;
+  play.ticks();
+  play.now.mono += 500ms;
+  CHECK(play.ticks().find("stop, ") != std::string::npos);
+  CHECK(play.kill_by() == play.now.mono + 22s);
+}
+
+TEST_CASE("Member: it beats often enough for a short silence limit") {
+  Joined play;
+  play.config.node.policy.keep_alive_interval = 2s;
+  play.config.node.policy.keep_alive_max_attempt = 1;
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 500ms);
+}
+
+TEST_CASE("Member: the host's own agent needs no lease") {
+  Play play;
+  play.wants_round();
+  play.on(member::event::Connected{.address = "a", .is_own_host = true});
+  play.hears(command::Round{.number = 4});
+  CHECK(play.lease() == "none");
+  play.now.mono += 1h;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
 }
 
 TEST_CASE("Member: the lease counts from the question, not from a late answer") {
   Running play;
   play.now.mono += 1s;
   play.ticks();
-  play.now.mono += 4s;
-  play.sees("new");
+  play.now.mono += 1400ms;
   CHECK(play.ticks() == "beat n.0 heartbeat");
-  play.now.mono += 2s;  // 6 s after the question, 2 s after the answer
-  CHECK(play.ticks().find("has been silent for 6.0 s") != std::string::npos);
+  play.now.mono += 50ms;
+  play.sees("new");
+  CHECK(play.lease() == "3050 ms");
+  play.now.mono += 1050ms;  // 2.5 s after the question, 1.05 s after the answer
+  CHECK(play.ticks().find("has been silent for 2.5 s") != std::string::npos);
 }
 
-TEST_CASE("Member: one that was stopped itself takes itself for given up") {
+TEST_CASE("Member: one that stood still asks before it stops its workers, and goes on") {
   Running play;
-  play.now.mono += 6s;
-  CHECK(play.ticks().find("stop, this node was stopped for 6.0 s") != std::string::npos);
+  play.now.mono += 1min;
+  CHECK(play.ticks() ==
+        "say, this node stood still for 60.0 s; asking whether the run goes on with it; post n.0 "
+        "resume; beat n.0 heartbeat");
+  CHECK(play.lease() == "-55500 ms");  // the guardian holds the workers
+  play.sees("pulse");                  // that the host lives is no answer
+  CHECK(play.lease() == "-55500 ms");
+  play.now.mono += 100ms;
+  CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node");
+  CHECK(play.lease() == "4400 ms");
+}
+
+TEST_CASE("Member: one that stood still asks whatever it hears first") {
+  Running play;
+  play.hears(command::Stop{.round = 4});
+  play.wants_round();
+  play.now.mono += 1min;
+  CHECK(play.hears(command::Round{.number = 5}) ==
+        "say, this node stood still for 60.0 s; asking whether the run goes on with it; post n.0 "
+        "resume");
+  CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node");
+  CHECK(play.hears(command::Round{.number = 5}) == "round 5");  // the coordinator says it again
+}
+
+TEST_CASE("Member: an answer to an earlier question renews nothing later") {
+  Running play;
+  play.loses_connection();
+  play.connects();  // a Resume, whose answer comes late
+  play.now.mono += 1min;
+  play.ticks();
+  CHECK(play.hears(command::Continue{}) == "");
+  CHECK(play.lease() == "-55500 ms");
+  CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node");
+  CHECK(play.lease() == "4500 ms");
+}
+
+TEST_CASE("Member: one that stands still again before it reads the answer asks again") {
+  Running play;
+  play.now.mono += 1min;
+  play.ticks();
+  play.now.mono += 1min;
+  CHECK(play.hears(command::Continue{}).find("asking whether the run goes on") !=
+        std::string::npos);
+  CHECK(play.lease() == "-55500 ms");
+  CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node");
+}
+
+TEST_CASE("Member: one that stood still and gets no answer stops its workers") {
+  Running play;
+  play.now.mono += 1min;
+  play.ticks();
+  play.now.mono += 1s;
+  play.ticks();
+  play.now.mono += 1500ms;
+  CHECK(play.ticks().find("stop, this node stood still, and e:1 does not answer") !=
+        std::string::npos);
+  CHECK(play.kill_by() == play.now.mono);
+}
+
+TEST_CASE("Member: a failure that was seen while asking counts if the run goes on with the node") {
+  Running play;
+  play.now.mono += 1min;
+  play.ticks();
+  CHECK(play.on(member::event::WorkerFailed{}) == "");
+  CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node; post n.0 failed");
 }
 
 TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its join") {
@@ -238,16 +543,24 @@ TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its j
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);
   play.now.mono += 300ms;
   command::KeepAlive rules{
-      .keep_alive_interval = 200ms, .keep_alive_max_attempt = 4, .text = "rules"};
+      .keep_alive_interval = 200ms, .keep_alive_max_attempt = 5, .text = "rules"};
   CHECK(play.hears(rules) == "say, rules");
   CHECK(member::next_tick(play.state, play.config) == play.now.mono + 200ms);
   CHECK(play.hears(command::Round{.number = 0}) == "round 0");
-  play.now.mono += 200ms;
-  CHECK(play.ticks() == "beat n.0 heartbeat");
-  play.now.mono += 200ms;  // 700 ms after the join
-  CHECK(play.ticks().find("has been silent for 0.7 s") != std::string::npos);
-  play.on(member::event::Connected{"a"});
-  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);  // maybe of another host
+  play.now.mono += 200ms;  // 500 ms after the join
+  CHECK(play.ticks().find("has been silent for 0.5 s") != std::string::npos);
+}
+
+TEST_CASE("Member: what it goes by it brings to the next coordinator") {
+  Joined play;
+  play.hears(command::KeepAlive{.keep_alive_interval = 200ms,
+                                .keep_alive_max_attempt = 5,
+                                .lease_grace = 7s,
+                                .text = "rules"});
+  play.loses_connection();
+  play.connects();
+  CHECK(play.resume().join.policy.silence_limit() == 1s);
+  CHECK(play.resume().join.policy.lease() == 8s);
 }
 
 TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {
@@ -262,14 +575,41 @@ TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {
 
 TEST_CASE("Member: it comes back as one of the run that it was in") {
   Running play;
-  play.on(member::event::ConnectionLost{"reset"});
-  play.on(member::event::Connected{"10.0.0.7"});
+  play.hears(command::Dropped{"silent"});
+  play.connects();
   play.wants_round();
   CHECK(play.join().run_uuid == "first");
 }
 
-TEST_CASE("Member: leaving, it says so once") {
+TEST_CASE("Member: leaving, it says so at once, and again when its workers have gone") {
   Running play;
-  CHECK(play.on(member::event::Leaving{"was stopped by SIGTERM"}) == "post n.0 leave");
-  CHECK(play.on(member::event::Leaving{"again"}) == "");
+  play.config.stop_grace = 12s;
+  CHECK(play.on(member::event::Leaving{"was stopped by SIGTERM", 15}) == "post n.0 leaving");
+  const auto& post = std::get<member::action::Post>(play.actions.front());
+  CHECK(std::get<request::Leaving>(post.message.request).grace == 12s);
+  play.pass(10s);
+  CHECK(play.hears(command::Stop{.round = 4}).find("stop") == 0);
+  CHECK(play.on(member::event::Finished{}) == "post n.0 left");
+  CHECK(play.wants_round() == "");
+}
+
+TEST_CASE("Member: a node that leaves joins no further round") {
+  Joined play;
+  play.on(member::event::Leaving{"was stopped by SIGTERM", 15});
+  CHECK(play.hears(command::Dropped{"silent"}) ==
+        "disconnect; say, the others have given this node up: silent");
+}
+
+TEST_CASE("Member: what its guardian says for it names the round whose workers ran") {
+  Running play;
+  auto left = [&] {
+    Message message = member::last_message(play.state, play.config, "was killed");
+    CHECK(message.node == "n." + std::to_string(play.state.incarnation));
+    return std::get<request::Left>(message.request).round;
+  };
+  CHECK(left() == 4);
+  play.hears(command::Stop{.round = 4});
+  CHECK(left() == 4);
+  play.wants_round();
+  CHECK(!left());
 }
