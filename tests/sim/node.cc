@@ -237,12 +237,11 @@ void Node::renew_lease(MonoTime end) {
 void Node::lease_is_over(std::uint64_t number) {
   if (number != leases_ || workers_alive() == 0) return;
   if (is_held()) {
+    if (is_paused_) return;  // unpause() sees to it
     // It has stood still itself: the agent asks, and has a silence limit for it.
-    world_.time.after(plan_.policy.silence_limit(), [this, number] {
-      if (number == leases_ && !is_paused_ && is_held_)
-        kill_workers();
-      else if (number == leases_ && is_paused_)
-        lease_is_over(number);
+    std::uint64_t hold = ++holds_;
+    world_.time.after(plan_.policy.silence_limit(), [this, number, hold] {
+      if (number == leases_ && hold == holds_ && !is_paused_ && is_held_) kill_workers();
     });
     return;
   }

@@ -123,6 +123,7 @@ class Node {
   bool is_killed_ = false;
   MonoTime lease_end_ = MonoTime::max();
   std::uint64_t leases_ = 0;
+  std::uint64_t holds_ = 0;
   bool is_paused_ = false;
   bool is_held_ = false;  // by the guardian, which stood still as well
   std::uint64_t deadlines_ = 0;

@@ -86,6 +86,13 @@ void Oracle::stepped(Host& host, const std::string& run, const coordinator::Stat
 void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& state,
                          const Sends& sends) {
   for (const auto* send : sends) {
+    if (world_.scenario.is_calm) {
+      const auto* stop = std::get_if<command::Stop>(&send->command);
+      require(stop == nullptr || stop->cause == StopCause::NodeJoined,
+              "a stop, and nothing has gone wrong: " + (stop == nullptr ? "" : stop->why));
+      require(!std::holds_alternative<command::Dropped>(send->command),
+              send->node + " was dropped, and nothing has gone wrong");
+    }
     bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
                            std::holds_alternative<command::Dropped>(send->command) ||
                            std::holds_alternative<command::End>(send->command);

@@ -73,6 +73,26 @@ void disturb_more(std::uint64_t seed, Scenario& scenario) {
   scenario.nodes.push_back(std::move(twice));
 }
 
+// Half of the calm seeds have what must cost nothing: connections that break, and a pause of all.
+// The network is fast enough to connect again within half a silence limit.
+void shake(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 4);
+  if (scenario.max_delay > milliseconds(10) || !random.chance(50)) return;
+  auto at = [&] { return seconds(3) + random.duration(seconds(0), scenario.work); };
+  for (int left = random.number(0, 3); left > 0; --left) {
+    scenario.faults.push_back(
+        {.kind = random.chance(50) ? FaultKind::Reset : FaultKind::HalfOpen,
+         .at = at(),
+         .target = random.number(0, static_cast<int>(scenario.nodes.size()) - 1)});
+  }
+  if (random.chance(70)) {
+    scenario.faults.push_back({.kind = FaultKind::Pause,
+                               .at = at(),
+                               .lasts = random.duration(milliseconds(10), seconds(20))});
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 // A sixteenth of the seeds is cancelled, as by scancel.
 void add_cancel(std::uint64_t seed, Scenario& scenario) {
   if (seed % 16 != 5) return;
@@ -144,6 +164,7 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
     scenario.faults_end = seconds(10);
     scenario.failing_percent = 0;
   }
+  if (scenario.is_calm && nodes == 0) shake(seed, scenario);
   if (!scenario.is_calm) {
     if (nodes == 0) disturb_plans(random, scenario);
     add_faults(random, scenario, nodes > 0 ? 3 : 8);

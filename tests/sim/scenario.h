@@ -66,7 +66,7 @@ struct Scenario {
   Duration grace{};           // --shutdown-timeout
   Duration read_timeout{};
   Duration max_delay{};  // of one message
-  bool is_calm = false;  // nothing goes wrong and nobody is refused
+  bool is_calm = false;  // nothing goes wrong that may cost anything, and nobody is refused
 };
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
