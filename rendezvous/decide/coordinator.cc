@@ -716,7 +716,8 @@ class CoordinatorTransition {
   void note_shortage(const Loss& loss) {
     if (!loss.was_member) return;
     if (!state_.shortage) state_.shortage = Shortage{.why = loss.why, .settled_at = now_};
-    if (loss.signal != 0) state_.shortage->settled_at = std::max(now_, loss.since + kStopSpread);
+    MonoTime& settled_at = state_.shortage->settled_at;
+    if (loss.signal != 0) settled_at = std::max(settled_at, loss.since + kStopSpread);
   }
 
   // To the nodes that were in the last round; who comes later has lost nobody.

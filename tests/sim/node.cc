@@ -225,6 +225,7 @@ void Node::kill_workers() {
 void Node::renew_lease(MonoTime end) {
   lease_end_ = end;
   std::uint64_t number = ++leases_;
+  if (end > world_.now(plan_.machine).mono) has_stood_still_ = false;
   if (is_held_ && end > world_.now(plan_.machine).mono) {
     is_held_ = false;
     world_.oracle.goes_on(*this);
@@ -236,8 +237,9 @@ void Node::renew_lease(MonoTime end) {
 
 void Node::lease_is_over(std::uint64_t number) {
   if (number != leases_ || workers_alive() == 0) return;
-  if (is_held()) {
-    if (is_paused_) return;  // unpause() sees to it
+  if (is_paused_) return;  // unpause() sees to it
+  if (has_stood_still_) {
+    is_held_ = true;
     // It has stood still itself: the agent asks, and has a silence limit for it.
     std::uint64_t hold = ++holds_;
     world_.time.after(plan_.policy.silence_limit(), [this, number, hold] {
@@ -273,11 +275,8 @@ void Node::pause() {
 
 void Node::unpause() {
   is_paused_ = false;
-  bool is_over = lease_end_ <= world_.now(plan_.machine).mono;
-  if (is_over && workers_alive() > 0) {
-    is_held_ = true;
-    lease_is_over(leases_);
-  }
+  has_stood_still_ = true;
+  if (lease_end_ <= world_.now(plan_.machine).mono) lease_is_over(leases_);
 }
 
 // NetworkHandler::finish(): what was said last goes out, and a host stays for the others.

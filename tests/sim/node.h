@@ -125,7 +125,8 @@ class Node {
   std::uint64_t leases_ = 0;
   std::uint64_t holds_ = 0;
   bool is_paused_ = false;
-  bool is_held_ = false;  // by the guardian, which stood still as well
+  bool is_held_ = false;          // by the guardian, which stood still as well
+  bool has_stood_still_ = false;  // the guardian, and the lease was not renewed since
   std::uint64_t deadlines_ = 0;
   std::optional<int> exit_code_;
   std::optional<int> verdict_;
