@@ -348,3 +348,36 @@ TEST_SUITE("agent/decide/core: waiting") {
     CHECK(told_of_end(137) == "finish 137");
   }
 }
+
+TEST_CASE("Core: the end of the lease shortens the grace, and never lengthens it") {
+  StoppingByOrder play;
+  MonoTime kill_by = play.now.mono + 2s;
+  CHECK(play.on(event::LeaseEnding{kill_by}) == "nothing");
+  CHECK(play.state.deadline == kill_by);
+  play.on(event::LeaseEnding{kill_by + 1min});
+  CHECK(play.state.deadline == kill_by);
+  play.now.mono = kill_by;
+  CHECK(play.on(event::DeadlineReached{}) == "kill now");
+  // SIGKILL has been sent: its own limit counts from here on.
+  CHECK(play.on(event::LeaseEnding{kill_by}) == "nothing");
+  CHECK(play.state.deadline == kill_by + play.config.kill_limit);
+}
+
+TEST_CASE("Core: the end of the lease holds whatever the workers are stopped for") {
+  Running play;
+  play.asked_to_stop(SIGTERM);
+  play.on(event::LeaseEnding{play.now.mono + 2s});
+  CHECK(play.state.deadline == play.now.mono + 2s);
+  StoppingAfterFailure other;
+  other.on(event::LeaseEnding{other.now.mono + 2s});
+  CHECK(other.state.deadline == other.now.mono + 2s);
+}
+
+TEST_CASE("Core: the end of the lease is nothing to an agent whose workers are down") {
+  Joining joining;
+  CHECK(joining.on(event::LeaseEnding{joining.now.mono}) == "nothing");
+  CHECK(!joining.state.deadline);
+  Running running;  // the stop that comes with it is what counts
+  CHECK(running.on(event::LeaseEnding{running.now.mono}) == "nothing");
+  CHECK(!running.state.deadline);
+}
