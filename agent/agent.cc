@@ -183,13 +183,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::AbandonWorkers&) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
             },
-            [this](const action::Finish& end) {
-              if (state_.shutdown_signal == 0 || !stop_file_.is_asking()) {
-                stop_file_.clear();
-                if (!stop_file_.is_writing()) return finish(end.exit_code);
-              }
-              tasks_.spawn(finish_when_told(end.exit_code));
-            },
+            [this](const action::Finish& end) { tasks_.spawn(finish(end.exit_code)); },
         },
         action);
   }
@@ -370,14 +364,14 @@ void Agent::workers_started(const std::optional<WorkerGroup::StartFailure>& fail
   std::string fields = fmt::format("round={} attempt={} master={}", round_.number, restart_count,
                                    to_string(round_.master));
   std::vector<rendezvous::StartedWorker> started;
-  for (const RunningWorker& worker : workers_.running()) {
+  for (const RunningWorker& worker : workers_.started()) {
     started.push_back({.rank = worker.rank, .pid = worker.pid});
   }
   rendezvous_.workers_started(round_, std::move(started));
   outcome_.took_part = true;
   failures_.attempt_started(restart_count, mono_now());
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
-  events_.started(workers_.running(), read_clocks());
+  events_.started(workers_.started(), read_clocks());
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
@@ -485,23 +479,18 @@ void Agent::guardian_ended(process::ExitStatus status) {
   logger_->warn("{}; a new one has been started, pid {}", what, config_.guardian->pid());
 }
 
-// So that the report can say why, if the scheduler knows.
-asio::awaitable<void> Agent::finish_when_told(int exit_code) {
-  if (state_.shutdown_signal != 0) co_await stop_file_.settled();
-  stop_file_.clear();
-  co_await stop_file_.written();
-  finish(exit_code);
-}
-
-void Agent::finish(int exit_code) {
+asio::awaitable<void> Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
+  // So that the report can say why, if the scheduler knows.
+  if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
+  stop_file_.clear();
+  if (stop_file_.is_writing()) co_await stop_file_.written();
   bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
   exit_code_ = exit_code_in(config_.exit_codes, exit_code, outcome_);
   const auto& outside = stop_file_.reason();
   if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
   std::string line = closing_line(state_, config_.core, outcome_, exit_code);
   events_.finished(exit_code, line, read_clocks());
-  stop_file_.clear();
   workers_.remove_empty_log_dir();
   if (exit_code == 0) {
     logger_->info("{}", line);
@@ -510,13 +499,13 @@ void Agent::finish(int exit_code) {
       std::string logs = workers_.log_path();
       logger_->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
     }
-    report_end(is_stopped);
+    co_await report_end(is_stopped);
   }
   finished_.notify();
 }
 
 // The cause, in full, as the last thing that is said.
-void Agent::report_end(bool is_stopped) {
+asio::awaitable<void> Agent::report_end(bool is_stopped) {
   // A failure that nobody is left to judge stands before the end all the same.
   if (state_.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state_.failure);
   JobReport report = failures_.report(outcome_, config_.workers.hostname);
@@ -540,8 +529,10 @@ void Agent::report_end(bool is_stopped) {
   if (!report.log_path.empty()) {
     write_later(report.log_path + "/report.json", to_json(report), "no report");
   }
-  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
   if (ends_by_own_failure_ && !is_stopped) pass_up_cause();
+  // What the disk refuses is said before.
+  co_await disk_.settled(mono_now() + kDiskPatience);
+  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
 }
 
 // For a launcher above this one.

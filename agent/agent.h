@@ -75,9 +75,8 @@ class Agent {
   void worker_exited(const WorkerExit& exit);
   void abandon(const RunningWorker& worker);
   void abandon_hung(const RunningWorker& worker);
-  void finish(int exit_code);
-  boost::asio::awaitable<void> finish_when_told(int exit_code);
-  void report_end(bool is_stopped);
+  boost::asio::awaitable<void> finish(int exit_code);
+  boost::asio::awaitable<void> report_end(bool is_stopped);
   void pass_up_cause();
   void write_later(std::string path, std::string text, std::string complaint);
 

@@ -423,18 +423,27 @@ void WorkerGroup::read_last_output(Worker& worker, WorkerExit& exit) {
 std::vector<RunningWorker> WorkerGroup::running() const {
   std::vector<RunningWorker> running;
   for (const auto& worker : workers_) {
-    if (worker->has_ended) continue;
-    const WorkerStreams& streams = worker->streams;
-    running.push_back({.local_rank = worker->local_rank,
-                       .rank = worker->rank,
-                       .pid = worker->pid,
-                       .folder = streams.folder,
-                       .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail,
-                                        folder = streams.folder] {
-                         return out->total_bytes() + err->total_bytes() + size_of_logs(folder);
-                       }});
+    if (!worker->has_ended) running.push_back(describe(*worker));
   }
   return running;
+}
+
+std::vector<RunningWorker> WorkerGroup::started() const {
+  std::vector<RunningWorker> started;
+  for (const auto& worker : workers_) started.push_back(describe(*worker));
+  return started;
+}
+
+RunningWorker WorkerGroup::describe(const Worker& worker) {
+  const WorkerStreams& streams = worker.streams;
+  return {.local_rank = worker.local_rank,
+          .rank = worker.rank,
+          .pid = worker.pid,
+          .folder = streams.folder,
+          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail,
+                           folder = streams.folder] {
+            return out->total_bytes() + err->total_bytes() + size_of_logs(folder);
+          }};
 }
 
 void WorkerGroup::remove_empty_log_dir() {

@@ -80,6 +80,9 @@ class WorkerGroup {
   // Those that have not ended, by local rank.  Their functions are valid until the next start().
   std::vector<RunningWorker> running() const;
 
+  // All of the attempt, in the same way.  One of them may have ended before the last was started.
+  std::vector<RunningWorker> started() const;
+
   // Passes on all that the workers have written and closes their log files.  To be called when
   // nothing of the workers lives any more.
   void finish_output();
@@ -106,6 +109,7 @@ class WorkerGroup {
   void ended(Worker& worker, process::ExitStatus status);
   void output_lost(const Error& error);
   void keep_error_file(Worker& worker);
+  static RunningWorker describe(const Worker& worker);
   static void read_last_output(Worker& worker, WorkerExit& exit);
 
   boost::asio::any_io_executor executor_;
