@@ -279,6 +279,9 @@ void Agent::heard(const rendezvous::Notice& notice) {
             logger_->error("{}", failed.why);
             on(event::RendezvousFailed{failed.why});
           },
+          [this](const rendezvous::notice::LeaseEnding& lease) {
+            on(event::LeaseEnding{lease.kill_by});
+          },
           [this](const rendezvous::notice::Info& info) { logger_->info("{}", info.text); },
       },
       notice);

@@ -100,7 +100,7 @@ int serve(DdpdOptions options) {
   if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
-  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), log);
+  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), true, log);
   ddprun::Result<void> opened = run_to_end(context, host.open());
   if (!opened) return fail(kFailed, to_string(opened.error()));
 

@@ -26,6 +26,7 @@
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
+#include "rendezvous/last_word.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "store/base/fd.h"
@@ -45,10 +46,24 @@ namespace asio = boost::asio;
 // How long the last lines, about output that is lost, are waited for.
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
 
-std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
-                                                     const LaunchConfig& config) {
+// How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.
+constexpr auto kLastWordPatience = std::chrono::seconds(3);
+
+std::unique_ptr<rendezvous::Handler> make_rendezvous(
+    asio::any_io_executor executor, const LaunchConfig& config,
+    const std::shared_ptr<process::Guardian>& guardian) {
+  rendezvous::LeaseHolder holder;
+  if (guardian) {
+    holder.renew = [guardian](MonoTime end, Duration patience) {
+      guardian->renew_lease(end, patience);
+    };
+    holder.leave_last_word = [guardian](std::string word) {
+      guardian->leave_last_word(std::move(word));
+    };
+  }
   if (config.network)
-    return std::make_unique<rendezvous::NetworkHandler>(executor, *config.network);
+    return std::make_unique<rendezvous::NetworkHandler>(executor, *config.network,
+                                                        std::move(holder));
   return std::make_unique<rendezvous::SingleNodeHandler>(
       executor,
       rendezvous::SingleNodeConfig{
@@ -163,7 +178,10 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
   variable = process::guardian_variable(variable, marks);
   scope.marks = process::marks_of_descendants(marks);
   agent.sweep_scope = std::make_shared<process::SweepScope>(std::move(scope));
-  Result<process::Guardian> guardian = process::Guardian::start(std::move(marks));
+  Result<process::Guardian> guardian =
+      process::Guardian::start(std::move(marks), [](std::string_view last_word) {
+        rendezvous::deliver_last_word(last_word, kLastWordPatience);
+      });
   if (!guardian) {
     logger.warn("if ddprun is killed, processes that workers started may stay: {}",
                 to_string(guardian.error()));
@@ -192,7 +210,8 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   for (const std::string& warning : config.warnings) logger->warn("{}", warning);
 
   add_guardian(agent_config, *logger);
-  std::unique_ptr<rendezvous::Handler> rendezvous = make_rendezvous(loop.get_executor(), config);
+  std::unique_ptr<rendezvous::Handler> rendezvous =
+      make_rendezvous(loop.get_executor(), config, agent_config.guardian);
   const std::vector<int> stop_signals = agent_config.stop_signals;
   const Duration stop_grace = agent_config.core.stop_grace;
   agent::Agent agent(loop.get_executor(), std::move(agent_config), *rendezvous, {out, err}, disk,

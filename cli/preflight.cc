@@ -59,6 +59,7 @@ void report_preflight_failure(rendezvous::NetworkConfig network, const std::stri
                      is_over.cancel();
                    },
                    [&](const rendezvous::command::Stop&) {},
+                   [&](const rendezvous::notice::LeaseEnding&) {},
                    [&](const rendezvous::command::Waiting&) {},
                    [&](const rendezvous::command::End&) { is_over.cancel(); },
                },

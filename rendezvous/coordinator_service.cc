@@ -108,10 +108,11 @@ void CoordinatorService::step(const runs::Event& event) {
   for (runs::Action& action : next.actions) {
     std::visit(Overloaded{
                    [this](runs::action::Send& send) {
-                     outgoing_.push_back({send.node, encode(send.command)});
+                     outgoing_.push_back(
+                         {keys::mailbox(send.node, send.connection), encode(send.command)});
                    },
                    [this](runs::action::Forget& forget) {
-                     outgoing_.push_back({forget.node, ""});
+                     outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
                    },
                    [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
                },
@@ -128,15 +129,14 @@ asio::awaitable<void> CoordinatorService::send() {
     while (!outgoing_.empty()) {
       Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
-      std::string mailbox = keys::mailbox(next.node);
       if (next.command.empty()) {
-        auto item = co_await out_->queue_try_pop(mailbox);
-        while (item && item->has_value()) item = co_await out_->queue_try_pop(mailbox);
+        auto item = co_await out_->queue_try_pop(next.mailbox);
+        while (item && item->has_value()) item = co_await out_->queue_try_pop(next.mailbox);
         if (!is_open_) co_return;
         if (!item) co_return failed("clear a node's commands", item.error());
         continue;
       }
-      auto pushed = co_await out_->queue_push(mailbox, std::move(next.command));
+      auto pushed = co_await out_->queue_push(next.mailbox, std::move(next.command));
       if (!is_open_) co_return;
       if (!pushed) co_return failed("give a node its commands", pushed.error());
     }

@@ -75,7 +75,7 @@ class CoordinatorService {
   void failed(const std::string& what, const Error& error);
 
   struct Outgoing {
-    std::string node;
+    std::string mailbox;
     std::string command;  // empty: throw away what the node has not read
   };
 

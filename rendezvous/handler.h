@@ -22,13 +22,17 @@ namespace notice {
 struct Failed {
   std::string why;
 };
+// Follows a Stop: the workers must be dead by then, since the others go on without this node.
+struct LeaseEnding {
+  MonoTime kill_by{};
+};
 // For people.
 struct Info {
   std::string text;
 };
 }  // namespace notice
 using Notice = std::variant<Round, command::Stop, command::Waiting, command::End, notice::Failed,
-                            notice::Info>;
+                            notice::LeaseEnding, notice::Info>;
 
 // A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
@@ -58,10 +62,12 @@ class Handler {
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;
 
-  // Leaves the run: this node "was stopped by SIGTERM", a `signal`.  Nothing follows.
+  // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
+  // its workers.  The others wait for finish().
   virtual void leave(std::string why, int signal) = 0;
 
-  // Completes when no other node needs what this one hosts.  To be called after the end.
+  // No worker of this node lives any more, and the others are told so.  Completes when no other
+  // node needs what this one hosts.  To be called after the end.
   virtual boost::asio::awaitable<void> finish() = 0;
 
   // Ends everything now, and what finish() waits for.

@@ -24,15 +24,17 @@ std::string random_name() {
 
 }  // namespace
 
-std::string coordinator_record(const std::string& host) {
-  return random_name() + " " + host + " " + std::to_string(::getpid());
+std::string coordinator_record(const std::string& host, bool is_daemon) {
+  return random_name() + " " + host + " " + std::to_string(::getpid()) +
+         (is_daemon ? keys::kDaemonMark : "");
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-           std::string name, std::function<void(const std::string&)> log)
+           std::string name, bool is_daemon, std::function<void(const std::string&)> log)
     : executor_(std::move(executor)),
       server_(std::move(server)),
       name_(std::move(name)),
+      is_daemon_(is_daemon),
       log_(std::move(log)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
 }
@@ -51,7 +53,7 @@ store::Async<void> Host::open(std::string only_run) {
   auto out = co_await connect();
   if (!out) co_return out.error();
   ServiceConfig service;
-  service.record = coordinator_record(name_);
+  service.record = coordinator_record(name_, is_daemon_);
   service.only_run = std::move(only_run);
   service.renew_common_space = [this] { server_->renew_common_namespace(); };
   service.log = log_;

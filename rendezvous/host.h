@@ -21,9 +21,9 @@ namespace ddprun::rendezvous {
 class Host {
  public:
   // Beside a store that listens.  `name` is what people call this machine, `log` is told of what is
-  // wrong.
+  // wrong.  `is_daemon`: this process is no agent, so it may be started again under living workers.
   Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-       std::string name, std::function<void(const std::string&)> log);
+       std::string name, bool is_daemon, std::function<void(const std::string&)> log);
 
   // Lets nodes in.  `only_run`: see runs::State.
   store::Async<void> open(std::string only_run = "");
@@ -41,12 +41,13 @@ class Host {
   boost::asio::any_io_executor executor_;
   std::unique_ptr<store::Server> server_;
   std::string name_;
+  bool is_daemon_;
   std::function<void(const std::string&)> log_;
   std::unique_ptr<CoordinatorService> coordinator_;
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process.
-std::string coordinator_record(const std::string& host);
+std::string coordinator_record(const std::string& host, bool is_daemon);
 
 // The addresses of all interfaces of this machine, numeric: "10.0.0.7", "fe80::1".
 std::vector<std::string> own_addresses();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/last_word.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
 #include "store/client_connect.h"
@@ -33,8 +34,7 @@ struct NetworkHandler::Link {
       : sender(std::move(sender_)),
         receiver(std::move(receiver_)),
         has_mail(executor),
-        has_sent(executor),
-        ticker(executor) {}
+        has_sent(executor) {}
 
   void close() {
     is_open = false;
@@ -42,13 +42,13 @@ struct NetworkHandler::Link {
     receiver->close();
     has_mail.notify();
     has_sent.notify();
-    ticker.cancel();
   }
   bool is_flushed() const { return !is_open || (!is_sending && outgoing.empty()); }
 
   std::unique_ptr<store::Client> sender;
   std::unique_ptr<store::Client> receiver;
   std::string node;
+  std::uint64_t connection = 0;
   std::string record;
   struct Outgoing {
     std::string message;
@@ -59,13 +59,16 @@ struct NetworkHandler::Link {
   bool is_open = true;
   store::Event has_mail;  // there is something to send
   store::Event has_sent;  // nothing is left to send
-  asio::steady_timer ticker;
 };
 
-NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config)
+NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config,
+                               LeaseHolder holder)
     : executor_(executor),
       config_(std::move(config)),
       notices_(executor),
+      holder_(std::move(holder)),
+      ticker_(executor),
+      reached_(executor),
       announcement_(executor),
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
@@ -131,6 +134,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
   if (worker_store_) worker_store_->close();
+  step(member::event::Finished{});
   co_await flush();
   if (CoordinatorService* coordinator = host_ ? &host_->coordinator() : service_.get()) {
     // Usually the others leave at the same time.  A person is told only of those who stay.
@@ -166,6 +170,8 @@ void NetworkHandler::close() {
   announcement_.withdraw();
   notices_.close();
   pause_.cancel();
+  ticker_.cancel();
+  reached_.notify();
   disconnect();
   if (worker_store_) worker_store_->close();
   if (service_) service_->close();
@@ -179,14 +185,16 @@ void NetworkHandler::step(const member::Event& event) {
   member::Step next = member::step(std::move(state_), event, read_clocks(), config_.member);
   state_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
-  bool is_sooner = member::next_tick(state_, config_.member) < tick_due_;
-  if (link_ && is_sooner) link_->ticker.cancel();
+  if (!is_open_) return;
+  if (!std::exchange(keeps_time_, true)) tasks_.spawn(keep_time());
+  if (member::next_tick(state_, config_.member) < tick_due_) ticker_.cancel();
 }
 
 void NetworkHandler::perform(const member::Action& action) {
   std::visit(Overloaded{
                  [this](const member::action::Connect& wanted) {
-                   tasks_.spawn(connect(wanted.node, wanted.after));
+                   pause_.cancel();
+                   tasks_.spawn(connect(wanted, ++attempts_));
                  },
                  [this](const member::action::Disconnect&) { disconnect(); },
                  [this](const member::action::Post& wanted) { post(wanted.message, false); },
@@ -199,7 +207,14 @@ void NetworkHandler::perform(const member::Action& action) {
                    }
                    notices_.push(told.round);
                  },
-                 [this](const member::action::NotifyStop& told) { notices_.push(told.stop); },
+                 [this](const member::action::NotifyStop& told) {
+                   notices_.push(told.stop);
+                   if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
+                 },
+                 [this](const member::action::RenewLease& lease) {
+                   Duration patience = config_.member.node.policy.silence_limit();
+                   if (holder_.renew) holder_.renew(lease.end, patience);
+                 },
                  [this](const member::action::NotifyWaiting& told) {
                    notices_.push(command::Waiting{told.why});
                  },
@@ -216,30 +231,43 @@ void NetworkHandler::perform(const member::Action& action) {
 
 // Connecting.
 
-asio::awaitable<void> NetworkHandler::connect(std::string node, Duration after) {
-  if (after > Duration::zero()) {
-    pause_.expires_after(after);
-    co_await store::wait_for(pause_);
-    if (!is_open_ || state_.is_over) co_return;
+asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
+                                              std::uint64_t attempt) {
+  auto is_wanted = [this, attempt] { return is_open_ && !state_.is_over && attempt == attempts_; };
+  if (wanted.after > Duration::zero()) {
+    asio::steady_timer& pause = pause_;
+    pause.expires_after(wanted.after);
+    co_await store::wait_for(pause);
   }
-  auto link = co_await reach(node);
-  if (!is_open_ || state_.is_over) co_return;
+  // An attempt that is not wanted any more may still wait for its answer.
+  while (is_reaching_ && is_wanted()) co_await reached_.wait();
+  if (!is_wanted()) co_return;
+  is_reaching_ = true;
+  auto link = co_await reach(wanted);
+  is_reaching_ = false;
+  reached_.notify();
+  if (!is_wanted()) co_return;
   if (!link) {
-    bool is_final = link.error().code == Errc::Protocol || link.error().code == Errc::InvalidInput;
-    step(member::event::ConnectFailed{"cannot meet the other nodes at " +
-                                          to_string(config_.endpoint) + ": " +
-                                          to_string(link.error()),
-                                      is_final});
+    boost::system::error_code code = link.error().code;
+    step(member::event::ConnectFailed{
+        .why = "cannot meet the other nodes at " + to_string(config_.endpoint) + ": " +
+               to_string(link.error()),
+        .is_final = code == Errc::Protocol || code == Errc::InvalidInput,
+        .is_refused = code == Errc::Refused});
     co_return;
   }
   link_ = std::move(*link);
+  leave_last_word(*link_);
   tasks_.spawn(send(link_));
   tasks_.spawn(receive(link_));
-  tasks_.spawn(keep_time(link_));
-  step(member::event::Connected{own_address(*link_->sender)});
+  step(member::event::Connected{.address = own_address(*link_->sender),
+                                .coordinator = link_->record,
+                                .is_at_daemon = keys::is_at_daemon(link_->record),
+                                .is_own_host = host_ != nullptr});
 }
 
-store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::string node) {
+store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(
+    const member::action::Connect& wanted) {
   auto hosting = co_await host_if_possible();
   if (!hosting) co_return hosting.error();
   if (!host_ && !config_.other_ports.empty()) {
@@ -254,13 +282,39 @@ store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(std::s
   auto record = co_await coordinator_at(*link->sender);
   if (!record) co_return record.error();
   link->record = std::move(*record);
-  link->node = std::move(node);
+  link->node = wanted.node;
+  link->connection = wanted.connection;
   if (link->sender->has_extensions()) {
-    std::string will = encode(Message{config_.member.run, link->node, request::Lost{}});
+    std::string will = encode(Message{.run = config_.member.run,
+                                      .node = link->node,
+                                      .request = request::Lost{},
+                                      .connection = link->connection});
     auto set = co_await link->sender->set_last_will(keys::inbox(link->record), will);
     if (!set) co_return set.error();
   }
   co_return link;
+}
+
+// Numeric, for a process of this machine.
+std::string NetworkHandler::hosts_at() const {
+  if (!config_.bind.empty()) return config_.bind;
+  return config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
+}
+
+// Should the agent be killed, its guardian says so where the nodes meet.  Of a host that is killed
+// it says so to the one that takes its place.
+void NetworkHandler::leave_last_word(const Link& link) {
+  if (!holder_.leave_last_word) return;
+  asio::ip::tcp::endpoint address = link.sender->remote();
+  LastWord word{.address = host_ ? hosts_at() : address.address().to_string(),
+                .port = host_ ? config_.endpoint.port : address.port(),
+                .has_extensions = link.sender->has_extensions(),
+                .run = config_.member.run,
+                .node = link.node,
+                .connection = link.connection,
+                .why = "was lost (its agent, pid " + std::to_string(config_.member.node.pid) +
+                       ", was killed)"};
+  holder_.leave_last_word(to_text(word));
 }
 
 // On a link.
@@ -297,7 +351,7 @@ asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
 }
 
 asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
-  std::string mailbox = keys::mailbox(link->node);
+  std::string mailbox = keys::mailbox(link->node, link->connection);
   while (link->is_open) {
     auto text = co_await link->receiver->queue_pop(mailbox, kPopPatience);
     if (!link->is_open) co_return;
@@ -315,14 +369,14 @@ asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
   }
 }
 
-asio::awaitable<void> NetworkHandler::keep_time(std::shared_ptr<Link> link) {
-  while (link->is_open) {
+asio::awaitable<void> NetworkHandler::keep_time() {
+  while (is_open_) {
     tick_due_ = member::next_tick(state_, config_.member);
     if (mono_now() >= tick_due_) {
       step(member::event::Tick{});
     } else {
-      link->ticker.expires_at(tick_due_);
-      co_await store::wait_for(link->ticker);
+      ticker_.expires_at(tick_due_);
+      co_await store::wait_for(ticker_);
     }
   }
 }

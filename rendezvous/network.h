@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,15 +22,28 @@
 #include "rendezvous/host.h"
 #include "rendezvous/notice_queue.h"
 #include "store/client.h"
+#include "store/event.h"
 #include "store/server.h"
 #include "store/task_group.h"
 
 namespace ddprun::rendezvous {
 
+// What holds the workers' lease while the agent stands still, and speaks when it is killed.  Both
+// may be empty.
+struct LeaseHolder {
+  // No worker may live after `end` unless it is renewed; MonoTime::max(): none lives, or nobody
+  // counts on their end.  A holder that finds that it has stood still past the end itself holds the
+  // workers still for at most `patience`, in which the agent may renew.
+  std::function<void(MonoTime end, Duration patience)> renew;
+  // For deliver_last_word().
+  std::function<void(std::string last_word)> leave_last_word;
+};
+
 // Lifetime: finish() must have completed before the destructor runs.
 class NetworkHandler final : public Handler {
  public:
-  NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config);
+  NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config,
+                 LeaseHolder holder = {});
   ~NetworkHandler() override;
 
   void listen(Listener listener) override { notices_.listen(std::move(listener)); }
@@ -50,8 +64,10 @@ class NetworkHandler final : public Handler {
   bool is_static() const { return config_.member.node.settings.master.has_value(); }
 
   // Connecting.
-  boost::asio::awaitable<void> connect(std::string node, Duration after);
-  store::Async<std::shared_ptr<Link>> reach(std::string node);
+  boost::asio::awaitable<void> connect(member::action::Connect wanted, std::uint64_t attempt);
+  store::Async<std::shared_ptr<Link>> reach(const member::action::Connect& wanted);
+  std::string hosts_at() const;
+  void leave_last_word(const Link& link);
   store::Async<bool> host_if_possible();
   std::vector<std::uint16_t> ports() const;
   Result<std::unique_ptr<store::Server>> listen_at_endpoint(store::ServerConfig server);
@@ -66,7 +82,7 @@ class NetworkHandler final : public Handler {
   // What happens on a link; each ends when the link is closed.
   boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
-  boost::asio::awaitable<void> keep_time(std::shared_ptr<Link> link);
+  boost::asio::awaitable<void> keep_time();
   void post(const Message& message, bool is_heartbeat);
   void lost(const std::shared_ptr<Link>& link, const Error& error);
   void disconnect();
@@ -76,8 +92,14 @@ class NetworkHandler final : public Handler {
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   NoticeQueue notices_;
+  LeaseHolder holder_;
   member::State state_;
-  MonoTime tick_due_{};
+  MonoTime tick_due_ = MonoTime::max();
+  boost::asio::steady_timer ticker_;
+  bool keeps_time_ = false;
+  std::uint64_t attempts_ = 0;  // to connect; the last one counts
+  bool is_reaching_ = false;    // an attempt is under way, the last or one before
+  store::Event reached_;        // it has ended
   std::shared_ptr<Link> link_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program

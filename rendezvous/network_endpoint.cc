@@ -25,7 +25,7 @@ constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its recor
 
 // Of the search for the host; enough for one more try.
 Duration NetworkHandler::time_left() const {
-  MonoTime end = state_.connecting_since + config_.member.patience();
+  MonoTime end = state_.connecting_since + config_.member.patience(state_.last.has_value());
   return std::max<Duration>(end - mono_now(), kLeastAttempt);
 }
 
@@ -71,7 +71,8 @@ store::Async<bool> NetworkHandler::host_if_possible() {
     }
     co_return listening.error();
   }
-  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, log);
+  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
+                                 log);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();
@@ -164,7 +165,7 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
                         " is taken by another program's TCPStore; the workers of the static "
                         "backend need one that is empty in every round"};
   }
-  std::string mine = coordinator_record(config_.member.node.host);
+  std::string mine = coordinator_record(config_.member.node.host, false);
   auto record = co_await client.compare_set(keys::kCoordinator, "", mine);
   if (record && *record != mine) {
     auto lives = co_await beats(client, keys::pulse(*record));

@@ -85,6 +85,11 @@ Client::Client(asio::ip::tcp::socket socket, std::string peer, ClientConfig conf
   local_address_ = numeric(socket_.local_endpoint(ignored).address());
 }
 
+asio::ip::tcp::endpoint Client::remote() const {
+  error_code none;
+  return socket_.remote_endpoint(none);
+}
+
 void Client::close() {
   error_code ignored;
   socket_.close(ignored);

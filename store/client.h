@@ -27,7 +27,8 @@ struct ClientConfig {
   // How long connect() goes on trying while the server is not there yet.
   Duration connect_timeout = std::chrono::seconds(60);
 
-  // Whether connect() fails at the first answer that is none, and then with that answer.
+  // Whether connect() fails at the first answer that is none, and then with that answer: with
+  // Errc::Refused where every address says that no program listens.
   bool tries_once = false;
 
   // A call that the server does not answer for so long, beyond what it was asked to wait, fails
@@ -143,6 +144,9 @@ class Client {
   // The numeric address of this end, "10.0.0.7": the one from which this machine reaches the
   // server.
   const std::string& local_address() const { return local_address_; }
+
+  // The address and port at the other end; the default where it is this process.
+  boost::asio::ip::tcp::endpoint remote() const;
 
  private:
   class ConnectionLock;

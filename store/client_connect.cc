@@ -177,6 +177,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
   for (std::size_t tries = 1;; ++tries) {
     std::string answers;
     std::optional<Error> refusal;
+    bool is_refused = false;  // by each of the addresses
     auto addresses = co_await resolve(executor, endpoint);
     if (!addresses) answers = to_string(addresses.error());
     for (std::size_t i = 0; addresses && i < addresses->size(); ++i) {
@@ -186,9 +187,11 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
       if (client) co_return client;
       answers += (answers.empty() ? "" : "; ") + to_string(client.error());
       if (is_final(client.error()) && !refusal) refusal = client.error();
+      bool refused_here = client.error().code == boost::system::errc::connection_refused;
+      is_refused = refused_here && (i == 0 || is_refused);
     }
     if (refusal) co_return *refusal;
-    if (config.tries_once) co_return Error{Errc::Closed, answers};
+    if (config.tries_once) co_return Error{is_refused ? Errc::Refused : Errc::Closed, answers};
     Duration next = pause.next();
     MonoTime now = mono_now();
     if (now + next >= deadline) {

@@ -175,6 +175,7 @@ class RendezvousOptions {
     node.participant = config().self;
     node.settings = {.min_nodes = min_nodes_, .max_nodes = max_nodes_};
     node.policy = policy_;
+    member().stop_grace = config().agent.core.stop_grace;
     node.policy.max_restarts = config().max_restarts;
     member().run = builder_.workers().run_id;
     member().name = node.host + "-" + builder_.machine.random_id();
@@ -324,6 +325,12 @@ class RendezvousOptions {
     if (key == "keep_alive_max_attempt") {
       return read_whole(value, 2, policy_.keep_alive_max_attempt);
     }
+    if (key == "lease_grace") {
+      if (value.text != "0") return read_seconds(value, policy_.lease_grace);
+      policy_.lease_grace = {};
+      return {};
+    }
+    if (key == "flap_limit") return read_whole(value, 0, policy_.flap_limit);
     if (key == "rank") {
       rank_in_conf_ = 0;
       return read_whole(value, 0, *rank_in_conf_);

@@ -25,6 +25,12 @@ inline std::string generation_of(const std::string& record) {
   return record.substr(0, record.find(' '));
 }
 
+// The end of a record of a coordinator that is part of no agent.
+inline constexpr const char* kDaemonMark = " daemon";
+inline bool is_at_daemon(std::string_view record) {
+  return record.ends_with(kDaemonMark);
+}
+
 // The queue of all messages to the coordinator.
 inline std::string inbox(const std::string& record) {
   return "ddprun/inbox/" + generation_of(record);

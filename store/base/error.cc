@@ -24,6 +24,8 @@ class Category final : public boost::system::error_category {
         return "limit exceeded";
       case Errc::Closed:
         return "closed";
+      case Errc::Refused:
+        return "no program listens";
     }
     return "unknown error " + std::to_string(value);
   }

@@ -18,6 +18,7 @@ enum class Errc {
   Protocol,          // a peer sent bytes that the protocol does not allow
   LimitExceeded,     // larger than a configured limit
   Closed,            // the other side, or this object, is closed
+  Refused,           // no program listens at the address
 };
 
 const boost::system::error_category& ddprun_category();

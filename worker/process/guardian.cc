@@ -2,6 +2,7 @@
 #include "worker/process/guardian.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -10,10 +11,13 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
 #include "store/base/number.h"
+#include "store/clock.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::process {
@@ -22,19 +26,21 @@ namespace {
 constexpr int kRounds = 1000;          // of killing, until nothing carries the mark any more
 constexpr useconds_t kPause = 10'000;  // between rounds; microseconds
 
-bool kill_marked(const Marks& marks) {
-  bool found = false;
-  std::error_code error;
-  const pid_t self = ::getpid();
-  for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
-    auto pid = number_in<pid_t>(folder.path().filename().native());
-    if (!pid || *pid == self) continue;
-    Fd process = open_pidfd(*pid);
-    if (!carries(*pid, marks)) continue;
-    found = true;
-    send_signal(process, SIGKILL);
-  }
-  return found;
+// What the agent writes to the guardian; a last word's text follows it.  Written in one piece,
+// which a pipe keeps together.
+struct MessageHead {
+  enum class Kind : std::uint32_t { Goodbye, Lease, LastWord } kind = Kind::Goodbye;
+  std::uint32_t size = 0;     // of the text
+  std::int64_t end = 0;       // of a lease, in the clock's ticks
+  std::int64_t patience = 0;  // of a lease, likewise
+};
+static_assert(sizeof(MessageHead) + Guardian::kMaxLastWord <= PIPE_BUF);
+
+std::string message(MessageHead head, std::string_view text = "") {
+  head.size = static_cast<std::uint32_t>(text.size());
+  std::string bytes(sizeof head, '\0');
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return bytes.append(text);
 }
 
 constexpr int kReports = 1;  // the guardian's descriptor
@@ -57,35 +63,149 @@ void report_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-// What the guardian does, from its fork to its end.
-[[noreturn]] void guard(int pipe, int reports, const Marks& marks) {
+constexpr int kPipe = 0;  // the guardian's descriptor
+
+// A guardian that wakes so long after a lease's end has itself stood still.
+constexpr Duration kLate = std::chrono::milliseconds(250);
+
+// The agent, which ends the workers at that moment itself, goes first.
+constexpr Duration kAgentFirst = std::chrono::milliseconds(100);
+
+// What the guardian's process does.
+class Watch {
+ public:
+  Watch(const Marks& marks, const Guardian::Deliver& deliver)
+      : marks_(marks), deliver_(deliver), agent_(::getppid()) {}
+
+  // From its fork to its end.
+  void run() {
+    while (true) {
+      if (!is_readable(patience_left())) {
+        if (mono_now() >= end_) lease_is_over();
+        continue;
+      }
+      if (!take_message()) break;
+    }
+    if (has_goodbye_ || !is_own_proc()) return;
+    for (int round = 0; round < kRounds && signal_marked(SIGKILL); ++round) ::usleep(kPause);
+    if (deliver_ && !last_word_.empty()) deliver_(last_word_);
+  }
+
+ private:
+  Duration patience_left() const {
+    return end_ == MonoTime::max() ? Duration::max()
+                                   : std::max<Duration>(end_ - mono_now(), Duration::zero());
+  }
+
+  static bool is_readable(Duration patience) {
+    pollfd pipe{.fd = kPipe, .events = POLLIN, .revents = 0};
+    bool is_for_ever = patience == Duration::max();
+    auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+    int timeout = is_for_ever ? -1 : static_cast<int>(std::min<std::int64_t>(ms, INT_MAX));
+    return ::poll(&pipe, 1, timeout) > 0;
+  }
+
+  static bool read_all(void* bytes, std::size_t size) {
+    auto* at = static_cast<char*>(bytes);
+    while (size > 0) {
+      ssize_t count = ::read(kPipe, at, size);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      at += count;
+      size -= static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+  // False at the end: the agent's goodbye, or its death.
+  bool take_message() {
+    MessageHead head;
+    if (!read_all(&head, sizeof head)) return false;
+    switch (head.kind) {
+      case MessageHead::Kind::Goodbye:
+        has_goodbye_ = true;
+        return false;
+      case MessageHead::Kind::Lease:
+        end_ = MonoTime(Duration(head.end));
+        if (end_ != MonoTime::max()) end_ += kAgentFirst;
+        patience_ = Duration(head.patience);
+        if (std::exchange(is_holding_, false)) signal_marked(SIGCONT);
+        return true;
+      case MessageHead::Kind::LastWord:
+        last_word_.resize(head.size);
+        return read_all(last_word_.data(), last_word_.size());
+    }
+    return false;
+  }
+
+  void lease_is_over() {
+    if (!is_own_proc()) {
+      end_ = MonoTime::max();
+    } else if (!is_holding_ && mono_now() - end_ >= kLate) {
+      is_holding_ = true;
+      end_ = mono_now() + patience_;
+      signal_marked(SIGSTOP);
+    } else {
+      // Until nothing is found any more; a message from the agent comes first.
+      if (!signal_marked(SIGKILL)) end_ = MonoTime::max();
+      if (end_ != MonoTime::max()) end_ = mono_now() + std::chrono::milliseconds(10);
+    }
+  }
+
+  // Whether there was one.  A worker that is started after a renewal is found after it, too: so the
+  // signal is sent only while no message has come.
+  bool signal_marked(int signal) {
+    bool found = false;
+    std::error_code error;
+    const pid_t self = ::getpid();
+    for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
+      auto pid = number_in<pid_t>(folder.path().filename().native());
+      bool is_own = pid && (*pid == self || *pid == agent_);
+      if (!pid || is_own) continue;
+      Fd process = open_pidfd(*pid);
+      if (!carries(*pid, marks_)) continue;
+      bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
+      if (is_for_lease && is_readable(Duration::zero())) return true;
+      found = true;
+      send_signal(process, signal);
+    }
+    return found;
+  }
+
+  const Marks& marks_;
+  const Guardian::Deliver& deliver_;
+  const pid_t agent_;
+  MonoTime end_ = MonoTime::max();  // of the lease; while holding, of the patience
+  Duration patience_{};
+  bool is_holding_ = false;
+  bool has_goodbye_ = false;
+  std::string last_word_;
+};
+
+[[noreturn]] void guard(int pipe, int reports, const Marks& marks,
+                        const Guardian::Deliver& deliver) {
+  Watch watch(marks, deliver);  // while the agent is this process's parent
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
-  ::dup2(pipe, 0);  // nobody must wait for our copies of the agent's stdout and stderr to close
+  ::dup2(pipe, kPipe);  // nobody must wait for our copies of the agent's stdout and stderr to close
   ::dup2(reports, kReports);
   ::syscall(SYS_close_range, 2U, UINT_MAX, 0U);
   report_signals();
   (void)!::chdir("/");
-
-  char word = 0;
-  ssize_t count = 0;
-  do {
-    count = ::read(0, &word, 1);
-  } while (count < 0 && errno == EINTR);
-  if (count == 0 && is_own_proc()) {
-    for (int round = 0; round < kRounds && kill_marked(marks); ++round) ::usleep(kPause);
-  }
+  watch.run();
   ::_exit(0);
 }
 
 }  // namespace
 
-Result<Guardian> Guardian::start(Marks marks) {
-  Guardian guardian(std::move(marks));
+Result<Guardian> Guardian::start(Marks marks, Deliver deliver) {
+  Guardian guardian(std::move(marks), std::move(deliver));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "make the guardian's pipe");
   guardian.guardians_pipe_ = Fd(ends[0]);
   guardian.pipe_ = Fd(ends[1]);
+  if (::fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
+    return system_error(errno, "make the guardian's pipe");
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
     return system_error(errno, "make the guardian's pipe");
   guardian.reports_ = Fd(ends[0]);
@@ -98,13 +218,33 @@ Result<Guardian> Guardian::start(Marks marks) {
 Result<void> Guardian::start_again() {
   pid_t pid = ::fork();
   if (pid < 0) return system_error(errno, "fork the guardian");
-  if (pid == 0) guard(guardians_pipe_.get(), guardians_reports_.get(), marks_);
+  if (pid == 0) guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_);
   pid_ = pid;
+  write(lease_);
+  write(last_word_);
   return {};
 }
 
+void Guardian::renew_lease(MonoTime end, Duration patience) {
+  lease_ = message({.kind = MessageHead::Kind::Lease,
+                    .end = end.time_since_epoch().count(),
+                    .patience = patience.count()});
+  write(lease_);
+}
+
+void Guardian::leave_last_word(std::string last_word) {
+  if (last_word.size() > kMaxLastWord) return;
+  last_word_ = message({.kind = MessageHead::Kind::LastWord}, last_word);
+  write(last_word_);
+}
+
+// Never waits for a guardian that stands still.
+void Guardian::write(const std::string& message) {
+  if (pipe_ && !message.empty()) (void)!::write(pipe_.get(), message.data(), message.size());
+}
+
 Guardian::~Guardian() {
-  if (pipe_) (void)!::write(pipe_.get(), "x", 1);
+  if (pipe_) write(message({.kind = MessageHead::Kind::Goodbye}));
 }
 
 }  // namespace ddprun::process

@@ -5,12 +5,22 @@
 // is forked before any worker.  It waits for the agent's end and then kills every process that
 // carries one of the agent's marks (worker/process/marks.h).  It kills nothing where /proc is that
 // of another namespace of process ids.
+//
+// It also holds the workers' lease, since it does nothing else: the agent renews the lease, and
+// where it does not, because it stands still (SIGSTOP, a debugger, a disk), the guardian kills the
+// workers at its end.  A guardian that finds that it has itself slept past that end, as on a
+// machine that was paused, stops the workers (SIGSTOP) instead until the agent renews the lease.
 #pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
 
 #include <utility>
 
 #include "store/base/error.h"
 #include "store/base/fd.h"
+#include "store/base/time.h"
 #include "worker/process/marks.h"
 
 namespace ddprun::process {
@@ -26,9 +36,22 @@ struct SignalReport {
 // forked from this one and does not exec must not keep it.
 class Guardian {
  public:
+  // Says in the agent's name that no worker of it lives; called in the guardian's process.
+  using Deliver = std::function<void(std::string_view last_word)>;
+
   // Forks the guardian.  It has a session of its own and no open descriptor but its ends of two
-  // pipes.  Fails with the system's code; the run can go on without it.
-  static Result<Guardian> start(Marks marks);
+  // pipes.  Once it has ended the workers of a killed agent it calls `deliver` with the last word
+  // that the agent has left, if there is one.  Fails with the system's code; the run can go on
+  // without it.
+  static Result<Guardian> start(Marks marks, Deliver deliver = nullptr);
+
+  // The workers must be dead at `end`, unless it is renewed before; MonoTime::max(): there is
+  // nothing to end.  Having slept past it, the guardian holds them for at most `patience`.
+  void renew_lease(MonoTime end, Duration patience);
+
+  // What `deliver` is to be called with; at most kMaxLastWord bytes, a longer one is ignored.
+  void leave_last_word(std::string last_word);
+  static constexpr std::size_t kMaxLastWord = 3 * 1024;
 
   // Forks another one, when the process of the former has ended; its reports come by the same pipe.
   Result<void> start_again();
@@ -46,10 +69,14 @@ class Guardian {
   Fd take_reports() { return std::move(reports_); }
 
  private:
-  explicit Guardian(Marks marks) : marks_(std::move(marks)) {}
+  Guardian(Marks marks, Deliver deliver) : marks_(std::move(marks)), deliver_(std::move(deliver)) {}
+  void write(const std::string& message);
 
   Marks marks_;
-  Fd pipe_;  // the agent's end; its end of file, without a byte before, is the agent's death
+  Deliver deliver_;
+  std::string lease_;      // the message about it that was written last
+  std::string last_word_;  // likewise
+  Fd pipe_;  // the agent's end; its end of file, without a goodbye before, is the agent's death
   Fd guardians_pipe_;
   Fd reports_;
   Fd guardians_reports_;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a node's guardian says in the node's name when the agent has been killed and no worker of it
+// lives: that it has left.  The agent writes the last word down beforehand; the guardian, which has
+// no event loop, delivers it by plain calls that block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+struct LastWord {
+  std::string address;  // numeric, of the store where the nodes meet
+  std::uint16_t port = 0;
+  bool has_extensions = false;  // that store has namespaces
+  std::string run;
+  std::string node;
+  std::uint64_t connection = 0;
+  std::string why;  // "was lost (its agent, pid 7, was killed)"
+};
+
+// One line of text, for a pipe.
+std::string to_text(const LastWord& word);
+
+// Delivers what to_text() wrote to the coordinator that is at that store by then; it need not be
+// the one that was there before.  Tries for `patience` while nothing listens there.  Returns
+// whether the store has taken it.  Blocks; to be called from a process that has nothing else to do.
+bool deliver_last_word(std::string_view text, Duration patience);
+
+}  // namespace ddprun::rendezvous
