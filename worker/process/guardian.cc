@@ -17,7 +17,6 @@
 #include <string>
 
 #include "store/base/number.h"
-#include "store/clock.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::process {
@@ -81,7 +80,7 @@ class Watch {
   void run() {
     while (true) {
       if (!is_readable(patience_left())) {
-        if (mono_now() >= end_) lease_is_over();
+        if (std::chrono::steady_clock::now() >= end_) lease_is_over();
         continue;
       }
       if (!take_message()) break;
@@ -93,8 +92,9 @@ class Watch {
 
  private:
   Duration patience_left() const {
-    return end_ == MonoTime::max() ? Duration::max()
-                                   : std::max<Duration>(end_ - mono_now(), Duration::zero());
+    return end_ == MonoTime::max()
+               ? Duration::max()
+               : std::max<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero());
   }
 
   static bool is_readable(Duration patience) {
@@ -141,14 +141,15 @@ class Watch {
   void lease_is_over() {
     if (!is_own_proc()) {
       end_ = MonoTime::max();
-    } else if (!is_holding_ && mono_now() - end_ >= kLate) {
+    } else if (!is_holding_ && std::chrono::steady_clock::now() - end_ >= kLate) {
       is_holding_ = true;
-      end_ = mono_now() + patience_;
+      end_ = std::chrono::steady_clock::now() + patience_;
       signal_marked(SIGSTOP);
     } else {
       // Until nothing is found any more; a message from the agent comes first.
       if (!signal_marked(SIGKILL)) end_ = MonoTime::max();
-      if (end_ != MonoTime::max()) end_ = mono_now() + std::chrono::milliseconds(10);
+      if (end_ != MonoTime::max())
+        end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
     }
   }
 
