@@ -12,7 +12,6 @@
 #include <sstream>
 #include <vector>
 
-#include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/base/fd.h"
 #include "store/clock.h"
@@ -29,11 +28,9 @@ std::optional<LastWord> parse(std::string_view text) {
   std::istringstream lines{std::string(text)};
   LastWord word;
   int has_extensions = 0;
-  lines >> word.address >> word.port >> has_extensions >> word.connection;
+  lines >> word.address >> word.port >> has_extensions;
   lines.ignore(1);
-  std::getline(lines, word.run);
-  std::getline(lines, word.node);
-  std::getline(lines, word.why);
+  std::getline(lines, word.message);
   if (!lines) return std::nullopt;
   word.has_extensions = has_extensions != 0;
   return word;
@@ -105,12 +102,8 @@ bool deliver(const Fd& fd, const LastWord& word) {
   if (!receive(fd, record.data(), record.size())) return false;
 
   const std::string inbox = "/" + keys::inbox(record);
-  const std::string message = encode(Message{.run = word.run,
-                                             .node = word.node,
-                                             .request = request::Left{word.why},
-                                             .connection = word.connection});
   bytes.clear();
-  store::encode(store::request::QueuePush{inbox, message}, bytes);
+  store::encode(store::request::QueuePush{inbox, word.message}, bytes);
   store::encode(store::request::Ping{kEnd}, bytes);
   return send_all(fd, bytes) && is_echoed(fd, kEnd);
 }
@@ -118,9 +111,8 @@ bool deliver(const Fd& fd, const LastWord& word) {
 }  // namespace
 
 std::string to_text(const LastWord& word) {
-  return word.address + " " + std::to_string(word.port) + " " +
-         (word.has_extensions ? "1 " : "0 ") + std::to_string(word.connection) + "\n" + word.run +
-         "\n" + word.node + "\n" + word.why + "\n";
+  return word.address + " " + std::to_string(word.port) + (word.has_extensions ? " 1\n" : " 0\n") +
+         word.message + "\n";
 }
 
 bool deliver_last_word(std::string_view text, Duration patience) {

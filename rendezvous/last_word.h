@@ -17,13 +17,10 @@ struct LastWord {
   std::string address;  // numeric, of the store where the nodes meet
   std::uint16_t port = 0;
   bool has_extensions = false;  // that store has namespaces
-  std::string run;
-  std::string node;
-  std::uint64_t connection = 0;
-  std::string why;  // "was lost (its agent, pid 7, was killed)"
+  std::string message;          // encoded; see member::last_message()
 };
 
-// One line of text, for a pipe.
+// As text, for a pipe.
 std::string to_text(const LastWord& word);
 
 // Delivers what to_text() wrote to the coordinator that is at that store by then; it need not be

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
-#include "rendezvous/last_word.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
 #include "store/client_connect.h"
@@ -186,6 +185,7 @@ void NetworkHandler::step(const member::Event& event) {
   state_ = std::move(next.state);
   for (const member::Action& action : next.actions) perform(action);
   if (!is_open_) return;
+  leave_last_word();
   if (!std::exchange(keeps_time_, true)) tasks_.spawn(keep_time());
   if (member::next_tick(state_, config_.member) < tick_due_) ticker_.cancel();
 }
@@ -257,7 +257,10 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
     co_return;
   }
   link_ = std::move(*link);
-  leave_last_word(*link_);
+  asio::ip::tcp::endpoint address = link_->sender->remote();
+  last_word_ = {.address = host_ ? hosts_at() : address.address().to_string(),
+                .port = host_ ? config_.endpoint.port : address.port(),
+                .has_extensions = link_->sender->has_extensions()};
   tasks_.spawn(send(link_));
   tasks_.spawn(receive(link_));
   step(member::event::Connected{.address = own_address(*link_->sender),
@@ -303,18 +306,16 @@ std::string NetworkHandler::hosts_at() const {
 
 // Should the agent be killed, its guardian says so where the nodes meet.  Of a host that is killed
 // it says so to the one that takes its place.
-void NetworkHandler::leave_last_word(const Link& link) {
-  if (!holder_.leave_last_word) return;
-  asio::ip::tcp::endpoint address = link.sender->remote();
-  LastWord word{.address = host_ ? hosts_at() : address.address().to_string(),
-                .port = host_ ? config_.endpoint.port : address.port(),
-                .has_extensions = link.sender->has_extensions(),
-                .run = config_.member.run,
-                .node = link.node,
-                .connection = link.connection,
-                .why = "was lost (its agent, pid " + std::to_string(config_.member.node.pid) +
-                       ", was killed)"};
-  holder_.leave_last_word(to_text(word));
+void NetworkHandler::leave_last_word() {
+  bool is_known = !last_word_.address.empty();
+  if (!holder_.leave_last_word || !is_known) return;
+  std::string why =
+      "was lost (its agent, pid " + std::to_string(config_.member.node.pid) + ", was killed)";
+  last_word_.message = encode(member::last_message(state_, config_.member, why));
+  std::string text = to_text(last_word_);
+  if (text == last_text_) return;
+  last_text_ = text;
+  holder_.leave_last_word(std::move(text));
 }
 
 // On a link.

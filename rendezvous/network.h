@@ -20,6 +20,7 @@
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/host.h"
+#include "rendezvous/last_word.h"
 #include "rendezvous/notice_queue.h"
 #include "store/client.h"
 #include "store/event.h"
@@ -67,7 +68,7 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> connect(member::action::Connect wanted, std::uint64_t attempt);
   store::Async<std::shared_ptr<Link>> reach(const member::action::Connect& wanted);
   std::string hosts_at() const;
-  void leave_last_word(const Link& link);
+  void leave_last_word();
   store::Async<bool> host_if_possible();
   std::vector<std::uint16_t> ports() const;
   Result<std::unique_ptr<store::Server>> listen_at_endpoint(store::ServerConfig server);
@@ -93,6 +94,8 @@ class NetworkHandler final : public Handler {
   NetworkConfig config_;
   NoticeQueue notices_;
   LeaseHolder holder_;
+  LastWord last_word_;     // what the guardian says if this process is killed
+  std::string last_text_;  // as the holder has it
   member::State state_;
   MonoTime tick_due_ = MonoTime::max();
   boost::asio::steady_timer ticker_;

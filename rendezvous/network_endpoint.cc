@@ -42,6 +42,8 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
 // Whether this process has the store now.  Decided by binding, never by comparing names.
 store::Async<bool> NetworkHandler::host_if_possible() {
   if (host_) co_return true;
+  // A ddpd that is started again finds its runs alive, and its port free.
+  if (state_.is_joined && state_.is_at_daemon) co_return false;
   if (config_.is_host && !*config_.is_host) co_return false;
   bool must_host = config_.is_host && *config_.is_host;
   if (!must_host) {

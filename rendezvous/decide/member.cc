@@ -130,7 +130,11 @@ class MemberTransition {
     state_.asked_at.reset();
     state_.resumes.clear();
     state_.last_tick = now_;
-    if (!state_.told.empty()) want(action::NotifyUser{"reached " + config_.endpoint});
+    if (state_.is_joined) {
+      want(action::NotifyUser{"reached " + config_.endpoint + " again"});
+    } else if (!state_.told.empty()) {
+      want(action::NotifyUser{"reached " + config_.endpoint});
+    }
     state_.told.clear();
     if (state_.is_joined) {
       if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");

@@ -166,7 +166,8 @@ TEST_SUITE("agent/report/job_report") {
     report.failures = {boom()};
     CHECK(has(to_lines(report), "  failures of workers before that:"));
     CHECK(nlohmann::json::parse(to_json(report))["root_cause"].is_null());
-    CHECK(next_step({.error = "n2 was lost (its agent is gone); then only 1 of 2 nodes came"})
+    CHECK(next_step(
+              {.error = "n2 was lost (its agent, pid 7, was killed); then only 1 of 2 nodes came"})
               .starts_with("look at that node"));
   }
 

@@ -76,7 +76,7 @@ asio::awaitable<void> join(Load& load, int index) {
   auto sent = co_await client.queue_push(keys::inbox(load.record), std::move(message));
   if (!sent) co_return note(load, to_string(sent.error()));
   for (;;) {
-    auto text = co_await client.queue_pop(keys::mailbox(node), kPatience);
+    auto text = co_await client.queue_pop(keys::mailbox(node, 0), kPatience);
     if (!text) co_return note(load, to_string(text.error()));
     load.bytes += text->size();
     auto command = decode_command(*text);

@@ -45,7 +45,7 @@ struct Meeting {
     auto server = store::Server::listen(loop.get_executor(), config);
     REQUIRE(server.has_value());
     port = (*server)->port();
-    host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here",
+    host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here", false,
                                   [this](const std::string&) { ++ignored; });
     REQUIRE(run(host->open()).has_value());
     client = run(host->connect()).value();
@@ -83,7 +83,7 @@ struct Meeting {
     say(node, std::move(join));
   }
   Command next(const std::string& node) {
-    auto text = run(client->queue_pop(keys::mailbox(node), 30s));
+    auto text = run(client->queue_pop(keys::mailbox(node, 0), 30s));
     REQUIRE(text.has_value());
     return decode_command(*text).value();
   }
@@ -146,7 +146,7 @@ TEST_SUITE("rendezvous/host") {
     }
     for (const char* node : {"a", "b"}) {
       CHECK(told<command::End>(node).exit_code == 0);
-      say(node, request::Leave{});
+      say(node, request::Left{});
     }
     bool is_idle = false;
     asio::co_spawn(loop, host->coordinator().idle(), [&](std::exception_ptr) { is_idle = true; });

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A round begins only when the workers of the one before are dead, and what is uncertain restarts nothing."""
+
+import os
+import pathlib
+import signal
+import socket
+import struct
+import sys
+import threading
+import unittest
+
+from ddpd_process import Ddpd
+from nodes import NodesCase, kill, wait_until
+
+# A silence limit of 2 s.
+QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
+
+# Notes when it began to work and when it worked last, until the test lets it go.  SAVE: what it needs after SIGTERM.
+WORKER = r"""
+import os, pathlib, signal, time
+env = os.environ
+line = " ".join(env[name] for name in ("NODE", "RANK", "WORLD_SIZE", "MASTER_PORT")) + f" {os.getpid()}"
+stop_at = []
+def stop(*_):
+    if not stop_at:
+        stop_at.append(time.monotonic() + float(env.get("SAVE", "0")))
+signal.signal(signal.SIGTERM, stop)
+begin = time.monotonic()
+pathlib.Path("beats").mkdir(exist_ok=True)
+file = open("beats/" + line.replace(" ", "."), "w")
+started = False
+while True:
+    file.seek(0)
+    file.write(f"{begin:.4f} {time.monotonic():.4f}")
+    file.flush()
+    if not started:
+        with open("started", "a") as out:
+            out.write(line + "\n")
+        started = True
+    if stop_at and time.monotonic() >= stop_at[0]:
+        raise SystemExit(1)
+    if os.path.exists("go"):
+        raise SystemExit(0)
+    time.sleep(0.005)
+"""
+COMMAND = ("--no-python", sys.executable, "-c", WORKER)
+FOR_EVER = "1000000"
+
+
+class Proxy:
+    """Carries connections to a port of this machine; they can be reset, and cut without a word."""
+
+    def __init__(self, port):
+        self.to, self.pairs, self.is_cut = port, [], False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                near.close()
+                continue
+            self.pairs.append((near, far))
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, one, other):
+        try:
+            while data := one.recv(65536):
+                if not self.is_cut:
+                    other.sendall(data)
+        except OSError:
+            pass
+        if self.is_cut or (one, other) not in self.pairs and (other, one) not in self.pairs:
+            return
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def reset(self):
+        pairs, self.pairs = self.pairs, []
+        for pair in pairs:
+            for end in pair:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                try:
+                    end.shutdown(socket.SHUT_RD)  # the thread that reads from it ends
+                except OSError:
+                    pass
+                end.close()
+
+    def close(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+        self.reset()
+
+
+class LeaseTest(NodesCase):
+    def setUp(self):
+        super().setUp()
+        self.ddpd = self.enterContext(Ddpd())
+
+    def proxy(self):
+        proxy = Proxy(self.ddpd.port)
+        self.addCleanup(proxy.close)
+        return proxy
+
+    def start(self, *options, port=None, **extra):
+        return self.node("--nproc-per-node=1", *options, endpoint=f"127.0.0.1:{port or self.ddpd.port}", command=COMMAND,
+                         **extra)
+
+    def until_world(self, size, since=0):
+        """The MASTER_PORT of the first round of `size` workers that started after `since` others."""
+        found = []
+
+        def is_there():
+            rounds = {}
+            for line in self.started[since:]:
+                rounds.setdefault(line.split()[3], []).append(line)
+            found[:] = [r for r, lines in rounds.items()
+                        if len(lines) == size and all(line.split()[2] == str(size) for line in lines)]
+            return bool(found)
+        try:
+            wait_until(is_there, f"a round of {size}")
+        except AssertionError as error:
+            logs = "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
+            raise AssertionError(f"{error}\n{self.started[since:]}\n{logs}") from None
+        return found[0]
+
+    def assert_rounds_apart(self):
+        """No worker of a round has worked beside one of another."""
+        rounds = {}
+        for file in (self.path / "beats").iterdir():
+            begin, last = map(float, file.read_text().split())
+            was = rounds.setdefault(file.name.split(".")[3], [begin, last])
+            was[:] = [min(was[0], begin), max(was[1], last)]
+        order = sorted(rounds.values())
+        for (_, last), (begin, _) in zip(order, order[1:]):
+            self.assertLess(last, begin, f"two rounds at once: {rounds}")
+        return len(order)
+
+    def pids(self):
+        return sorted(int(line.split()[4]) for line in self.started)
+
+    def test_a_reset_connection_restarts_nothing(self):
+        proxy = self.proxy()
+        nodes = [self.start("--nnodes=2", QUICK), self.start("--nnodes=2", QUICK, port=proxy.port)]
+        self.until_world(2)
+        for times in range(3):
+            proxy.reset()
+            wait_until(lambda: nodes[1].log.count("again\n") == 2 * times + 2, "the node has lost the host, and is back")
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_restart_of_ddpd_restarts_nothing(self):
+        nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
+        self.until_world(2)
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        for node in nodes:
+            node.says("connecting again")
+        with Ddpd(port=port):
+            self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_failure_after_a_restart_of_ddpd_is_known_everywhere(self):
+        nodes = [self.start("--nnodes=2", "--max-restarts=1", QUICK) for _ in range(2)]
+        self.until_world(2)
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        for node in nodes:
+            node.says("connecting again")
+        os.kill(self.pids()[0], signal.SIGKILL)
+        with Ddpd(port=port):
+            self.until_world(2, since=2)
+            self.assert_all_succeed(*nodes)
+        for node in nodes:
+            self.assertIn("restart 1 of 1", node.log)
+        self.assertEqual(self.assert_rounds_apart(), 2)
+
+    def test_a_node_that_is_cut_off_ends_its_workers_before_the_others_go_on(self):
+        proxy = self.proxy()
+        nodes = [self.start("--nnodes=1:2", QUICK),
+                 self.start("--nnodes=1:2", QUICK, port=proxy.port, SAVE=FOR_EVER)]
+        self.until_world(2)
+        proxy.is_cut = True
+        nodes[1].says("has been silent for")
+        self.until_world(1, since=2)
+        nodes[0].says("was lost (silent for")
+        self.go()
+        self.assertEqual(nodes[0].ends(), 0, nodes[0].log)
+        self.assertEqual(self.assert_rounds_apart(), 2)
+        kill(nodes[1])
+
+    def test_a_frozen_agents_guardian_ends_its_workers_before_the_others_go_on(self):
+        nodes = [self.start("--nnodes=1:2", QUICK), self.start("--nnodes=1:2", QUICK, SAVE=FOR_EVER)]
+        self.until_world(2)
+        nodes[1].signal(signal.SIGSTOP)
+        self.until_world(1, since=2)
+        self.assertIn("was lost (silent for", nodes[0].log)
+        nodes[1].signal(signal.SIGCONT)
+        self.until_world(2, since=3)
+        self.assertEqual(self.assert_rounds_apart(), 3)
+        self.assert_all_succeed(*nodes)
+
+    def test_a_killed_agents_guardian_says_so_and_nobody_waits(self):
+        nodes = [self.start("--nnodes=1:2", QUICK.replace("keep_alive_interval=0.4", "keep_alive_interval=60"))
+                 for _ in range(2)]
+        self.until_world(2)
+        kill(nodes[1])
+        self.until_world(1, since=2)
+        self.assertRegex(nodes[0].log, r"was lost \(its agent, pid \d+, was killed\)")
+        self.assert_all_succeed(nodes[0])
+        self.assertEqual(self.assert_rounds_apart(), 2)
+
+    def test_the_others_wait_for_the_workers_of_a_node_that_was_told_to_stop(self):
+        nodes = [self.start("--nnodes=1:2", QUICK), self.start("--nnodes=1:2", QUICK, SAVE="5")]
+        self.until_world(2)
+        nodes[1].signal(signal.SIGTERM)
+        nodes[0].says("was stopped by SIGTERM")
+        self.until_world(1, since=2)
+        self.assert_all_succeed(nodes[0])
+        self.assertEqual(self.assert_rounds_apart(), 2)
+        self.assertEqual(nodes[1].ends(), 143, nodes[1].log)
+
+    def test_a_pause_of_everything_costs_nothing(self):
+        nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
+        self.until_world(2)
+        all_pids = [self.ddpd.process.pid, *self.pids()]
+        for node in nodes:
+            all_pids.append(node.process.pid)
+            children = pathlib.Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
+            all_pids += [int(pid) for pid in children if int(pid) not in all_pids]
+        for pid in all_pids:
+            os.kill(pid, signal.SIGSTOP)
+        threading.Event().wait(5)  # the pause itself: more than twice the silence limit
+        for pid in all_pids:
+            os.kill(pid, signal.SIGCONT)
+        for node in nodes:
+            node.says("stood still for")
+            node.says("the run goes on with this node")
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
