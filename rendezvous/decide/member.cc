@@ -14,6 +14,7 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(50);  // between atte
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kPatience = std::chrono::seconds(2);  // until people are told of a wait
 constexpr Duration kRepeat = std::chrono::seconds(20);
+constexpr Duration kLeastMute = std::chrono::seconds(1);
 
 Policy policy_of(const State& state, const Config& config) {
   Policy policy = config.node.policy;
@@ -37,6 +38,16 @@ Duration pause_before(std::uint64_t attempt, const std::string& name) {
   pause = std::min(pause, kLongestPause);
   std::uint64_t spread = std::hash<std::string>{}(name + std::to_string(attempt)) % 1000;
   return pause / 2 + pause / 2 * static_cast<std::int64_t>(spread) / 1000;
+}
+
+// When a connection that does not answer counts as broken, so that another one is made while the
+// lease lasts: one may die alone.  Not twice in a silence limit, and not where that is short, since
+// it may be the host or the way to it that is slow.
+std::optional<MonoTime> mute_at(const State& state, const Config& config) {
+  if (state.link != Link::Up || !state.is_joined || !state.asked_at) return std::nullopt;
+  Duration limit = policy_of(state, config).silence_limit();
+  MonoTime mute = *state.asked_at + std::max(limit / 5, kLeastMute);
+  return state.muted_at ? std::max(mute, *state.muted_at + limit) : mute;
 }
 
 // One step: the state being changed and the actions being collected.
@@ -216,6 +227,11 @@ class MemberTransition {
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
     if (!is_up) return;
+    if (auto due = mute_at(state_, config_); due && now_ >= *due) {
+      state_.muted_at = now_;
+      return (*this)(event::ConnectionLost{"it has not answered for " +
+                                           coordinator::seconds_text(now_ - *state_.asked_at)});
+    }
     if (!state_.asked_at) state_.asked_at = now_;
     want(action::Heartbeat{message(request::Heartbeat{})});
   }
@@ -441,6 +457,7 @@ MonoTime next_tick(const State& state, const Config& config) {
   if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
   MonoTime beat = state.last_tick + heartbeat_interval(state, config);
   if (!state.is_joined) return beat;
+  if (auto mute = mute_at(state, config)) beat = std::min(beat, *mute);
   MonoTime silence = state.asks_since.value_or(state.pulse_at);
   return std::min(beat, silence + contact_limit(state, config));
 }

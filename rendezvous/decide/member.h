@@ -76,7 +76,8 @@ struct State {
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so
   MonoTime connecting_since{};
-  MonoTime told_at{};  // that the host is not there
+  std::optional<MonoTime> muted_at;  // when a connection was last given up since no answer came
+  MonoTime told_at{};                // that the host is not there
   std::string told;
   std::string pulse;  // what the coordinator's pulse was at the last look
   // When the look at it began that last found it changed.  lease() counts from here; the

@@ -193,8 +193,8 @@ TEST_SUITE("rendezvous/host") {
                     "a client that fills the store keeps no node out and the coordinator alive") {
     fill("", {90'000, 100});
     auto node = connect(keys::kNamespace);
-    std::string lost = encode(Message{"run", "a", rendezvous::request::Lost{}});
-    CHECK(run(node->set_last_will(keys::inbox(record), lost)).has_value());
+    std::string left = encode(Message{"run", "a", rendezvous::request::Left{"was lost"}});
+    CHECK(run(node->set_last_will(keys::inbox(record), left)).has_value());
     joins("a");
     joins("b");
     CHECK(told<command::Round>("a").ranks.world_size == 2);

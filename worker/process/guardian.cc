@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -64,7 +65,9 @@ void report_signals() {
 
 constexpr int kPipe = 0;  // the guardian's descriptor
 
-// A guardian that wakes so long after a lease's end has itself stood still.
+// While there is a lease the guardian looks so often whether it has itself stood still, which shows
+// by waking so late.
+constexpr Duration kLook = std::chrono::milliseconds(500);
 constexpr Duration kLate = std::chrono::milliseconds(250);
 
 // The agent, which ends the workers at that moment itself, goes first.
@@ -79,11 +82,15 @@ class Watch {
   // From its fork to its end.
   void run() {
     while (true) {
-      if (!is_readable(patience_left())) {
-        if (std::chrono::steady_clock::now() >= end_) lease_is_over();
-        continue;
+      MonoTime began = std::chrono::steady_clock::now();
+      bool has_message = is_readable(patience_left());
+      MonoTime woke = std::chrono::steady_clock::now();
+      if (end_ != MonoTime::max() && woke - began >= kLook + kLate) has_stood_still_ = true;
+      if (has_message) {
+        if (!take_message()) break;
+      } else if (woke >= end_) {
+        lease_is_over();
       }
-      if (!take_message()) break;
     }
     if (has_goodbye_ || !is_own_proc()) return;
     for (int round = 0; round < kRounds && signal_marked(SIGKILL); ++round) ::usleep(kPause);
@@ -92,9 +99,8 @@ class Watch {
 
  private:
   Duration patience_left() const {
-    return end_ == MonoTime::max()
-               ? Duration::max()
-               : std::max<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero());
+    if (end_ == MonoTime::max()) return Duration::max();
+    return std::clamp<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero(), kLook);
   }
 
   static bool is_readable(Duration patience) {
@@ -129,6 +135,8 @@ class Watch {
         end_ = MonoTime(Duration(head.end));
         if (end_ != MonoTime::max()) end_ += kAgentFirst;
         patience_ = Duration(head.patience);
+        if (end_ <= std::chrono::steady_clock::now()) return true;  // given up, or written before
+        has_stood_still_ = false;
         if (std::exchange(is_holding_, false)) signal_marked(SIGCONT);
         return true;
       case MessageHead::Kind::LastWord:
@@ -141,7 +149,8 @@ class Watch {
   void lease_is_over() {
     if (!is_own_proc()) {
       end_ = MonoTime::max();
-    } else if (!is_holding_ && std::chrono::steady_clock::now() - end_ >= kLate) {
+    } else if (!is_holding_ &&
+               (has_stood_still_ || std::chrono::steady_clock::now() - end_ >= kLate)) {
       is_holding_ = true;
       end_ = std::chrono::steady_clock::now() + patience_;
       signal_marked(SIGSTOP);
@@ -178,6 +187,7 @@ class Watch {
   const pid_t agent_;
   MonoTime end_ = MonoTime::max();  // of the lease; while holding, of the patience
   Duration patience_{};
+  bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
   bool has_goodbye_ = false;
   std::string last_word_;
