@@ -178,7 +178,10 @@ class MemberTransition {
       want(action::NotifyUser{event.why + "; trying for " +
                               coordinator::seconds_text(patience - waited) + " more"});
     }
-    connect_again();
+    // The first word to people, and the last attempt, are not late.
+    Duration left =
+        waited < kPatience && patience > kPatience ? kPatience - waited : patience - waited;
+    connect_again(left);
   }
 
   // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
@@ -257,11 +260,12 @@ class MemberTransition {
     want(action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
   }
   // Each attempt is a connection of its own: the last will of one that failed may still be heard.
-  void connect_again() {
+  void connect_again(Duration longest = kLongestPause) {
     ++state_.connection;
-    want(action::Connect{.node = node_id(state_, config_),
-                         .connection = state_.connection,
-                         .after = pause_before(state_.attempts++, config_.name)});
+    want(
+        action::Connect{.node = node_id(state_, config_),
+                        .connection = state_.connection,
+                        .after = std::min(longest, pause_before(state_.attempts++, config_.name))});
   }
 
   request::Join join_request() const {

@@ -173,13 +173,25 @@ TEST_CASE("Member: a broken connection is made again, under the same name, and s
   CHECK(play.state.connection == 1);
   CHECK(play.on(member::event::ConnectFailed{"timed out"}) == "connect n.0 later");
   CHECK(play.state.connection == 2);
-  CHECK(play.connects() == "post n.0 resume");
+  CHECK(play.connects() == "say, reached e:1 again; post n.0 resume");
   CHECK(play.resume().workers == Workers::Up);
   CHECK(play.resume().join.next_round == 5);
   CHECK(play.resume().join.restart_count == 2);
   CHECK(play.resume().join.is_back);
   CHECK(play.resume().join.was_in_round);
   CHECK(play.hears(command::Continue{}) == "");
+}
+
+TEST_CASE("Member: a connection that does not answer is made again while the lease lasts") {
+  Running play;
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 1s);
+  play.now.mono += 1s;
+  CHECK(play.ticks().find("it has not answered for 1.0 s; connecting again") != std::string::npos);
+  CHECK(play.connects() == "say, reached e:1 again; post n.0 resume");
+  CHECK(play.hears(command::Continue{}) == "");
+  CHECK(play.lease() == "4500 ms");
 }
 
 TEST_CASE("Member: a resume says what the workers do") {
@@ -216,7 +228,7 @@ TEST_CASE("Member: a resume says what the workers do") {
     Running play;
     play.on(member::event::Leaving{"was stopped by SIGTERM", 15});
     play.loses_connection();
-    CHECK(play.connects() == "post n.0 resume; post n.0 leaving");
+    CHECK(play.connects() == "say, reached e:1 again; post n.0 resume; post n.0 leaving");
   }
 }
 
@@ -291,7 +303,7 @@ TEST_CASE("Member: the next coordinator of a daemon takes the round over, within
   play.loses_connection();
   SUBCASE("within it") {
     play.now.mono += 2s;
-    CHECK(play.connects("d2", true) == "post n.0 resume");
+    CHECK(play.connects("d2", true) == "say, reached e:1 again; post n.0 resume");
     CHECK(play.lease() == "2500 ms");  // nothing is renewed before the answer
     CHECK(play.hears(command::Continue{}) == "");
     CHECK(play.lease() == "4500 ms");
@@ -418,7 +430,14 @@ TEST_CASE("Member: half a silence limit without a pulse, and the workers are sto
 
 TEST_CASE("Member: a node without workers waits for its whole lease") {
   Joined play;
-  for (int i = 0; i < 4; ++i) {
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
+  play.now.mono += 1s;
+  CHECK(play.ticks() ==
+        "say, lost the connection to e:1, where the nodes meet: it has not answered for 1.0 s; "
+        "connecting again; disconnect; connect n.0");
+  play.connects();
+  for (int i = 0; i < 2; ++i) {  // not twice in a silence limit
     play.now.mono += 1s;
     CHECK(play.ticks() == "beat n.0 heartbeat");
   }
@@ -460,12 +479,12 @@ TEST_CASE("Member: the lease counts from the question, not from a late answer") 
   Running play;
   play.now.mono += 1s;
   play.ticks();
-  play.now.mono += 1400ms;
+  play.now.mono += 900ms;
   CHECK(play.ticks() == "beat n.0 heartbeat");
   play.now.mono += 50ms;
   play.sees("new");
-  CHECK(play.lease() == "3050 ms");
-  play.now.mono += 1050ms;  // 2.5 s after the question, 1.05 s after the answer
+  CHECK(play.lease() == "3550 ms");
+  play.now.mono += 1550ms;  // 2.5 s after the question, 1.55 s after the answer
   CHECK(play.ticks().find("has been silent for 2.5 s") != std::string::npos);
 }
 
