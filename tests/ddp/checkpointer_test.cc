@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 #include <limits>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 

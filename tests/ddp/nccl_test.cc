@@ -3,6 +3,8 @@
 // The NCCL plug-in as far as it goes without a GPU: it is built, loads, and says what is missing.
 // gpu_test.py is the rest.
 #include <fstream>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/nccl_backend.h"

@@ -3,6 +3,8 @@
 // Three ways to the same gradients, on random models, data and options: c10d's Reducer under
 // DistributedDataParallel, a plain all-reduce of each gradient, and one process with the batches of
 // all ranks together.  python_parity_test.py has a fourth.
+#include <torch/torch.h>
+
 #include <iomanip>
 #include <iostream>
 #include <map>

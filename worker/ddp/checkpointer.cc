@@ -5,6 +5,7 @@
 
 #include <future>
 #include <iostream>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "worker/checkpoint/directory.h"
 #include "worker/ddp/error.h"

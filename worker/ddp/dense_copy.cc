@@ -2,6 +2,7 @@
 #include "worker/ddp/dense_copy.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
 #include <optional>
