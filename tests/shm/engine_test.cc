@@ -430,6 +430,33 @@ TEST_SUITE("ddp/shm/engine") {
     }
   }
 
+  TEST_CASE(
+      "ranks that broadcast each from themselves are told so, at the latest in the next call") {
+    for (const std::size_t size : {std::size_t{10}, std::size_t{3'000'000}}) {
+      for (int round = 0; round < 20; ++round) {
+        auto engines = make_engines(3);
+        Floats values[] = {Floats(size, 0), Floats(size, 1), Floats(size, 2)};
+        std::atomic<int> told_at_once = 0;
+        std::vector<std::string> said_in_the_end(3);
+        on_all(std::move(engines), [&](Engine& engine) {
+          const int rank = engine.rank();
+          // Rank 2 takes what rank 0 sends.
+          Problem problem = run(engine, broadcast(values[rank], rank == 1 ? 1 : 0));
+          if (problem) ++told_at_once;
+          if (!problem) problem = run(engine, barrier());
+          said_in_the_end[static_cast<std::size_t>(rank)] = said(problem);
+        });
+        CHECK(told_at_once > 0);
+        for (const std::string& text : said_in_the_end) {
+          CAPTURE(text);
+          CHECK(text.starts_with("the ranks do not call the same: rank "));
+          CHECK(text.find("from rank 0") != std::string::npos);
+          CHECK(text.find("from rank 1") != std::string::npos);
+        }
+      }
+    }
+  }
+
   TEST_CASE("what runs at the end of a collective may wait for another one") {
     // Submitted at the end of the first, or before it and thus waiting in the queue already.
     for (const bool is_queued : {false, true}) {

@@ -85,13 +85,17 @@ std::optional<std::string> Transfer::execute(const Step& step, Channel& channel,
 }
 
 // Compares the fingerprints of the peers' first chunk with this rank's.  The root of a broadcast
-// reads none.
+// does not wait for its peers, so it compares with those that have come.  Of two roots at least one
+// sees the other: each publishes its counter before it looks (the fence in publish()).
 std::optional<std::string> Transfer::disagreement(const Channel& channel) {
   if (std::exchange(is_compared_, true)) return std::nullopt;
   const int rank = channel.rank();
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     const bool is_from_root = plan_.algorithm() == Algorithm::Broadcast;
-    if (peer == rank || (is_from_root && (rank == plan_.root() || peer != plan_.root()))) continue;
+    const bool is_here = channel.seen(peer, Counter::Posted) > plan_.number(0);
+    const bool is_compared =
+        !is_from_root || (rank == plan_.root() ? is_here : peer == plan_.root());
+    if (peer == rank || !is_compared) continue;
     const Fingerprint& theirs = channel.segment().fingerprint(peer, plan_.number(0));
     if (theirs == request_.fingerprint) continue;
     return "the ranks do not call the same: rank " + std::to_string(rank) + " called " +
