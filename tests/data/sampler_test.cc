@@ -2,6 +2,7 @@
 #include "worker/data/sampler.h"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <numeric>
@@ -191,5 +192,23 @@ TEST_SUITE("ddp/sampler") {
       std::iota(all.begin(), all.end(), std::int64_t{0});
       REQUIRE(taken == all);
     }
+  }
+
+  TEST_CASE("copies share the order of the epoch, which a large data set could not hold twice") {
+    constexpr std::int64_t kCount = 4'000'000;
+    ElasticSampler sampler = sampler_of({.sample_count = kCount, .step_size = 4});
+    auto in_use = [] {
+      const struct mallinfo2 info = ::mallinfo2();
+      return info.uordblks + info.hblkhd;
+    };
+    const std::size_t before = in_use();
+    ElasticSampler copy = sampler;
+    CHECK(in_use() < before + 1'000'000);
+    sampler.commit();
+    sampler.next_epoch();
+    CHECK(copy.state().epoch == 0);
+    CHECK(copy.next(0, 1).indices != sampler.next(0, 1).indices);
+    CHECK(copy.next(0, 1).indices ==
+          sampler_of({.sample_count = kCount, .step_size = 4}).next(0, 1).indices);
   }
 }

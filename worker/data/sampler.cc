@@ -81,7 +81,10 @@ ElasticSampler::ElasticSampler(const SamplerOptions& options) : options_(options
 void ElasticSampler::start_epoch(std::int64_t epoch) {
   state_.epoch = epoch;
   state_.consumed = 0;
-  if (options_.shuffle) order_ = permutation(options_.sample_count, state_.seed, epoch);
+  if (!options_.shuffle) return;
+  order_.reset();  // before the next one is made
+  order_ = std::make_shared<const std::vector<std::int64_t>>(
+      permutation(options_.sample_count, state_.seed, epoch));
 }
 
 std::int64_t ElasticSampler::samples_in_step() const {
@@ -113,7 +116,7 @@ Share ElasticSampler::next(int rank, int world_size) const {
   }
   share.indices.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = state_.consumed + begin; i < state_.consumed + begin + count; ++i) {
-    share.indices.push_back(options_.shuffle ? order_[static_cast<std::size_t>(i)] : i);
+    share.indices.push_back(options_.shuffle ? (*order_)[static_cast<std::size_t>(i)] : i);
   }
   return share;
 }
