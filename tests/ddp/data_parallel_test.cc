@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
+#include <limits>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
+#include "worker/ddp/replica_check.h"
 
 namespace {
 
@@ -189,6 +191,101 @@ TEST_SUITE("ddp/data_parallel") {
                model.bucket_layout();
              }).starts_with("bucket_layout() and lazy_bucket_allocation exclude each other"),
              "it is refused in a sentence");
+    });
+  }
+
+  TEST_CASE("replicas that have drifted apart are refused, with the first parameter that differs") {
+    auto problems = run_ranks(3, [](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
+      DistributedDataParallel<torch::nn::Sequential> model(net, group, {.check_replicas_every = 2});
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      for (int step = 1; step <= 6; ++step) {
+        model.zero_grad();
+        torch::Tensor loss;
+        const std::string problem = problem_of([&] { loss = model(torch::ones({1, 3})).sum(); });
+        // Drifted in step 3, noticed before forward 4.
+        if (!problem.empty()) throw DdpError(problem + " in step " + std::to_string(step));
+        loss.backward();
+        optimizer.step();
+        if (step == 3 && group.rank() > 0) {
+          torch::NoGradGuard no_grad;
+          net->parameters()[1][2] += 1;
+          if (group.rank() == 2) net->parameters()[3][0] += 1;
+        }
+      }
+    });
+    for (const std::string& problem : problems) {
+      CHECK(problem ==
+            "the replicas have drifted apart: 0.bias on ranks 1 and 2 is not that of rank 0 (2 of "
+            "4 parameters differ); every rank must change its parameters alike in step 4");
+    }
+  }
+
+  TEST_CASE("a hash of a parameter knows its bits, and not its strides") {
+    torch::Tensor tensor = torch::arange(15.0).reshape({3, 5}).to(torch::kBFloat16);
+    torch::Tensor other = tensor.clone();
+    CHECK(hash_of(tensor) == hash_of(tensor.t().contiguous().t()));
+    other[2][4] += 1;
+    CHECK(hash_of(tensor) != hash_of(other));
+    CHECK(hash_of(tensor) != hash_of(tensor.slice(0, 0, 2)));
+    CHECK(hash_of(torch::zeros({3})) != hash_of(torch::zeros({4})));
+    CHECK(hash_of(torch::zeros({0})) == hash_of(torch::zeros({0})));
+  }
+
+  TEST_CASE("an optimizer may zero gradients that are views into buckets") {
+    for (const bool set_to_none : {true, false}) {
+      on_ranks(2, [&](ProcessGroup group) {
+        torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
+        DistributedDataParallel<torch::nn::Sequential> model(
+            net, group, {.gradient_as_bucket_view = true, .bucket_cap_bytes = 16});
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        for (int step = 0; step < 4; ++step) {
+          optimizer.zero_grad(set_to_none);
+          model(torch::full({1, 3}, group.rank() + 1.0)).sum().backward();
+          torch::Tensor gradient = net->parameters()[3].grad();
+          expect(torch::equal(gradient, torch::ones({2})), "the gradient is the mean");
+          optimizer.step();
+        }
+      });
+    }
+  }
+
+  TEST_CASE("a rank of weight 0 adds nothing, though its loss or its gradients are NaN") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      const double kNan = std::numeric_limits<double>::quiet_NaN();
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        const bool is_left_over = group.rank() == 1 && step != 1;
+        torch::Tensor input = torch::full({1, 1}, is_left_over ? kNan : 3.0);
+        const double weight = step == 1 ? 1 : (is_left_over ? 0 : 2);
+        torch::Tensor loss = model.weighted(model(input).sum(), weight);
+        loss.backward();
+        expect(!is_left_over || loss.item<float>() == 0, "the loss counts as 0");
+        expect(net->weight.grad().item<float>() == 3, "the gradient is that of the other rank");
+      }
+    });
+  }
+
+  TEST_CASE("compression is refused for complex parameters, whose imaginary part it would drop") {
+    struct ComplexNet : torch::nn::Module {
+      ComplexNet() {
+        weight = register_parameter("weight", torch::ones({2}, torch::kComplexFloat));
+      }
+      torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+      torch::Tensor weight;
+    };
+    on_ranks(2, [](ProcessGroup group) {
+      for (Compression compression : {Compression::Float16, Compression::BFloat16}) {
+        expect(problem_of([&] {
+                 DistributedDataParallel<std::shared_ptr<ComplexNet>> model(
+                     std::make_shared<ComplexNet>(), group, {.compression = compression});
+               }) ==
+                   "compression would drop the imaginary part of the gradients of weight, which is "
+                   "complex",
+               "it is refused");
+      }
     });
   }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <future>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
@@ -132,6 +133,87 @@ TEST_SUITE("ddp/peer_failures") {
         expect(net->first->weight.grad().defined(), "the second pass brought the rest");
       }
     });
+  }
+
+  // Trains with collectives after each backward pass, of which there are two for each forward on
+  // the ranks that `splits` names.
+  std::vector<std::string> split_backward(const DataParallelOptions& options,
+                                          const std::function<bool(int rank)>& splits) {
+    std::vector<Skipping> nets = make_nets(2);
+    return run_ranks(
+        {0, 1}, 2,
+        [&](ProcessGroup group) {
+          Skipping net = nets[static_cast<std::size_t>(group.rank())];
+          DistributedDataParallel<Skipping> model(net, group, options);
+          for (int step = 0; step < 3; ++step) {
+            model.zero_grad();
+            torch::Tensor result = model(inputs(group.rank(), step, {4, 6}), false);
+            auto late = std::vector<at::Tensor>{net->first->weight, net->first->bias};
+            auto early = std::vector<at::Tensor>{net->extra->weight, net->extra->bias,
+                                                 net->last->weight, net->last->bias};
+            if (splits(group.rank())) {
+              result.sum().backward({}, /*retain_graph=*/true, false, early);
+              torch::Tensor sum = torch::ones({1});
+              group.all_reduce(sum);
+              group.barrier();
+              expect(sum.item<float>() == 2, "the collective is its own");
+              result.sum().backward({}, false, false, late);
+            } else {
+              result.sum().backward();
+              group.all_reduce(torch::ones({1}));
+              group.barrier();
+            }
+            std::vector<at::Tensor> all = group.all_gather(net->first->weight.grad());
+            expect(torch::equal(all[0], all[1]), "the gradients are equal");
+          }
+        },
+        /*timeout=*/6s);
+  }
+
+  TEST_CASE("between two passes of one backward ranks may call collectives, if they say so") {
+    for (const std::int64_t bucket : {0, 64}) {
+      auto problems = split_backward({.bucket_cap_bytes = bucket, .split_backward = true},
+                                     [](int) { return true; });
+      CHECK(problems == std::vector<std::string>{"", ""});
+    }
+  }
+
+  TEST_CASE("without saying so, or where one rank does not, they are refused") {
+    const std::string kFirst = " left out the parameters first.weight and first.bias" + kRemedy;
+    auto refused = split_backward({}, [](int) { return true; });
+    for (const std::string& problem : refused) CHECK(contains(problem, kFirst));
+    auto different = split_backward({.split_backward = true}, [](int rank) { return rank == 1; });
+    for (const std::string& problem : different) {
+      CAPTURE(problem);
+      CHECK(contains(problem, "rank 1" + kFirst));
+    }
+  }
+
+  // Counts what a rank asks of the store.
+  class CountingStore : public c10d::HashStore {
+   public:
+    bool check(const std::vector<std::string>& keys) override {
+      ++requests;
+      return HashStore::check(keys);
+    }
+    void wait(const std::vector<std::string>& keys,
+              const std::chrono::milliseconds& timeout) override {
+      ++requests;
+      HashStore::wait(keys, timeout);
+    }
+    int requests = 0;
+  };
+
+  TEST_CASE("a rank that gave up asks the store little, since all others ask as well") {
+    constexpr int kRanks = 64;
+    auto store = c10::make_intrusive<CountingStore>();
+    PeerFailures failures(store, 0, kRanks, 2s);
+    for (int rank = 1; rank < kRanks - 1; ++rank) {
+      store->set("incident/gave_up/" + std::to_string(rank), std::vector<std::uint8_t>{'1'});
+    }
+    CHECK(failures.diagnose("Timed out waiting") ==
+          "rank 63 of 64 did not come within 2 s (Timed out waiting)");
+    CHECK(store->requests < 5 * kRanks);
   }
 
   // Ranks 0 and 2 reduce, and give up before rank 1 comes, which then reduces as well.

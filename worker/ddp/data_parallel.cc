@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -15,6 +16,7 @@
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_compat.h"
+#include "worker/ddp/replica_check.h"
 #include "worker/ddp/verification.h"
 
 namespace ddprun::ddp {
@@ -44,6 +46,8 @@ std::string described(const DataParallelOptions& options) {
          " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
          " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
          " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
+         " split_backward=" + std::to_string(options.split_backward) +
+         " check_replicas_every=" + std::to_string(options.check_replicas_every) +
          " bucket_layout=" + described(options.bucket_layout);
 }
 
@@ -98,6 +102,11 @@ ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedT
   }
   if (config.parameters.empty())
     throw DdpError("the module has no parameter that needs a gradient");
+  for (std::size_t i = 0; i < config.parameters.size(); ++i) {
+    if (options.compression == Compression::None || !config.parameters[i].is_complex()) continue;
+    throw DdpError("compression would drop the imaginary part of the gradients of " +
+                   config.names[i] + ", which is complex");
+  }
 
   bool is_default_cap = options.bucket_cap_bytes <= 0;
   config.bucket_cap_bytes =
@@ -143,6 +152,11 @@ struct PassThrough : torch::autograd::Function<PassThrough> {
   }
 };
 
+// While one lives, views are made that autograd takes for tensors of their own.  The Reducer hands
+// views of its buckets out as gradients, and LibTorch's optimizers call detach_() on gradients,
+// which refuses a view that autograd knows.
+using WithoutViewTracking = at::AutoDispatchBelowADInplaceOrView;
+
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
@@ -178,6 +192,17 @@ void DataParallelEngine::Impl::send_buffers(int root) {
   group.broadcast(tensors_of(named_buffers(*module, false)), root);
 }
 
+void DataParallelEngine::Impl::rebuild_buckets() {
+  WithoutViewTracking guard;
+  reducer->rebuild_buckets();
+}
+
+void DataParallelEngine::Impl::check_now_and_then() {
+  if (options.check_replicas_every <= 0) return;
+  if (++synchronised_forwards % options.check_replicas_every != 0) return;
+  check_replicas(group, named_parameters(*module, false));
+}
+
 std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
                                                             const ReducerConfig& config) {
   auto at_end = [group = impl.group, names = config.names,
@@ -188,7 +213,7 @@ std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
     }
     std::vector<std::string> left_out;
     for (std::size_t index : missing) left_out.push_back(names[index]);
-    group.peer_failures().set_left_out(owner, left_out);
+    group.peer_failures().set_left_out(owner, left_out, owner->options.split_backward);
   };
   return std::make_unique<GradientWatch>(config.parameters, impl.options.static_graph,
                                          std::move(at_end));
@@ -213,7 +238,10 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     for (const at::Tensor& buffer : tensors_of(buffers)) state.push_back(buffer);
     impl_->group.broadcast(state);
   }
-  impl_->reducer = make_reducer(config, impl_->group.c10d());
+  {
+    WithoutViewTracking guard;
+    impl_->reducer = make_reducer(config, impl_->group.c10d());
+  }
   // The Reducer uses its logger without asking whether it has one.
   impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);
   impl_->reducer->set_logger(impl_->logger);
@@ -245,7 +273,9 @@ void DataParallelEngine::before_forward() {
     impl_->reducer->prepare_for_forward();
   }
   const int root = impl_->joining ? impl_->announce_step() : 0;
-  impl_->reducer->rebuild_buckets();
+  impl_->rebuild_buckets();
+  if (impl_->is_muted) *impl_->is_muted = false;
+  if (impl_->sync && !impl_->joining) impl_->check_now_and_then();
   impl_->send_buffers(root);
 }
 
@@ -292,13 +322,28 @@ void DataParallelEngine::sync_buffers() {
   impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
 }
 
+at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
+  if (weight != 0) return loss * weight;
+  if (!impl_->is_muted) {
+    impl_->is_muted = std::make_shared<bool>();
+    for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
+      if (!item.tensor.requires_grad()) continue;
+      item.tensor.register_hook([is_muted = impl_->is_muted](const at::Tensor& gradient) {
+        return *is_muted ? at::zeros_like(gradient) : gradient;
+      });
+    }
+  }
+  *impl_->is_muted = true;
+  return (loss * 0).nan_to_num(0, 0, 0);
+}
+
 BucketLayout DataParallelEngine::bucket_layout() {
   if (impl_->options.lazy_bucket_allocation) {
     throw DdpError(
         "bucket_layout() and lazy_bucket_allocation exclude each other: its buckets are not "
         "there between two steps");
   }
-  impl_->reducer->rebuild_buckets();
+  impl_->rebuild_buckets();
   std::unordered_map<c10::TensorImpl*, std::size_t> indices;
   for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
     if (!item.tensor.requires_grad()) continue;

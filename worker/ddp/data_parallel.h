@@ -58,8 +58,8 @@ struct DataParallelOptions {
   bool static_graph = false;
 
   // Keeps each gradient inside its bucket rather than in memory of its own: saves that memory and a
-  // copy.  Zero the gradients with zero_grad() of this class then: torch::optim's zero_grad()
-  // throws on such gradients.
+  // copy.  With lazy_bucket_allocation as well, zero the gradients with zero_grad() of this class:
+  // LibTorch's optimizers throw on such gradients ("Can't detach views in-place").
   bool gradient_as_bucket_view = false;
 
   // Bytes of gradients reduced together.  Larger buckets use the network better and overlap less.
@@ -79,6 +79,19 @@ struct DataParallelOptions {
 
   // Copies gradients into a bucket in one operation; good with very many small parameters.
   bool batched_grad_copy = false;  // torch 2.13 or newer
+
+  // Lets the ranks call collectives of the group between two backward passes that share the
+  // parameters of one forward, as Python's DDP does; all ranks must split them alike.  Each such
+  // collective then compares through the store what every rank has left for the next pass, so that
+  // an error of a rank that has left out parameters comes only after the time-out.
+  bool split_backward = false;
+
+  // For debugging: before every so many forwards whose backward synchronises, compares the
+  // parameters of the ranks by a hash of their bits; 0: never.  When they have drifted apart, every
+  // rank's forward throws the same DdpError, which names the first parameter that differs and the
+  // ranks.  Costs a pass over the parameters, a copy to the CPU included, and an all-gather of 8
+  // bytes for each.  Not while joining: ranks without inputs fall behind then.
+  std::int64_t check_replicas_every = 0;
 
   // Allocates buckets as gradients arrive and frees them after: less peak memory, more allocations.
   bool lazy_bucket_allocation = false;  // torch 2.15 or newer
@@ -121,6 +134,7 @@ class DataParallelEngine {
   std::vector<std::int64_t> bucket_sizes() const;
   BucketLayout bucket_layout();
   void sync_buffers();
+  at::Tensor weighted(const at::Tensor& loss, double weight);
 
  private:
   struct Impl;  // data_parallel_impl.h
@@ -171,7 +185,8 @@ class DistributedDataParallel {
   // All ranks construct together.  Their modules are compared first (options, and names, shapes and
   // dtypes of parameters and buffers in order, and the strides of parameters): when they differ,
   // every rank throws the same DdpError, which names the first difference.  Also throws when
-  // nothing in the module is trainable.  The module must be on its device by now.
+  // nothing in the module is trainable, and for complex parameters with Compression, which would
+  // lose their imaginary part.  The module must be on its device by now.
   explicit DistributedDataParallel(Module module, ProcessGroup group,
                                    const DataParallelOptions& options = {})
       : module_(std::move(module)),
@@ -215,6 +230,16 @@ class DistributedDataParallel {
       sum = pass == 0 ? loss.detach() : sum + loss.detach();
     }
     return sum;
+  }
+
+  // `loss` times `weight`, for Share::weight.  With weight 0 this rank's part of the step is
+  // exactly zero, also where the loss or its gradients are NaN or infinite: 0 times those would
+  // be NaN, on every rank.  It holds until this rank's next forward with gradients.  BatchNorm's
+  // running statistics do see the sample; unless broadcast_buffers is off, rank 0's count, which
+  // always has a sample of its own.  `loss` is a scalar of forward()'s graph; the gradients of
+  // other tensors than the module's parameters are not touched.
+  at::Tensor weighted(const at::Tensor& loss, double weight) {
+    return engine_->weighted(loss, weight);
   }
 
   // For ranks with different numbers of inputs: runs `body`, a training loop over this module, and

@@ -30,11 +30,22 @@ struct DataParallelEngine::Impl {
   bool sync = true;
   bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
 
+  std::int64_t synchronised_forwards = 0;
+
+  // Whether this rank's gradients count as zero in this step; null until weighted() has asked for
+  // it once, which is when the parameters get their hooks.
+  std::shared_ptr<bool> is_muted;
+
   // Of a static graph: whether the one reduction after the first backward has been asked for.
   std::shared_ptr<bool> is_graph_known = std::make_shared<bool>(false);
 
   // Gives every rank the buffers of `root`, if the module has any and they are due.
   void send_buffers(int root);
+
+  void rebuild_buckets();
+
+  // Throws when the ranks' parameters differ, where the options ask for it.
+  void check_now_and_then();
 
   // While joining, before a forward: tells the ranks that have no inputs left, and returns the
   // rank whose buffers count.

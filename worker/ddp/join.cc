@@ -66,7 +66,7 @@ int DataParallelEngine::Impl::announce_step() {
 }
 
 void DataParallelEngine::Impl::shadow_step(bool is_synchronised) {
-  reducer->rebuild_buckets();
+  rebuild_buckets();
   send_buffers(joining->last_active.back());
   are_buffers_due = is_synchronised;
   if (!is_synchronised) return;

@@ -28,6 +28,7 @@ constexpr char kGone[] = "incident/gone";
 constexpr char kLeftOut[] = "left_out";
 constexpr char kGaveUp[] = "gave_up";
 constexpr char kLiveness[] = "liveness";
+constexpr char kSplit[] = "split";
 
 std::string key_of(const char* kind, int rank) {
   return std::string("incident/") + kind + "/" + std::to_string(rank);
@@ -81,11 +82,12 @@ void PeerFailures::use_liveness(const Endpoint* own) {
   }
 }
 
-void PeerFailures::set_left_out(const void* owner, const std::vector<std::string>& names) {
+void PeerFailures::set_left_out(const void* owner, const std::vector<std::string>& names,
+                                bool may_follow) {
   std::string words = format_parameters(names);
   {
     std::lock_guard lock(mutex_);
-    left_out_[owner] = words;
+    left_out_[owner] = {words, names, may_follow};
   }
   try {
     store_->set(key_of(kLeftOut, rank_), words);
@@ -109,10 +111,46 @@ void PeerFailures::check() const {
   {
     std::lock_guard lock(mutex_);
     if (left_out_.empty()) return;
-    all[rank_] = left_out_.begin()->second;
+    all[rank_] = left_out_.begin()->second.words;
   }
   all.merge(reports(kLeftOut));
   throw DdpError(left_out_sentence(all));
+}
+
+void PeerFailures::check_collective() {
+  std::vector<std::string> names;
+  {
+    std::lock_guard lock(mutex_);
+    if (left_out_.empty()) return;
+    bool all_may_follow = true;
+    for (const auto& [_, left_out] : left_out_) {
+      all_may_follow = all_may_follow && left_out.may_follow;
+      names.insert(names.end(), left_out.names.begin(), left_out.names.end());
+    }
+    if (!all_may_follow) names.clear();
+  }
+  if (names.empty()) return check();
+  std::sort(names.begin(), names.end());
+  std::string mine;
+  for (const std::string& name : names) mine += name + '\n';
+  const std::string kind = kSplit + ("/" + std::to_string(split_collectives_));
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size_; ++rank) keys.push_back(key_of(kind.c_str(), rank));
+  bool is_same = true;
+  try {
+    store_->set(keys[static_cast<std::size_t>(rank_)], mine);
+    store_->wait(keys, timeout_);
+    for (const std::string& key : keys) is_same = is_same && store_->get_to_str(key) == mine;
+    // All have come here, so none reads the keys of the time before.
+    if (split_collectives_ > 0) {
+      const std::string last = kSplit + ("/" + std::to_string(split_collectives_ - 1));
+      store_->deleteKey(key_of(last.c_str(), rank_));
+    }
+  } catch (const std::exception&) {  // a rank did not come
+    is_same = false;
+  }
+  ++split_collectives_;
+  if (!is_same) check();
 }
 
 std::map<int, std::string> PeerFailures::reports(const char* kind) const {
@@ -134,12 +172,15 @@ std::string PeerFailures::missing_after_timeout() {
   } catch (const std::exception&) {
     return "";
   }
-  const auto limit = std::chrono::steady_clock::now() + std::min(timeout_ / 2, kMaxSkew);
-  std::map<int, std::string> here = reports(kGaveUp);
-  while (static_cast<int>(here.size()) < world_size_ && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(kPollInterval);
-    here = reports(kGaveUp);
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size_; ++rank) keys.push_back(key_of(kGaveUp, rank));
+  try {
+    // One request, that the store answers when all are there: many ranks ask the same.
+    store_->wait(keys, std::min(timeout_ / 2, kMaxSkew));
+  } catch (const std::exception&) {
+    // Somebody is missing.
   }
+  const std::map<int, std::string> here = reports(kGaveUp);
   std::vector<int> missing;
   for (int rank = 0; rank < world_size_; ++rank) {
     if (!here.contains(rank)) missing.push_back(rank);

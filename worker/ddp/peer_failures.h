@@ -8,6 +8,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -26,8 +27,9 @@ std::string left_out_sentence(const std::map<int, std::string>& parameters_by_ra
 
 // One rank's view of the failures in a group.
 //
-// Threads: any; calls of diagnose() may wait for the other ranks.  No call throws but check():
-// if the store is lost as well, the error lacks what the other ranks know.
+// Threads: any; diagnose() and check_collective() may wait for the other ranks.  No call throws but
+// check() and check_collective(): if the store is lost as well, the error lacks what the other
+// ranks know.
 class PeerFailures {
  public:
   // `store` is the group's own part of the worker store; `timeout` is that of its collectives.
@@ -40,7 +42,8 @@ class PeerFailures {
 
   // A backward pass of this rank has ended without a gradient for the parameters `names`, so a
   // reduction that the others wait for has not begun.  `owner` identifies the wrapped module.
-  void set_left_out(const void* owner, const std::vector<std::string>& names);
+  // `may_follow`: another backward pass may bring them, with collectives in between.
+  void set_left_out(const void* owner, const std::vector<std::string>& names, bool may_follow);
 
   // The parameters that `owner` had left out have their gradients now.
   void clear_left_out(const void* owner);
@@ -48,6 +51,10 @@ class PeerFailures {
   // Throws DdpError if this rank's last backward pass left parameters out: the others still wait
   // for that reduction and would take any other message for a part of it.
   void check() const;
+
+  // The same before a collective; returns if another pass may bring what is left out and all ranks,
+  // which call this together, have left out the same.  Waits for them up to the time-out.
+  void check_collective();
 
   // Returns `problem`, the transport's message, preceded by what the ranks know: which rank left
   // out which parameters, which process is gone (takes up to 2 s to find out), or which rank did
@@ -66,7 +73,13 @@ class PeerFailures {
   std::chrono::milliseconds timeout_;
   bool has_liveness_ = false;
   mutable std::mutex mutex_;
-  std::map<const void*, std::string> left_out_;  // of this rank, by wrapped module
+  struct LeftOut {
+    std::string words;
+    std::vector<std::string> names;
+    bool may_follow = false;
+  };
+  std::map<const void*, LeftOut> left_out_;  // of this rank, by wrapped module
+  std::uint64_t split_collectives_ = 0;      // how often check_collective() has waited
 };
 
 }  // namespace ddprun::ddp

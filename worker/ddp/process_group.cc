@@ -158,7 +158,7 @@ auto guarded(const char* what, Action action) {
 template <class Action>
 auto diagnosed(const char* what, PeerFailures& peer_failures, Action action) {
   return guarded(what, [&] {
-    peer_failures.check();
+    peer_failures.check_collective();
     try {
       return action();
     } catch (const DdpError&) {
@@ -224,7 +224,7 @@ PeerFailures& ProcessGroup::peer_failures() const {
 void ProcessGroup::barrier() {
   std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
   guarded("barrier", [&] {
-    impl_->peer_failures->check();
+    impl_->peer_failures->check_collective();
     store_barrier(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
     // Whoever is here has left the barrier before this one, so that one's keys can go.
     if (impl_->barrier_count > 0) {

@@ -62,7 +62,9 @@ struct ProcessGroupOptions {
 //
 // A backward pass that leaves parameters out without find_unused_parameters leaves its reduction
 // half done: until a further pass has brought the rest, every collective of the group throws, since
-// the other ranks would take its message for a part of that reduction.
+// the other ranks would take its message for a part of that reduction.  With
+// DataParallelOptions::split_backward it asks the other ranks first, and throws unless all have
+// left the same for the next pass.
 class ProcessGroup {
  public:
   const worker::WorkerEnv& env() const;
