@@ -457,6 +457,24 @@ TEST_SUITE("ddp/shm/engine") {
     }
   }
 
+  TEST_CASE("what runs at the end of a collective may drop the last owner of the group") {
+    auto engines = make_engines(2);
+    auto owner = std::make_shared<std::shared_ptr<Engine>>(std::move(engines[0]));
+    std::weak_ptr<Engine> gone = *owner;
+    Floats first(10, 1), second(10, 2);
+    std::promise<void> dropped;
+    (*owner)->submit(all_reduce(first), Engine::Start::Now, nullptr, [&](const Problem&) {
+      Engine::release(std::move(*owner));
+      dropped.set_value();
+    });
+    (*owner)->kick();  // so that a thread of the engine waits for the peer
+    CHECK(said(run(*engines[1], all_reduce(second))) == "(nothing)");
+    dropped.get_future().wait();
+    CHECK(said(run(*engines[1], barrier())) ==
+          "rank 0 of 2 has left while others wait for it in barrier");
+    while (!gone.expired()) std::this_thread::yield();
+  }
+
   TEST_CASE("what runs at the end of a collective may wait for another one") {
     // Submitted at the end of the first, or before it and thus waiting in the queue already.
     for (const bool is_queued : {false, true}) {

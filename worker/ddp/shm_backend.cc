@@ -96,7 +96,7 @@ Backend::Backend(std::unique_ptr<Channel> channel, c10::intrusive_ptr<c10d::Back
 
 Backend::~Backend() {
   if (std::uncaught_exceptions() > 0) engine_->abort();
-  engine_->close();
+  Engine::release(engine_);
 }
 
 void Backend::abort() {
@@ -104,7 +104,7 @@ void Backend::abort() {
 }
 
 void Backend::shutdown() {
-  engine_->close();
+  Engine::release(engine_);
 }
 
 void Backend::setTimeout(milliseconds timeout) {

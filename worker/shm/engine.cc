@@ -130,6 +130,19 @@ void Engine::stop_background() {
   has_stopped_ = true;
 }
 
+bool Engine::is_on_background() const {
+  std::lock_guard lock(mutex_);
+  for (const std::thread& thread : background_) {
+    if (thread.get_id() == std::this_thread::get_id()) return true;
+  }
+  return false;
+}
+
+void Engine::release(std::shared_ptr<Engine> engine) {
+  if (!engine->is_on_background()) return engine->close();
+  std::thread([engine = std::move(engine)] { engine->close(); }).detach();
+}
+
 void Engine::kick() {
   std::lock_guard lock(mutex_);
   if (queue_.empty() || is_kicked_) return;

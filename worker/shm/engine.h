@@ -75,7 +75,12 @@ class Engine {
   void abort();
 
   // Completes what has been submitted, and leaves the group.
+  // REQUIRES: not called by an `on_end`.
   void close();
+
+  // The same, also for an `on_end` that drops the last user of the group: then another thread
+  // closes the engine as soon as that `on_end` has returned.
+  static void release(std::shared_ptr<Engine> engine);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -83,9 +88,10 @@ class Engine {
   void run_background();
   void wake_background();
   void stop_background();
+  bool is_on_background() const;
 
   std::unique_ptr<Channel> channel_;
-  std::mutex mutex_;                    // of all below; never held while waiting for a peer
+  mutable std::mutex mutex_;            // of all below; never held while waiting for a peer
   std::condition_variable changed_;     // a job is done, or no thread runs one any more
   std::condition_variable work_ready_;  // the background thread has something to do
   std::deque<std::shared_ptr<Job>> queue_;
