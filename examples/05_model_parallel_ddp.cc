@@ -5,8 +5,8 @@
 //
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/model_parallel_ddp
 //
-// The two devices are both the CPU here, so that it runs on any machine; the module does not know
-// it.  Rank 0 prints the mean loss of each step over all ranks.
+// The two devices are GPUs of the worker's own where there are two for each, and else both the CPU;
+// the module does not know it.  Rank 0 prints the mean loss of each step over all ranks.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -39,9 +39,13 @@ struct SplitModelImpl : torch::nn::Module {
 TORCH_MODULE(SplitModel);
 
 void train() {
-  ddp::ProcessGroup group = ddp::init_process_group();
+  const std::vector<at::Device> gpus = ddp::gpus_of_worker(2);
+  ddp::ProcessGroupOptions options;
+  if (!gpus.empty()) options = {.backend = "nccl", .devices = gpus};
+  ddp::ProcessGroup group = ddp::init_process_group(options);
   torch::manual_seed(0);
-  ddp::DistributedDataParallel<SplitModel> model(SplitModel(torch::kCPU, torch::kCPU), group);
+  ddp::DistributedDataParallel<SplitModel> model(
+      SplitModel(group.device(), gpus.empty() ? group.device() : gpus[1]), group);
   torch::optim::SGD optimizer(model.module()->parameters(), 0.1);
 
   torch::manual_seed(static_cast<std::uint64_t>(1000 + group.rank()));

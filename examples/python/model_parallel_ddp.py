@@ -3,6 +3,8 @@
 
     ddprun --standalone --nproc-per-node 2 examples/python/model_parallel_ddp.py
 """
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,11 +27,20 @@ class SplitModel(nn.Module):
         return self.net2(x.to(self.second))
 
 
+def devices():
+    """Two GPUs of this worker's own where there are two for each, and else the CPU twice."""
+    first = 2 * int(os.environ["LOCAL_RANK"])
+    if torch.cuda.device_count() < 2 * int(os.environ["LOCAL_WORLD_SIZE"]):
+        return ["cpu", "cpu"]
+    return [f"cuda:{first}", f"cuda:{first + 1}"]
+
+
 def main():
-    dist.init_process_group("gloo")
+    first, second = devices()
+    dist.init_process_group("gloo" if first == "cpu" else "cpu:gloo,cuda:nccl")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    model = DistributedDataParallel(SplitModel("cpu", "cpu"))
+    model = DistributedDataParallel(SplitModel(first, second))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     torch.manual_seed(1000 + rank)

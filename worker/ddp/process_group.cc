@@ -143,6 +143,30 @@ std::unique_ptr<LivenessSocket> open_liveness_socket(const worker::WorkerEnv& en
   return opened ? std::move(*opened) : nullptr;
 }
 
+// This rank's GPUs.  If they cannot be had on one rank, or the ranks have different numbers of
+// them, every rank throws: NCCL would wait for the others until the time-out.
+std::vector<at::Device> agreed_gpus(c10d::ProcessGroup& group, const ProcessGroupOptions& options,
+                                    const worker::WorkerEnv& env) {
+  std::vector<at::Device> gpus;
+  std::string problem;
+  try {
+    const std::optional<std::string> visible = variable("CUDA_VISIBLE_DEVICES");
+    require_gpu(visible);
+    gpus = gpus_of(options.devices, env.local_rank, load_nccl().gpu_count(), visible);
+  } catch (const DdpError& error) {
+    problem = error.what();
+  }
+  const std::string count = std::to_string(gpus.size());
+  const std::string wanted = broadcast_text(group, count, 0);
+  if (problem.empty() && count != wanted) {
+    problem = "rank " + std::to_string(env.rank) + " has " + count + " devices and rank 0 " +
+              wanted + ": each rank must have as many";
+  }
+  problem = first_problem(group, problem);
+  if (!problem.empty()) throw DdpError(problem);
+  return gpus;
+}
+
 // Runs `action`, and turns LibTorch's exceptions into ours, without their stack traces.
 template <class Action>
 auto guarded(const char* what, Action action) {
@@ -294,12 +318,24 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   return init_process_group(options, env);
 }
 
+int gpu_count() {
+  return why_no_gpu().empty() ? load_nccl().gpu_count() : 0;
+}
+
+std::vector<at::Device> gpus_of_worker(int count) {
+  const worker::WorkerEnv env = value_or_throw(worker::worker_env_from(variable));
+  return gpus_for_each(count, env.local_rank, env.local_world_size, gpu_count());
+}
+
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
   const std::string backend = backend_of(options);
   ignore_broken_pipes();
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->env = env;
   impl->timeout = timeout_of(options);
+  if (!options.devices.empty() && backend != "nccl") {
+    throw DdpError("devices are for the backend 'nccl', and this one is '" + backend + "'");
+  }
   guarded("init_process_group", [&] {
     // A prefix for each attempt, because torchrun keeps its store over a restart, and one for each
     // group that takes the name again, so that none finds the keys of an earlier one.
@@ -332,9 +368,11 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
       impl->peer_failures->use_liveness(impl->liveness ? &impl->liveness->endpoint() : nullptr);
     }
     if (backend == "nccl") {
-      impl->nccl = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
-                                     env, variable("CUDA_VISIBLE_DEVICES"), impl->timeout);
-      impl->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank));
+      const std::vector<at::Device> gpus = agreed_gpus(*impl->group, options, env);
+      impl->nccl = make_nccl_backend(load_nccl(),
+                                     c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
+                                     env.rank, env.world_size, gpus, impl->timeout);
+      impl->device = gpus[0];
       impl->group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
                               impl->nccl);
     }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
@@ -37,6 +38,12 @@ struct ProcessGroupOptions {
   // asked for and NVIDIA's driver sees a GPU; without one it is refused.  Unset: the variable
   // DDPRUN_BACKEND, else "auto".
   std::optional<std::string> backend;
+
+  // The GPUs of this rank's tensors, with NCCL only: one, or several for a module in parts on
+  // several of them, as many on each rank.  The tensors on the first are reduced with those on the
+  // first of the other ranks, and so on.  Empty: the GPU of the local rank.  gpus_of_worker() gives
+  // each worker of a node as many.
+  std::vector<at::Device> devices;
 
   // How long a collective or barrier() waits for the other ranks.  Unset: the variable
   // DDPRUN_TIMEOUT (seconds), else 30 minutes, as in PyTorch.  A shorter one finds a hung rank
@@ -75,8 +82,9 @@ class ProcessGroup {
   // "shm" or "gloo": who carries CPU tensors here, the same on all ranks.
   const std::string& cpu_backend() const;
 
-  // Where this rank's module and data belong: the CPU, or with NCCL the GPU of its local rank among
-  // those in CUDA_VISIBLE_DEVICES.
+  // Where this rank's module and data belong: the CPU, or with NCCL the first of
+  // ProcessGroupOptions::devices, else the GPU of its local rank among those in
+  // CUDA_VISIBLE_DEVICES.
   at::Device device() const;
 
   // Waits until every rank has come here.  It goes through the store, so that a time-out names the
@@ -134,6 +142,17 @@ class ProcessGroup {
 // the backend is not built, the store cannot be reached, or a rank (named) does not come within the
 // timeout.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
+
+// How many GPUs NCCL can use in this process: 0 without NVIDIA's driver or a GPU, and then nothing
+// else is loaded.  Where there are some it loads the plug-in and LibTorch's CUDA half, without
+// which torch::cuda::is_available() is false.  Throws DdpError when there is a GPU and no plug-in
+// that fits.
+int gpu_count();
+
+// `count` GPUs of this worker's own, for ProcessGroupOptions::devices: the worker of local rank 1
+// has GPUs 2 and 3 of 2 for each.  Empty when there are not that many for every worker of the node.
+// Throws DdpError as gpu_count() does, and when the environment is not that of a worker.
+std::vector<at::Device> gpus_of_worker(int count);
 
 // The same for an environment already read; sets no number of threads.
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env);
