@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <future>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -36,12 +37,29 @@ Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, con
   }
   if (!state.random_numbers || !saved.has(kRandomPart)) return {};
   const TensorMap& random = saved.part(kRandomPart);
-  if (random.size() == static_cast<std::size_t>(ranks.world_size())) {
-    auto found = random.find(random_name(ranks.rank()));
-    if (found != random.end()) return restore_random_state(found->second.clone());
+  const std::vector<at::Device> devices = generator_devices(state.model);
+  const bool is_same_world = random.contains(random_name(0, ranks.world_size() - 1)) &&
+                             !random.contains(random_name(0, ranks.world_size()));
+  // A state for each device, or else a stream of this rank's own where there is none.
+  if (!is_same_world || !random.contains(random_name(devices.size() - 1, ranks.rank()))) {
+    start_random_stream(seed_in(saved.state_json), ranks.rank(), saved.step);
   }
-  start_random_stream(seed_in(saved.state_json), ranks.rank(), saved.step);
-  return {};
+  return is_same_world ? restore_random_states(random, ranks.rank(), devices) : Result<void>();
+}
+
+// The states of all ranks' generators, by device and rank; of as many devices as every rank has.
+std::vector<std::vector<at::Tensor>> gather_random_states(const torch::nn::Module& module,
+                                                          const Ranks& ranks) {
+  const std::vector<at::Tensor> own = random_states(generator_devices(module));
+  auto places = static_cast<std::int64_t>(own.size());
+  for (const at::Tensor& count : ranks.all_gather(at::full({1}, places, at::kLong))) {
+    places = std::min(places, count.item<std::int64_t>());
+  }
+  std::vector<std::vector<at::Tensor>> all;
+  for (std::int64_t place = 0; place < places; ++place) {
+    all.push_back(ranks.all_gather(own[static_cast<std::size_t>(place)]));
+  }
+  return all;
 }
 
 // What `action` returns; exceptions of LibTorch and others (no memory) become a failure, so that a
@@ -113,8 +131,8 @@ void Checkpointer::prepare_directory(const TrainingState& state) {
 
 void Checkpointer::save(const TrainingState& state) {
   wait();
-  std::vector<at::Tensor> random_states;
-  if (state.random_numbers) random_states = ranks_.all_gather(random_state());
+  std::vector<std::vector<at::Tensor>> random_states;
+  if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
   std::string problem;
   if (writer_) {
     prepare_directory(state);

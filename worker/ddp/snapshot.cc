@@ -6,6 +6,7 @@
 
 #include "worker/checkpoint/directory.h"
 #include "worker/ddp/optimizer_state.h"
+#include "worker/ddp/random_streams.h"
 #include "worker/ddp/state_json.h"
 
 namespace ddprun::ddp {
@@ -24,10 +25,6 @@ std::uint64_t bytes_of(const std::vector<NamedTensor>& tensors) {
 }
 
 }  // namespace
-
-std::string random_name(int rank) {
-  return "cpu/" + std::to_string(rank);
-}
 
 void SnapshotTaker::prepare(const TrainingState& state) {
   end_preparation();
@@ -60,7 +57,7 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
 }
 
 Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
-                                 const std::vector<at::Tensor>& random_states) {
+                                 const std::vector<std::vector<at::Tensor>>& random_states) {
   end_preparation();
   manifest_ = {.step = state.progress ? state.progress->step : 0,
                .world_size = world_size,
@@ -79,8 +76,10 @@ Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
   }
   if (done && !random_states.empty()) {
     std::vector<NamedTensor> tensors;
-    for (std::size_t rank = 0; rank < random_states.size(); ++rank) {
-      tensors.push_back({random_name(static_cast<int>(rank)), random_states[rank]});
+    for (std::size_t place = 0; place < random_states.size(); ++place) {
+      for (std::size_t rank = 0; rank < random_states[place].size(); ++rank) {
+        tensors.push_back({random_name(place, static_cast<int>(rank)), random_states[place][rank]});
+      }
     }
     done = take_part(kRandomPart, tensors);
   }

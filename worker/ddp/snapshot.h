@@ -25,9 +25,6 @@ inline constexpr char kRandomPart[] = "random";  // each rank's generator
 inline constexpr char kStateFile[] = "state.json";
 inline const std::string kSaving = "save a checkpoint: ";  // how a failure's sentence begins
 
-// The name of a rank's generator in the file of that part.
-std::string random_name(int rank);
-
 // Copies states, always into the same memory (TensorImage).
 //
 // Threads: take() and write() one after the other, in any threads.
@@ -40,10 +37,11 @@ class SnapshotTaker {
   // a thread of its own; what take() comes too early for, it asks for itself.
   void prepare(const TrainingState& state);
 
-  // Copies `state` and the ranks' generators.  Fails as optimizer_tensors() and
+  // Copies `state` and the states of the ranks' generators: by their place in generator_devices(),
+  // then by rank.  Fails as optimizer_tensors() and
   // TensorImage::take() do.
   Result<void> take(const TrainingState& state, int world_size,
-                    const std::vector<at::Tensor>& random_states);
+                    const std::vector<std::vector<at::Tensor>>& random_states);
 
   struct Outcome {
     std::string problem;  // why the checkpoint could not be written; empty when it was

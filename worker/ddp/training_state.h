@@ -48,8 +48,9 @@ struct TrainingState {
   // of one that was never stopped, on as many ranks.
   BucketLayout* buckets = nullptr;
 
-  // Each rank's generator of random numbers on the CPU goes on where it was.  Where the number of
-  // ranks has changed, each starts a stream of its own.
+  // Each rank's generators of random numbers, on the CPU and on the GPUs that the model's
+  // parameters are on, go on where they were.  Where the number of ranks has changed, each starts a
+  // stream of its own.
   bool random_numbers = true;
 };
 
