@@ -87,8 +87,8 @@ int train(const digits::Options& options) {
       ddp::Share share = sampler.next(group.rank(), group.world_size());
       Digits batch = training.at(torch::tensor(share.indices));
       model.zero_grad();
-      torch::Tensor loss =
-          share.weight * torch::cross_entropy_loss(model.forward(batch.images), batch.labels);
+      torch::Tensor loss = model.weighted(
+          torch::cross_entropy_loss(model.forward(batch.images), batch.labels), share.weight);
       loss.backward();
       optimizer.step();
       sampler.commit();

@@ -116,12 +116,13 @@ void train(int steps) {
     model.zero_grad();
     torch::Tensor odds = model.forward(batch.slice(1, 0, kContext));
     torch::Tensor loss = torch::cross_entropy_loss(odds.flatten(0, 1), batch.slice(1, 1).flatten());
-    (loss * share.weight).backward();
+    loss = model.weighted(loss, share.weight);
+    loss.backward();
     model.clip_grad_norm(1);
     optimizer.step();
     sampler.commit();
     if (step % 20 != 0 && step != 1) continue;
-    torch::Tensor mean_loss = loss.detach() * share.weight;
+    torch::Tensor mean_loss = loss.detach().clone();
     group.all_reduce(mean_loss);
     if (group.rank() == 0) {
       std::printf("step %d: loss %.6f\n", step, mean_loss.item<double>() / group.world_size());

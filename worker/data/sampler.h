@@ -52,6 +52,7 @@ struct Share {
 
   // Multiply the mean loss over these samples by it: what DDP makes of that, the mean over ranks,
   // is then the mean over the step's samples, whatever the ranks' counts.  1 when they are equal.
+  // DistributedDataParallel::weighted() does so, and makes 0 times NaN zero.
   double weight = 1;
 };
 
