@@ -59,7 +59,8 @@ struct ProcessGroupOptions {
 //
 // Threads: one at a time, but for abort(); the collectives must be called by all ranks in the same
 // order. Lifetime: the connections close when the last copy, and the last DistributedDataParallel
-// made from it, are gone.
+// made from it, are gone.  Over Gloo that must not happen in a callback of a collective's future:
+// torch's Gloo would wait for its own thread, and aborts.
 //
 // Every collective throws DdpError when a peer is lost or the timeout passes; the error names the
 // ranks that have ended, that did not come, or that left parameters out, as far as they can be
