@@ -79,11 +79,18 @@ bool is_echoed(const Fd& fd, std::uint32_t nonce) {
   return receive(fd, &echo, sizeof echo) && echo == nonce;
 }
 
+// torch's client puts this in front of every key.
+std::string on_wire(std::string_view key) {
+  std::string name(1, '/');
+  name.append(key);
+  return name;
+}
+
 // One attempt: the greeting, the question who coordinates here, and the message.
 bool deliver(const Fd& fd, const LastWord& word) {
   constexpr std::uint32_t kGreeting = 1;
   constexpr std::uint32_t kEnd = 2;
-  const std::string key = std::string("/") + keys::kCoordinator;
+  const std::string key = on_wire(keys::kCoordinator);
   const std::vector<std::string_view> waits_for(1, key);
   std::string bytes;
   store::encode(store::request::Validate{}, bytes);
@@ -101,7 +108,7 @@ bool deliver(const Fd& fd, const LastWord& word) {
   std::string record(static_cast<std::size_t>(size), '\0');
   if (!receive(fd, record.data(), record.size())) return false;
 
-  const std::string inbox = "/" + keys::inbox(record);
+  const std::string inbox = on_wire(keys::inbox(record));
   bytes.clear();
   store::encode(store::request::QueuePush{inbox, word.message}, bytes);
   store::encode(store::request::Ping{kEnd}, bytes);
@@ -111,8 +118,10 @@ bool deliver(const Fd& fd, const LastWord& word) {
 }  // namespace
 
 std::string to_text(const LastWord& word) {
-  return word.address + " " + std::to_string(word.port) + (word.has_extensions ? " 1\n" : " 0\n") +
-         word.message + "\n";
+  std::ostringstream text;
+  text << word.address << ' ' << word.port << (word.has_extensions ? " 1\n" : " 0\n")
+       << word.message << '\n';
+  return text.str();
 }
 
 bool deliver_last_word(std::string_view text, Duration patience) {
