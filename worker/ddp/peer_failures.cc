@@ -133,7 +133,7 @@ void PeerFailures::check_collective() {
   std::sort(names.begin(), names.end());
   std::string mine;
   for (const std::string& name : names) mine += name + '\n';
-  const std::string kind = kSplit + ("/" + std::to_string(split_collectives_));
+  const std::string kind = kSplit + std::string(1, '/') + std::to_string(split_collectives_);
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size_; ++rank) keys.push_back(key_of(kind.c_str(), rank));
   bool is_same = true;
@@ -143,7 +143,8 @@ void PeerFailures::check_collective() {
     for (const std::string& key : keys) is_same = is_same && store_->get_to_str(key) == mine;
     // All have come here, so none reads the keys of the time before.
     if (split_collectives_ > 0) {
-      const std::string last = kSplit + ("/" + std::to_string(split_collectives_ - 1));
+      const std::string last =
+          kSplit + std::string(1, '/') + std::to_string(split_collectives_ - 1);
       store_->deleteKey(key_of(last.c_str(), rank_));
     }
   } catch (const std::exception&) {  // a rank did not come
