@@ -845,6 +845,25 @@ TEST_CASE("Coordinator: no round follows a taken-over one while one of its nodes
   }
 }
 
+TEST_CASE("Coordinator: a node of another start of the run brings that start's workers along") {
+  Run run;
+  run.policy.last_call_timeout = 0s;
+  run.joins("a.0");
+  REQUIRE(run.joins("b.0").find("a.0: round 0") == 0);
+  // It was cut off from a round of two nodes; the other one may still work.
+  auto join = run.join_of("x");
+  join.next_round = 5;
+  join.previous_nodes = 2;
+  join.previous_rank = 0;
+  join.run_uuid = "first";
+  join.is_back = join.was_in_round = true;
+  run.says("x.1", join);
+  CHECK(run.pass(3s, {"a.0", "b.0", "x.1"}).find("stop 0") == std::string::npos);
+  CHECK(run.pass(4s, {"a.0", "b.0", "x.1"}).find("a.0: stop 0") != std::string::npos);
+  run.ready("a.0");
+  CHECK(run.ready("b.0").find("a.0: round ") != std::string::npos);
+}
+
 TEST_CASE("Coordinator: a round older than the one taken over is not gone on with") {
   TakenOver run;
   auto resume = run.resume("c", 2);
