@@ -146,12 +146,12 @@ TEST_SUITE("ddp/checkpoint/directory") {
   TEST_CASE_FIXTURE(Directory, "a save under way in a process that lives is not swept") {
     const fs::path parents = path / unfinished_name(4, ::getppid());
     const fs::path elsewhere = path / ".unfinished-step-000000000004-1-another_host";
-    for (const fs::path& folder : {parents, elsewhere}) fs::create_directory(folder);
+    for (const fs::path& save : {parents, elsewhere}) fs::create_directory(save);
     sweep_unfinished(path);
     CHECK(fs::exists(parents));
     CHECK(fs::exists(elsewhere));
-    for (const fs::path& folder : {parents, elsewhere}) {
-      fs::last_write_time(folder, fs::file_time_type::clock::now() - std::chrono::hours(2));
+    for (const fs::path& save : {parents, elsewhere}) {
+      fs::last_write_time(save, fs::file_time_type::clock::now() - std::chrono::hours(2));
     }
     sweep_unfinished(path);  // a number of a process is used again, and hosts go
     CHECK(!fs::exists(parents));
