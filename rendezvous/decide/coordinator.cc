@@ -569,7 +569,9 @@ class CoordinatorTransition {
     if (failed.is_final) return end({.exit_code = failed.exit_code});
     if (state_.restart_count >= state_.policy.max_restarts) {
       bool had_any = state_.policy.max_restarts > 0;
-      return end({.exit_code = had_any ? command::kExitBudgetSpent : failed.exit_code});
+      command::End verdict{.exit_code = had_any ? command::kExitBudgetSpent : failed.exit_code};
+      const Node* suspect = away_member();
+      return suspect == nullptr ? end(std::move(verdict)) : end_if_not_lost(*suspect, id, verdict);
     }
     ++state_.restart_count;
     state_.failed_at = now_;
@@ -737,7 +739,24 @@ class CoordinatorTransition {
     if (!was_away && !was_silent) return;
     state_.failed_at.reset();
     state_.failures.pop_back();
-    --state_.restart_count;
+    if (!std::exchange(state_.end_in_doubt, std::nullopt)) --state_.restart_count;
+  }
+
+  // One that may be lost: its connection is broken.
+  const Node* away_member() const {
+    auto away = std::ranges::find_if(
+        state_.nodes, [](const auto& node) { return node.second.away_at && is_up(node.second); });
+    return away == state_.nodes.end() ? nullptr : &away->second;
+  }
+
+  // The workers of a lost node's peers fail before it is known that the node is lost.
+  void end_if_not_lost(const Node& suspect, const std::string& failed_on, command::End verdict) {
+    state_.end_in_doubt = std::move(verdict);
+    state_.failed_at = now_;
+    state_.failed_on = failed_on;
+    stop({.cause = StopCause::NodeLost,
+          .why = "the connection of " + suspect.join.host + " is broken, and a worker failed on " +
+                 state_.failures.back().node});
   }
 
   // Rounds.
@@ -780,6 +799,7 @@ class CoordinatorTransition {
   void form_if_due() {
     if (state_.phase == Phase::Stopping) {
       if (!may_form(state_)) return;
+      if (state_.end_in_doubt) return end(*std::exchange(state_.end_in_doubt, std::nullopt));
       state_.phase = Phase::Gathering;
       state_.gathering_since = now_;
       if (count() >= state_.settings.min_nodes) return form();

@@ -99,7 +99,9 @@ struct State {
   std::vector<Failure> failures;      // those that led to a restart, and the last one
   std::optional<MonoTime> failed_at;  // of the failure that the present stop is about
   std::string failed_on;              // the node where it happened
-  bool had_round = false;             // the run has had a round, here or under another host
+  // The run's end by that failure, unless it turns out that the loss of a node has caused it.
+  std::optional<command::End> end_in_doubt;
+  bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;
   bool has_formed = false;               // a round, here
   std::set<std::string> settled_starts;  // all nodes of these are accounted for

@@ -753,6 +753,32 @@ TEST_CASE(
   CHECK(run.resumes("b", Workers::Stopping) == "forget b; b: end 9");
 }
 
+TEST_CASE(
+    "Coordinator: a failure beyond the budget beside a broken connection waits for its cause") {
+  Run run;
+  run.policy.max_restarts = 0;
+  run.policy.last_call_timeout = 0s;
+  run.joins("a.0");
+  REQUIRE(run.joins("b.0").find("a.0: round 0") == 0);
+  run.settings.min_nodes = run.state.settings.min_nodes = 1;
+  CHECK(run.says("b.0", request::Lost{}) == "");
+  run.now.mono += 100ms;
+  CHECK(run.fails("a.0").find(
+            "a.0: stop 0, the connection of b.0 is broken, and a worker failed on a.0") == 0);
+  CHECK(run.ready("a.0") == "");
+  SUBCASE("the node was lost") {
+    CHECK(run.is_lost("b.0").find("a.0: round 1 attempt 0 as 0 of 1") != std::string::npos);
+    CHECK(run.state.failures.empty());
+  }
+  SUBCASE("its lease runs out") {
+    CHECK(run.pass(6s, {"a.0"}).find("a.0: round 1 attempt 0 as 0 of 1") != std::string::npos);
+  }
+  SUBCASE("the node is back") {
+    CHECK(run.resumes("b.0", Workers::Stopping).find("b.0: stop 0") != std::string::npos);
+    CHECK(run.ready("b.0") == "a.0: end 9; b.0: end 9");
+  }
+}
+
 TEST_CASE("Coordinator: the last will of a connection that was replaced says nothing") {
   Three run;
   run.resumes("b", Workers::Up);
