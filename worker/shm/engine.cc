@@ -115,6 +115,7 @@ void Engine::run_background() {
     run_first(lock, WaitMode::Sleep);
   }
   --free_background_;
+  work_ready_.notify_all();  // the last job's end may have woken this thread alone
 }
 
 // An `on_end` that is still running may start one more thread, which runs what it waits for.
