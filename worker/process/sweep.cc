@@ -27,6 +27,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kKillLimit = 2s;     // how long a killed process may take to go
 constexpr auto kLookAgain = 100ms;  // for the deaths that raise no SIGCHLD here
+constexpr auto kLookAtOnce = 1ms;   // after a look that may have missed some
 constexpr std::size_t kNamesShown = 5;
 
 std::vector<pid_t> children_of(pid_t pid) {
@@ -81,11 +82,18 @@ bool is_below_this_process(pid_t pid) {
   return false;
 }
 
+struct Walk {
+  std::vector<Leftover> found;
+  // Whether one had died before it was visited: its children may have come to this process after
+  // this process's own were read, and so may be missing.
+  bool saw_dead = false;
+};
+
 // Every living process below `pid`; `is_left_alone` leaves out one with all below it.
 template <class IsLeftAlone>
-std::vector<Leftover> living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
-  std::vector<Leftover> found;
-  if (!is_own_proc()) return found;
+Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
+  Walk walk;
+  if (!is_own_proc()) return walk;
   std::vector<pid_t> to_visit = {pid};
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
@@ -93,10 +101,29 @@ std::vector<Leftover> living_below(pid_t pid, const IsLeftAlone& is_left_alone) 
     for (pid_t child : children_of(parent)) {
       if (is_left_alone(child, parent)) continue;
       to_visit.push_back(child);  // a zombie has no children: they are ours by now
-      if (std::string name = living_name(child); !name.empty()) found.push_back({child, name});
+    }
+    if (parent == pid) continue;
+    // Looked at after its children: one that lives still had them all.
+    std::string name = living_name(parent);
+    if (name.empty()) {
+      walk.saw_dead = true;
+    } else {
+      walk.found.push_back({parent, name});
     }
   }
-  return found;
+  return walk;
+}
+
+Walk walk_descendants(const SweepScope& scope) {
+  auto is_left_alone = [&, self = ::getpid()](pid_t pid, pid_t parent) {
+    if (scope.bystanders.has(pid)) return true;
+    bool may_be_foreign = parent == self && scope.marks && !scope.spared.contains(pid);
+    // Asked in this order: one that has died carries no mark any more.
+    return may_be_foreign && !carries(pid, *scope.marks) && !living_name(pid).empty();
+  };
+  Walk walk = living_below(::getpid(), is_left_alone);
+  std::erase_if(walk.found, [&](const Leftover& one) { return scope.spared.contains(one.pid); });
+  return walk;
 }
 
 }  // namespace
@@ -124,18 +151,11 @@ bool Bystanders::has(pid_t pid) const {
 }
 
 std::vector<Leftover> descendants(const SweepScope& scope) {
-  auto is_left_alone = [&, self = ::getpid()](pid_t pid, pid_t parent) {
-    if (scope.bystanders.has(pid)) return true;
-    bool may_be_foreign = parent == self && scope.marks && !scope.spared.contains(pid);
-    return may_be_foreign && !living_name(pid).empty() && !carries(pid, *scope.marks);
-  };
-  std::vector<Leftover> found = living_below(::getpid(), is_left_alone);
-  std::erase_if(found, [&](const Leftover& one) { return scope.spared.contains(one.pid); });
-  return found;
+  return walk_descendants(scope).found;
 }
 
 std::vector<Leftover> descendants_of(pid_t pid) {
-  return living_below(pid, [](pid_t, pid_t) { return false; });
+  return living_below(pid, [](pid_t, pid_t) { return false; }).found;
 }
 
 std::string obstacle_to_sweep(const std::string& proc) {
@@ -153,9 +173,10 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
   std::set<pid_t> asked;
   for (;;) {
     reaper.reap_strangers();
-    std::vector<Leftover> left = descendants(scope);
+    auto [left, saw_dead] = walk_descendants(scope);
     MonoTime now = std::chrono::steady_clock::now();
-    if (left.empty() || now >= deadline + kKillLimit) {
+    bool is_clean = left.empty() && !saw_dead;
+    if (is_clean || now >= deadline + kKillLimit) {
       for (Leftover& leftover : left) leftover.name += ", " + doing_of(leftover.pid);
       result.stuck = std::move(left);
       co_return result;
@@ -173,7 +194,8 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       if (is_new) result.found.push_back(std::move(leftover));
     }
     asio::steady_timer timer(co_await asio::this_coro::executor);
-    timer.expires_at(std::min(now + kLookAgain, now < deadline ? deadline : MonoTime::max()));
+    MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));
+    timer.expires_at(std::min(again, now < deadline ? deadline : MonoTime::max()));
     reaper.listen([&timer] { timer.cancel(); });
     co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     reaper.listen(nullptr);
