@@ -4,107 +4,19 @@
 import os
 import pathlib
 import signal
-import socket
-import struct
 import sys
 import threading
 import unittest
 
+from beats import COMMAND, rounds_at
 from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
+from proxy import Proxy
 
 # A silence limit of 2 s.
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
 
-# Notes when it began to work and when it worked last, until the test lets it go.  SAVE: what it needs after SIGTERM.
-WORKER = r"""
-import os, pathlib, signal, time
-env = os.environ
-line = " ".join(env[name] for name in ("NODE", "RANK", "WORLD_SIZE", "MASTER_PORT")) + f" {os.getpid()}"
-stop_at = []
-def stop(*_):
-    if not stop_at:
-        stop_at.append(time.monotonic() + float(env.get("SAVE", "0")))
-signal.signal(signal.SIGTERM, stop)
-begin = time.monotonic()
-pathlib.Path("beats").mkdir(exist_ok=True)
-file = open("beats/" + line.replace(" ", "."), "w")
-started = False
-while True:
-    file.seek(0)
-    file.write(f"{begin:.4f} {time.monotonic():.4f}")
-    file.flush()
-    if not started:
-        with open("started", "a") as out:
-            out.write(line + "\n")
-        started = True
-    if stop_at and time.monotonic() >= stop_at[0]:
-        raise SystemExit(1)
-    if os.path.exists("go"):
-        raise SystemExit(0)
-    time.sleep(0.005)
-"""
-COMMAND = ("--no-python", sys.executable, "-c", WORKER)
 FOR_EVER = "1000000"
-
-
-class Proxy:
-    """Carries connections to a port of this machine; they can be reset, and cut without a word."""
-
-    def __init__(self, port):
-        self.to, self.pairs, self.is_cut = port, [], False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:
-                near.close()
-                continue
-            self.pairs.append((near, far))
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
-
-    def carry(self, one, other):
-        try:
-            while data := one.recv(65536):
-                if not self.is_cut:
-                    other.sendall(data)
-        except OSError:
-            pass
-        if self.is_cut or (one, other) not in self.pairs and (other, one) not in self.pairs:
-            return
-        for end in (one, other):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def reset(self):
-        pairs, self.pairs = self.pairs, []
-        for pair in pairs:
-            for end in pair:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                try:
-                    end.shutdown(socket.SHUT_RD)  # the thread that reads from it ends
-                except OSError:
-                    pass
-                end.close()
-
-    def close(self):
-        try:
-            self.listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self.listener.close()
-        self.reset()
 
 
 class LeaseTest(NodesCase):
@@ -141,15 +53,10 @@ class LeaseTest(NodesCase):
 
     def assert_rounds_apart(self):
         """No worker of a round has worked beside one of another."""
-        rounds = {}
-        for file in (self.path / "beats").iterdir():
-            begin, last = map(float, file.read_text().split())
-            was = rounds.setdefault(file.name.split(".")[3], [begin, last])
-            was[:] = [min(was[0], begin), max(was[1], last)]
-        order = sorted(rounds.values())
-        for (_, last), (begin, _) in zip(order, order[1:]):
-            self.assertLess(last, begin, f"two rounds at once: {rounds}")
-        return len(order)
+        rounds = rounds_at(self.path)
+        for before, after in zip(rounds, rounds[1:]):
+            self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}")
+        return len(rounds)
 
     def pids(self):
         return sorted(int(line.split()[4]) for line in self.started)

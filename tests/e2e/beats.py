@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Workers that note when they work, and which rounds have worked when."""
+
+import sys
+import typing
+
+# Notes when it began to work and when it worked last, in beats/<its line in `started`>, until the test lets it go.
+# SAVE: how long it works on after SIGTERM, in seconds.
+WORKER = r"""
+import os, pathlib, signal, time
+env = os.environ
+line = " ".join(env[name] for name in ("NODE", "RANK", "WORLD_SIZE", "MASTER_PORT")) + f" {os.getpid()}"
+stop_at = []
+def stop(*_):
+    if not stop_at:
+        stop_at.append(time.monotonic() + float(env.get("SAVE", "0")))
+signal.signal(signal.SIGTERM, stop)
+begin = time.monotonic()
+pathlib.Path("beats").mkdir(exist_ok=True)
+file = open("beats/" + line.replace(" ", "."), "w")
+started = False
+while True:
+    file.seek(0)
+    file.write(f"{begin:.4f} {time.monotonic():.4f}")
+    file.flush()
+    if not started:
+        with open("started", "a") as out:
+            out.write(line + "\n")
+        started = True
+    if stop_at and time.monotonic() >= stop_at[0]:
+        raise SystemExit(1)
+    if os.path.exists("go"):
+        raise SystemExit(0)
+    time.sleep(0.005)
+"""
+COMMAND = ("--no-python", sys.executable, "-c", WORKER)
+
+
+class Round(typing.NamedTuple):
+    """The first and the last moment at which a worker of a round has worked, on the monotonic clock."""
+
+    begin: float
+    last: float
+    master_port: str
+
+
+def rounds_at(path):
+    """The rounds whose workers have worked in this folder, in the order in which they began."""
+    rounds = {}
+    for file in (path / "beats").iterdir():
+        words = file.read_text().split()
+        if len(words) < 2:  # killed before its first beat was written
+            continue
+        begin, last = map(float, words)
+        port = file.name.split(".")[3]
+        known = rounds.get(port, Round(begin, last, port))
+        rounds[port] = Round(min(known.begin, begin), max(known.last, last), port)
+    return sorted(rounds.values())
