@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Workers that hang, from the suspicion to the evidence: by their silence (HangWatch) or by a timer
-// of torch's that has expired (TimerPipe).  While all workers show their stacks by SIGABRT their
-// ends are held back, so that the one that hung is told first, as the failure.
+// Workers that hang, from the suspicion to the evidence: by their silence (HangMonitor) or by a
+// timer of torch's that has expired (TimerPipe).  While all workers show their stacks by SIGABRT
+// their ends are held back, so that the one that hung is told first, as the failure.
 #pragma once
 
 #include <spdlog/fwd.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "agent/decide/config.h"
-#include "agent/hang_watch.h"
+#include "agent/hang_monitor.h"
 #include "agent/timer_pipe.h"
 #include "agent/worker_group.h"
 #include "worker/process/reaper.h"
@@ -75,7 +75,7 @@ class Hangs {
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const RunningWorker&)> on_stuck_;
-  HangWatch watch_;
+  HangMonitor watch_;
   std::optional<TimerPipe> timers_;
   std::vector<WorkerExit> held_;
   bool is_running_ = false;  // the workers, and nobody stops them

@@ -16,7 +16,7 @@
 
 #include "agent/decide/macros.h"
 #include "agent/decide/start_failure.h"
-#include "agent/hang_watch.h"
+#include "agent/hang_monitor.h"
 #include "store/base/count.h"
 #include "worker/env.h"
 #include "worker/process/cgroup.h"

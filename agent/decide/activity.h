@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Decides whether workers hang, and which of them.  Pure: samples of all local workers in, a
-// verdict out.  agent/hang_watch takes the samples.
+// verdict out.  agent/hang_monitor takes the samples.
 //
 // A sign of life is output through the agent's pipes, CPU time of the worker and its descendants,
 // or a touch of the heartbeat file.  A worker that has touched that file once is judged by it
@@ -51,9 +51,9 @@ Duration look_period(Duration timeout);
 // So many periods after the last one a look is late: the time beyond counts for no worker.
 inline constexpr int kLateLooks = 5;
 
-class HangDetector {
+class ActivityLog {
  public:
-  explicit HangDetector(Duration timeout) : timeout_(timeout) {}
+  explicit ActivityLog(Duration timeout) : timeout_(timeout) {}
 
   // Forgets all workers: a new attempt has begun.
   void start() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/decide/hang.h"
+#include "agent/decide/activity.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,7 +51,7 @@ Duration look_period(Duration timeout) {
   return std::clamp<Duration>(timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(5));
 }
 
-void HangDetector::note(const ActivitySample& sample, MonoTime now) {
+void ActivityLog::note(const ActivitySample& sample, MonoTime now) {
   auto [found, is_new] =
       activities_.try_emplace(sample.local_rank, Activity{sample, now, sample.cpu_time});
   if (is_new) return;
@@ -70,15 +70,15 @@ void HangDetector::note(const ActivitySample& sample, MonoTime now) {
 
 // While this process was stopped, by Ctrl-Z or with its machine, so were the workers; and one look
 // that is late says nothing about what was in between.
-void HangDetector::forgive_own_silence(MonoTime now) {
+void ActivityLog::forgive_own_silence(MonoTime now) {
   Duration away = last_look_ ? now - *last_look_ - kLateLooks * look_period(timeout_) : Duration();
   last_look_ = now;
   if (away <= Duration::zero()) return;
   for (auto& [local_rank, activity] : activities_) activity.alive_at += away;
 }
 
-std::optional<HangVerdict> HangDetector::look(const std::vector<ActivitySample>& samples,
-                                              MonoTime now) {
+std::optional<HangVerdict> ActivityLog::look(const std::vector<ActivitySample>& samples,
+                                             MonoTime now) {
   forgive_own_silence(now);
   for (const ActivitySample& sample : samples) note(sample, now);
   HangVerdict verdict;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/hang_watch.h"
+#include "agent/hang_monitor.h"
 
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -46,23 +46,23 @@ std::string heartbeat_path(const std::string& folder) {
   return folder.empty() ? "" : folder + "/heartbeat";
 }
 
-HangWatch::HangWatch(asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-                     std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck,
-                     std::function<void(int)> on_shown)
+HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
+                         std::shared_ptr<spdlog::logger> logger, std::function<void(int)> on_stuck,
+                         std::function<void(int)> on_shown)
     : stacks_(reaper),
       config_(std::move(config)),
       logger_(std::move(logger)),
       on_stuck_(std::move(on_stuck)),
       on_shown_(std::move(on_shown)),
-      detector_(config_.timeout),
+      activity_(config_.timeout),
       tasks_(std::move(executor), [](std::exception_ptr error) { std::rethrow_exception(error); }) {
 }
 
-void HangWatch::start(std::vector<WatchedWorker> workers, bool has_other_nodes) {
+void HangMonitor::start(std::vector<WatchedWorker> workers, bool has_other_nodes) {
   has_other_nodes_ = has_other_nodes;
   workers_.clear();
   causes_.clear();
-  detector_.start();
+  activity_.start();
   for (WatchedWorker& worker : workers) {
     int local_rank = worker.local_rank;
     workers_.emplace(local_rank, std::move(worker));
@@ -71,31 +71,31 @@ void HangWatch::start(std::vector<WatchedWorker> workers, bool has_other_nodes) 
   tasks_.spawn(watch());
 }
 
-bool HangWatch::has_python_stacks() const {
+bool HangMonitor::has_python_stacks() const {
   std::vector<process::StackTool> tools = process::stack_tools(config_.search_path);
   return std::ranges::any_of(
       tools, [](const process::StackTool& tool) { return tool.at(0).ends_with("py-spy"); });
 }
 
-std::string HangWatch::cause_of(int local_rank) const {
+std::string HangMonitor::cause_of(int local_rank) const {
   auto found = causes_.find(local_rank);
   return found == causes_.end() ? "" : found->second;
 }
 
-asio::awaitable<void> HangWatch::stop() {
+asio::awaitable<void> HangMonitor::stop() {
   tasks_.cancel();
   co_await tasks_.join();
 }
 
-asio::awaitable<void> HangWatch::watch() {
+asio::awaitable<void> HangMonitor::watch() {
   for (;;) {
     co_await wait(look_period(config_.timeout));
-    auto verdict = detector_.look(sample(), mono_now());
+    auto verdict = activity_.look(sample(), mono_now());
     if (verdict) co_await end_hung(std::move(*verdict));
   }
 }
 
-std::vector<ActivitySample> HangWatch::sample() const {
+std::vector<ActivitySample> HangMonitor::sample() const {
   std::vector<ActivitySample> samples;
   for (const auto& [local_rank, worker] : workers_) {
     process::ProcessStats stats = process::stats_of(worker.pid);
@@ -108,7 +108,7 @@ std::vector<ActivitySample> HangWatch::sample() const {
   return samples;
 }
 
-asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
+asio::awaitable<void> HangMonitor::end_hung(HangVerdict verdict) {
   for (int local_rank : verdict.silent) {
     const WatchedWorker& worker = workers_.at(local_rank);
     logger_->warn("rank {} (local rank {}, pid {}) shows no sign of life; it is {}", worker.rank,
@@ -132,7 +132,7 @@ asio::awaitable<void> HangWatch::end_hung(HangVerdict verdict) {
 
 // The verdict at the end of `grace`, which is the other nodes': an agent that knows which of its
 // workers hangs ends that one meanwhile.  nullopt once the workers go on, or are being stopped.
-asio::awaitable<std::optional<HangVerdict>> HangWatch::silent_after(Duration grace) {
+asio::awaitable<std::optional<HangVerdict>> HangMonitor::silent_after(Duration grace) {
   logger_->warn(
       "it is not clear that one of them keeps the others waiting; {:.0f} s for the other "
       "nodes to find one",
@@ -141,17 +141,17 @@ asio::awaitable<std::optional<HangVerdict>> HangWatch::silent_after(Duration gra
   std::optional<HangVerdict> verdict;
   do {
     co_await wait(look_period(config_.timeout));
-    verdict = detector_.look(sample(), mono_now());
+    verdict = activity_.look(sample(), mono_now());
   } while (verdict && mono_now() < end);
   co_return verdict;
 }
 
-void HangWatch::end(int local_rank, int signal, std::string cause) {
+void HangMonitor::end(int local_rank, int signal, std::string cause) {
   if (workers_.contains(local_rank) && !causes_.contains(local_rank))
     tasks_.spawn(end_one(local_rank, signal, std::move(cause)));
 }
 
-asio::awaitable<void> HangWatch::end_one(int local_rank, int signal, std::string cause) {
+asio::awaitable<void> HangMonitor::end_one(int local_rank, int signal, std::string cause) {
   causes_[local_rank] = std::move(cause);
   int pid = workers_.at(local_rank).pid;
   co_await collect_all_stacks();
@@ -160,7 +160,7 @@ asio::awaitable<void> HangWatch::end_one(int local_rank, int signal, std::string
   co_await kill_one(local_rank, signal == SIGKILL ? SIGABRT : signal);
 }
 
-asio::awaitable<void> HangWatch::collect_all_stacks() {
+asio::awaitable<void> HangMonitor::collect_all_stacks() {
   std::vector<process::StackTarget> targets;
   for (const auto& [local_rank, worker] : workers_) {
     if (!worker.folder.empty()) targets.push_back({worker.pid, stacks_path(worker.folder)});
@@ -174,7 +174,7 @@ asio::awaitable<void> HangWatch::collect_all_stacks() {
 }
 
 // Politely with `signal`, then by SIGKILL.
-asio::awaitable<void> HangWatch::kill_one(int local_rank, int signal) {
+asio::awaitable<void> HangMonitor::kill_one(int local_rank, int signal) {
   int pid = workers_.at(local_rank).pid;
   auto is_still_there = [this, local_rank, pid] {
     auto worker = workers_.find(local_rank);
@@ -198,7 +198,7 @@ asio::awaitable<void> HangWatch::kill_one(int local_rank, int signal) {
 }
 
 // Where some wait for their peers and some do not, the latter keep them waiting.
-HangVerdict HangWatch::judged_by_stacks(HangVerdict verdict) const {
+HangVerdict HangMonitor::judged_by_stacks(HangVerdict verdict) const {
   std::map<int, bool> waits;
   for (int local_rank : verdict.silent) {
     auto worker = workers_.find(local_rank);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/hang_watch.h"
+#include "agent/hang_monitor.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ struct Job {
   boost::asio::io_context loop;
   process::Reaper reaper{loop.get_executor()};
   test::TempDir folder;
-  HangWatch watch{
+  HangMonitor watch{
       loop.get_executor(),
       reaper,
       HangConfig{.timeout = 1s},
@@ -55,7 +55,7 @@ struct Job {
 
 }  // namespace
 
-TEST_SUITE("agent/hang_watch") {
+TEST_SUITE("agent/hang_monitor") {
   TEST_CASE("it is the silent worker that has hung, and all show their stacks by SIGABRT") {
     Job job;
     WatchedWorker busy = job.start(0, "while :; do :; done");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "agent/decide/hang.h"
+#include "agent/decide/activity.h"
 
 #include <doctest/doctest.h>
 
@@ -11,14 +11,14 @@ namespace {
 
 // Four workers, sampled once a second.
 struct Node {
-  HangDetector detector{60s};
+  ActivityLog activity{60s};
   std::vector<ActivitySample> workers{
       {.local_rank = 0}, {.local_rank = 1}, {.local_rank = 2}, {.local_rank = 3}};
   MonoTime now{};
 
   std::optional<HangVerdict> second() {
     now += 1s;
-    return detector.look(workers, now);
+    return activity.look(workers, now);
   }
   // Lets up to `seconds` pass, with `live` in each; the verdict, where one came.
   template <class Live>
@@ -33,7 +33,7 @@ struct Node {
 
 }  // namespace
 
-TEST_SUITE("agent/decide/hang") {
+TEST_SUITE("agent/decide/activity") {
   TEST_CASE("each sign of life counts") {
     Node node;
     CHECK_FALSE(node.pass(1000, [&] {
@@ -45,45 +45,45 @@ TEST_SUITE("agent/decide/hang") {
   }
 
   TEST_CASE("one tick of the kernel's clock is no sign of life") {
-    HangDetector detector(8s);
+    ActivityLog activity(8s);
     ActivitySample sample;
     MonoTime now{};
     std::optional<HangVerdict> verdict;
     for (int i = 0; i < 1000 && !verdict; ++i) {
       if (i % 10 == 0) sample.cpu_time += 10ms;
       now += 400ms;
-      verdict = detector.look({sample}, now);
+      verdict = activity.look({sample}, now);
     }
     CHECK(verdict);
   }
 
   TEST_CASE("who gets little of a busy machine's CPU works all the same") {
-    HangDetector detector(1s);
+    ActivityLog activity(1s);
     ActivitySample sample;
     MonoTime now{};
     for (int i = 0; i < 1000; ++i) {
       sample.cpu_time += 5ms;
-      REQUIRE_FALSE(detector.look({sample}, now += 50ms));
+      REQUIRE_FALSE(activity.look({sample}, now += 50ms));
     }
   }
 
   TEST_CASE("the time in which nobody looked, as after Ctrl-Z, does not count") {
-    HangDetector detector(60s);
+    ActivityLog activity(60s);
     MonoTime now{};
     for (int second = 0; second <= 30; second += 3)
-      CHECK_FALSE(detector.look({ActivitySample{}}, now = MonoTime(std::chrono::seconds(second))));
-    CHECK_FALSE(detector.look({ActivitySample{}}, now += 1h));
-    CHECK_FALSE(detector.look({ActivitySample{}}, now += 14s));
-    CHECK(detector.look({ActivitySample{}}, now += 2s));
+      CHECK_FALSE(activity.look({ActivitySample{}}, now = MonoTime(std::chrono::seconds(second))));
+    CHECK_FALSE(activity.look({ActivitySample{}}, now += 1h));
+    CHECK_FALSE(activity.look({ActivitySample{}}, now += 14s));
+    CHECK(activity.look({ActivitySample{}}, now += 2s));
   }
 
   TEST_CASE("of two that are silent the one in D state keeps the other waiting") {
-    HangDetector detector(2s);
+    ActivityLog activity(2s);
     std::vector<ActivitySample> samples = {{.local_rank = 0, .doing = "sleeping in futex_wait"},
                                            {.local_rank = 1, .doing = "in D state in nfs_wait"}};
     MonoTime now{};
     std::optional<HangVerdict> verdict;
-    for (int i = 0; i < 100 && !verdict; ++i) verdict = detector.look(samples, now += 100ms);
+    for (int i = 0; i < 100 && !verdict; ++i) verdict = activity.look(samples, now += 100ms);
     REQUIRE(verdict);
     CHECK(verdict->hung == std::vector{1});
   }
@@ -180,7 +180,7 @@ TEST_SUITE("agent/decide/hang") {
   TEST_CASE("a worker that has ended, and a new attempt, start afresh") {
     Node node;
     CHECK_FALSE(node.pass(50, [] {}));
-    node.detector.start();
+    node.activity.start();
     CHECK_FALSE(node.pass(50, [] {}));
     node.workers.clear();
     CHECK_FALSE(node.pass(100, [] {}));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Looks at the running workers from time to time, and ends what hangs: agent/decide/hang decides,
-// this samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler writes the
-// Python stack to stderr), five seconds later SIGKILL.  The end of that worker is then an ordinary
-// failure, with cause_of() as its words.
+// Looks at the running workers from time to time, and ends what hangs: agent/decide/activity
+// decides, this samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler
+// writes the Python stack to stderr), five seconds later SIGKILL.  The end of that worker is then
+// an ordinary failure, with cause_of() as its words.
 //
 // The heartbeat file of a worker is named in DDPRUN_HEARTBEAT_FILE (worker/ENVIRONMENT.md).
 #pragma once
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/decide/hang.h"
+#include "agent/decide/activity.h"
 #include "store/task_group.h"
 #include "worker/process/reaper.h"
 #include "worker/process/stacks.h"
@@ -50,13 +50,13 @@ std::string heartbeat_path(const std::string& folder);
 
 // Threads: used from the executor's only thread.
 // Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
-class HangWatch {
+class HangMonitor {
  public:
   // `on_stuck` is told of a hung worker that has not ended within kill_limit of SIGKILL, `on_shown`
   // of the one that hung when is_holding() is over.
-  HangWatch(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-            std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck,
-            std::function<void(int local_rank)> on_shown);
+  HangMonitor(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
+              std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck,
+              std::function<void(int local_rank)> on_shown);
 
   // The workers of an attempt run.  Forgets those before.  Without a timeout they are only there to
   // be ended by end().  `has_other_nodes`: their peers run on other nodes, too, whose agents watch
@@ -103,7 +103,7 @@ class HangWatch {
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(int)> on_stuck_;
   std::function<void(int)> on_shown_;
-  HangDetector detector_;
+  ActivityLog activity_;
   std::map<int, WatchedWorker> workers_;  // by local rank
   std::map<int, std::string> causes_;     // by local rank, of the current attempt
   store::TaskGroup tasks_;
