@@ -61,6 +61,14 @@ StopReasonFileConfig stop_file_config(const AgentConfig& config) {
           .search_path = process::search_path_of(environment)};
 }
 
+HangMonitorConfig hang_config(const AgentConfig& config) {
+  const auto& environment = config.workers.environment;
+  return {.decide = {.timeout = config.hang_timeout},
+          .timer_file = config.timer_file,
+          .environment = process::to_assignments(environment),
+          .search_path = process::search_path_of(environment)};
+}
+
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
@@ -78,7 +86,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       failures_(config_.no_restart_codes),
       hangs_(
-          executor, reaper_, config_, workers_, logger_,
+          executor, reaper_, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
       events_(config_.event_sink, event_context(config_)),

@@ -19,7 +19,7 @@
 #include "agent/decide/core.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
-#include "agent/hangs.h"
+#include "agent/hang_monitor.h"
 #include "agent/job_control.h"
 #include "agent/report/report.h"
 #include "agent/signal_relay.h"
@@ -90,7 +90,7 @@ class Agent {
   WorkerGroup workers_;
   store::TaskGroup tasks_;
   FailureCollector failures_;
-  Hangs hangs_;
+  HangMonitor hangs_;
   EventRecorder events_;
   boost::asio::signal_set signals_;
   JobControl job_control_;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Looks at the running workers from time to time, and ends what hangs: agent/decide/activity
-// decides, this samples, collects stacks, and sends SIGABRT (upon which Python's faulthandler
-// writes the Python stack to stderr), five seconds later SIGKILL.  The end of that worker is then
-// an ordinary failure, with cause_of() as its words.
+// Watches the running workers for hangs, and ends what hangs: agent/decide/hang decides; this takes
+// samples, collects stacks, reads torch's timers and sends the signals.  The end of a hung worker
+// is then an ordinary failure, with judge_failure() as its words.
 //
 // The heartbeat file of a worker is named in DDPRUN_HEARTBEAT_FILE (worker/ENVIRONMENT.md).
 #pragma once
@@ -13,7 +12,6 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,94 +20,96 @@
 #include <string>
 #include <vector>
 
-#include "agent/decide/activity.h"
+#include "agent/decide/hang.h"
+#include "agent/timer_pipe.h"
+#include "agent/workers.h"
 #include "store/task_group.h"
 #include "worker/process/reaper.h"
 #include "worker/process/stacks.h"
 
 namespace ddprun::agent {
 
-struct HangConfig {
-  Duration timeout{};  // zero: no watch
+struct HangMonitorConfig {
+  hang::Config decide{};
+  const TimerFile* timer_file = nullptr;  // of torch's timers; nullptr: none are watched
   Duration stack_limit = std::chrono::seconds(30);
-  Duration kill_limit = std::chrono::seconds(10);  // that SIGKILL may take to end it
-  std::vector<std::string> environment;            // of the stack tools
-  std::string search_path;                         // where they are looked for
-};
-
-struct WatchedWorker {
-  int local_rank = 0;
-  int rank = 0;
-  int pid = -1;
-  std::string folder;                           // for stacks, and with the heartbeat; empty: none
-  std::function<std::uint64_t()> output_bytes;  // how much it has written so far
+  std::vector<std::string> environment{};  // of the stack tools
+  std::string search_path{};               // where they are looked for
 };
 
 inline constexpr const char* kHeartbeatVariable = "DDPRUN_HEARTBEAT_FILE";
 std::string heartbeat_path(const std::string& folder);
 
 // Threads: used from the executor's only thread.
-// Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
+// Lifetime: borrows the reaper and the workers.  stop() must have completed before the destructor
+// runs.
 class HangMonitor {
  public:
-  // `on_stuck` is told of a hung worker that has not ended within kill_limit of SIGKILL, `on_shown`
-  // of the one that hung when is_holding() is over.
-  HangMonitor(boost::asio::any_io_executor executor, process::Reaper& reaper, HangConfig config,
-              std::shared_ptr<spdlog::logger> logger, std::function<void(int local_rank)> on_stuck,
-              std::function<void(int local_rank)> on_shown);
+  // `on_exit` gets the ends that were held back, `on_stuck` a hung worker that not even SIGKILL
+  // ends.
+  HangMonitor(boost::asio::any_io_executor executor, process::Reaper& reaper,
+              HangMonitorConfig config, Workers& workers, std::shared_ptr<spdlog::logger> logger,
+              std::function<void(const WorkerExit&)> on_exit,
+              std::function<void(const RunningWorker&)> on_stuck);
 
-  // The workers of an attempt run.  Forgets those before.  Without a timeout they are only there to
-  // be ended by end().  `has_other_nodes`: their peers run on other nodes, too, whose agents watch
-  // them; where it is not clear who hangs here, these go first.
-  void start(std::vector<WatchedWorker> workers, bool has_other_nodes);
+  // The workers of an attempt run, and are watched, if that is wanted; `has_other_nodes`: the run
+  // has some.
+  void start(bool has_other_nodes);
 
-  // Ends a worker for another reason than its silence, as one that hangs: with the stacks of all
-  // before, and `cause` as its words.  `signal`: SIGKILL, or what it wants to be ended by.
-  void end(int local_rank, int signal, std::string cause);
+  // The workers are being stopped, and none is judged any more.  `is_asked`: by a signal, which
+  // does not wait for stacks that are being collected.  (What stops them otherwise may be the same
+  // hang, seen from another node.)
+  void workers_stop(bool is_asked);
 
-  // A worker has ended, or is being stopped: it is looked at no more.
-  void forget(int local_rank) { workers_.erase(local_rank); }
-  void forget_all() { workers_.clear(); }
+  // The workers have all ended, and what they left behind is to be ended too.  Stacks are collected
+  // no longer.  Returns the pids of the tools that are just ending, which the sweep leaves alone.
+  std::set<pid_t> sweep_begins() { return stacks_.interrupt(); }
 
-  // The workers are to hear a signal, or have ended: stacks that are being collected are not waited
-  // for.  Returns the pids of the tools that are just ending.
-  std::set<pid_t> interrupt() { return stacks_.interrupt(); }
+  // A worker has ended.  Returns whether on_exit hears of it later.
+  bool hold_back(const WorkerExit& exit);
 
-  // Whether all workers are just showing their stacks by SIGABRT, which takes a few seconds.  Their
-  // ends meanwhile are to be held back, so that the one that hung comes first and nobody is
-  // interrupted.
-  bool is_holding() const { return is_holding_; }
+  // The first failure of the attempt: what hung, in words; "" for an ordinary end.
+  std::string judge_failure(int local_rank);
 
-  // Whether Python's stacks are collected by a tool of this machine; else only SIGABRT shows them.
-  bool has_python_stacks() const;
+  // Whether the workers end by a SIGABRT of ours, for what it makes them write.
+  bool is_showing_stacks() const { return is_showing_stacks_; }
 
-  // The words on a worker that this has ended; "" for any other.
-  std::string cause_of(int local_rank) const;
+  // A worker has ended.  What Python's faulthandler has written upon our SIGABRT is kept beside the
+  // stacks of other tools.
+  void worker_ended(const WorkerExit& exit);
 
   boost::asio::awaitable<void> stop();
 
  private:
   boost::asio::awaitable<void> watch();
-  boost::asio::awaitable<void> end_hung(HangVerdict verdict);
-  boost::asio::awaitable<std::optional<HangVerdict>> silent_after(Duration grace);
-  boost::asio::awaitable<void> end_one(int local_rank, int signal, std::string cause);
-  boost::asio::awaitable<void> kill_one(int local_rank, int signal);
-  boost::asio::awaitable<void> collect_all_stacks();
+  void on(const hang::Event& event);
+  void perform(const std::vector<hang::Action>& actions);
+  MonoTime next_due() const;
+  void timer_expired(const ExpiredTimer& expired);
   std::vector<ActivitySample> sample() const;
-  HangVerdict judged_by_stacks(HangVerdict verdict) const;
+  void name_silent(const HangVerdict& verdict) const;
+  boost::asio::awaitable<void> take_stacks(std::uint64_t collection);
+  std::map<int, bool> waits_by_stacks() const;
+  void abandon(int local_rank);
+  void keep_stack(const WorkerExit& exit);
+  boost::asio::awaitable<void> release(int first);
 
-  process::StackCollector stacks_;
-  HangConfig config_;
+  HangMonitorConfig config_;
+  Workers& workers_;
   std::shared_ptr<spdlog::logger> logger_;
-  std::function<void(int)> on_stuck_;
-  std::function<void(int)> on_shown_;
-  ActivityLog activity_;
-  std::map<int, WatchedWorker> workers_;  // by local rank
-  std::map<int, std::string> causes_;     // by local rank, of the current attempt
+  std::function<void(const WorkerExit&)> on_exit_;
+  std::function<void(const RunningWorker&)> on_stuck_;
+  process::StackCollector stacks_;
+  std::optional<TimerPipe> timers_;
+  hang::State state_;
+  boost::asio::steady_timer timer_;    // at next_due()
+  std::map<int, std::string> causes_;  // by local rank, of the current attempt
+  std::vector<WorkerExit> held_;       // until on_exit_ gets them
+  bool has_python_stacks_ = false;     // the last collection had a tool for them
+  bool is_showing_stacks_ = false;
+  bool is_watching_ = false;  // the workers run, and are not being stopped
+  bool has_watched_ = false;  // watch() runs
   store::TaskGroup tasks_;
-  bool has_other_nodes_ = false;
-  bool is_watching_ = false;
-  bool is_holding_ = false;
 };
 
 }  // namespace ddprun::agent

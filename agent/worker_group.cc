@@ -380,6 +380,14 @@ void WorkerGroup::signal_each(int signal) {
   }
 }
 
+void WorkerGroup::signal_one(int local_rank, int signal) {
+  for (const auto& worker : workers_) {
+    if (worker->local_rank != local_rank || worker->has_ended) continue;
+    ::kill(worker->pid, signal);
+    ::kill(worker->pid, SIGCONT);  // a stopped process sees no other signal
+  }
+}
+
 void WorkerGroup::abandon(int local_rank) {
   for (const auto& worker : workers_) {
     if (worker->local_rank == local_rank) worker->has_ended = true;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "agent/report/job_report.h"
+#include "agent/decide/rank_text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -55,12 +55,6 @@ class ActivityLog {
  public:
   explicit ActivityLog(Duration timeout) : timeout_(timeout) {}
 
-  // Forgets all workers: a new attempt has begun.
-  void start() {
-    activities_.clear();
-    last_look_.reset();
-  }
-
   // Takes one sample of each worker that runs, all of the same moment.  A verdict comes when one of
   // them has been silent for the timeout.  Workers that wait for a hung one are silent as well:
   // those silent for half the timeout at that moment are looked at together, and where a minority

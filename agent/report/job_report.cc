@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "agent/decide/core.h"
+#include "agent/decide/rank_text.h"
 #include "agent/report/advice.h"
 #include "rendezvous/decide/messages.h"
 #include "store/base/text.h"
@@ -154,23 +155,6 @@ std::vector<std::string> to_lines(const JobReport& report) {
   if (!next.empty()) lines.push_back("  next: " + next);
   for (std::string& line : lines) line = cut(line, kReportColumns);
   return lines;
-}
-
-std::string describe_ranks(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
-    if (last > first) text += (last == first + 1 ? ", " : "..") + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
-}
-
-std::string name_ranks(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + describe_ranks(ranks);
 }
 
 }  // namespace ddprun::agent

@@ -61,10 +61,4 @@ bool is_by_worker(const JobReport& report);
 // The same as a JSON document, the text of report.json.  Its form is in agent/REPORT.md.
 std::string to_json(const JobReport& report);
 
-// "0..2, 5" for {0, 1, 2, 5}.
-std::string describe_ranks(std::vector<int> ranks);
-
-// "ranks 0..2, 5"; "rank 3" for {3}.
-std::string name_ranks(const std::vector<int>& ranks);
-
 }  // namespace ddprun::agent

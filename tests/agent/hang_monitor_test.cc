@@ -10,6 +10,7 @@
 #include <map>
 
 #include "tests/support/event_loop.h"
+#include "tests/support/fake_workers.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ddprun;
@@ -18,35 +19,52 @@ using namespace std::chrono_literals;
 
 namespace {
 
+class Scripts : public test::FakeWorkers {
+ public:
+  void signal_one(int local_rank, int signal) override {
+    for (const RunningWorker& worker : present) {
+      if (worker.local_rank != local_rank) continue;
+      ::kill(worker.pid, signal);
+      ::kill(worker.pid, SIGCONT);
+    }
+  }
+};
+
 // Shell scripts as workers, under a watch with a short timeout and no stack tools.
 struct Job {
   boost::asio::io_context loop;
   process::Reaper reaper{loop.get_executor()};
   test::TempDir folder;
+  Scripts workers;
+  std::map<int, process::ExitStatus> ended;
   HangMonitor watch{
       loop.get_executor(),
       reaper,
-      HangConfig{.timeout = 1s},
+      HangMonitorConfig{.decide = {.timeout = 1s}},
+      workers,
       std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_st>()),
-      [](int) { FAIL("every worker here ends by SIGKILL"); },
-      [](int) {}};
-  std::map<int, process::ExitStatus> ended;
+      [this](const WorkerExit& exit) { told.push_back(exit.local_rank); },
+      [](const RunningWorker&) { FAIL("every worker here ends by SIGKILL"); }};
+  std::vector<int> told;  // of whose ends, in order
 
-  WatchedWorker start(int local_rank, const std::string& script) {
+  void start(int local_rank, const std::string& script) {
     auto process = process::spawn(
         {.argv = {"/bin/sh", "-c", script},
          .environment = {"PATH=/usr/bin:/bin", "BEAT=" + heartbeat_path(folder.path())}});
     REQUIRE(process.has_value());
-    int pid = process->pid;
+    workers.present.push_back({.local_rank = local_rank,
+                               .rank = local_rank,
+                               .pid = process->pid,
+                               .folder = folder.path()});
     reaper.watch(std::move(*process), [this, local_rank](process::ExitStatus status) {
       ended[local_rank] = status;
-      watch.forget(local_rank);
+      workers.gone(local_rank);
+      if (!watch.hold_back({.local_rank = local_rank, .status = status}))
+        told.push_back(local_rank);
     });
-    return {.local_rank = local_rank, .rank = local_rank, .pid = pid, .folder = folder.path()};
   }
 
-  void stop(std::initializer_list<int> pids) {
-    for (int pid : pids) ::kill(-pid, SIGKILL);
+  void stop() {
     bool is_done = false;
     boost::asio::co_spawn(loop, watch.stop(), [&](std::exception_ptr) { is_done = true; });
     REQUIRE(test::run_until(loop, [&] { return is_done; }));
@@ -58,32 +76,33 @@ struct Job {
 TEST_SUITE("agent/hang_monitor") {
   TEST_CASE("it is the silent worker that has hung, and all show their stacks by SIGABRT") {
     Job job;
-    WatchedWorker busy = job.start(0, "while :; do :; done");
-    WatchedWorker silent = job.start(1, "exec sleep 1000");
-    job.watch.start({busy, silent}, false);
-    REQUIRE(test::run_until(job.loop, [&] { return job.ended.size() == 2; }));
+    job.start(0, "while :; do :; done");
+    job.start(1, "exec sleep 1000");
+    job.watch.start(false);
+    REQUIRE(test::run_until(job.loop, [&] { return job.told.size() == 2; }));
     CHECK(job.ended.at(0).signal == SIGABRT);
     CHECK(job.ended.at(1).signal == SIGABRT);
-    CHECK(job.watch.cause_of(1).starts_with("hung: no output, CPU time or heartbeat for "));
-    CHECK(job.watch.cause_of(0) == "");
-    job.stop({});
+    CHECK(job.told == std::vector{1, 0});
+    CHECK(job.watch.judge_failure(1).starts_with("hung: no output, CPU time or heartbeat for "));
+    CHECK(job.watch.judge_failure(0) == "");
+    job.stop();
   }
 
   TEST_CASE("a heartbeat that ends is noticed, however busy the worker is") {
     Job job;
-    WatchedWorker worker = job.start(0, "touch $BEAT; while :; do :; done");
-    job.watch.start({worker}, false);
-    REQUIRE(test::run_until(job.loop, [&] { return !job.ended.empty(); }));
-    CHECK(job.watch.cause_of(0).starts_with("hung: no heartbeat for "));
-    job.stop({});
+    job.start(0, "touch $BEAT; while :; do :; done");
+    job.watch.start(false);
+    REQUIRE(test::run_until(job.loop, [&] { return !job.told.empty(); }));
+    CHECK(job.watch.judge_failure(0).starts_with("hung: no heartbeat for "));
+    job.stop();
   }
 
   TEST_CASE("a stopped worker that is deaf to SIGABRT gets SIGKILL") {
     Job job;
-    WatchedWorker worker = job.start(0, "trap '' ABRT; kill -STOP $$; exec sleep 1000");
-    job.watch.start({worker}, false);
-    REQUIRE(test::run_until(job.loop, [&] { return !job.ended.empty(); }));
+    job.start(0, "trap '' ABRT; kill -STOP $$; exec sleep 1000");
+    job.watch.start(false);
+    REQUIRE(test::run_until(job.loop, [&] { return !job.told.empty(); }));
     CHECK(job.ended.at(0).signal == SIGKILL);
-    job.stop({});
+    job.stop();
   }
 }

@@ -201,11 +201,6 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(to_lines(report), "  exit code: 126, the worker's own"));
   }
 
-  TEST_CASE("ranks are folded") {
-    CHECK(describe_ranks({3, 0, 1, 2, 7, 9, 10}) == "0..3, 7, 9, 10");
-    CHECK(describe_ranks({}) == "");
-  }
-
   TEST_CASE("report.json holds the same, whatever bytes a worker wrote") {
     rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGSEGV};

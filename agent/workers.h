@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The local workers as one, as the agent sees them.  WorkerGroup runs them as processes; a test has
+// none (tests/support/fake_workers.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/decide/core.h"
+#include "agent/decide/worker_exit.h"
+#include "rendezvous/handler.h"
+
+namespace ddprun::agent {
+
+// One worker that runs.
+struct RunningWorker {
+  int local_rank = 0;
+  int rank = 0;
+  int pid = 0;
+  std::string folder{};                           // in the log folder; empty where it has none
+  std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent and to files
+};
+
+// Threads: used from the executor's only thread.
+class Workers {
+ public:
+  virtual ~Workers() = default;
+
+  // Why not all workers were started: the reason of the lowest local rank.  The others, `started`
+  // of them, run or have run.
+  struct StartFailure {
+    int started = 0;
+    std::string why;
+    int exit_code = kExitCannotStart;  // of the run
+  };
+
+  // Starts all workers of `round`, in the order of their local ranks, and returns before they run:
+  // the disk may keep their log files and their programs waiting, and a warning says so then.
+  // `on_started` is called once when it is known of each worker whether it runs; nullopt: they all
+  // do.  Their ends are reported after it, from the event loop, once for each worker that was
+  // started.  All workers of the round before must have ended.
+  virtual void start(const rendezvous::Round& round, int restart_count,
+                     std::function<void(const std::optional<StartFailure>&)> on_started) = 0;
+
+  // The workers are to end, perhaps before on_started was called.  Then it is called for failures
+  // only, once for each worker that turns out not to start (or once for all), with all others as
+  // `started`; and no end waits for it.
+  virtual void stop_starting() = 0;
+
+  // Sends `signal` to the process group of each worker that has not ended.
+  virtual void signal_all(int signal) = 0;
+
+  // SIGKILL to all workers and, where they have cgroups of their own, to all that is in these.
+  virtual void kill_all() = 0;
+
+  // Sends `signal` once to each worker that has not ended, and not to what it has started.
+  virtual void signal_each(int signal) = 0;
+
+  // The same to one of them, which hears it even where it is stopped.
+  virtual void signal_one(int local_rank, int signal) = 0;
+
+  // Forgets a worker that nothing ends.  Its end is not reported.
+  virtual void abandon(int local_rank) = 0;
+
+  // Those that have not ended, by local rank.  Their functions are valid until the next start().
+  virtual std::vector<RunningWorker> running() const = 0;
+
+  // All of the attempt, in the same way.  One of them may have ended before the last was started.
+  virtual std::vector<RunningWorker> started() const = 0;
+
+  // Passes on all that the workers have written and closes their log files.  To be called when
+  // nothing of the workers lives any more.
+  virtual void finish_output() = 0;
+
+  // The run's log folder; empty when there is none.
+  virtual std::string log_path() const = 0;
+
+  // Why the log files miss lines, "" while they miss none.
+  virtual const std::string& log_loss() const = 0;
+
+  // At the end: a log folder that was made for this run alone and holds no log is removed.
+  virtual void remove_empty_log_dir() = 0;
+};
+
+}  // namespace ddprun::agent
