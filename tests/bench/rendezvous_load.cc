@@ -63,7 +63,7 @@ asio::awaitable<void> connect(Load& load, int index) {
 asio::awaitable<void> join(Load& load, int index) {
   store::Client& client = *load.clients[static_cast<std::size_t>(index)];
   std::string run = "load" + std::to_string(::getpid());
-  std::string node = run + "." + std::to_string(index);
+  std::string node = run + "-" + std::to_string(index) + ".0";  // its first incarnation
   request::Join join;
   join.host = node;
   join.address = "10.0.0.1";
