@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 Node::Node(World& world, Process& process, NodePlan plan, int pid)
-    : world_(world), process_(process), plan_(std::move(plan)) {
+    : world_(world), process_(process), plan_(std::move(plan)), monitor_(world, *this) {
   core_config_ = {.local_world_size = plan_.workers, .stop_grace = world_.scenario.grace};
   config_ = {.run = plan_.run,
              .name = process_.name,
@@ -40,7 +40,7 @@ bool Node::is_working(std::size_t round) const {
   bool goes_on =
       core_.phase == agent::Phase::Running ||
       (core_.phase == agent::Phase::Stopping && core_.stop_reason == agent::StopReason::Succeeded);
-  return process_.is_alive && round_ == round && !is_signalled_ && goes_on;
+  return process_.is_alive && round_ == round && !is_signalled_ && goes_on && !monitor_.has_hung();
 }
 
 void Node::begin() {
@@ -75,6 +75,7 @@ void Node::on(const agent::Event& event) {
     world_.trace(process_.name, agent::to_string(event) + " -> " + agent::to_string(core_.phase) +
                                     ": " + agent::to_string(next.actions));
   }
+  if (core_.phase != agent::Phase::Running) monitor_.stop();
   arm_deadline();
   for (const agent::Action& action : next.actions) perform(action);
 }
@@ -135,7 +136,13 @@ void Node::start_workers() {
     is_up_[0] = plan_.workers > 1;
     return on(test::start_failed(is_up_[0] ? 1 : 0));
   }
-  for (int rank = 0; rank < plan_.workers; ++rank) plan_worker(rank);
+  for (int rank = 0; rank < plan_.workers; ++rank) {
+    bool hangs = world_.scenario.hang_percent > 0 &&
+                 world_.time.now() < world_.scenario.faults_end &&
+                 world_.random.chance(world_.scenario.hang_percent);
+    hangs ? plan_hang(rank) : plan_worker(rank);
+  }
+  monitor_.start();
 }
 
 void Node::plan_worker(int local_rank) {
@@ -151,6 +158,41 @@ void Node::plan_worker(int local_rank) {
   });
 }
 
+void Node::plan_hang(int local_rank) {
+  after(world_.random.duration(milliseconds(1), world_.scenario.work),
+        [this, local_rank, group = group_] {
+          if (group == group_) hang_worker(local_rank, group);
+        });
+}
+
+// Whether somebody will end it.
+bool Node::may_hang() const {
+  if (!round_ || is_signalled_ || core_.phase != agent::Phase::Running) return false;
+  if (monitor_.is_watching()) return true;
+  if (world_.scenario.waits_spin) return false;
+  return std::ranges::any_of(world_.oracle.round(*round_).members, [this](const Node* peer) {
+    return peer->monitor_.is_watching() && peer->round_ == round_ &&
+           peer->core_.phase == agent::Phase::Running;
+  });
+}
+
+void Node::hang_worker(int local_rank, std::uint64_t group) {
+  if (!is_up_[static_cast<std::size_t>(local_rank)]) return;
+  if (!may_hang()) return finish_worker(local_rank, group);
+  monitor_.hang(local_rank);
+  if (world_.scenario.hangs_last || world_.random.chance(60)) return;
+  bool exits = world_.random.chance(50);
+  after(world_.random.duration(seconds(1), seconds(15)), [this, local_rank, group, exits] {
+    bool is_up = group == group_ && is_up_[static_cast<std::size_t>(local_rank)];
+    if (!is_up || is_signalled_ || monitor_.has_signalled(local_rank)) return;
+    if (exits) return end_worker(local_rank, {.exit_code = 9});
+    monitor_.hangs_no_more(local_rank);
+    world_.trace(process_.name, "worker " + std::to_string(local_rank) + " goes on");
+    for (Node* peer : world_.oracle.round(*round_).members) peer->monitor_.saw_progress();
+    finish_worker(local_rank, group);
+  });
+}
+
 // A worker ends well only as long as all its peers are there; without them it hangs.
 void Node::finish_worker(int local_rank, std::uint64_t group) {
   if (group != group_ || is_signalled_ || !round_) return;
@@ -162,17 +204,47 @@ void Node::end_worker(int local_rank, process::ExitStatus status) {
   auto index = static_cast<std::size_t>(local_rank);
   if (!is_up_[index]) return;
   is_up_[index] = false;
+  monitor_.hangs_no_more(local_rank);
   std::optional<std::size_t> round = round_;
   std::uint64_t group = group_;
   later(Duration::zero(), [this, group, local_rank, status] {
-    if (group != group_) return;
-    on(test::worker_exited(local_rank, status));
+    if (group == group_ && !monitor_.hold_back(local_rank, status)) tell_end(local_rank, status);
   });
   if (!status.is_success() && round && world_.scenario.victims_fail) {
     for (Node* peer : world_.oracle.round(*round).members) {
       if (peer != this) peer->peer_lost(*round);
     }
   }
+}
+
+void Node::tell_end(int local_rank, process::ExitStatus status) {
+  auto exited = test::worker_exited(local_rank, status);
+  if (core_.phase == agent::Phase::Running && !status.is_success()) {
+    monitor_.judge_failure(local_rank);
+    exited.is_hang = monitor_.is_hang(local_rank);
+  }
+  on(exited);
+}
+
+std::set<int> Node::ranks_up() const {
+  std::set<int> up;
+  for (int rank = 0; rank < plan_.workers; ++rank) {
+    if (is_up_[static_cast<std::size_t>(rank)]) up.insert(rank);
+  }
+  return up;
+}
+
+// Some are deaf to all but SIGKILL.
+void Node::signal_worker(int local_rank, int signal) {
+  if (signal != SIGKILL && world_.random.chance(20)) return;
+  Duration stop = signal == SIGKILL ? milliseconds(1)
+                  : world_.random.chance(80)
+                      ? world_.random.duration(milliseconds(0), milliseconds(50))
+                      : world_.random.duration(milliseconds(0), seconds(2));
+  auto end = [this, local_rank, signal, group = group_] {
+    if (group == group_) end_worker(local_rank, {.signal = signal});
+  };
+  signal == SIGKILL ? world_.time.after(stop, end) : after(stop, end);
 }
 
 void Node::peer_lost(std::size_t round) {

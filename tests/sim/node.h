@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "agent/decide/core.h"
 #include "rendezvous/decide/member.h"
+#include "tests/sim/monitor.h"
 #include "tests/sim/world.h"
 
 namespace ddprun::sim {
@@ -53,6 +55,14 @@ class Node {
   // When the first signal came.
   std::optional<Duration> signalled_at() const { return signalled_at_; }
 
+  // Its hang watch.
+  Monitor& monitor() { return monitor_; }
+  std::set<int> ranks_up() const;
+  void signal_worker(int local_rank, int signal);
+  void tell_end(int local_rank, process::ExitStatus status);
+  // Something that happens to the agent.
+  void later(Duration delay, Deed deed);
+
   // A peer in this round has gone.
   void peer_lost(std::size_t round);
 
@@ -68,6 +78,9 @@ class Node {
   void perform(const agent::Action& action);
   void start_workers();
   void plan_worker(int local_rank);
+  void plan_hang(int local_rank);
+  bool may_hang() const;
+  void hang_worker(int local_rank, std::uint64_t group);
   void finish_worker(int local_rank, std::uint64_t group);
   void end_worker(int local_rank, process::ExitStatus status);
   void after(Duration delay, Deed deed);
@@ -81,7 +94,6 @@ class Node {
   void kill_now();
   void arm_deadline();
   void leave_when_possible(Duration flush_until);
-  void later(Duration delay, Deed deed);
 
   // The rendezvous' shell.
   void join();
@@ -100,6 +112,7 @@ class Node {
   World& world_;
   Process& process_;
   NodePlan plan_;
+  Monitor monitor_;
   agent::Config core_config_;
   agent::State core_;
   rendezvous::member::Config config_;

@@ -93,6 +93,49 @@ void shake(std::uint64_t seed, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+WatchPlan make_watch(Random& random, Duration timeout) {
+  WatchPlan watch{.timeout = timeout,
+                  .stacks = random.chance(70) ? random.duration(milliseconds(0), seconds(1))
+                                              : random.duration(seconds(1), seconds(20)),
+                  .has_tools = random.chance(60),
+                  .has_python = random.chance(30)};
+  if (!watch.has_tools && !watch.has_python) watch.stacks = Duration::zero();
+  return watch;
+}
+
+// A fifteenth of the seeds has nodes that watch for hangs.  In the calm ones nothing hangs; in half
+// of the others nothing but hangs goes wrong, so that it is known who is to blame.
+void add_hangs(std::uint64_t seed, Scenario& scenario) {
+  if (seed % 15 != 2) return;
+  Random random(seed * 2 + 5);
+  Duration timeout = random.duration(seconds(2), seconds(8));
+  Duration stacks = random.duration(milliseconds(0), seconds(random.chance(70) ? 1 : 10));
+  scenario.are_hangs_judged = !scenario.is_calm && random.chance(50);
+  scenario.hang_looks_like_waiting = random.chance(50);
+  scenario.waits_spin = random.chance(15);
+  scenario.hang_percent = scenario.is_calm ? 0 : random.number(5, 60);
+  scenario.hangs_last = scenario.are_hangs_judged || random.chance(30);
+  for (NodePlan& plan : scenario.nodes) {
+    plan.watch = make_watch(
+        random, random.chance(15) ? Duration::zero() : random.duration(seconds(2), seconds(8)));
+    if (!scenario.are_hangs_judged) continue;
+    // One setting for all, and stacks that take at most twice as long as another's.
+    plan.watch = {.timeout = timeout,
+                  .stacks = stacks + random.duration(Duration::zero(), stacks),
+                  .has_tools = true,
+                  .has_python = random.chance(30)};
+  }
+  if (scenario.are_hangs_judged) {
+    scenario.faults.clear();
+    scenario.failing_percent = scenario.no_start_percent = 0;
+  }
+  if (!scenario.is_calm && random.chance(25)) {
+    scenario.faults.push_back(
+        {.kind = FaultKind::Cancel, .at = random.duration(seconds(2), scenario.faults_end)});
+    std::ranges::sort(scenario.faults, {}, &Fault::at);
+  }
+}
+
 // A sixteenth of the seeds is cancelled, as by scancel.
 void add_cancel(std::uint64_t seed, Scenario& scenario) {
   if (seed % 16 != 5) return;
@@ -165,13 +208,20 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
     scenario.failing_percent = 0;
   }
   if (scenario.is_calm && nodes == 0) shake(seed, scenario);
+  if (scenario.is_calm && nodes == 0) add_hangs(seed, scenario);
   if (!scenario.is_calm) {
     if (nodes == 0) disturb_plans(random, scenario);
     add_faults(random, scenario, nodes > 0 ? 3 : 8);
     if (nodes == 0) disturb_more(seed, scenario);
+    if (nodes == 0) add_hangs(seed, scenario);
     if (nodes == 0) add_cancel(seed, scenario);
   }
   return scenario;
+}
+
+bool Scenario::has_watches() const {
+  return std::ranges::any_of(
+      nodes, [](const NodePlan& plan) { return plan.watch.timeout != Duration::zero(); });
 }
 
 std::string to_string(const Fault& fault) {
@@ -197,10 +247,12 @@ std::string to_string(const Scenario& scenario) {
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_wills ? "" : ", no wills") +
          (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +
-         ", work " + ms(scenario.work) + ", grace " + ms(scenario.grace) + ", join_timeout " +
-         ms(first.policy.join_timeout) + ", last call " + ms(first.policy.last_call_timeout) +
-         ", silence limit " + ms(first.policy.silence_limit()) + ", read_timeout " +
-         ms(scenario.read_timeout) + ", faults until " + ms(scenario.faults_end);
+         (scenario.has_watches() ? ", hang watches" : "") +
+         (scenario.are_hangs_judged ? ", nothing but hangs" : "") + ", work " + ms(scenario.work) +
+         ", grace " + ms(scenario.grace) + ", join_timeout " + ms(first.policy.join_timeout) +
+         ", last call " + ms(first.policy.last_call_timeout) + ", silence limit " +
+         ms(first.policy.silence_limit()) + ", read_timeout " + ms(scenario.read_timeout) +
+         ", faults until " + ms(scenario.faults_end);
 }
 
 }  // namespace ddprun::sim

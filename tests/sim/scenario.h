@@ -13,6 +13,14 @@
 
 namespace ddprun::sim {
 
+// A node's watch for hangs, and the tools of its machine.
+struct WatchPlan {
+  Duration timeout{};       // --hang-timeout; zero: none
+  Duration stacks{};        // that the stacks take
+  bool has_tools = false;   // that show who waits for its peers
+  bool has_python = false;  // that show Python's stacks
+};
+
 // One `ddprun` that somebody starts.
 struct NodePlan {
   int machine = 0;
@@ -25,6 +33,7 @@ struct NodePlan {
   rendezvous::Policy policy;
   Duration start{};
   bool comes_back = false;  // somebody starts it again after it was killed
+  WatchPlan watch{};
 };
 
 enum class FaultKind : std::uint8_t {
@@ -67,6 +76,14 @@ struct Scenario {
   Duration read_timeout{};
   Duration max_delay{};  // of one message
   bool is_calm = false;  // nothing goes wrong that may cost anything, and nobody is refused
+
+  // Workers that hang.
+  int hang_percent = 0;                  // of workers, while faults last
+  bool hangs_last = false;               // no worker goes on, or exits, by itself
+  bool hang_looks_like_waiting = false;  // in what the kernel says of it
+  bool waits_spin = false;               // a worker that waits for its peers uses its CPU
+  bool are_hangs_judged = false;         // nothing else goes wrong: the one that hangs is blamed
+  bool has_watches() const;              // of any node
 };
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.

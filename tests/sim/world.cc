@@ -66,6 +66,8 @@ void World::run() {
   Duration round_trip = scenario.grace + silence + policy.last_call_timeout;
   Duration limit = std::max(scenario.faults_end, last_start) + 2 * policy.join_timeout +
                    3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
+  // Each hang costs its timeout, the stacks, and what is left to the other nodes.
+  if (scenario.has_watches()) limit += 6 * seconds(8 + 20 + 2 * 20 + 7 + 15);
   // A network that is too slow for the silence limit cuts nodes off for ever: the limit of short
   // rounds ends such a run.
   Duration shortest = policy.silence_limit();
