@@ -172,7 +172,8 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) {
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
-                stop_file_.publish(worker::StopCause::WorkerFailed, describe(*state_.failure));
+                stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
+                                                            describe(*state_.failure)});
               bool is_from_outside =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
               bool may_have_it = is_from_outside && config_.signal_reports;
@@ -218,7 +219,8 @@ void Agent::wait_for_signal() {
                   state_.phase == Phase::Running    ? "stopping the workers"
                   : state_.phase == Phase::Stopping ? "already stopping"
                                                     : "ending");
-    if (state_.phase != Phase::Finished) stop_file_.signalled(signal, true);
+    if (state_.phase != Phase::Finished)
+      stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
     if (state_.phase == Phase::Finished) late_signal_ = signal;
     on(event::ShutdownRequested{signal});
     // Whoever only stays for others that meet here, goes.
@@ -232,7 +234,7 @@ void Agent::wait_for_signal() {
 void Agent::wait_for_forward() {
   forwards_.async_wait([this](boost::system::error_code error, int signal) {
     if (error) return;
-    stop_file_.signalled(signal, false);
+    stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
     tasks_.spawn(forward(signal));
     wait_for_forward();
   });
@@ -297,25 +299,26 @@ void Agent::heard(const rendezvous::Notice& notice) {
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   others_are_signalled_ = stop.signal != 0;
-  if (others_are_signalled_) stop_file_.other_signalled(stop.signal);
+  if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{stop.signal});
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
     std::string failure = describe(*stop.failure);
     logger_->error("{}; {}{}  {}", failure,
                    stopping(state_.running, state_.failure.has_value(), config_.core),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
-    stop_file_.publish(worker::StopCause::WorkerFailed, std::move(failure));
+    stop_file_.on(
+        stop_reason::event::Published{worker::StopCause::WorkerFailed, std::move(failure)});
   } else {
     logger_->warn("{}; {}another round  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), config_.core), fields);
-    stop_file_.publish(worker::StopCause::NewRound, stop.why);
+    stop_file_.on(stop_reason::event::Published{worker::StopCause::NewRound, stop.why});
   }
   on(event::StopOrdered{});
 }
 
 void Agent::run_ended(const rendezvous::command::End& end) {
   others_are_signalled_ = end.signal != 0;
-  if (others_are_signalled_) stop_file_.other_signalled(end.signal);
+  if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{end.signal});
   outcome_.restart_count = end.restart_count;
   outcome_.why = end.why;
   outcome_.failures = end.failures;
@@ -340,9 +343,10 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     }
   }
   if (is_by_worker) {
-    stop_file_.publish(worker::StopCause::WorkerFailed, describe(end.failures.back()));
+    stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
+                                                describe(end.failures.back())});
   } else if (end.exit_code != 0) {
-    stop_file_.publish(worker::StopCause::RunEnded, end.why);
+    stop_file_.on(stop_reason::event::Published{worker::StopCause::RunEnded, end.why});
   }
   on(event::RunEnded{end.exit_code});
 }
@@ -353,7 +357,7 @@ std::string Agent::log_path_of_failures() const {
 }
 
 void Agent::start_workers(int restart_count) {
-  stop_file_.clear();
+  stop_file_.on(stop_reason::event::Cleared{});
   workers_.start(round_, restart_count,
                  [this](const std::optional<WorkerGroup::StartFailure>& failure) {
                    workers_started(failure);
@@ -494,7 +498,7 @@ asio::awaitable<void> Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
   // So that the report can say why, if the scheduler knows.
   if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
-  stop_file_.clear();
+  stop_file_.on(stop_reason::event::Cleared{});
   if (stop_file_.is_writing()) co_await stop_file_.written();
   bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
   exit_code_ = exit_code_in(config_.exit_codes, exit_code, outcome_);

@@ -8,20 +8,20 @@
 #include <unistd.h>
 
 #include <array>
-#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <utility>
 
 #include "agent/log_dir.h"
 #include "store/base/fd.h"
+#include "store/base/variant.h"
 #include "store/clock.h"
 
 namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
-using worker::StopCause;
 using worker::StopReason;
 
 // What a process has written into a file that only it and we have.
@@ -54,46 +54,25 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
     config_.environment.push_back(assignment);
 }
 
-void StopReasonFile::clear() {
-  if (!std::exchange(has_written_, false)) return;
-  disk_.run("remove " + config_.path, [path = config_.path] { ::unlink(path.c_str()); });
+void StopReasonFile::on(const stop_reason::Event& event) {
+  for (const auto& action : stop_reason::step(state_, event, wall_now(), config_.scheduler)) {
+    std::visit(
+        Overloaded{
+            [this](const stop_reason::action::Write& wanted) { write(wanted.reason); },
+            [this](const stop_reason::action::Remove&) { remove(); },
+            [this](const stop_reason::action::Ask& ask) {
+              questions_.spawn(learn_answer(ask.request, ask.whose));
+            },
+            [this](const stop_reason::action::Announce& news) { logger_->warn("{}", news.words); },
+        },
+        action);
+  }
 }
 
-void StopReasonFile::publish(StopCause cause, std::string words) {
-  if (!is_stopping_)
-    write({.cause = cause, .words = std::move(words), .seconds_left = std::nullopt});
-}
-
-void StopReasonFile::signalled(int signal, bool is_stop) {
-  OutsideRequest request{.signal = signal, .is_stop = is_stop};
-  learn(reason_of(request, ""));
-  signal_ = signal;
-  if (is_stop) is_stopping_ = true;
-  ask(request, Whose::Own);
-}
-
-void StopReasonFile::other_signalled(int signal) {
-  if (signal_ == 0) signal_ = signal;
-  ask({.signal = signal, .is_stop = true}, Whose::Others);
-}
-
-StopReason StopReasonFile::reason_of(OutsideRequest request, std::string_view answer) const {
-  return config_.scheduler ? config_.scheduler->reason_of(request, wall_now(), answer)
-                           : plain_reason_of(request);
-}
-
-void StopReasonFile::ask(OutsideRequest request, Whose whose) {
-  if (!config_.scheduler || !config_.scheduler->question || asking_ >= kMostQuestions) return;
-  ++asking_;
-  questions_.spawn(learn_answer(request, whose));
-}
-
-asio::awaitable<void> StopReasonFile::learn_answer(OutsideRequest request, Whose whose) {
+asio::awaitable<void> StopReasonFile::learn_answer(OutsideRequest request,
+                                                   stop_reason::Whose whose) {
   std::string text = co_await answer();
-  StopReason reason = reason_of(request, text);
-  bool is_of_job = reason.cause != StopCause::Signal;
-  if (!text.empty() && (is_of_job || whose == Whose::Own)) learn(std::move(reason));
-  --asking_;
+  on(stop_reason::event::Answered{request, whose, std::move(text)});
   answered_.notify();
 }
 
@@ -116,34 +95,14 @@ asio::awaitable<std::string> StopReasonFile::answer() {
   if (!process) co_return "";
   pid_t pid = process->pid;
   spared_.insert(pid);
-  // The callback may outlive this coroutine.
-  auto ended = std::make_shared<asio::steady_timer>(executor_, kAnswerLimit);
-  auto has_ended = std::make_shared<bool>(false);
-  reaper_.watch(std::move(*process), [ended, has_ended](process::ExitStatus) {
-    *has_ended = true;
-    ended->cancel();
-  });
-  co_await ended->async_wait(asio::as_tuple(asio::use_awaitable));
-  if (!*has_ended) ::kill(-pid, SIGKILL);
+  auto ended = co_await reaper_.ended(std::move(*process), mono_now() + kAnswerLimit);
+  if (!ended) ::kill(-pid, SIGKILL);
   spared_.erase(pid);
   co_return text_of(answer);
 }
 
-// What is known already is not given up for less.
-void StopReasonFile::learn(StopReason reason) {
-  bool was_preempted = reason_ && reason_->cause == StopCause::Preempted;
-  bool is_known = reason_ && reason_->cause != StopCause::Signal;
-  if (is_known && reason.cause == StopCause::Signal) return;
-  if (was_preempted && reason.cause == StopCause::Requeued) return;
-  bool is_news = !reason_ || reason_->words != reason.words;
-  reason_ = std::move(reason);
-  write(*reason_);
-  if (is_news && reason_->cause != StopCause::Signal) logger_->warn("{}", reason_->words);
-}
-
 void StopReasonFile::write(const StopReason& reason) {
   if (config_.path.empty()) return;
-  has_written_ = true;
   auto written = std::make_shared<Result<void>>();
   disk_.run(
       "write " + config_.path,
@@ -154,6 +113,11 @@ void StopReasonFile::write(const StopReason& reason) {
         if (!*written)
           logger->warn("the workers are not told why: {}", to_string(written->error()));
       });
+}
+
+void StopReasonFile::remove() {
+  if (config_.path.empty()) return;
+  disk_.run("remove " + config_.path, [path = config_.path] { ::unlink(path.c_str()); });
 }
 
 asio::awaitable<void> StopReasonFile::written() {
@@ -170,7 +134,7 @@ asio::awaitable<void> StopReasonFile::settled() {
 asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
   co_await questions_.join();
-  clear();
+  on(stop_reason::event::Cleared{});
   co_await written();
 }
 

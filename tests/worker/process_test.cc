@@ -93,6 +93,25 @@ TEST_SUITE("worker/process") {
     CHECK(output() == std::to_string(before.rlim_cur) + "\n");
   }
 
+  TEST_CASE_FIXTURE(Workers, "a coroutine waits for an end, and not beyond its limit") {
+    auto ended = [this](Process process, MonoTime limit) {
+      std::optional<std::optional<ExitStatus>> result;
+      boost::asio::co_spawn(
+          loop, reaper.ended(std::move(process), limit),
+          [&](std::exception_ptr, std::optional<ExitStatus> status) { result.emplace(status); });
+      REQUIRE(test::run_until(loop, [&] { return result.has_value(); }));
+      return *result;
+    };
+    auto status = ended(start("exit 9"), MonoTime::max());
+    REQUIRE(status);
+    CHECK(status->exit_code == 9);
+    Process slow = start("exec sleep 1000");
+    pid_t pid = slow.pid;
+    CHECK_FALSE(ended(std::move(slow), std::chrono::steady_clock::now()));
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    CHECK(test::run_until(loop, [&] { return ::kill(pid, 0) != 0; }));
+  }
+
   TEST_CASE_FIXTURE(Workers, "many exits at once are each reported once") {
     int ended = 0;
     for (int i = 0; i < 64; ++i) {

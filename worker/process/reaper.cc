@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 
 #include "store/base/check.h"
@@ -50,6 +53,21 @@ void Reaper::watch(Process process, std::function<void(ExitStatus)> on_exit) {
       [this, watched, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
         if (!alive.expired() && !error) collect(watched);
       });
+}
+
+boost::asio::awaitable<std::optional<ExitStatus>> Reaper::ended(Process process, MonoTime limit) {
+  struct Wait {
+    boost::asio::steady_timer timer;
+    std::optional<ExitStatus> status;
+  };
+  // The callback may outlive this coroutine.
+  auto wait = std::make_shared<Wait>(Wait{boost::asio::steady_timer(executor_, limit), {}});
+  watch(std::move(process), [wait](ExitStatus status) {
+    wait->status = status;
+    wait->timer.cancel();
+  });
+  co_await wait->timer.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
+  co_return wait->status;
 }
 
 void Reaper::collect(std::list<Watched>::iterator watched) {

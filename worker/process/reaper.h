@@ -6,13 +6,16 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "store/base/exit_status.h"
+#include "store/base/time.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::process {
@@ -31,6 +34,11 @@ class Reaper {
   // Calls `on_exit` once, from the event loop, when `process` has ended; its pid is free for reuse
   // by then.  Where a debugger is attached to it, that is when the debugger has let go.
   void watch(Process process, std::function<void(ExitStatus)> on_exit);
+
+  // Completes when `process` has ended, or at `limit` with nullopt; it is collected in either case.
+  // Cancelling the coroutine ends the wait.
+  boost::asio::awaitable<std::optional<ExitStatus>> ended(Process process,
+                                                          MonoTime limit = MonoTime::max());
 
   // Calls `on_change` after each SIGCHLD, when strangers have been collected.  One listener;
   // nullptr for none.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/stop_reason.h"
+
+#include <utility>
+
+#include "store/base/variant.h"
+
+namespace ddprun::agent::stop_reason {
+namespace {
+
+using worker::StopCause;
+using worker::StopReason;
+
+// One transition.
+class StopReasonTransition {
+ public:
+  StopReasonTransition(State& state, WallTime now, const std::optional<Scheduler>& scheduler)
+      : state_(state), now_(now), scheduler_(scheduler) {}
+
+  std::vector<Action> actions() && { return std::move(actions_); }
+
+  void operator()(const event::Cleared&) {
+    if (std::exchange(state_.has_written, false)) actions_.emplace_back(action::Remove{});
+  }
+
+  void operator()(const event::Published& event) {
+    if (state_.is_stopping) return;
+    write({.cause = event.cause, .words = event.words, .seconds_left = std::nullopt});
+  }
+
+  void operator()(const event::Signalled& event) {
+    learn(reason_of(event.request, ""));
+    state_.signal = event.request.signal;
+    if (event.request.is_stop) state_.is_stopping = true;
+    ask(event.request, Whose::Own);
+  }
+
+  void operator()(const event::OtherSignalled& event) {
+    if (state_.signal == 0) state_.signal = event.signal;
+    ask({.signal = event.signal, .is_stop = true}, Whose::Others);
+  }
+
+  void operator()(const event::Answered& event) {
+    --state_.questions;
+    if (event.answer.empty()) return;
+    StopReason reason = reason_of(event.request, event.answer);
+    // Of another node's signal only what concerns the job is of interest here.
+    bool is_of_job = reason.cause != StopCause::Signal;
+    if (is_of_job || event.whose == Whose::Own) learn(std::move(reason));
+  }
+
+ private:
+  StopReason reason_of(OutsideRequest request, std::string_view answer) const {
+    return scheduler_ ? scheduler_->reason_of(request, now_, answer) : plain_reason_of(request);
+  }
+
+  void ask(OutsideRequest request, Whose whose) {
+    if (!scheduler_ || !scheduler_->question || state_.questions >= kMostQuestions) return;
+    ++state_.questions;
+    actions_.emplace_back(action::Ask{request, whose});
+  }
+
+  // Never replaces a specific reason by a vaguer one.
+  void learn(StopReason reason) {
+    bool was_preempted = state_.reason && state_.reason->cause == StopCause::Preempted;
+    bool is_known = state_.reason && state_.reason->cause != StopCause::Signal;
+    if (is_known && reason.cause == StopCause::Signal) return;
+    if (was_preempted && reason.cause == StopCause::Requeued) return;
+    bool is_news = !state_.reason || state_.reason->words != reason.words;
+    state_.reason = reason;
+    write(reason);
+    if (is_news && reason.cause != StopCause::Signal)
+      actions_.emplace_back(action::Announce{reason.words});
+  }
+
+  void write(StopReason reason) {
+    state_.has_written = true;
+    actions_.emplace_back(action::Write{std::move(reason)});
+  }
+
+  State& state_;
+  WallTime now_;
+  const std::optional<Scheduler>& scheduler_;
+  std::vector<Action> actions_;
+};
+
+}  // namespace
+
+std::vector<Action> step(State& state, const Event& event, WallTime now,
+                         const std::optional<Scheduler>& scheduler) {
+  StopReasonTransition transition(state, now, scheduler);
+  std::visit(transition, event);
+  return std::move(transition).actions();
+}
+
+std::string to_string(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action& action : actions) {
+    if (!text.empty()) text += ", ";
+    text += std::visit(Overloaded{
+                           [](const action::Write& write) {
+                             return "write " + std::string(to_word(write.reason.cause)) + " (" +
+                                    write.reason.words + ")";
+                           },
+                           [](const action::Remove&) { return std::string("remove"); },
+                           [](const action::Ask&) { return std::string("ask"); },
+                           [](const action::Announce&) { return std::string("announce"); },
+                       },
+                       action);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace ddprun::agent::stop_reason

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the workers are told of why they are to stop, or to save: step() takes what is known, one
+// thing that has happened and the time, and says what is to be written, asked and logged.  Pure;
+// agent/stop_reason_file writes the file and asks the scheduler.
+//
+//   * Why a run is stopped from outside goes before any reason within the run.
+//   * A specific reason is never replaced by a vaguer one.
+//   * The scheduler is asked upon each signal, also one that came to another node: this node may be
+//     about to get the same one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/decide/scheduler.h"
+#include "store/base/time.h"
+#include "worker/stop_reason.h"
+
+namespace ddprun::agent::stop_reason {
+
+// So many questions run at a time; of a flood of signals the rest is not asked about.
+inline constexpr int kMostQuestions = 2;
+
+struct State {
+  // The last signal from outside in this run, to this node if to any, 0 for none, and what is known
+  // of it.
+  int signal = 0;
+  std::optional<worker::StopReason> reason;
+  bool is_stopping = false;  // by such a signal, to this node
+  bool has_written = false;  // the file is there
+  int questions = 0;         // not answered yet
+};
+
+enum class Whose : std::uint8_t { Own, Others };
+
+namespace event {
+// New workers are about to start, or the last have gone.
+struct Cleared {};
+// A reason within the run.
+struct Published {
+  worker::StopCause cause{};
+  std::string words;
+};
+// A signal has come from outside, and is about to be passed on.
+struct Signalled {
+  OutsideRequest request;
+};
+// Another node has been signalled.
+struct OtherSignalled {
+  int signal = 0;
+};
+// To action::Ask.  `answer` is empty where there is none.
+struct Answered {
+  OutsideRequest request;
+  Whose whose = Whose::Own;
+  std::string answer;
+};
+}  // namespace event
+using Event = std::variant<event::Cleared, event::Published, event::Signalled,
+                           event::OtherSignalled, event::Answered>;
+
+namespace action {
+struct Write {
+  worker::StopReason reason;
+};
+struct Remove {};
+// Ask the scheduler; Answered follows.
+struct Ask {
+  OutsideRequest request;
+  Whose whose = Whose::Own;
+};
+// For people.
+struct Announce {
+  std::string words;
+};
+}  // namespace action
+using Action = std::variant<action::Write, action::Remove, action::Ask, action::Announce>;
+
+// Changes `state` and says what is to be done, in this order.
+[[nodiscard]] std::vector<Action> step(State& state, const Event& event, WallTime now,
+                                       const std::optional<Scheduler>& scheduler);
+
+std::string to_string(const std::vector<Action>& actions);
+
+}  // namespace ddprun::agent::stop_reason

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/stop_reason.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace ddprun::agent::stop_reason;
+using worker::StopCause;
+
+namespace {
+
+// A scheduler whose answer is the reason's word.
+worker::StopReason reason_of(OutsideRequest request, WallTime /*now*/, std::string_view answer) {
+  if (answer == "PREEMPTED") return {StopCause::Preempted, "job 12 is preempted", 10};
+  if (answer == "REQUEUED") return {StopCause::Requeued, "job 12 is requeued", {}};
+  if (answer == "CANCELLED") return {StopCause::Cancelled, "job 12 was cancelled", {}};
+  return plain_reason_of(request);
+}
+
+struct Run {
+  std::optional<Scheduler> scheduler;
+  State state;
+
+  std::string on(const Event& event) {
+    return to_string(step(state, event, WallTime{}, scheduler));
+  }
+  std::string publish(StopCause cause, std::string words) {
+    return on(event::Published{cause, std::move(words)});
+  }
+  std::string signal(int signal, bool is_stop = true) {
+    return on(event::Signalled{{.signal = signal, .is_stop = is_stop}});
+  }
+  std::string answer(std::string text, Whose whose = Whose::Own) {
+    return on(event::Answered{{.signal = SIGTERM}, whose, std::move(text)});
+  }
+};
+
+struct ScheduledRun : Run {
+  ScheduledRun() {
+    scheduler = Scheduler{.name = "Slurm",
+                          .sender = "slurmstepd",
+                          .question = SchedulerQuestion{},
+                          .reason_of = reason_of};
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("agent/decide/stop_reason") {
+  TEST_CASE_FIXTURE(Run, "a reason within the run is written, and goes with the workers") {
+    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") ==
+          "write worker-failed (rank 1 failed)");
+    CHECK(on(event::Cleared{}) == "remove");
+    CHECK(on(event::Cleared{}) == "nothing");
+    CHECK_FALSE(state.reason);
+  }
+
+  TEST_CASE_FIXTURE(Run, "a later reason within the run takes the place of the first") {
+    publish(StopCause::WorkerFailed, "rank 1 failed");
+    CHECK(publish(StopCause::NewRound, "n2 was lost") == "write new-round (n2 was lost)");
+  }
+
+  TEST_CASE_FIXTURE(Run, "without a scheduler a signal is all that is known") {
+    CHECK(signal(SIGTERM) == "write signal (ended from outside by SIGTERM)");
+    CHECK(state.signal == SIGTERM);
+    CHECK(publish(StopCause::RunEnded, "the run is over") == "nothing");
+  }
+
+  TEST_CASE_FIXTURE(Run, "a signal that only asks to save does not stop the run") {
+    CHECK(signal(SIGUSR1, false) == "write signal (told from outside by SIGUSR1)");
+    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") ==
+          "write worker-failed (rank 1 failed)");
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "the scheduler is asked, and its answer is told") {
+    CHECK(signal(SIGTERM) == "write signal (ended from outside by SIGTERM), ask");
+    CHECK(state.questions == 1);
+    CHECK(answer("CANCELLED") == "write cancelled (job 12 was cancelled), announce");
+    CHECK(state.questions == 0);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "no answer changes nothing") {
+    signal(SIGTERM);
+    CHECK(answer("") == "nothing");
+    CHECK(state.questions == 0);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "the same reason again is written, and not announced") {
+    signal(SIGTERM);
+    answer("CANCELLED");
+    CHECK(answer("CANCELLED") == "write cancelled (job 12 was cancelled)");
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "what is known is not replaced by less") {
+    signal(SIGTERM);
+    answer("PREEMPTED");
+    CHECK(signal(SIGTERM) == "ask");
+    CHECK(answer("RUNNING") == "nothing");
+    CHECK(answer("REQUEUED") == "nothing");
+    CHECK(state.reason->cause == StopCause::Preempted);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "a requeue without a preemption is told") {
+    signal(SIGTERM);
+    CHECK(answer("REQUEUED") == "write requeued (job 12 is requeued), announce");
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "of a flood of signals only two are asked about at a time") {
+    signal(SIGTERM);
+    CHECK(signal(SIGTERM).ends_with("ask"));
+    CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
+    answer("");
+    CHECK(signal(SIGTERM).ends_with("ask"));
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "another node's signal tells only what concerns the job") {
+    CHECK(on(event::OtherSignalled{SIGTERM}) == "ask");
+    CHECK(state.signal == SIGTERM);
+    CHECK(answer("RUNNING", Whose::Others) == "nothing");
+    CHECK(answer("PREEMPTED", Whose::Others) == "write preempted (job 12 is preempted), announce");
+    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") ==
+          "write worker-failed (rank 1 failed)");
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "the node's own signal goes before another's") {
+    signal(SIGUSR1, false);
+    on(event::OtherSignalled{SIGTERM});
+    CHECK(state.signal == SIGUSR1);
+  }
+}
