@@ -2,6 +2,7 @@
 #include "rendezvous/decide/member.h"
 
 #include <algorithm>
+#include <csignal>
 #include <functional>
 #include <utility>
 
@@ -95,6 +96,10 @@ class MemberTransition {
   void operator()(const event::WorkerFailed& event) {
     if (!state_.is_joined || !state_.last) return;  // the agent has been told to stop already
     state_.workers = Workers::Stopping;
+    // The guardian has ended it while this agent stood still: no worker has failed.
+    bool is_lease_over = now_ >= state_.lease_end;
+    if (is_lease_over && event.failure.status.signal == SIGKILL)
+      return cut_off(config_.endpoint + " was away for longer than the lease of this node");
     state_.failed = request::Failed{.round = state_.last->number,
                                     .failure = event.failure,
                                     .exit_code = event.exit_code,

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <set>
 #include <stdexcept>
 
@@ -555,6 +556,28 @@ TEST_CASE("Member: a failure that was seen while asking counts if the run goes o
   play.ticks();
   CHECK(play.on(member::event::WorkerFailed{}) == "");
   CHECK(play.hears(command::Continue{}) == "say, the run goes on with this node; post n.0 failed");
+}
+
+TEST_CASE("Member: a worker that the end of the lease has killed has not failed") {
+  const member::event::WorkerFailed killed{.failure = {.status = {.signal = SIGKILL}}};
+  SUBCASE("the node comes back as another") {
+    Running play;
+    play.now.mono += 4500ms;
+    std::string done = play.on(killed);
+    CHECK(done.find("stop, e:1 was away for longer than the lease of this node; connect n.1") !=
+          std::string::npos);
+    CHECK(!play.state.failed);
+  }
+  SUBCASE("before that, or by itself, it has") {
+    Running play;
+    play.now.mono += 4400ms;
+    play.on(killed);
+    CHECK(play.state.failed);
+    Running other;
+    other.now.mono += 4500ms;
+    other.on(member::event::WorkerFailed{.failure = {.status = {.exit_code = 9}}});
+    CHECK(other.state.failed);
+  }
 }
 
 TEST_CASE("Member: it goes by the keep-alive of the run, which counts from its join") {
