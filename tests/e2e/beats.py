@@ -5,7 +5,8 @@ import sys
 import typing
 
 # Notes when it began to work and when it worked last, in beats/<its line in `started`>, until the test lets it go.
-# SAVE: how long it works on after SIGTERM, in seconds.
+# SAVE: how long it works on after SIGTERM, in seconds.  TALK: whether it writes to stdout all the while.  BEAT: seconds from one beat
+# to the next.
 WORKER = r"""
 import os, pathlib, signal, time
 env = os.environ
@@ -27,11 +28,13 @@ while True:
         with open("started", "a") as out:
             out.write(line + "\n")
         started = True
+    if "TALK" in env:
+        print("x" * 999, flush=True)
     if stop_at and time.monotonic() >= stop_at[0]:
         raise SystemExit(1)
     if os.path.exists("go"):
         raise SystemExit(0)
-    time.sleep(0.005)
+    time.sleep(float(env.get("BEAT", "0.005")))
 """
 COMMAND = ("--no-python", sys.executable, "-c", WORKER)
 

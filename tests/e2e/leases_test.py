@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import threading
@@ -17,6 +18,14 @@ from proxy import Proxy
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
 
 FOR_EVER = "1000000"
+
+# The disk and the exec that stand still (stall_test.py).
+SHIM = pathlib.Path(os.environ["DDPRUN_BIN"]).resolve() / "libfrozen_files.so"
+LONG = bool(os.environ.get("DDPRUN_TEST_LONG"))
+STALL_S = 8 if LONG else 4  # of a disk, against a silence limit of 2 s
+EXEC_S = 9 if LONG else 4
+PAUSE_S = 12 if LONG else 5
+RUNS = 200 if LONG else 8  # at one ddpd that is started again
 
 
 class LeaseTest(NodesCase):
@@ -70,6 +79,64 @@ class LeaseTest(NodesCase):
             wait_until(lambda: nodes[1].log.count("again\n") == 2 * times + 2, "the node has lost the host, and is back")
         self.assert_all_succeed(*nodes)
         self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_blink_restarts_nothing(self):
+        proxy = self.proxy()
+        nodes = [self.start("--nnodes=2"), self.start("--nnodes=2", port=proxy.port)]
+        self.until_world(2)
+        proxy.hold()
+        threading.Event().wait(1)
+        proxy.release()
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+    def frozen(self, **what):
+        """The environment of an agent whose disk or exec stands still while the file `gate` exists."""
+        if not SHIM.exists():
+            self.skipTest(f"no {SHIM.name} in this build")
+        self.gate = self.path / "gate"
+        return {"LD_PRELOAD": str(SHIM), "FROZEN_GATE": str(self.gate), "FROZEN_FOLDER": "none", "FROZEN_PROGRAM": "none",
+                "FROZEN_NAME": "none", **what}
+
+    def test_a_log_disk_that_stands_still_restarts_nothing(self):
+        nodes = [self.start("--nnodes=2", QUICK),
+                 self.start("--nnodes=2", "--tee=3", QUICK, TALK="1", **self.frozen(FROZEN_FOLDER=str(self.path / "logs")))]
+        self.until_world(2)
+        self.gate.touch()
+        nodes[1].says("has stood still for")
+        threading.Event().wait(STALL_S)
+        self.gate.unlink()
+        self.assert_all_succeed(*nodes)
+        self.assertIn("stood still for", nodes[1].log)
+        self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_program_that_is_slow_to_load_restarts_nothing(self):
+        program = self.path / "program"
+        shutil.copy("/usr/bin/env", program)
+        extra = self.frozen(FROZEN_PROGRAM=str(program))
+        self.gate.touch()
+        command = ("--no-python", str(program), *COMMAND[1:])
+        nodes = [self.node("--nproc-per-node=1", "--nnodes=2", QUICK, endpoint=f"127.0.0.1:{self.ddpd.port}",
+                           command=command, **environment) for environment in ({}, extra)]
+        nodes[1].says("has stood still for")
+        threading.Event().wait(EXEC_S)
+        self.gate.unlink()
+        self.until_world(2)
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_restart_of_ddpd_under_many_runs_restarts_nothing(self):
+        nodes = [self.start("--nnodes=2", f"--rdzv-id=run{run}", BEAT="0.5")
+                 for run in range(RUNS) for _ in range(2)]
+        wait_until(lambda: len(self.started) == 2 * RUNS, "all workers run")
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        nodes[-1].says("connecting again")
+        with Ddpd(port=port):
+            for node in nodes:
+                node.says(f"reached 127.0.0.1:{port} again")
+            self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2 * RUNS)
 
     def test_a_restart_of_ddpd_restarts_nothing(self):
         nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
@@ -152,7 +219,7 @@ class LeaseTest(NodesCase):
             all_pids += [int(pid) for pid in children if int(pid) not in all_pids]
         for pid in all_pids:
             os.kill(pid, signal.SIGSTOP)
-        threading.Event().wait(5)  # the pause itself: more than twice the silence limit
+        threading.Event().wait(PAUSE_S)  # the pause itself: more than twice the silence limit
         for pid in all_pids:
             os.kill(pid, signal.SIGCONT)
         for node in nodes:
