@@ -11,23 +11,18 @@
 #include <exception>
 #include <utility>
 
-#include "agent/log_dir.h"
+#include "agent/report_writer.h"
+#include "agent/worker_group.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
-#include "worker/process/guardian.h"
-#include "worker/process/pidfd.h"
 #include "worker/process/process_stats.h"
-#include "worker/process/sweep.h"
 
 namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
-
-// So many guardians are replaced: what kills each of them at once must not keep the agent busy.
-constexpr int kMostGuardians = 100;
 
 // How long the end of a round waits for a slow disk to take the rest of the log files.
 constexpr auto kDiskPatience = std::chrono::seconds(1);
@@ -71,22 +66,19 @@ HangMonitorConfig hang_config(const AgentConfig& config) {
 
 }  // namespace
 
-Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-             Consoles consoles, process::IoThread& disk, std::shared_ptr<spdlog::logger> logger)
+Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts parts)
     : executor_(executor),
       config_(std::move(config)),
-      rendezvous_(rendezvous),
-      disk_(disk),
-      logger_(std::move(logger)),
-      reaper_(executor),
-      workers_(
-          executor, reaper_, consoles, disk, config_.workers,
-          [this](const WorkerExit& exit) { worker_exited(exit); },
-          [this](const std::string& warning) { logger_->warn("{}", warning); }),
+      rendezvous_(parts.rendezvous),
+      workers_(parts.workers),
+      disk_(parts.disk),
+      logger_(parts.logger),
+      sweep_(std::move(parts.sweep)),
+      clock_(std::move(parts.clock)),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       failures_(config_.no_restart_codes),
       hangs_(
-          executor, reaper_, hang_config(config_), workers_, logger_,
+          executor, parts.reaper, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
       events_(config_.event_sink, event_context(config_)),
@@ -97,8 +89,10 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, rendezvous::Han
              config_.scheduler && config_.scheduler->reach == SignalReach::EveryProcess),
       deadline_timer_(executor),
       finished_(executor),
-      stop_file_(executor, reaper_, not_to_sweep_, stop_file_config(config_), logger_) {
-  if (config_.guardian) watch_guardian();
+      guardian_(parts.reaper, not_to_sweep_, config_.guardian, logger_),
+      stop_file_(executor, parts.reaper, not_to_sweep_, stop_file_config(config_), logger_) {
+  workers_.listen([this](const WorkerExit& exit) { worker_exited(exit); },
+                  [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
 
 Agent::~Agent() = default;
@@ -138,7 +132,7 @@ asio::awaitable<int> Agent::run() {
 // The loop's body: one event in, its actions out, one line about it.
 void Agent::on(const Event& event) {
   Phase before = state_.phase;
-  Step next = step(std::move(state_), event, read_clocks(), config_.core);
+  Step next = step(std::move(state_), event, clock_(), config_.core);
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
@@ -201,9 +195,10 @@ void Agent::perform(const std::vector<Action>& actions) {
 void Agent::arm_deadline() {
   deadline_timer_.cancel();
   if (!state_.deadline) return;
-  deadline_timer_.expires_at(*state_.deadline);
+  deadline_timer_.expires_after(*state_.deadline - clock_().mono);
   deadline_timer_.async_wait([this](boost::system::error_code error) {
-    if (error || !state_.deadline || mono_now() < *state_.deadline) return;  // disarmed meanwhile
+    if (error || !state_.deadline || clock_().mono < *state_.deadline)
+      return;  // disarmed meanwhile
     if (state_.running > 0 && !state_.is_killed) {
       logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
                     state_.running);
@@ -358,13 +353,12 @@ std::string Agent::log_path_of_failures() const {
 
 void Agent::start_workers(int restart_count) {
   stop_file_.on(stop_reason::event::Cleared{});
-  workers_.start(round_, restart_count,
-                 [this](const std::optional<WorkerGroup::StartFailure>& failure) {
-                   workers_started(failure);
-                 });
+  workers_.start(
+      round_, restart_count,
+      [this](const std::optional<Workers::StartFailure>& failure) { workers_started(failure); });
 }
 
-void Agent::workers_started(const std::optional<WorkerGroup::StartFailure>& failure) {
+void Agent::workers_started(const std::optional<Workers::StartFailure>& failure) {
   if (failure) {
     return on(event::StartFailed{.started = failure->started,
                                  .failure = {.rank = round_.ranks.base_rank + failure->started,
@@ -450,7 +444,7 @@ asio::awaitable<void> Agent::sweep() {
   if (config_.sweep_scope) scope = *config_.sweep_scope;
   scope.spared = hangs_.sweep_begins();
   scope.spared.insert(not_to_sweep_.begin(), not_to_sweep_.end());
-  process::SweepResult result = co_await process::sweep(reaper_, sweep_deadline_, std::move(scope));
+  process::SweepResult result = co_await sweep_(sweep_deadline_, std::move(scope));
   workers_.finish_output();
   // So that the report knows what a full disk has refused.
   co_await disk_.settled(mono_now() + kDiskPatience);
@@ -465,33 +459,6 @@ asio::awaitable<void> Agent::sweep() {
     for (const process::Leftover& stuck : result.stuck) not_to_sweep_.insert(stuck.pid);
   }
   on(event::Swept{});
-}
-
-void Agent::watch_guardian() {
-  int pid = config_.guardian->pid();
-  not_to_sweep_.insert(pid);
-  Fd pidfd = process::open_pidfd(pid);
-  if (!pidfd) return;
-  reaper_.watch({.pid = pid, .pidfd = std::move(pidfd)},
-                [this](process::ExitStatus status) { guardian_ended(status); });
-}
-
-// It ends by itself only after this process.
-void Agent::guardian_ended(process::ExitStatus status) {
-  std::string what = fmt::format(
-      "the guardian (pid {}), which ends the workers' processes should "
-      "ddprun be killed, has ended ({})",
-      config_.guardian->pid(), process::to_string(status));
-  not_to_sweep_.erase(config_.guardian->pid());
-  Result<void> started = ++guardians_lost_ <= kMostGuardians
-                             ? config_.guardian->start_again()
-                             : Error{Errc::LimitExceeded, "too many of them have ended"};
-  if (!started) {
-    logger_->error("{}; there is no other: {}", what, to_string(started.error()));
-    return;
-  }
-  watch_guardian();
-  logger_->warn("{}; a new one has been started, pid {}", what, config_.guardian->pid());
 }
 
 asio::awaitable<void> Agent::finish(int exit_code) {
@@ -541,39 +508,13 @@ asio::awaitable<void> Agent::report_end(bool is_stopped) {
                       .reason = std::string(worker::to_word(outside->cause)),
                       .words = outside->words};
   }
-  if (!report.log_path.empty()) {
-    write_later(report.log_path + "/report.json", to_json(report), "no report");
-  }
-  if (ends_by_own_failure_ && !is_stopped) pass_up_cause();
+  ReportWriter writer(disk_, logger_);
+  writer.write(report);
+  if (ends_by_own_failure_ && !is_stopped)
+    writer.pass_up(config_.error_file, failures_.error_report(), *state_.failure, exit_code_);
   // What the disk refuses is said before.
   co_await disk_.settled(mono_now() + kDiskPatience);
   if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
-}
-
-// For a launcher above this one.
-void Agent::pass_up_cause() {
-  worker::ErrorReport words = failures_.error_report();
-  if (config_.error_file.empty()) return;
-  if (words.message.empty()) words.message = describe(*state_.failure);
-  if (words.timestamp == 0) {
-    auto since_epoch = wall_now().time_since_epoch();
-    words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
-  }
-  write_later(config_.error_file, worker::to_error_file(words, exit_code_),
-              "the cause could not be told to the launcher above");
-}
-
-void Agent::write_later(std::string path, std::string text, std::string complaint) {
-  auto written = std::make_shared<Result<void>>();
-  std::string call = "write " + path;
-  disk_.run(
-      std::move(call),
-      [path = std::move(path), text = std::move(text), written] {
-        *written = write_file(path, text);
-      },
-      [logger = logger_, written, complaint = std::move(complaint)] {
-        if (!*written) logger->warn("{}: {}", complaint, to_string(written->error()));
-      });
 }
 
 }  // namespace ddprun::agent

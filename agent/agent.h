@@ -11,6 +11,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
 #include <set>
 #include <vector>
@@ -19,27 +20,41 @@
 #include "agent/decide/core.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
+#include "agent/guardian_watch.h"
 #include "agent/hang_monitor.h"
 #include "agent/job_control.h"
 #include "agent/report/report.h"
 #include "agent/signal_relay.h"
 #include "agent/stop_reason_file.h"
-#include "agent/worker_group.h"
+#include "agent/workers.h"
 #include "rendezvous/handler.h"
 #include "store/event.h"
 #include "store/task_group.h"
+#include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
+#include "worker/process/sweep.h"
 
 namespace ddprun::agent {
 
+// What an agent works with.  A test has others (tests/agent/agent_test.cc).
+struct AgentParts {
+  rendezvous::Handler& rendezvous;
+  Workers& workers;
+  process::Reaper& reaper;  // of the processes that the agent starts beside its workers
+  process::IoThread& disk;  // does what may wait for a disk
+  std::shared_ptr<spdlog::logger> logger;
+  // Ends what workers have left behind, as process::sweep() does.
+  std::function<boost::asio::awaitable<process::SweepResult>(const MonoTime& deadline,
+                                                             process::SweepScope scope)>
+      sweep;
+  std::function<Now()> clock;  // for what the core decides
+};
+
 // Threads: used from the executor's thread only; the executor must not run on more than one.
-// Lifetime: borrows the rendezvous handler, the consoles and `disk`, which does what may wait for
-// a disk.  run() must have completed before the
-// destructor runs.
+// Lifetime: borrows its parts.  run() must have completed before the destructor runs.
 class Agent {
  public:
-  Agent(boost::asio::any_io_executor executor, AgentConfig config, rendezvous::Handler& rendezvous,
-        Consoles consoles, process::IoThread& disk, std::shared_ptr<spdlog::logger> logger);
+  Agent(boost::asio::any_io_executor executor, AgentConfig config, AgentParts parts);
   ~Agent();
   Agent(const Agent&) = delete;
 
@@ -68,26 +83,23 @@ class Agent {
   void run_ended(const rendezvous::command::End& end);
   std::string log_path_of_failures() const;
   boost::asio::awaitable<void> sweep();
-  void watch_guardian();
-  void guardian_ended(process::ExitStatus status);
   void start_workers(int restart_count);
-  void workers_started(const std::optional<WorkerGroup::StartFailure>& failure);
+  void workers_started(const std::optional<Workers::StartFailure>& failure);
   void worker_exited(const WorkerExit& exit);
   void abandon(const RunningWorker& worker);
   void abandon_hung(const RunningWorker& worker);
   boost::asio::awaitable<void> finish(int exit_code);
   boost::asio::awaitable<void> report_end(bool is_stopped);
-  void pass_up_cause();
-  void write_later(std::string path, std::string text, std::string complaint);
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;
   rendezvous::Handler& rendezvous_;
+  Workers& workers_;
   process::IoThread& disk_;
   std::shared_ptr<spdlog::logger> logger_;
+  decltype(AgentParts::sweep) sweep_;
+  decltype(AgentParts::clock) clock_;
   State state_;
-  process::Reaper reaper_;
-  WorkerGroup workers_;
   store::TaskGroup tasks_;
   FailureCollector failures_;
   HangMonitor hangs_;
@@ -105,7 +117,7 @@ class Agent {
   RunOutcome outcome_;                // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;  // a worker of this node is why the run has failed
   std::set<pid_t> not_to_sweep_;  // the guardian, the scheduler's program, and what nothing ends
-  int guardians_lost_ = 0;
+  GuardianWatch guardian_;
   int late_signal_ = 0;        // came when the run was over
   StopReasonFile stop_file_;   // says in the stop file why the workers are told to end
   MonoTime sweep_deadline_{};  // of the running sweep, which reads it anew at each look

@@ -143,18 +143,19 @@ std::string stop_file(const WorkerGroupConfig& config) {
 }
 
 WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper,
-                         Consoles consoles, process::IoThread& disk, WorkerGroupConfig config,
-                         std::function<void(const WorkerExit&)> on_exit,
-                         std::function<void(const std::string&)> on_warning)
+                         Consoles consoles, process::IoThread& disk, WorkerGroupConfig config)
     : executor_(std::move(executor)),
       reaper_(reaper),
       consoles_(consoles),
       disk_(disk),
-      config_(std::move(config)),
-      on_exit_(std::move(on_exit)),
-      on_warning_(std::move(on_warning)) {}
+      config_(std::move(config)) {}
 
 WorkerGroup::~WorkerGroup() = default;
+
+void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning) {
+  on_exit_ = std::move(on_exit);
+  on_warning_ = std::move(on_warning);
+}
 
 void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
                         std::function<void(const std::optional<StartFailure>&)> on_started) {

@@ -29,13 +29,11 @@ std::string stop_file(const WorkerGroupConfig& config);
 // callback runs; the processes go on.
 class WorkerGroup : public Workers {
  public:
-  // `on_exit` is told of each worker that ends, `on_warning` of what the user should know.
   WorkerGroup(boost::asio::any_io_executor executor, process::Reaper& reaper, Consoles consoles,
-              process::IoThread& disk, WorkerGroupConfig config,
-              std::function<void(const WorkerExit&)> on_exit,
-              std::function<void(const std::string&)> on_warning);
+              process::IoThread& disk, WorkerGroupConfig config);
   ~WorkerGroup() override;
 
+  void listen(OnExit on_exit, OnWarning on_warning) override;
   void start(const rendezvous::Round& round, int restart_count,
              std::function<void(const std::optional<StartFailure>&)> on_started) override;
   void stop_starting() override;
@@ -72,8 +70,8 @@ class WorkerGroup : public Workers {
   Consoles consoles_;
   process::IoThread& disk_;
   WorkerGroupConfig config_;
-  std::function<void(const WorkerExit&)> on_exit_;
-  std::function<void(const std::string&)> on_warning_;
+  OnExit on_exit_;
+  OnWarning on_warning_;
   std::string log_loss_;
   std::unique_ptr<Start> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;

@@ -28,7 +28,14 @@ struct RunningWorker {
 // Threads: used from the executor's only thread.
 class Workers {
  public:
+  using OnExit = std::function<void(const WorkerExit&)>;
+  using OnWarning = std::function<void(const std::string&)>;
+
   virtual ~Workers() = default;
+
+  // `on_exit` is told of each worker that ends, `on_warning` of what the user should know.  To be
+  // called before start().
+  virtual void listen(OnExit on_exit, OnWarning on_warning) = 0;
 
   // Why not all workers were started: the reason of the lowest local rank.  The others, `started`
   // of them, run or have run.

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "agent/agent.h"
+#include "agent/worker_group.h"
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
@@ -30,12 +31,14 @@
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "store/base/fd.h"
+#include "store/clock.h"
 #include "store/system_limits.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/console.h"
 #include "worker/process/guardian.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/marks.h"
+#include "worker/process/reaper.h"
 #include "worker/process/sweep.h"
 
 namespace ddprun::cli {
@@ -214,8 +217,19 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
       make_rendezvous(loop.get_executor(), config, agent_config.guardian);
   const std::vector<int> stop_signals = agent_config.stop_signals;
   const Duration stop_grace = agent_config.core.stop_grace;
-  agent::Agent agent(loop.get_executor(), std::move(agent_config), *rendezvous, {out, err}, disk,
-                     logger);
+  process::Reaper reaper(loop.get_executor());
+  agent::WorkerGroup workers(loop.get_executor(), reaper, {out, err}, disk, agent_config.workers);
+  agent::AgentParts parts{.rendezvous = *rendezvous,
+                          .workers = workers,
+                          .reaper = reaper,
+                          .disk = disk,
+                          .logger = logger,
+                          .sweep =
+                              [&reaper](const MonoTime& deadline, process::SweepScope scope) {
+                                return process::sweep(reaper, deadline, std::move(scope));
+                              },
+                          .clock = read_clocks};
+  agent::Agent agent(loop.get_executor(), std::move(agent_config), std::move(parts));
   int exit_code = agent::kExitInfrastructure;
   auto run_to_the_end = [&]() -> asio::awaitable<void> {
     exit_code = co_await agent.run();

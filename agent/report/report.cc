@@ -78,6 +78,7 @@ std::string closing_line(const State& state, const Config& config, const RunOutc
   }
   if (!state.error.empty()) return "failed: " + state.error + code;
   if (!outcome.why.empty()) return "failed: " + outcome.why + code;
+  if (outcome.failures.empty()) return "failed" + code;  // the rendezvous has not said why
   return "failed: " + describe(outcome.failures.back()) + restarts_so_far(outcome) + code;
 }
 

@@ -20,7 +20,10 @@ using namespace std::chrono_literals;
 namespace {
 
 class Scripts : public test::FakeWorkers {
+  std::vector<std::string> unused_;
+
  public:
+  Scripts() : FakeWorkers(unused_) {}
   void signal_one(int local_rank, int signal) override {
     for (const RunningWorker& worker : present) {
       if (worker.local_rank != local_rank) continue;

@@ -61,6 +61,7 @@ TEST_SUITE("agent/report/report") {
           "failed: start x: No such file or directory, exit code 127");
     CHECK(closing_line({}, config, {.why = "only 1 of 2 nodes came"}, 1) ==
           "failed: only 1 of 2 nodes came, exit code 1");
+    CHECK(closing_line({}, config, {}, 9) == "failed, exit code 9");
     CHECK(closing_line({}, config, {.took_part = false}, 0) ==
           "finished: the run has succeeded, and this node was not needed");
     CHECK(closing_line({}, config, {.why = "this spare was not needed: x", .took_part = false},

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/workers.h"
@@ -12,13 +15,28 @@ namespace ddprun::test {
 // Workers without processes: those in `present` run.  What is asked of them goes into `journal`.
 class FakeWorkers : public agent::Workers {
  public:
-  std::vector<std::string> journal;
+  explicit FakeWorkers(std::vector<std::string>& to) : journal(to) {}
+
+  std::vector<std::string>& journal;
   std::vector<agent::RunningWorker> present;
 
+  // They come up, or not all of them do.
+  void come_up(int count, const std::optional<StartFailure>& failure = std::nullopt) {
+    for (int rank = 0; rank < count; ++rank)
+      present.push_back({.local_rank = rank, .rank = rank, .pid = 1000 + rank});
+    on_started_(failure);
+  }
+  void end(int local_rank, process::ExitStatus status) {
+    gone(local_rank);
+    on_exit_(
+        {.local_rank = local_rank, .rank = local_rank, .pid = 1000 + local_rank, .status = status});
+  }
+
+  void listen(OnExit on_exit, OnWarning /*on_warning*/) override { on_exit_ = std::move(on_exit); }
   void start(const rendezvous::Round& /*round*/, int restart_count,
              std::function<void(const std::optional<StartFailure>&)> on_started) override {
     journal.push_back("start attempt " + std::to_string(restart_count));
-    on_started(std::nullopt);
+    on_started_ = std::move(on_started);
   }
   void stop_starting() override {}
   void signal_all(int signal) override {
@@ -37,7 +55,7 @@ class FakeWorkers : public agent::Workers {
   }
   std::vector<agent::RunningWorker> running() const override { return present; }
   std::vector<agent::RunningWorker> started() const override { return present; }
-  void finish_output() override {}
+  void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
   const std::string& log_loss() const override { return log_loss_; }
   void remove_empty_log_dir() override {}
@@ -49,6 +67,8 @@ class FakeWorkers : public agent::Workers {
   }
 
  private:
+  OnExit on_exit_;
+  std::function<void(const std::optional<StartFailure>&)> on_started_;
   std::string log_loss_;
 };
 
