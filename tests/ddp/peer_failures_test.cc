@@ -5,6 +5,8 @@
 #include <future>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <type_traits>
+#include <vector>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
@@ -61,6 +63,18 @@ std::vector<std::string> train(int world_size, const std::function<bool(int rank
   });
 }
 
+// What `run` returns for each of `cases`, all of them at once: they mostly wait.
+template <class Case, class Run>
+auto at_once(const std::vector<Case>& cases, const Run& run) {
+  std::vector<std::future<std::invoke_result_t<Run, const Case&>>> running;
+  for (const Case& one : cases) {
+    running.push_back(std::async(std::launch::async, [&run, &one] { return run(one); }));
+  }
+  std::vector<std::invoke_result_t<Run, const Case&>> results;
+  for (auto& one : running) results.push_back(one.get());
+  return results;
+}
+
 void sum_losses(ProcessGroup& group) {
   group.all_reduce(torch::ones({1}));
 }
@@ -74,19 +88,28 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_SUITE("ddp/peer_failures") {
   TEST_CASE("a rank that leaves parameters out is named with them on every rank") {
+    struct Case {
+      DataParallelOptions options;
+      void (*then)(ProcessGroup&);
+    };
+    std::vector<Case> cases;
+    for (const auto& options : {DataParallelOptions{}, DataParallelOptions{.bucket_cap_bytes = 64},
+                                DataParallelOptions{.gradient_as_bucket_view = true},
+                                DataParallelOptions{.static_graph = true}}) {
+      for (const auto& then : {sum_losses, nothing}) cases.push_back({options, then});
+    }
     for (int world_size = 2; world_size <= 4; ++world_size) {
-      for (const auto& options :
-           {DataParallelOptions{}, DataParallelOptions{.bucket_cap_bytes = 64},
-            DataParallelOptions{.gradient_as_bucket_view = true},
-            DataParallelOptions{.static_graph = true}}) {
-        for (const auto& then : {sum_losses, nothing}) {
+      auto found = at_once(cases, [&](const Case& one) {
+        return train(
+            world_size, [](int rank) { return rank == 1; }, one.options, one.then);
+      });
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        REQUIRE(found[i].size() == static_cast<std::size_t>(world_size));
+        for (const std::string& problem : found[i]) {
           CAPTURE(world_size);
-          auto problems = train(
-              world_size, [](int rank) { return rank == 1; }, options, then);
-          for (const std::string& problem : problems) {
-            CAPTURE(problem);
-            CHECK(contains(problem, "rank 1 left out " + kExtra + kRemedy));
-          }
+          CAPTURE(i);
+          CAPTURE(problem);
+          CHECK(contains(problem, "rank 1 left out " + kExtra + kRemedy));
         }
       }
     }
@@ -180,10 +203,12 @@ TEST_SUITE("ddp/peer_failures") {
 
   TEST_CASE("without saying so, or where one rank does not, they are refused") {
     const std::string kFirst = " left out the parameters first.weight and first.bias" + kRemedy;
-    auto refused = split_backward({}, [](int) { return true; });
-    for (const std::string& problem : refused) CHECK(contains(problem, kFirst));
-    auto different = split_backward({.split_backward = true}, [](int rank) { return rank == 1; });
-    for (const std::string& problem : different) {
+    auto problems = at_once(std::vector<int>{0, 1}, [](int allowed) {
+      return split_backward({.split_backward = allowed == 1},
+                            [allowed](int rank) { return rank == 1 || allowed == 0; });
+    });
+    for (const std::string& problem : problems[0]) CHECK(contains(problem, kFirst));
+    for (const std::string& problem : problems[1]) {
       CAPTURE(problem);
       CHECK(contains(problem, "rank 1" + kFirst));
     }
@@ -279,11 +304,12 @@ TEST_SUITE("ddp/peer_failures") {
         {"throw_first_problem", [](ProcessGroup& group) { group.throw_first_problem(""); }},
         {"", [](ProcessGroup& group) { group.c10d()->barrier()->wait(); }},
     };
-    for (const std::string backend : {"gloo", "shm"}) {
-      for (const Case& one : cases) {
+    const std::vector<std::string> backends{"gloo", "shm"};
+    for (const Case& one : cases) {
+      auto found = at_once(backends, [&](const std::string& backend) {
         std::promise<void> others_gave_up;
         std::atomic<int> given_up = 0;
-        auto problems = run_ranks(
+        return run_ranks(
             {0, 1, 2}, 3,
             [&](ProcessGroup group) {
               if (group.rank() == 1) {
@@ -299,14 +325,16 @@ TEST_SUITE("ddp/peer_failures") {
               }
             },
             /*timeout=*/2s, backend);
-        CAPTURE(backend);
+      });
+      for (std::size_t i = 0; i < backends.size(); ++i) {
+        CAPTURE(backends[i]);
         CAPTURE(one.name);
-        for (int rank = 0; rank < 3; ++rank) {
-          if (rank == 1 && backend == "gloo") continue;
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+          if (rank == 1 && backends[i] == "gloo") continue;
           CAPTURE(rank);
-          CAPTURE(problems[static_cast<std::size_t>(rank)]);
-          CHECK(problems[static_cast<std::size_t>(rank)].starts_with(one.name));
-          CHECK(contains(problems[static_cast<std::size_t>(rank)], "rank 1 of 3 did not come"));
+          CAPTURE(found[i][rank]);
+          CHECK(found[i][rank].starts_with(one.name));
+          CHECK(contains(found[i][rank], "rank 1 of 3 did not come"));
         }
       }
     }

@@ -3,10 +3,10 @@
 
 Compared are the exit status, whether workers ran, each worker's environment, arguments, folder, stdin,
 umask, signals and process group, what the console shows of it, and the log folder: names and contents.
-Every difference must be in INTENDED, with its reason, and everything there must be seen.
+Every difference must be in INTENDED, with its reason, and everything there must be seen.  Each command
+line is a test of its own.
 """
 
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -172,12 +172,13 @@ CASES = [
 ]
 
 
-# Where ours differs on purpose.  Each must be seen at least once.
+# Where ours differs on purpose.
 @dataclasses.dataclass(frozen=True)
 class Intended:
     line: str  # of the command lines with this in them (a regular expression)
     what: str  # what differs (a regular expression from its beginning)
     why: str
+    seen: str = "probe.py a 'b c' --flag"  # the command line where it must be seen
 
 
 CHECKED_LATE = (
@@ -192,20 +193,32 @@ INTENDED = [
              "a folder that nobody has named gets a worker's own when that leaves something"),
     Intended("", r"env DDPRUN_(JOB_ID|REQUEUE_COUNT) ", "what a job that Slurm begins again keeps"),
     Intended("", r"env DDPRUN_STOP_REASON_FILE ", "workers can read why they are to stop"),
-    Intended("", r"log HERE/logs/latest$", "the link to the newest run"),
-    Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse"),
-    Intended(r"probe.py (fail|kill)", r"exit status$", "the failed worker's own code, 128 + n for a signal; torchrun's is 1"),
-    Intended(r"--version", r"exit status$", "torchrun does not know --version"),
-    Intended("", r"log HERE/logs/[^/]+/report.json$", "the report of a failed run, for programs"),
-    Intended(r"probe.py (fail|kill|raise)", r"stderr$", "the failed worker's last lines are repeated where its stderr went to a file"),
-    Intended(r"trap '' HUP", r"ignored ", "nohup protects: a SIGHUP that is ignored stays so"),
+    Intended("", r"log HERE/logs/latest$", "the link to the newest run",
+             seen="--log-dir={log} probe.py kill"),
+    Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse",
+             seen="--nnodes=0 probe.py"),
+    Intended(r"probe.py (fail|kill)", r"exit status$", "the failed worker's own code, 128 + n for a signal; torchrun's is 1",
+             seen="--log-dir={log} probe.py kill"),
+    Intended(r"--version", r"exit status$", "torchrun does not know --version",
+             seen="--version"),
+    Intended("", r"log HERE/logs/[^/]+/report.json$", "the report of a failed run, for programs",
+             seen="--log-dir={log} probe.py kill"),
+    Intended(r"probe.py (fail|kill|raise)", r"stderr$", "the failed worker's last lines are repeated where its stderr went to a file",
+             seen="--max-restarts=1 --log-dir={log} --redirects=3 probe.py fail"),
+    Intended(r"trap '' HUP", r"ignored ", "nohup protects: a SIGHUP that is ignored stays so",
+             seen="trap '' HUP USR1 PIPE; probe.py"),
     Intended(r"--run-path", r"(descriptors|leads session|words|stdin) ",
              "an interpreter of its own instead of a multiprocessing child, which leaks descriptors, shares the agent's "
-             "process group and has no stdin"),
-    Intended(r"\$\{node\}", r"stdout$", "${node}, ${group_rank} and ${restart_count} are ours"),
-    Intended(r"progress", r"stdout$", "bytes pass as they are; torchrun decodes, and replaces what is not UTF-8"),
-    Intended(r"--log-dir=/dev/null --redirects=1 --tee=2", r"stderr$", "--tee has its prefix without files too"),
-    Intended(r"SIGNONE", r"", "an unknown signal is refused; torchrun only warns"),
+             "process group and has no stdin",
+             seen="--run-path probe.py word"),
+    Intended(r"\$\{node\}", r"stdout$", "${node}, ${group_rank} and ${restart_count} are ours",
+             seen="--log-dir={log} --tee=1 --log-line-prefix-template=${node}${group_rank}${restart_count}: probe.py"),
+    Intended(r"progress", r"stdout$", "bytes pass as they are; torchrun decodes, and replaces what is not UTF-8",
+             seen="--log-dir={log} --tee=1 probe.py progress"),
+    Intended(r"--log-dir=/dev/null --redirects=1 --tee=2", r"stderr$", "--tee has its prefix without files too",
+             seen="--log-dir=/dev/null --redirects=1 --tee=2 probe.py"),
+    Intended(r"SIGNONE", r"", "an unknown signal is refused; torchrun only warns",
+             seen="--signals-to-handle=SIGNONE probe.py"),
 ]
 
 
@@ -313,31 +326,36 @@ def differences(theirs, ours):
     return found
 
 
-def both(case):
-    return {launcher: run(launcher, case) for launcher in LAUNCHERS}
-
-
 class DifferentialTest(unittest.TestCase):
-    def test_every_command_line(self):
-        used = set()
-        cases = [case for case in CASES if re.search(ONLY, quoted_case(case))]
-        count = 0
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for case, seen in zip(cases, pool.map(both, cases)):
-                with self.subTest(quoted_case(case)):
-                    count += 1
-                    unexpected = []
-                    for what, theirs, ours in differences(seen["torchrun"], seen["ddprun"]):
-                        reasons = [intended for intended in INTENDED
-                                   if re.search(intended.line, quoted_case(case)) and re.match(intended.what, what)]
-                        used.update(reasons)
-                        if not reasons:
-                            unexpected.append(f"{what}:\n    torchrun {theirs!r}\n    ddprun   {ours!r}")
-                    self.assertFalse(unexpected, "\n" + "\n".join(unexpected))
-        if not ONLY:
-            stale = [intended for intended in INTENDED if intended not in used]
-            self.assertEqual(stale, [], "differences that are no more")
-        print(f"{count} command lines compared, {len(INTENDED)} differences intended", flush=True)
+    def compare(self, case):
+        theirs, ours = run("torchrun", case), run("ddprun", case)
+        used, unexpected = set(), []
+        for what, left, right in differences(theirs, ours):
+            reasons = [intended for intended in INTENDED
+                       if re.search(intended.line, quoted_case(case)) and re.match(intended.what, what)]
+            used.update(reasons)
+            if not reasons:
+                unexpected.append(f"{what}:\n    torchrun {left!r}\n    ddprun   {right!r}")
+        self.assertFalse(unexpected, "\n" + "\n".join(unexpected))
+        gone = [intended for intended in INTENDED if intended.seen == quoted_case(case) and intended not in used]
+        self.assertEqual(gone, [], "differences that are no more")
+
+    def test_every_intended_difference_has_a_command_line_that_shows_it(self):
+        lines = [quoted_case(case) for case in CASES]
+        self.assertEqual([intended for intended in INTENDED if lines.count(intended.seen) != 1], [])
+
+
+def add_test(number, case):
+    def test(self):
+        self.compare(case)
+
+    test.__doc__ = quoted_case(case)
+    setattr(DifferentialTest, f"test_command_line_{number:03}", test)
+
+
+for number, case in enumerate(CASES):
+    if re.search(ONLY, quoted_case(case)):
+        add_test(number, case)
 
 
 if __name__ == "__main__":
