@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <nccl.h>
 
+#define USE_C10D_NCCL  // without it the headers below are empty
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #if __has_include(<torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.hpp>)
 #define DDPRUN_HAS_NCCL2 1

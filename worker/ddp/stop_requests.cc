@@ -26,8 +26,10 @@ void note_signal(int signal) {
   (signal == SIGTERM ? must_stop : must_save) = true;
 }
 
+}  // namespace
+
 // Takes the signals while any StopRequests lives.
-class Listening {
+class StopRequests::Listening {
  public:
   Listening() {
     std::lock_guard lock(mutex());
@@ -65,8 +67,6 @@ class Listening {
     return action;
   }
 };
-
-}  // namespace
 
 struct StopRequests::Exchange {
   Ranks ranks;

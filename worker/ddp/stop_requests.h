@@ -43,6 +43,7 @@ class StopRequests {
   bool should_stop() { return poll() == Asked::Stop; }
 
  private:
+  class Listening;
   struct Exchange;
   explicit StopRequests(Ranks ranks);
 

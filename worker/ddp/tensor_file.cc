@@ -52,7 +52,7 @@ std::optional<at::ScalarType> type_of(const std::string& name) {
   return std::nullopt;
 }
 
-Error invalid(std::string sentence) {
+Error does_not_fit(std::string sentence) {
   return Error{Errc::InvalidInput, std::move(sentence)};
 }
 
@@ -195,17 +195,17 @@ Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
     auto found = saved.find(name);
     if (found == saved.end()) {
       if (options.allow_partial) continue;
-      return invalid("it has no '" + name + "', which the model has");
+      return does_not_fit("it has no '" + name + "', which the model has");
     }
     if (kind_of(found->second) != kind_of(item.tensor)) {
-      return invalid("'" + name + "' is " + kind_of(found->second) + " in it and " +
-                     kind_of(item.tensor) + " in the model");
+      return does_not_fit("'" + name + "' is " + kind_of(found->second) + " in it and " +
+                          kind_of(item.tensor) + " in the model");
     }
     copies.emplace_back(item.tensor, found->second);
     left.erase(name);
   }
   if (!left.empty() && !options.allow_partial) {
-    return invalid("it has '" + left.begin()->first + "', which the model has not");
+    return does_not_fit("it has '" + left.begin()->first + "', which the model has not");
   }
   copy_tensors(copies);
   return {};
