@@ -91,9 +91,13 @@ class Test(ScratchCheckout):
 
     def test_long_tests_are_asked_for(self):
         self.run_test("-R", "store server", "--rerun-failed")
-        self.assertTrue(self.take_calls()[1].endswith(" -LE ^long$ -R store server --rerun-failed long="))
+        build, ctest, *_ = self.take_calls()
+        self.assertEqual(build.split(), ["build"])
+        self.assertTrue(ctest.endswith(" -LE ^long$ -R store server --rerun-failed long="))
         self.run_test("--long", "-R", "store")
-        self.assertTrue(self.take_calls()[1].endswith("tests.xml -R store long=1"))
+        build, ctest, *_ = self.take_calls()
+        self.assertEqual(build.split(), ["build", "all", "bench"])
+        self.assertTrue(ctest.endswith("tests.xml -R store long=1"))
 
     def test_each_end_of_a_test_is_shown_and_no_beginning(self):
         self.assertEqual(self.run_test().stdout.splitlines()[0], " 1/2 Test  #2: ok ....   Passed    0.10 sec")
