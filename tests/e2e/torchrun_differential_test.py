@@ -12,10 +12,13 @@ import json
 import os
 import pathlib
 import re
+import select
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -31,6 +34,8 @@ except ImportError as error:
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 ONLY = os.environ.get("DDPRUN_TEST_ONLY", "")  # a regular expression for command lines
 LIMIT = 150  # seconds for one run, far beyond what one takes
+# torchrun is begun as a command where the environment, a shell or a child of multiprocessing counts, and in the first case.
+FRESH = re.compile(r"--run-path|--start-method|--flag")
 LAUNCHERS = {"torchrun": [sys.executable, "-m", "torch.distributed.run"], "ddprun": [DDPRUN]}
 
 # Notes what it finds, says a line on each stream, and ends as it is told.
@@ -251,12 +256,60 @@ def run(launcher, case):
         port = str(free_port())
         line = case.line.replace("{log}", f"{folder}/logs").replace("{port}", port)
         env = {**base_environment(), "FACTS": f"{folder}/facts", "TMPDIR": name, **case.env}
+        if launcher == "torchrun" and not (case.env or case.around or FRESH.search(line)):
+            return Seen(folder, port, run_forked(shlex.split(line), folder, env, case.stdin), case).facts
         # In exec'd words, not in the shell's own text: "$rank" is for the launcher.
         words = [*LAUNCHERS[launcher], *shlex.split(line)]
         done = subprocess.run(
             ["sh", "-c", f'{case.around or ":"}; exec "$@"', "sh", *words], cwd=folder, env=env, input=case.stdin,
             capture_output=True, text=True, errors="surrogateescape", timeout=LIMIT)
         return Seen(folder, port, done, case).facts
+
+
+def run_forked(words, folder, env, stdin):
+    """torchrun in a child of this process, which has imported torch already: that is most of what a run costs."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        theirs, ours = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            become_torchrun(words, folder, env, (theirs, out.fileno(), err.fileno()))
+        os.close(theirs)
+        with open(ours, "w") as pipe:
+            pipe.write(stdin)
+        with open(os.pidfd_open(pid)) as ended:
+            if not select.select([ended], [], [], LIMIT)[0]:
+                os.kill(pid, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="surrogateescape"))
+        return subprocess.CompletedProcess(words, status, *texts)
+
+
+def become_torchrun(words, folder, env, descriptors):
+    """What "python -m torch.distributed.run" does with `words`; does not return."""
+    status = 1
+    try:
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env, PWD=str(folder))  # as a shell does
+        sys.argv = [torch.distributed.run.__file__, *words]
+        torch.distributed.run.main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # without the ends of what the parent has begun
 
 
 class Seen:
