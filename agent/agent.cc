@@ -31,15 +31,6 @@ double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// `nohup ddprun …` ignores SIGHUP for us and for the workers, and it stays so.  (A shell script
-// also ignores SIGINT for what it starts with '&'; that one is handled all the same, as torchrun
-// does.)
-bool is_protected_from(int signal) {
-  struct sigaction current = {};
-  return signal == SIGHUP && ::sigaction(signal, nullptr, &current) == 0 &&
-         current.sa_handler == SIG_IGN;
-}
-
 EventContext event_context(const AgentConfig& config) {
   return {.run_id = config.workers.run_id,
           .role = config.workers.role,
@@ -73,7 +64,6 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       workers_(parts.workers),
       disk_(parts.disk),
       logger_(parts.logger),
-      sweep_(std::move(parts.sweep)),
       clock_(std::move(parts.clock)),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       failures_(config_.no_restart_codes),
@@ -82,15 +72,17 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
       events_(config_.event_sink, event_context(config_)),
-      signals_(executor),
+      signals_(
+          executor, [this](int signal) { stop_signalled(signal); },
+          [this](int signal) { forward_signalled(signal); }),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
-      forwards_(executor),
       relay_(executor, config_.signal_reports, config_.scheduler ? config_.scheduler->sender : "",
              config_.scheduler && config_.scheduler->reach == SignalReach::EveryProcess),
       deadline_timer_(executor),
       finished_(executor),
-      guardian_(parts.reaper, not_to_sweep_, config_.guardian, logger_),
-      stop_file_(executor, parts.reaper, not_to_sweep_, stop_file_config(config_), logger_) {
+      leftovers_(std::move(parts.sweep), config_.sweep_scope, logger_),
+      guardian_(parts.reaper, leftovers_.spared(), config_.guardian, logger_),
+      stop_file_(executor, parts.reaper, leftovers_.spared(), stop_file_config(config_), logger_) {
   workers_.listen([this](const WorkerExit& exit) { worker_exited(exit); },
                   [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
@@ -98,13 +90,8 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
 Agent::~Agent() = default;
 
 asio::awaitable<int> Agent::run() {
-  for (int signal : config_.stop_signals) {
-    if (!is_protected_from(signal)) signals_.add(signal);
-  }
-  wait_for_signal();
+  signals_.catch_all(config_.stop_signals, config_.forward_signals);
   if (std::ranges::count(config_.stop_signals, SIGTSTP) == 0) job_control_.start();
-  for (int signal : config_.forward_signals) forwards_.add(signal);
-  wait_for_forward();
   Result<void> subreaper = process::Reaper::become_subreaper();
   if (!subreaper) {
     logger_->warn("orphans of workers cannot be ended: {}", to_string(subreaper.error()));
@@ -119,13 +106,13 @@ asio::awaitable<int> Agent::run() {
   co_await rendezvous_.finish();
   rendezvous_.close();
   job_control_.stop();
-  forwards_.cancel();
+  signals_.stop_forwarding();
   relay_.stop();
   co_await hangs_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
-  signals_.cancel();
+  signals_.close();
   co_return exit_code_;
 }
 
@@ -176,12 +163,12 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(pass_on_stop(signal.signal, may_have_it));
             },
             [this](const action::Sweep& wanted) {
-              sweep_deadline_ = wanted.deadline;
+              leftovers_.set_deadline(wanted.deadline);
               tasks_.spawn(sweep());
             },
             [this](const action::KillNow&) {
               workers_.kill_all();
-              sweep_deadline_ = mono_now();
+              leftovers_.set_deadline(mono_now());
             },
             [this](const action::AbandonWorkers&) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
@@ -207,32 +194,26 @@ void Agent::arm_deadline() {
   });
 }
 
-void Agent::wait_for_signal() {
-  signals_.async_wait([this](boost::system::error_code error, int signal) {
-    if (error) return;
-    logger_->warn("received {}; {}", process::signal_name(signal),
-                  state_.phase == Phase::Running    ? "stopping the workers"
-                  : state_.phase == Phase::Stopping ? "already stopping"
-                                                    : "ending");
-    if (state_.phase != Phase::Finished)
-      stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
-    if (state_.phase == Phase::Finished) late_signal_ = signal;
-    on(event::ShutdownRequested{signal});
-    // Whoever only stays for others that meet here, goes.
-    if (state_.phase == Phase::Finished) rendezvous_.close();
-    wait_for_signal();
-  });
+void Agent::stop_signalled(int signal) {
+  logger_->warn("received {}; {}", process::signal_name(signal),
+                state_.phase == Phase::Running    ? "stopping the workers"
+                : state_.phase == Phase::Stopping ? "already stopping"
+                                                  : "ending");
+  if (state_.phase == Phase::Finished) {
+    late_signal_ = signal;
+  } else {
+    stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
+  }
+  on(event::ShutdownRequested{signal});
+  // An agent that is only hosting for other nodes exits.
+  if (state_.phase == Phase::Finished) rendezvous_.close();
 }
 
 // To the workers themselves, not to their process groups: what they have started need not know the
 // signal, and would die of it.
-void Agent::wait_for_forward() {
-  forwards_.async_wait([this](boost::system::error_code error, int signal) {
-    if (error) return;
-    stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
-    tasks_.spawn(forward(signal));
-    wait_for_forward();
-  });
+void Agent::forward_signalled(int signal) {
+  stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
+  tasks_.spawn(forward(signal));
 }
 
 asio::awaitable<void> Agent::forward(int signal) {
@@ -427,7 +408,7 @@ void Agent::abandon(const RunningWorker& worker) {
   logger_->error("{}; going on without it", what);
   failures_.saw_stuck(std::move(what));
   workers_.abandon(worker.local_rank);
-  not_to_sweep_.insert(worker.pid);
+  leftovers_.spared().insert(worker.pid);
 }
 
 void Agent::abandon_hung(const RunningWorker& worker) {
@@ -440,24 +421,12 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 }
 
 asio::awaitable<void> Agent::sweep() {
-  process::SweepScope scope;
-  if (config_.sweep_scope) scope = *config_.sweep_scope;
-  scope.spared = hangs_.sweep_begins();
-  scope.spared.insert(not_to_sweep_.begin(), not_to_sweep_.end());
-  process::SweepResult result = co_await sweep_(sweep_deadline_, std::move(scope));
+  process::SweepResult result = co_await leftovers_.end(hangs_.sweep_begins());
   workers_.finish_output();
   // So that the report knows what a full disk has refused.
   co_await disk_.settled(mono_now() + kDiskPatience);
-  if (!result.found.empty()) {
-    logger_->warn("ended what the workers had left behind: {}", process::to_string(result.found));
-  }
-  if (!result.stuck.empty()) {
-    logger_->error("these processes do not end, not even by SIGKILL; going on without them: {}",
-                   process::to_string(result.stuck));
-    failures_.saw_stuck("these do not end, not even by SIGKILL: " +
-                        process::to_string(result.stuck));
-    for (const process::Leftover& stuck : result.stuck) not_to_sweep_.insert(stuck.pid);
-  }
+  if (std::string stuck = leftovers_.tell(result); !stuck.empty())
+    failures_.saw_stuck(std::move(stuck));
   on(event::Swept{});
 }
 

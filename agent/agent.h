@@ -9,11 +9,9 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "agent/decide/config.h"
@@ -23,6 +21,8 @@
 #include "agent/guardian_watch.h"
 #include "agent/hang_monitor.h"
 #include "agent/job_control.h"
+#include "agent/leftovers.h"
+#include "agent/outside_signals.h"
 #include "agent/report/report.h"
 #include "agent/signal_relay.h"
 #include "agent/stop_reason_file.h"
@@ -32,7 +32,6 @@
 #include "store/task_group.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
-#include "worker/process/sweep.h"
 
 namespace ddprun::agent {
 
@@ -43,10 +42,7 @@ struct AgentParts {
   process::Reaper& reaper;  // of the processes that the agent starts beside its workers
   process::IoThread& disk;  // does what may wait for a disk
   std::shared_ptr<spdlog::logger> logger;
-  // Ends what workers have left behind, as process::sweep() does.
-  std::function<boost::asio::awaitable<process::SweepResult>(const MonoTime& deadline,
-                                                             process::SweepScope scope)>
-      sweep;
+  Sweep sweep;
   std::function<Now()> clock;  // for what the core decides
 };
 
@@ -73,8 +69,8 @@ class Agent {
   void on(const Event& event);
   void perform(const std::vector<Action>& actions);
   void arm_deadline();
-  void wait_for_signal();
-  void wait_for_forward();
+  void stop_signalled(int signal);
+  void forward_signalled(int signal);
   boost::asio::awaitable<void> forward(int signal);
   boost::asio::awaitable<void> pass_on_stop(int signal, bool may_have_it);
   boost::asio::awaitable<void> join_later(Duration delay);
@@ -97,16 +93,14 @@ class Agent {
   Workers& workers_;
   process::IoThread& disk_;
   std::shared_ptr<spdlog::logger> logger_;
-  decltype(AgentParts::sweep) sweep_;
   decltype(AgentParts::clock) clock_;
   State state_;
   store::TaskGroup tasks_;
   FailureCollector failures_;
   HangMonitor hangs_;
   EventRecorder events_;
-  boost::asio::signal_set signals_;
+  OutsideSignals signals_;
   JobControl job_control_;
-  boost::asio::signal_set forwards_;
   SignalRelay relay_;
   // The scheduler has signalled another node, so it may signal this one's workers, too.
   bool others_are_signalled_ = false;
@@ -116,13 +110,12 @@ class Agent {
   int attempt_ = -1;                  // that of the workers started last
   RunOutcome outcome_;                // of the run, as the rendezvous tells it
   bool ends_by_own_failure_ = false;  // a worker of this node is why the run has failed
-  std::set<pid_t> not_to_sweep_;  // the guardian, the scheduler's program, and what nothing ends
+  Leftovers leftovers_;
   GuardianWatch guardian_;
-  int late_signal_ = 0;        // came when the run was over
-  StopReasonFile stop_file_;   // says in the stop file why the workers are told to end
-  MonoTime sweep_deadline_{};  // of the running sweep, which reads it anew at each look
-  MonoTime stop_began_{};      // when the first worker of the round ended, or a stop began
-  MonoTime last_exit_{};       // when the last worker to end did
+  int late_signal_ = 0;       // came when the run was over
+  StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
+  MonoTime stop_began_{};     // when the first worker of the round ended, or a stop began
+  MonoTime last_exit_{};      // when the last worker to end did
   int exit_code_ = 0;
 };
 

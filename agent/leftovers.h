@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Ends what the workers have left behind, and keeps the list of the children that no sweep ends.
+#pragma once
+
+#include <spdlog/fwd.h>
+#include <sys/types.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "store/base/time.h"
+#include "worker/process/sweep.h"
+
+namespace ddprun::agent {
+
+// As process::sweep(), bound to a reaper.
+using Sweep = std::function<boost::asio::awaitable<process::SweepResult>(
+    const MonoTime& deadline, process::SweepScope scope)>;
+
+// Threads: used from the event loop's only thread.
+class Leftovers {
+ public:
+  // `scope`: what was below this process before its workers; nullptr: all below it is theirs.
+  Leftovers(Sweep sweep, std::shared_ptr<const process::SweepScope> scope,
+            std::shared_ptr<spdlog::logger> logger);
+
+  // The guardian, the scheduler's program, and what nothing ends.
+  std::set<pid_t>& spared() { return spared_; }
+
+  // When SIGKILL follows SIGTERM, in the next end() and in a running one.
+  void set_deadline(MonoTime deadline) { deadline_ = deadline; }
+
+  // Ends them.  `ending`: pids that end by themselves.
+  boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending);
+
+  // Logs what was found.  Returns what does not end, not even by SIGKILL, as a sentence; it is
+  // spared from now on.  "" for nothing.
+  std::string tell(const process::SweepResult& result);
+
+ private:
+  Sweep sweep_;
+  std::shared_ptr<const process::SweepScope> scope_;
+  std::shared_ptr<spdlog::logger> logger_;
+  std::set<pid_t> spared_;
+  MonoTime deadline_{};  // of the running sweep, which reads it anew at each look
+};
+
+}  // namespace ddprun::agent
