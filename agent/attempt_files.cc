@@ -31,7 +31,7 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
 }  // namespace
 
 AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
-  return {.log_dir = config.has_late_folders ? std::nullopt : config.log_dir,
+  return {.log_dir = config.has_late_folders ? nullptr : config.log_dir,
           .restart_count = restart_count,
           .routes = config.routes,
           .has_stdout_filters = !config.stdout_filters.empty(),

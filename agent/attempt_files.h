@@ -5,6 +5,7 @@
 // still, so this is done on a thread, by itself.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ namespace ddprun::agent {
 
 // A copy of what the configuration says.
 struct AttemptFilesSpec {
-  std::optional<LogDir> log_dir;  // nullopt: there is nothing to make
+  std::shared_ptr<const LogDir> log_dir;  // nullptr: there is nothing to make
   int restart_count = 0;
   std::vector<WorkerRoutes> routes;  // by local rank
   bool has_stdout_filters = false;

@@ -13,6 +13,7 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/worker_exit.h"
+#include "agent/log_dir.h"
 #include "agent/worker_output.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"

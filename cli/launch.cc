@@ -161,7 +161,7 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
     Result<agent::LogDir> logs =
         agent::LogDir::create(workers.log_base, workers.run_id, !workers.has_late_folders);
     if (!logs) return logs.error();
-    workers.log_dir = std::move(*logs);
+    workers.log_dir = std::make_shared<const agent::LogDir>(std::move(*logs));
   }
   if (auto base = process::delegated_cgroup()) {
     process::remove_stale_leaves(*base);

@@ -15,7 +15,6 @@
 
 #include "agent/decide/core.h"
 #include "agent/decide/scheduler.h"
-#include "agent/log_dir.h"
 
 namespace ddprun {
 class Fd;
@@ -27,6 +26,7 @@ struct SweepScope;
 
 namespace ddprun::agent {
 
+class LogDir;
 class TimerFile;
 
 // What the agent's exit code tells of a failure.
@@ -101,7 +101,7 @@ struct WorkerGroupConfig {
   // made; the folder itself once it has been, before the agent starts.
   bool has_log_dir = true;
   std::string log_base;
-  std::optional<LogDir> log_dir;
+  std::shared_ptr<const LogDir> log_dir;
 
   // Whether a worker's folder is made when it ends and has left an error file: nothing else will
   // lie in it.  Until then its error file lies in the run's folder.  To make and remove a folder

@@ -33,7 +33,7 @@ class CoreTransition {
 
   void operator()(const event::RendezvousFailed& event) {
     state_.error = event.why;
-    decide(Verdict::End, kExitRendezvousFailed);
+    decide(Verdict::End, kExitRendezvous);
   }
 
   void operator()(const event::StopOrdered&) { decide(Verdict::NextRound, 0); }

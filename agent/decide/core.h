@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/decide/failure.h"
+#include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
 
 namespace ddprun::agent {
@@ -158,9 +159,9 @@ struct Step {
 [[nodiscard]] Step step(State state, const Event& event, Now now, const Config& config);
 
 // Exit codes of the agent beside a worker's own (agent/STATES.md).
-inline constexpr int kExitRendezvousFailed = 80;
+using rendezvous::command::kExitBudgetSpent;    // 82
+using rendezvous::command::kExitRendezvous;     // 80
 inline constexpr int kExitInfrastructure = 81;  // this machine refuses what a worker needs to start
-inline constexpr int kExitBudgetSpent = 82;     // all of --max-restarts, of which there were some
 inline constexpr int kExitNotExecutable = 126;  // a worker's program, as in a shell
 inline constexpr int kExitCannotStart = 127;    // there is none, as in a shell
 

@@ -85,7 +85,7 @@ std::string words_on(const JobReport& report) {
   switch (report.exit_code) {
     case rendezvous::command::kExitPreflight:
       return code + (is_by_worker(report) ? "" : ", a node lacks what its workers need");
-    case kExitRendezvousFailed:
+    case kExitRendezvous:
       return code + ", the rendezvous failed";
     case kExitInfrastructure:
       return code + ", this machine lacks what a worker needs to start";

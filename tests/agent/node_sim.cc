@@ -163,7 +163,7 @@ class NodeSim {
     on(event::RunEnded{code});
   }
   void rendezvous_fails() {
-    if (!verdict_) verdict_ = kExitRendezvousFailed;
+    if (!verdict_) verdict_ = kExitRendezvous;
     on(event::RendezvousFailed{"gone"});
   }
   void order_stop() {
