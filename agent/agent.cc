@@ -142,8 +142,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(join_later(delay));
             },
             [this](const action::ReportFailure& report) {
-              rendezvous_.report_failure(for_other_nodes(report.failure),
-                                         report.failure.status.shell_code(), report.is_final);
+              rendezvous_.report_failure(for_other_nodes(report.failure), report.is_final);
             },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {

@@ -56,8 +56,8 @@ class Handler {
   virtual void workers_started(const Round& round, std::vector<StartedWorker> workers) = 0;
 
   // The first failure of a worker of this round on this node.  A Stop or an End follows.  With
-  // `is_final` the run is to end with `exit_code` whatever may be left of its restarts.
-  virtual void report_failure(Failure failure, int exit_code, bool is_final) = 0;
+  // `is_final` the run is to end with exit_code_of(failure), whatever may be left of its restarts.
+  virtual void report_failure(Failure failure, bool is_final) = 0;
 
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;

@@ -112,8 +112,8 @@ void NetworkHandler::workers_started(const Round& round, std::vector<StartedWork
                                   std::move(unreachable)));
 }
 
-void NetworkHandler::report_failure(Failure failure, int exit_code, bool is_final) {
-  step(member::event::WorkerFailed{std::move(failure), exit_code, is_final});
+void NetworkHandler::report_failure(Failure failure, bool is_final) {
+  step(member::event::WorkerFailed{std::move(failure), is_final});
 }
 
 void NetworkHandler::report_success() {

@@ -72,11 +72,9 @@ void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedW
       announcement_.make(round.master, round.ranks.world_size, std::move(workers), ignore));
 }
 
-void SingleNodeHandler::report_failure(Failure failure, int exit_code, bool is_final) {
-  send_request(request::Failed{.round = round_,
-                               .failure = std::move(failure),
-                               .exit_code = exit_code,
-                               .is_final = is_final});
+void SingleNodeHandler::report_failure(Failure failure, bool is_final) {
+  send_request(
+      request::Failed{.round = round_, .failure = std::move(failure), .is_final = is_final});
 }
 
 void SingleNodeHandler::report_success() {

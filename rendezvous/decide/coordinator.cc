@@ -566,10 +566,11 @@ class CoordinatorTransition {
     failure.node = node.join.host;
     failure.restart_count = state_.restart_count;
     record(failure);
-    if (failed.is_final) return end({.exit_code = failed.exit_code});
+    if (failed.is_final) return end({.exit_code = exit_code_of(failed.failure)});
     if (state_.restart_count >= state_.policy.max_restarts) {
       bool had_any = state_.policy.max_restarts > 0;
-      command::End verdict{.exit_code = had_any ? command::kExitBudgetSpent : failed.exit_code};
+      command::End verdict{.exit_code =
+                               had_any ? command::kExitBudgetSpent : exit_code_of(failed.failure)};
       const Node* suspect = away_member();
       return suspect == nullptr ? end(std::move(verdict)) : end_if_not_lost(*suspect, id, verdict);
     }

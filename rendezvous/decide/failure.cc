@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/failure.h"
 
+#include <algorithm>
+
 #include "store/base/text.h"
 
 namespace ddprun::rendezvous {
@@ -40,6 +42,10 @@ std::string describe(const Failure& failure) {
 
 std::string describe_briefly(const Failure& failure) {
   return "rank " + std::to_string(failure.rank) + on_node(failure) + " " + how_it_ended(failure);
+}
+
+int exit_code_of(const Failure& failure) {
+  return std::clamp(failure.status.shell_code(), 1, 255);
 }
 
 Failure for_other_nodes(Failure failure) {

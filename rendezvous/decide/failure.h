@@ -41,6 +41,9 @@ std::string describe(const Failure& failure);
 // "rank 5 on node7 exited with code 1: ValueError: boom".
 std::string describe_briefly(const Failure& failure);
 
+// The exit code of a run that ends by this failure, as a shell shows it: 1 to 255.
+int exit_code_of(const Failure& failure);
+
 // The failure as other nodes get it: with at most kOutputBytes of its last output.
 Failure for_other_nodes(Failure failure);
 inline constexpr std::size_t kOutputBytes = 4 * 1024;

@@ -100,10 +100,8 @@ class MemberTransition {
     bool is_lease_over = now_ >= state_.lease_end;
     if (is_lease_over && event.failure.status.signal == SIGKILL)
       return cut_off(config_.endpoint + " was away for longer than the lease of this node");
-    state_.failed = request::Failed{.round = state_.last->number,
-                                    .failure = event.failure,
-                                    .exit_code = event.exit_code,
-                                    .is_final = event.is_final};
+    state_.failed = request::Failed{
+        .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
     // Without contact it may be the end of the lease, or of a peer, that ended the worker: should
     // the run go on with this node, Resume says it.
     bool has_contact = now_ - state_.pulse_at < contact_limit(state_, config_);

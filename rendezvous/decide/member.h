@@ -100,7 +100,6 @@ struct RoundWanted {
 };
 struct WorkerFailed {
   Failure failure;
-  int exit_code = 1;
   bool is_final = false;
 };
 struct WorkersSucceeded {};

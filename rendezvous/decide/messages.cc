@@ -163,14 +163,12 @@ Json to_json(const request::Failed& failed) {
   return {{"type", "failed"},
           {"round", failed.round},
           {"failure", to_json(failed.failure)},
-          {"exit_code", failed.exit_code},
           {"final", failed.is_final}};
 }
 
 request::Failed read_failed(Reader& reader) {
   return {.round = reader.round("round"),
           .failure = read_failure(reader, reader.object("failure")),
-          .exit_code = reader.integer("exit_code", 1, 255),
           .is_final = reader.flag("final")};
 }
 

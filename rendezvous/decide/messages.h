@@ -101,7 +101,6 @@ struct Ready {
 struct Failed {
   std::uint64_t round = 0;
   Failure failure;
-  int exit_code = 1;      // what the run ends with, should this be its end
   bool is_final = false;  // a restart would fail the same way
 };
 struct Succeeded {

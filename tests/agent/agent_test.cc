@@ -42,7 +42,7 @@ class FakeRendezvous : public rendezvous::Handler {
                        std::vector<rendezvous::StartedWorker> workers) override {
     journal_.push_back(fmt::format("{} run", workers.size()));
   }
-  void report_failure(rendezvous::Failure failure, int /*exit_code*/, bool is_final) override {
+  void report_failure(rendezvous::Failure failure, bool is_final) override {
     journal_.push_back(fmt::format("report {}failure of rank {}: {}", is_final ? "final " : "",
                                    failure.rank, failure.status.shell_code()));
     failures.push_back(std::move(failure));

@@ -91,7 +91,6 @@ struct Run {
   std::string fails(const std::string& id, bool is_final = false) {
     return says(id, request::Failed{.round = state.round,
                                     .failure = {.status = {.exit_code = 9}},
-                                    .exit_code = 9,
                                     .is_final = is_final});
   }
   std::string succeeds(const std::string& id) { return says(id, request::Succeeded{state.round}); }
@@ -268,7 +267,8 @@ TEST_CASE("Coordinator: the budget is the run's, and its end is everybody's") {
 TEST_CASE("Coordinator: only the last failure's own words go on, and a final one keeps its code") {
   Three run;
   auto fails = [&](const char* id, std::uint64_t round, bool is_final) {
-    request::Failed failed{.round = round, .exit_code = 9, .is_final = is_final};
+    request::Failed failed{
+        .round = round, .failure = {.status = {.exit_code = 9}}, .is_final = is_final};
     failed.failure.traceback = "Traceback";
     run.says(id, failed);
   };
@@ -337,7 +337,7 @@ TEST_CASE("Coordinator: what belongs to another round is ignored") {
   CHECK(run.says("a", request::Ready{.round = 7}) == "");
   CHECK(run.state.up_count == 3);
   for (const char* id : {"a", "b", "c"}) run.ready(id);
-  CHECK(run.says("a", request::Failed{.round = 0, .exit_code = 9}) == "");
+  CHECK(run.says("a", request::Failed{.round = 0, .failure = {.status = {.exit_code = 9}}}) == "");
   CHECK(run.says("a", request::Succeeded{.round = 0}) == "");
   CHECK(run.says("a", request::Ready{.round = 0}) == "");
   CHECK(run.state.up_count == 3);
@@ -736,7 +736,7 @@ TEST_CASE("Coordinator: a resume brings a failure and a success that were not he
   CHECK(run.resumes("b", Workers::Succeeded) == "forget b; b: continue");
   CHECK(run.state.nodes.at("b").has_succeeded);
   request::Resume resume = run.resume_of("c", Workers::Stopping);
-  resume.failed = request::Failed{.round = 0, .exit_code = 9};
+  resume.failed = request::Failed{.round = 0, .failure = {.status = {.exit_code = 9}}};
   CHECK(run.says("c", resume, 1) ==
         "forget c; c: continue; a: stop 0, failed on c; b: stop 0, failed on c; c: stop 0, failed "
         "on c; c: stop 0, failed on c");

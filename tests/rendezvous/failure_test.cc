@@ -37,6 +37,13 @@ TEST_SUITE("rendezvous/decide/failure") {
     CHECK(describe(failure).ends_with("x\xc3\xa9..."));
   }
 
+  TEST_CASE("a run that ends by it fails with its exit code, whatever that claims to be") {
+    CHECK(exit_code_of({.status = {.exit_code = 9}}) == 9);
+    CHECK(exit_code_of({.status = {.signal = 9}}) == 137);
+    CHECK(exit_code_of({.status = {.signal = 128}}) == 255);
+    CHECK(exit_code_of({.status = {}}) == 1);
+  }
+
   TEST_CASE("other nodes get the last lines of the traceback, or else of stderr") {
     Failure failure = killed;
     failure.stderr_tail = "a warning\n";

@@ -134,8 +134,7 @@ TEST_SUITE("rendezvous/host") {
     joins("b");
     CHECK(told<command::Round>("a").ranks.group_rank == 0);
     CHECK(told<command::Round>("b").ranks.group_rank == 1);
-    say("b", request::Failed{
-                 .round = 0, .failure = {.rank = 1, .status = {.exit_code = 7}}, .exit_code = 7});
+    say("b", request::Failed{.round = 0, .failure = {.rank = 1, .status = {.exit_code = 7}}});
     for (const char* node : {"a", "b"}) {
       CHECK(told<command::Stop>(node).failure->status.exit_code == 7);
       say(node, request::Ready{.round = 0, .store_port = 2});

@@ -45,13 +45,13 @@ std::vector<Message> messages() {
   std::vector<Message> all;
   for (Request request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
-           request::Failed{7, sample_failure(), 139, true}, request::Succeeded{7},
+           request::Failed{7, sample_failure(), true}, request::Succeeded{7},
            request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},
            request::Left{}, request::Left{.why = "was killed", .round = 7},
            request::Resume{.join = join},
            request::Resume{.join = join,
            .workers = Workers::Stopping,
-           .failed = request::Failed{7, sample_failure(), 139, true}},
+           .failed = request::Failed{7, sample_failure(), true}},
            request::Resume{.join = join, .workers = Workers::Succeeded}, request::Heartbeat{},
            request::Lost{}}) {
     all.push_back({.run = "job", .node = "node1-12.0", .request = request, .connection = 3});
@@ -230,8 +230,8 @@ TEST_CASE("Messages: a worker's last words always fit, whatever they are made of
     failure.message = words;
     failure.log_path = std::string(4096, '\x02');
     failure.traceback = words;
-    CHECK(decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}))
-              .has_value());
+    CHECK(
+        decode_message(encode(Message{"r", "n", request::Failed{1, failure, false}})).has_value());
     CHECK(
         decode_command(encode(Command(command::Stop{.round = 1, .failure = failure}))).has_value());
     command::End end{.exit_code = 1, .failures = {failure}};
@@ -248,7 +248,7 @@ TEST_CASE("Messages: of a text that is too long the end is kept, in whole charac
   failure.message.clear();
   while (failure.message.size() < 100'000) failure.message += "\xe2\x82\xac";
   for (int shift = 0; shift < 3; ++shift) {
-    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}));
+    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, false}}));
     REQUIRE(message.has_value());
     std::string read = std::get<request::Failed>(message->request).failure.message;
     CHECK(read.starts_with("...\xe2\x82\xac"));
@@ -260,7 +260,7 @@ TEST_CASE("Messages: a time by a clock that is far off is left out") {
   for (auto at : {std::chrono::hours(-1), std::chrono::hours(24 * 365 * 200)}) {
     Failure failure = sample_failure();
     failure.at = WallTime(at);
-    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, 1, false}}));
+    auto message = decode_message(encode(Message{"r", "n", request::Failed{1, failure, false}}));
     REQUIRE(message.has_value());
     CHECK(std::get<request::Failed>(message->request).failure.at == WallTime{});
   }

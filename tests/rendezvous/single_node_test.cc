@@ -50,9 +50,7 @@ struct Node {
     REQUIRE(std::holds_alternative<Round>(notice));
     return std::get<Round>(notice);
   }
-  void fail(int exit_code) {
-    handler.report_failure({.status = {.exit_code = exit_code}}, exit_code, false);
-  }
+  void fail(int exit_code) { handler.report_failure({.status = {.exit_code = exit_code}}, false); }
 
   Loop& loop;
   SingleNodeHandler handler;
@@ -100,7 +98,7 @@ TEST_SUITE("rendezvous/single_node") {
   TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
     Node node(*this, {.max_restarts = 3});
     node.round();
-    node.handler.report_failure({.status = {.exit_code = 127}}, 127, true);
+    node.handler.report_failure({.status = {.exit_code = 127}}, true);
     CHECK(std::get<command::End>(node.next()).exit_code == 127);
   }
 

@@ -96,8 +96,7 @@ void Node::perform(const agent::Action& action) {
             world_.oracle.failure_reported(plan_.run);
             rendezvous::Failure failure = report.failure;
             failure.message = "ValueError: \"boom\" \xff";
-            step(
-                member::event::WorkerFailed{failure, failure.status.shell_code(), report.is_final});
+            step(member::event::WorkerFailed{failure, report.is_final});
           },
           [this](const agent::action::ReportSuccess&) {
             done_ = round_;
