@@ -43,6 +43,7 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
     set = co_await service->out_->set(keys::kCoordinator, service->config_.record);
   }
   if (!set) co_return set.error();
+  service->step(runs::event::Begun{std::move(service->config_.found_files)});
   service->tasks_.spawn(service->receive());
   service->tasks_.spawn(service->send());
   service->tasks_.spawn(service->keep_time());
@@ -115,6 +116,10 @@ void CoordinatorService::step(const runs::Event& event) {
                      outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
                    },
                    [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
+                   [this](runs::action::KeepRunFile& keep) {
+                     config_.keep_file(std::move(keep.file));
+                   },
+                   [this](runs::action::DropRunFile& drop) { config_.drop_file(drop.run); },
                },
                action);
   }
