@@ -509,7 +509,9 @@ class CoordinatorTransition {
   void outsider_spoke(const event::Arrived& event) {
     const std::string& id = event.node;
     if (const auto* resume = std::get_if<request::Resume>(&event.request)) {
-      bool is_new_here = resume->workers == Workers::Down && !state_.has_formed;
+      // Without a round it may have overtaken its own join, on the connection before.
+      bool is_new_here = resume->workers == Workers::Down &&
+                         (!state_.has_formed || resume->join.next_round == 0);
       if (state_.phase == Phase::Ended || is_new_here) {
         return joined(id, resume->join, event.connection);
       }
