@@ -16,6 +16,10 @@ constexpr Duration kPatience = std::chrono::seconds(2);  // until people are tol
 constexpr Duration kRepeat = std::chrono::seconds(20);
 constexpr Duration kLeastMute = std::chrono::seconds(1);
 
+// After a pause, short or long, an answer may lie in the socket: so it is read before the silence
+// is believed.  In parts of the time without contact that ends it.
+constexpr int kBeliefParts = 20;
+
 Policy policy_of(const State& state, const Config& config) {
   Policy policy = config.node.policy;
   if (state.keep_alive) {
@@ -225,7 +229,7 @@ class MemberTransition {
       if (now_ - *state_.asks_since >= limit) {
         return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
       }
-    } else if (now_ - state_.pulse_at >= limit) {
+    } else if (is_silence_believed(limit)) {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
@@ -292,6 +296,14 @@ class MemberTransition {
     return join;
   }
 
+  bool is_silence_believed(Duration limit) {
+    MonoTime end = state_.pulse_at + limit;
+    if (now_ < end) return false;
+    // What was found before the last contact is over.
+    if (!state_.silent_since || *state_.silent_since < end) state_.silent_since = now_;
+    return now_ - *state_.silent_since >= limit / kBeliefParts;
+  }
+
   void join() {
     if (state_.is_leaving || state_.has_ended) return;
     state_.is_joined = true;
@@ -322,6 +334,7 @@ class MemberTransition {
     bool was_joined = std::exchange(state_.is_joined, false);
     MonoTime lease_end = state_.pulse_at + lease(state_, config_);
     state_.asks_since.reset();
+    state_.silent_since.reset();
     ++state_.incarnation;
     state_.connection = 0;
     want(action::Disconnect{});
@@ -462,8 +475,12 @@ MonoTime next_tick(const State& state, const Config& config) {
   MonoTime beat = state.last_tick + heartbeat_interval(state, config);
   if (!state.is_joined) return beat;
   if (auto mute = mute_at(state, config)) beat = std::min(beat, *mute);
-  MonoTime silence = state.asks_since.value_or(state.pulse_at);
-  return std::min(beat, silence + contact_limit(state, config));
+  Duration limit = contact_limit(state, config);
+  if (state.asks_since) return std::min(beat, *state.asks_since + limit);
+  MonoTime silent = state.pulse_at + limit;
+  if (state.silent_since && *state.silent_since >= silent)
+    silent = *state.silent_since + limit / kBeliefParts;
+  return std::min(beat, silent);
 }
 
 Duration lease(const State& state, const Config& config) {
