@@ -159,6 +159,11 @@ class CoreTransition {
       case Verdict::None:
         return;
       case Verdict::NextRound:
+        // The request came after the workers' success, and did not count while that was the end.
+        if (state_.shutdown_signal != 0) {
+          leave(state_.shutdown_signal);
+          return finish(128 + state_.shutdown_signal);
+        }
         state_.phase = Phase::Joining;
         return want(action::JoinRound{});
       case Verdict::End:

@@ -335,6 +335,14 @@ TEST_SUITE("agent/decide/core: waiting") {
     CHECK(rendezvous_fails() == "finish 80");
   }
 
+  TEST_CASE_FIXTURE(Running, "a signal after the success counts if another round follows") {
+    exits(0, 0);
+    exits(1, 0);
+    asked_to_stop(SIGTERM);
+    ordered_to_stop();
+    CHECK(swept() == "leave, finish 143");
+  }
+
   TEST_CASE_FIXTURE(WaitingAfterSuccess, "a signal ends the wait") {
     CHECK(asked_to_stop(SIGINT) == "leave, finish 130");
   }
