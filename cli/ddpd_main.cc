@@ -18,6 +18,7 @@
 
 #include "cli/ddpd_options.h"
 #include "cli/print.h"
+#include "cli/run_file_place.h"
 #include "cli/systemd.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
@@ -100,7 +101,13 @@ int serve(DdpdOptions options) {
   if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
-  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), true, log);
+  ddprun::process::IoThread disk(context.get_executor(), [&log](const auto& stall) {
+    if (!stall.is_over) log("'" + stall.what + "' stands still");
+  });
+  const ddprun::cli::Environment environment = ddprun::cli::read_environment();
+  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), true,
+                                ddprun::cli::run_file_place(options.state_dir, environment, disk),
+                                log);
   ddprun::Result<void> opened = run_to_end(context, host.open());
   if (!opened) return fail(kFailed, to_string(opened.error()));
 

@@ -93,6 +93,15 @@ constexpr Row kRows[] = {
        options.port_file = value.text;
        return {};
      }},
+    {"--state-dir", "DIR",
+     "Where to keep which runs may have living workers, for the next ddpd should this one be "
+     "killed "
+     "(default: $XDG_RUNTIME_DIR/ddprun, or /run/ddprun for root, or /tmp/ddprun-UID)",
+     [](const OptionValue& value, DdpdOptions& options) -> Result<void> {
+       if (!value.text.starts_with('/')) return invalid_value(value, "an absolute path");
+       options.state_dir = value.text;
+       return {};
+     }},
     {"--allow", "CIDR,...",
      "Whose connections are taken, as 10.0.0.0/8,192.168.1.7,fd00::/8 (default: everybody's); this "
      "machine's own addresses too only if they are named",

@@ -15,6 +15,7 @@ struct DdpdOptions {
   store::ServerConfig server;  // without its log
   bool has_listen = false;     // the address was given and is not the default one
   std::string port_file;       // empty for none
+  std::string state_dir;       // of the run files; empty: as run_file_place() chooses
 };
 
 // What --help and --version print.

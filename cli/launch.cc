@@ -27,6 +27,7 @@
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
+#include "cli/run_file_place.h"
 #include "rendezvous/last_word.h"
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
@@ -54,7 +55,7 @@ constexpr auto kLastWordPatience = std::chrono::seconds(3);
 
 std::unique_ptr<rendezvous::Handler> make_rendezvous(
     asio::any_io_executor executor, const LaunchConfig& config,
-    const std::shared_ptr<process::Guardian>& guardian) {
+    const std::shared_ptr<process::Guardian>& guardian, process::IoThread& hosts_disk) {
   rendezvous::LeaseHolder holder;
   if (guardian) {
     holder.renew = [guardian](MonoTime end, Duration patience) {
@@ -65,8 +66,9 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(
     };
   }
   if (config.network)
-    return std::make_unique<rendezvous::NetworkHandler>(executor, *config.network,
-                                                        std::move(holder));
+    return std::make_unique<rendezvous::NetworkHandler>(
+        executor, *config.network, run_file_place("", read_environment(), hosts_disk),
+        std::move(holder));
   return std::make_unique<rendezvous::SingleNodeHandler>(
       executor,
       rendezvous::SingleNodeConfig{
@@ -203,6 +205,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
     logger->warn("{}", describe(stall));
   };
   process::IoThread disk(loop.get_executor(), say_stall);
+  process::IoThread hosts_disk(loop.get_executor(), say_stall);
   process::Console out(loop.get_executor(), STDOUT_FILENO, say_stall);
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
   logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
@@ -214,7 +217,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
 
   add_guardian(agent_config, *logger);
   std::unique_ptr<rendezvous::Handler> rendezvous =
-      make_rendezvous(loop.get_executor(), config, agent_config.guardian);
+      make_rendezvous(loop.get_executor(), config, agent_config.guardian, hosts_disk);
   const std::vector<int> stop_signals = agent_config.stop_signals;
   const Duration stop_grace = agent_config.core.stop_grace;
   process::Reaper reaper(loop.get_executor());

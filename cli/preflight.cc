@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "cli/log_setup.h"
+#include "cli/run_file_place.h"
 #include "rendezvous/network.h"
 #include "store/base/variant.h"
 
@@ -44,7 +45,9 @@ void report_preflight_failure(rendezvous::NetworkConfig network, const std::stri
   network.member.node.preflight_failure = why;
   std::string excuse = "cannot start its workers: " + why;
   asio::io_context loop(1);
-  rendezvous::NetworkHandler handler(loop.get_executor(), std::move(network));
+  process::IoThread disk(loop.get_executor(), [](const auto&) {});
+  rendezvous::NetworkHandler handler(loop.get_executor(), std::move(network),
+                                     run_file_place("", read_environment(), disk));
   asio::steady_timer is_over(loop, kPatience);
   handler.listen([&](const rendezvous::Notice& notice) {
     std::visit(Overloaded{

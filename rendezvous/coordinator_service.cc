@@ -43,6 +43,7 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
     set = co_await service->out_->set(keys::kCoordinator, service->config_.record);
   }
   if (!set) co_return set.error();
+  service->step(runs::event::Begun{std::move(service->config_.found_files)});
   service->tasks_.spawn(service->receive());
   service->tasks_.spawn(service->send());
   service->tasks_.spawn(service->keep_time());
@@ -106,17 +107,20 @@ void CoordinatorService::step(const runs::Event& event) {
   runs::Step next = runs::step(std::move(state_), event, read_clocks());
   state_ = std::move(next.state);
   for (runs::Action& action : next.actions) {
-    std::visit(Overloaded{
-                   [this](runs::action::Send& send) {
-                     outgoing_.push_back(
-                         {keys::mailbox(send.node, send.connection), encode(send.command)});
-                   },
-                   [this](runs::action::Forget& forget) {
-                     outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
-                   },
-                   [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
-               },
-               action);
+    std::visit(
+        Overloaded{
+            [this](runs::action::Send& send) {
+              outgoing_.push_back(
+                  {keys::mailbox(send.node, send.connection), encode(send.command)});
+            },
+            [this](runs::action::Forget& forget) {
+              outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
+            },
+            [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
+            [this](runs::action::KeepRunFile& keep) { config_.keep_file(std::move(keep.file)); },
+            [this](runs::action::DropRunFile& drop) { config_.drop_file(drop.run); },
+        },
+        action);
   }
   if (state_.runs.empty()) has_emptied_.notify();
   has_mail_.notify();

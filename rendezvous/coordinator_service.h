@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
@@ -27,6 +28,11 @@ struct ServiceConfig {
   // Called before the commands of a round of the static backend go out: the workers' store, which
   // is the common space of this one, is to be emptied.
   std::function<void()> renew_common_space = [] {};
+
+  // The run files: what the process before this one has left, and where this one's are kept.
+  std::vector<RunFile> found_files{};
+  std::function<void(RunFile)> keep_file = [](RunFile) {};
+  std::function<void(const std::string& run)> drop_file = [](const std::string&) {};
 
   // Told, in a sentence, of what is wrong.
   std::function<void(const std::string&)> log = [](const std::string&) {};

@@ -6,11 +6,14 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/decide/waiting_text.h"
+#include "store/base/count.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -22,6 +25,17 @@ std::string random_name() {
   return text;
 }
 
+// What the run files of the process before this one mean, for people.
+std::string describe(const std::vector<RunFile>& files) {
+  Duration longest{};
+  for (const RunFile& file : files) longest = std::max(longest, file.lease);
+  std::string runs =
+      files.size() == 1 ? "run '" + files.front().run + "'" : count_of(files.size(), "run");
+  return "the host here before was killed, and workers of " + runs +
+         " may be alive: no other round begins until they are accounted for, at most for " +
+         coordinator::seconds_text(longest);
+}
+
 }  // namespace
 
 std::string coordinator_record(const std::string& host, bool is_daemon) {
@@ -30,12 +44,14 @@ std::string coordinator_record(const std::string& host, bool is_daemon) {
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-           std::string name, bool is_daemon, std::function<void(const std::string&)> log)
+           std::string name, bool is_daemon, RunFilePlace run_files,
+           std::function<void(const std::string&)> log)
     : executor_(std::move(executor)),
       server_(std::move(server)),
       name_(std::move(name)),
       is_daemon_(is_daemon),
-      log_(std::move(log)) {
+      log_(std::move(log)),
+      run_files_(executor_, std::move(run_files), server_->endpoint(), log_) {
   server_->reserve_namespace(std::string(keys::kNamespace));
 }
 
@@ -56,6 +72,10 @@ store::Async<void> Host::open(std::string only_run) {
   service.record = coordinator_record(name_, is_daemon_);
   service.only_run = std::move(only_run);
   service.renew_common_space = [this] { server_->renew_common_namespace(); };
+  service.found_files = co_await run_files_.read();
+  if (!service.found_files.empty()) log_(describe(service.found_files));
+  service.keep_file = [this](RunFile file) { run_files_.keep(std::move(file)); };
+  service.drop_file = [this](const std::string& run) { run_files_.drop(run); };
   service.log = log_;
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),
                                                     std::move(*out), false);
@@ -71,6 +91,7 @@ void Host::close() {
 
 boost::asio::awaitable<void> Host::stop() {
   if (coordinator_) co_await coordinator_->stop();
+  co_await run_files_.settle();
   co_await server_->stop();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/coordinator_service.h"
+#include "rendezvous/run_files.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
@@ -23,7 +24,8 @@ class Host {
   // Beside a store that listens.  `name` is what people call this machine, `log` is told of what is
   // wrong.  `is_daemon`: this process is no agent, so it may be started again under living workers.
   Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-       std::string name, bool is_daemon, std::function<void(const std::string&)> log);
+       std::string name, bool is_daemon, RunFilePlace run_files,
+       std::function<void(const std::string&)> log);
 
   // Lets nodes in.  `only_run`: see runs::State.
   store::Async<void> open(std::string only_run = "");
@@ -43,6 +45,7 @@ class Host {
   std::string name_;
   bool is_daemon_;
   std::function<void(const std::string&)> log_;
+  RunFiles run_files_;
   std::unique_ptr<CoordinatorService> coordinator_;
 };
 

@@ -61,10 +61,11 @@ struct NetworkHandler::Link {
 };
 
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config,
-                               LeaseHolder holder)
+                               RunFilePlace run_files, LeaseHolder holder)
     : executor_(executor),
       config_(std::move(config)),
       notices_(executor),
+      run_files_(std::move(run_files)),
       holder_(std::move(holder)),
       ticker_(executor),
       reached_(executor),

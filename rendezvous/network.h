@@ -44,7 +44,7 @@ struct LeaseHolder {
 class NetworkHandler final : public Handler {
  public:
   NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config,
-                 LeaseHolder holder = {});
+                 RunFilePlace run_files = {}, LeaseHolder holder = {});
   ~NetworkHandler() override;
 
   void listen(Listener listener) override { notices_.listen(std::move(listener)); }
@@ -93,6 +93,7 @@ class NetworkHandler final : public Handler {
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   NoticeQueue notices_;
+  RunFilePlace run_files_;  // if this node hosts
   LeaseHolder holder_;
   LastWord last_word_;     // what the guardian says if this process is killed
   std::string last_text_;  // as the holder has it

@@ -74,7 +74,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
     co_return listening.error();
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
-                                 log);
+                                 run_files_, log);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();

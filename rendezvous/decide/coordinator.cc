@@ -147,7 +147,7 @@ class CoordinatorTransition {
     if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
     if (state_.phase == Phase::Ended)
       return send_outside(id, connection, state_.verdict);  // by that
-    if (state_.nodes.empty() && !state_.former) found(id, join);
+    if (is_unfounded()) found(id, join);
     if (join.is_back) expect_others(id, join);
     if (!join.preflight_failure.empty() && state_.had_round) {
       return send(id, command::Refuse{preflight_text(join)});
@@ -204,6 +204,9 @@ class CoordinatorTransition {
     }
   }
 
+  bool is_unfounded() const {
+    return state_.founder.empty() || (state_.nodes.empty() && !state_.former);
+  }
   void found(const std::string& id, const request::Join& join) {
     state_.founder = id;
     state_.run_uuid = join.run_uuid.empty() ? id : join.run_uuid;
@@ -250,7 +253,7 @@ class CoordinatorTransition {
       case Phase::Gathering:
         return form_if_due();
       case Phase::Running:
-        if (!state_.has_formed && join.was_in_round && join.next_round == state_.round + 1) {
+        if (is_taken_over() && state_.is_former_broken) {
           // A node of the round which had to stop: the round cannot go on.
           return stop({.cause = StopCause::NodeLost, .why = join.host + " was cut off"});
         }
@@ -278,7 +281,7 @@ class CoordinatorTransition {
 
   // It was here before this coordinator: so may others have been, and their workers may run.  After
   // this coordinator's first round that holds for the nodes of another start.
-  void expect_others(const std::string& id, const request::Join& join) {
+  void expect_others(const std::string& id, const request::Join& join, bool goes_on = false) {
     if (state_.settled_starts.contains(join.run_uuid)) return;
     if (state_.has_formed && (join.run_uuid.empty() || join.run_uuid == state_.run_uuid)) return;
     MonoTime until = now_ + std::max(state_.policy.lease(), join.policy.lease());
@@ -288,19 +291,29 @@ class CoordinatorTransition {
     if (former.run_uuid != join.run_uuid && !join.run_uuid.empty()) {
       former.run_uuid.clear();
       former.round = kManyRounds;
+      former.names.clear();
       former.until = until;
     }
-    if (!join.was_in_round || join.next_round == 0) return;
+    if (!join.was_in_round || join.next_round == 0) return account_for_named(id);
     std::uint64_t round = join.next_round - 1;
     if (!former.round || round > *former.round) {
       former.round = round;
       former.nodes = join.previous_nodes;
+      former.names.clear();
       former.until = until;
+      state_.is_former_broken = false;
     }
-    account_for(id, round);
+    if (round < *former.round) return account_for_named(id);
+    account_for(id, round, goes_on);
   }
-  void account_for(const std::string& id, std::uint64_t round) {
-    state_.former->accounted[round].insert(id.substr(0, id.rfind('.')));
+  static std::string name_of(const std::string& id) { return id.substr(0, id.rfind('.')); }
+  void account_for_named(const std::string& id) {
+    if (state_.former && state_.former->names.contains(name_of(id)))
+      account_for(id, *state_.former->round);
+  }
+  void account_for(const std::string& id, std::uint64_t round, bool goes_on = false) {
+    state_.former->accounted[round].insert(name_of(id));
+    if (state_.former->round == round && !goes_on) state_.is_former_broken = true;
     if (state_.former->round != round || missing(*state_.former) > 0) return;
     settle_former();
     state_.were_all_former = state_.phase == Phase::Gathering && !state_.has_formed;
@@ -311,18 +324,15 @@ class CoordinatorTransition {
     return missing(former);
   }
 
+  // The round that runs is one of the coordinator before.
+  bool is_taken_over() const { return state_.phase == Phase::Running && !state_.has_formed; }
   // A node goes on with its round after its coordinator was started anew: the round is as it was.
   void adopt(const std::string& id, const request::Resume& resume) {
     const request::Join& join = resume.join;
-    if (state_.nodes.empty() && !state_.former) found(id, join);
+    if (is_unfounded()) found(id, join);
     bool is_first = state_.phase == Phase::Gathering;
-    // A node of the round has had to stop.
-    bool is_broken =
-        is_first && std::ranges::any_of(state_.nodes, [&](const auto& node) {
-          return node.second.join.was_in_round && node.second.join.next_round == join.next_round;
-        });
     was_in_a_round(join);
-    expect_others(id, join);
+    expect_others(id, join, true);
     Node& node = state_.nodes[id];
     node = {.join = join,
             .arrival = state_.arrivals++,
@@ -340,8 +350,9 @@ class CoordinatorTransition {
       state_.last_call.reset();
       state_.were_all_former = false;
     }
+    if (!state_.former) keep_run_file();
     send(id, command::Continue{});
-    if (is_broken) {
+    if (is_taken_over() && state_.is_former_broken) {
       stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
     }
     // The coordinator before has counted a failure whose restart count is that of an attempt
@@ -376,8 +387,11 @@ class CoordinatorTransition {
     if (resume.join.next_round == 0 || resume.workers == Workers::Down) return false;
     if (!state_.nodes.empty() && resume.join.settings != state_.settings) return false;
     std::uint64_t round = resume.join.next_round - 1;
+    auto past = state_.past_rounds.find(resume.join.run_uuid);
+    if (past != state_.past_rounds.end() && round < past->second) return false;
     if (state_.phase == Phase::Gathering) {
-      return round + 1 >= state_.next_round;
+      bool has_later = state_.former && state_.former->round && round < *state_.former->round;
+      return round + 1 >= state_.next_round && !has_later;
     }
     return state_.former && state_.former->round == round && state_.phase != Phase::Ended;
   }
@@ -506,16 +520,26 @@ class CoordinatorTransition {
     bool is_gone = has_left || std::holds_alternative<request::Lost>(event.request) ||
                    std::holds_alternative<request::Leaving>(event.request);
     if (!is_gone) return;
-    std::erase_if(state_.next_run, [&](const auto& comer) { return comer.id == id; });
-    state_.contenders.erase(id);
+    // The last will of an earlier attempt says nothing of the one on which it waits.
+    auto is_heard_no_more = [&](std::uint64_t on) { return has_left || on <= event.connection; };
+    std::erase_if(state_.next_run, [&](const auto& comer) {
+      return comer.id == id && is_heard_no_more(comer.connection);
+    });
+    std::erase_if(state_.contenders, [&](const auto& contender) {
+      return contender.first == id && is_heard_no_more(contender.second.connection);
+    });
     actions_.push_back(action::Forget{id, event.connection});
     if (!has_left) return;
     // Its guardian says so: a node of the round under the host before, maybe that host itself.
     std::optional<std::uint64_t> round = std::get<request::Left>(event.request).round;
-    if (state_.former && round) {
-      account_for(id, *round);
-      form_if_due();
+    if (state_.former && round) account_for(id, *round);
+    account_for_named(id);
+    if (is_taken_over() && state_.is_former_broken) {
+      const std::string& why = std::get<request::Left>(event.request).why;
+      stop({.cause = StopCause::NodeLost,
+            .why = "a node of the round " + (why.empty() ? "has left" : why)});
     }
+    form_if_due();
     forget_earlier_incarnations(id);
   }
   void refuse_contenders_of(const std::string& rival) {
@@ -811,7 +835,7 @@ class CoordinatorTransition {
       if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
     } else if (!may_form(state_)) {
       return;
-    } else if (count() >= state_.settings.max_nodes || state_.were_all_former) {
+    } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
       form();
     } else if (!state_.last_call) {
       state_.last_call = now_ + (state_.had_round ? std::min(kShortLastCall, last_call_timeout())
@@ -822,6 +846,11 @@ class CoordinatorTransition {
     }
   }
 
+  bool are_all_former_back() const {
+    return state_.were_all_former && std::ranges::any_of(state_.nodes, [](const auto& node) {
+             return node.second.join.is_back;
+           });
+  }
   int count() const { return static_cast<int>(state_.nodes.size()); }
   Duration last_call_timeout() const { return state_.policy.last_call_timeout; }
 
@@ -877,6 +906,19 @@ class CoordinatorTransition {
     for (auto& [id, node] : state_.nodes) {
       if (!node.is_member && !node.is_standby) stand_by(id, node);
     }
+    keep_run_file();
+  }
+
+  void keep_run_file() {
+    RunFile file{.run = {},
+                 .run_uuid = state_.run_uuid,
+                 .round = state_.round,
+                 .lease = state_.policy.lease(),
+                 .nodes = {}};
+    for (const auto& [id, node] : state_.nodes) {
+      if (node.is_member) file.nodes.insert(name_of(id));
+    }
+    actions_.emplace_back(action::KeepRunFile{std::move(file)});
   }
 
   // Nodes that can start no worker are as if they had not come.  Where too few are left, nobody is
@@ -955,7 +997,9 @@ class CoordinatorTransition {
 
   void begin_anew() {
     auto comers = std::exchange(state_.next_run, {});
+    std::optional<Former> former = std::move(state_.former);
     state_ = State{.last_turn = now_};
+    state_.former = std::move(former);
     for (auto& comer : comers) joined(comer.id, comer.join, comer.connection);
   }
 
@@ -992,6 +1036,14 @@ int missing(const Former& former) {
   auto accounted = former.accounted.find(*former.round);
   int known = accounted == former.accounted.end() ? 0 : static_cast<int>(accounted->second.size());
   return former.nodes - known;
+}
+
+Former former_of(const RunFile& file, MonoTime now) {
+  return {.run_uuid = file.run_uuid,
+          .round = file.round,
+          .nodes = static_cast<int>(file.nodes.size()),
+          .names = file.nodes,
+          .until = now + file.lease};
 }
 
 std::optional<MonoTime> deadline(const State& state) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_file.h"
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -62,8 +63,11 @@ struct Former {
   std::optional<std::uint64_t>
       round;      // nothing where only nodes that were not in it have come back
   int nodes = 0;  // so many had it
+  // By name, where the host before has left a run file.  Each is accounted for by whatever it says:
+  // it has gone on, or its workers are dead.
+  std::set<std::string> names{};
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
-  std::map<std::uint64_t, std::set<std::string>> accounted;
+  std::map<std::uint64_t, std::set<std::string>> accounted{};
   MonoTime until{};
 };
 
@@ -105,8 +109,12 @@ struct State {
   std::optional<Shortage> shortage;
   bool has_formed = false;               // a round, here
   std::set<std::string> settled_starts;  // all nodes of these are accounted for
+  // Of starts that have lost all their nodes here: the last round.
+  std::map<std::string, std::uint64_t> past_rounds;
   bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
   std::optional<Former> former;  // who may come back after a host was lost
+  // One of that round's nodes does not go on with it.
+  bool is_former_broken = false;
   std::optional<command::Stop> last_stop;              // in Stopping
   MonoTime round_began{};                              // of the last one
   std::optional<MonoTime> newcomers_due;               // when they are taken in, in Running
@@ -154,8 +162,13 @@ struct Over {
   std::string run_uuid;
   command::End verdict;
 };
+// A round has begun: for the coordinator that follows, should this process be killed.  `run` is
+// left empty.
+struct KeepRunFile {
+  RunFile file;
+};
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::Over>;
+using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile>;
 
 struct Step {
   State state;
@@ -166,6 +179,10 @@ struct Step {
 
 // Nodes of the round before this coordinator of which nothing is known yet.
 int missing(const Former& former);
+
+// What a run file says of a run, to a coordinator that begins at `now`: while the process before it
+// lived, so did perhaps the workers.
+Former former_of(const RunFile& file, MonoTime now);
 
 // When a Tick is due, if nothing happens before; nothing while there is nobody.
 std::optional<MonoTime> deadline(const State& state);

@@ -38,6 +38,13 @@ class RunsTransition {
 
   Step result() && { return {std::move(state_), std::move(actions_)}; }
 
+  void operator()(const event::Begun& event) {
+    for (const RunFile& file : event.files) {
+      state_.filed.insert(file.run);
+      state_.formers[file.run] = coordinator::former_of(file, now_.mono);
+    }
+  }
+
   void operator()(const event::Arrived& event) {
     const Message& message = event.message;
     if (message.run == state_.only_run && is_last_word(message.request) &&
@@ -133,7 +140,15 @@ class RunsTransition {
   }
 
   void step(const std::string& name, const coordinator::Event& event) {
-    coordinator::State& run = state_.runs[name];
+    auto [entry, is_new] = state_.runs.try_emplace(name);
+    coordinator::State& run = entry->second;
+    if (is_new) {
+      auto former = state_.formers.extract(name);
+      if (!former.empty()) run.former = std::move(former.mapped());
+      for (const Past& past : state_.pasts) {
+        if (past.run == name) run.past_rounds[past.run_uuid] = past.round;
+      }
+    }
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
     bool is_emptied = false;
@@ -144,6 +159,12 @@ class RunsTransition {
       }
       if (auto* forget = std::get_if<coordinator::action::Forget>(&action)) {
         actions_.emplace_back(std::move(*forget));
+        continue;
+      }
+      if (auto* keep = std::get_if<action::KeepRunFile>(&action)) {
+        keep->file.run = name;
+        state_.filed.insert(name);
+        actions_.emplace_back(std::move(*keep));
         continue;
       }
       auto& send = std::get<coordinator::action::Send>(action);
@@ -157,7 +178,25 @@ class RunsTransition {
         actions_.emplace_back(std::move(send));
       }
     }
-    if (coordinator::is_over(run)) state_.runs.erase(name);
+    if (coordinator::is_over(run)) forget(name);
+  }
+
+  // Nobody is left in the run, and no worker of its own lives.
+  void forget(const std::string& name) {
+    auto run = state_.runs.extract(name);
+    if (run.mapped().has_formed && run.mapped().phase != coordinator::Phase::Ended) {
+      if (state_.pasts.size() >= kMaxVerdicts) state_.pasts.pop_front();
+      state_.pasts.push_back({.run = name,
+                              .run_uuid = run.mapped().run_uuid,
+                              .round = run.mapped().round,
+                              .at = now_.mono});
+    }
+    std::optional<coordinator::Former>& former = run.mapped().former;
+    if (former && state_.formers.size() < kMaxRuns) {
+      state_.formers[name] = std::move(*former);
+    } else if (state_.filed.erase(name) > 0) {
+      actions_.emplace_back(action::DropRunFile{name});
+    }
   }
 
   void remember(const std::string& name, coordinator::action::Over over) {
@@ -198,8 +237,20 @@ class RunsTransition {
   }
 
   void clear_what_is_old() {
+    for (auto former = state_.formers.begin(); former != state_.formers.end();) {
+      if (former->second.until > now_.mono) {
+        ++former;
+        continue;
+      }
+      if (state_.filed.erase(former->first) > 0)
+        actions_.emplace_back(action::DropRunFile{former->first});
+      former = state_.formers.erase(former);
+    }
     while (!state_.verdicts.empty() && state_.verdicts.front().at + kVerdictAge <= now_.mono) {
       state_.verdicts.pop_front();
+    }
+    while (!state_.pasts.empty() && state_.pasts.front().at + kVerdictAge <= now_.mono) {
+      state_.pasts.pop_front();
     }
     while (!state_.departed.empty() &&
            (state_.departed.size() > kMaxDeparted ||
@@ -232,6 +283,7 @@ std::optional<MonoTime> deadline(const State& state) {
     due = std::min(due, coordinator::deadline(run).value_or(due));
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
+  for (const auto& [name, former] : state.formers) due = std::min(due, former.until);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
 }

@@ -40,6 +40,15 @@ struct Verdict {
   MonoTime at{};
 };
 
+// A start of a run that has no node any more, but no verdict either: they were all lost.  One that
+// comes back may know less of its rounds.
+struct Past {
+  std::string run;
+  std::string run_uuid;
+  std::uint64_t round = 0;  // the last
+  MonoTime at{};
+};
+
 // A node that was told the last it will be told, and when.
 struct Departed {
   std::string node;
@@ -66,12 +75,20 @@ struct State {
   std::string only_run;
   std::set<std::string> gone;     // nodes of it that have said their last word
   std::deque<Verdict> verdicts;   // oldest first
+  std::deque<Past> pasts;         // oldest first
   std::deque<Departed> departed;  // oldest first
   std::deque<Early> early;        // oldest first
-  std::string why_leaving;        // set once nobody is let in any more
+  // Of runs that have no coordinator here at present: whose workers may be alive.
+  std::map<std::string, coordinator::Former> formers;
+  std::set<std::string> filed;  // runs that have a run file
+  std::string why_leaving;      // set once nobody is let in any more
 };
 
 namespace event {
+// Before all others: the run files that the process before this one has left here.
+struct Begun {
+  std::vector<RunFile> files;
+};
 struct Arrived {
   Message message;
 };
@@ -82,7 +99,7 @@ struct HostLeaves {
   int signal = 0;
 };
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
+using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::HostLeaves>;
 
 namespace action {
 using Send = coordinator::action::Send;
@@ -90,8 +107,14 @@ using Forget = coordinator::action::Forget;
 // Before the commands that follow: a round of the static backend begins, and the workers' store,
 // which is the common space of this one, is to be empty.
 struct EmptyCommonSpace {};
+using KeepRunFile = coordinator::action::KeepRunFile;
+// No worker of this run lives.
+struct DropRunFile {
+  std::string run;
+};
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::EmptyCommonSpace>;
+using Action = std::variant<action::Send, action::Forget, action::EmptyCommonSpace,
+                            action::KeepRunFile, action::DropRunFile>;
 
 struct Step {
   State state;

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A ddpd for a test: started on a free port, ended when the test is done with it."""
 
+import atexit
+import functools
 import os
 import signal
 import subprocess
+import tempfile
 
 LIMIT_S = 30  # of every wait
 
@@ -12,12 +15,20 @@ def ddpd_path():
     return os.path.join(os.environ["DDPRUN_BIN"], "ddpd")
 
 
+@functools.cache
+def state_folder():
+    """Where every ddpd of this test program keeps its run files."""
+    folder = tempfile.TemporaryDirectory(prefix="ddprun-state-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
 class Ddpd:
     """Starts ddpd and waits until it listens.  `log` is its stderr once it has ended."""
 
     def __init__(self, *options, port=0):
         self.process = subprocess.Popen(
-            [ddpd_path(), "--listen", f"127.0.0.1:{port}", *options],
+            [ddpd_path(), "--listen", f"127.0.0.1:{port}", "--state-dir", state_folder(), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -181,6 +181,24 @@ class LeaseTest(NodesCase):
         self.assertEqual(self.assert_rounds_apart(), 2)
         kill(nodes[1])
 
+    def test_a_ddpd_begun_anew_waits_for_workers_that_it_cannot_reach(self):
+        proxy = self.proxy()
+        lost = [self.start("--nnodes=2", QUICK + ",lease_grace=4", port=proxy.port,
+                           SAVE=FOR_EVER) for _ in range(2)]
+        self.until_world(2)
+        proxy.hold()
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        self.ddpd = self.enterContext(Ddpd(port=port))
+        nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
+        self.until_world(2, since=2)
+        self.assertEqual(self.assert_rounds_apart(), 2)
+        for node in lost:
+            kill(node)
+        self.assert_all_succeed(*nodes)
+        self.ddpd.stop()
+        self.assertIn("may be alive", self.ddpd.log)
+
     def test_a_frozen_agents_guardian_ends_its_workers_before_the_others_go_on(self):
         nodes = [self.start("--nnodes=1:2", QUICK), self.start("--nnodes=1:2", QUICK, SAVE=FOR_EVER)]
         self.until_world(2)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several agents on this machine, as a test sees them: started, watched, ended by pid."""
 
+import atexit
+import functools
 import os
 import pathlib
 import signal
@@ -31,10 +33,19 @@ done
 """
 
 
+@functools.cache
+def state_folder():
+    """Where the hosts of this test program keep their run files."""
+    folder = tempfile.TemporaryDirectory(prefix="ddprun-run-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
 def environment(**extra):
     foreign = ("PET_", "SLURM", "DDPRUN_AGENT", "OMP_", "TORCHELASTIC_", "VIRTUAL_ENV", "LOGLEVEL")
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     env["PYTHON_EXEC"] = sys.executable
+    env["XDG_RUNTIME_DIR"] = state_folder()
     env.update(extra)
     return env
 

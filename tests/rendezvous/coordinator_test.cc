@@ -54,6 +54,7 @@ struct Run {
   Now now{.mono = MonoTime(1h)};
   Settings settings{.min_nodes = 2, .max_nodes = 3};
   Policy policy{.max_restarts = 1};
+  RunFile file;  // the last that it wanted kept
 
   std::string on(const coordinator::Event& event) {
     auto next = coordinator::step(std::move(state), event, now);
@@ -61,6 +62,10 @@ struct Run {
     std::string text;
     for (const auto& action : next.actions) {
       if (std::holds_alternative<coordinator::action::Over>(action)) continue;
+      if (const auto* keep = std::get_if<coordinator::action::KeepRunFile>(&action)) {
+        file = keep->file;
+        continue;
+      }
       const auto* send = std::get_if<coordinator::action::Send>(&action);
       text += text.empty() ? "" : "; ";
       text += send != nullptr ? send->node + ": " + words(send->command)
@@ -558,6 +563,16 @@ TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
   CHECK(coordinator::is_over(run.state));
 }
 
+TEST_CASE("Coordinator: the will of an earlier connection does not end a wait for the next run") {
+  Three run;
+  run.fails("a", true);
+  run.says("d", run.join_of("d"), 2);
+  CHECK(run.says("d", request::Lost{}, 1) == "forget d");
+  CHECK(run.state.next_run.size() == 1);
+  CHECK(run.says("d", request::Lost{}, 2) == "forget d");
+  CHECK(run.state.next_run.empty());
+}
+
 TEST_CASE("Coordinator: who waits for the next run and dies is not of it") {
   Run run;
   run.settings = {.min_nodes = 1, .max_nodes = 1};
@@ -854,6 +869,22 @@ TEST_CASE(
   CHECK(run.ready("b.0").find("a.0: round 5 attempt 1 as 0 of 2") == 0);
 }
 
+TEST_CASE("Coordinator: a taken-over round that has lost a node meanwhile does not go on") {
+  TakenOver run;
+  SUBCASE("its guardian says so") {
+    request::Left left{.why = "was lost (its agent, pid 7, was killed)", .round = 4};
+    CHECK(run.says("c.0", left)
+              .find("a.0: stop 4, a node of the round was lost (its agent, pid 7, "
+                    "was killed); b.0: stop 4") != std::string::npos);
+  }
+  SUBCASE("it comes as its next incarnation") {
+    CHECK(run.says("c.1", run.resume("c", 2).join).find("a.0: stop 4, c was cut off") == 0);
+  }
+  SUBCASE("the guardian of an earlier round's says nothing of it") {
+    CHECK(run.says("c.0", request::Left{.why = "", .round = 3}) == "forget c.0");
+  }
+}
+
 TEST_CASE("Coordinator: no round follows a taken-over one while one of its nodes is not known of") {
   TakenOver run;
   run.state.policy.max_restarts = 3;
@@ -888,6 +919,99 @@ TEST_CASE("Coordinator: a node of another start of the run brings that start's w
   CHECK(run.pass(4s, {"a.0", "b.0", "x.1"}).find("a.0: stop 0") != std::string::npos);
   run.ready("a.0");
   CHECK(run.ready("b.0").find("a.0: round ") != std::string::npos);
+}
+
+// A coordinator that finds a run file.
+
+namespace {
+
+// The process before was killed in round 4 of a and b, with a silence limit of 5 s and a grace of
+// one more.
+struct FoundFile : Run {
+  FoundFile() {
+    policy.last_call_timeout = 0s;
+    state.former = coordinator::former_of(
+        {.run = "job", .run_uuid = "first", .round = 4, .lease = 6s, .nodes = {"a", "b"}},
+        now.mono);
+  }
+  request::Join returning(const char* host) const {
+    request::Join join = join_of(host);
+    join.next_round = 5;
+    join.previous_nodes = 2;
+    join.run_uuid = "first";
+    join.is_back = true;
+    return join;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Coordinator: fresh nodes wait until the workers of a run file are dead") {
+  FoundFile run;
+  run.joins("x.0");
+  run.joins("y.0");
+  SUBCASE("by their lease") {
+    std::string said = run.pass(5900ms, {"x.0", "y.0"});
+    CHECK(said.find("round 0") == std::string::npos);
+    CHECK(said.find("waiting for 2 nodes of the last start") != std::string::npos);
+    CHECK(run.pass(500ms, {"x.0", "y.0"}).find("x.0: round 0 attempt 0 as 0 of 2") == 0);
+  }
+  SUBCASE("by the word of their guardians") {
+    CHECK(run.says("a.0", request::Left{.why = "", .round = 4}) == "forget a.0");
+    // Its workers were not up, so that it names no round; or of a round before that one.
+    CHECK(run.says("b.0", request::Left{}).find("x.0: round 0 attempt 0 as 0 of 2") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("Coordinator: nodes of a run file count whatever they come back with") {
+  FoundFile run;
+  // Its lease was over, so that it does not say that it was in the round.
+  CHECK(run.says("a.1", run.returning("a")) == "");
+  CHECK(run.says("a.2", run.returning("a")) == "forget a.1");
+  CHECK(run.says("b.1", run.returning("b")).find("a.2: round 5 attempt 0 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: the round of a run file goes on where its nodes resume") {
+  FoundFile run;
+  for (const char* host : {"a", "b"}) {
+    request::Resume resume{.join = run.returning(host), .workers = Workers::Up};
+    resume.join.was_in_round = true;
+    CHECK(run.says(host + std::string(".0"), resume) == host + std::string(".0: continue"));
+  }
+  CHECK(run.file.nodes == std::set<std::string>{"a", "b"});
+  CHECK(run.pass(1min, {"a.0", "b.0"}) == "");
+  SUBCASE("an older one does not") {
+    FoundFile other;
+    request::Resume resume{.join = other.returning("a"), .workers = Workers::Up};
+    resume.join.next_round = 4;
+    resume.join.was_in_round = true;
+    CHECK(other.says("a.0", resume) == "a.0: dropped, its lease was over");
+  }
+}
+
+TEST_CASE("Coordinator: without those of a run file a last call is made as ever") {
+  FoundFile run;
+  run.policy.last_call_timeout = 20s;
+  run.joins("x.0");
+  run.joins("y.0");
+  run.says("a.0", request::Left{});
+  CHECK(run.says("b.0", request::Left{}) == "forget b.0");
+  CHECK(run.pass(19s, {"x.0", "y.0"}).find("round 0") == std::string::npos);
+  CHECK(run.pass(2s, {"x.0", "y.0"}).find("x.0: round 0") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: each round is written to the run file") {
+  TwoOfThree run;
+  CHECK(run.file.nodes == std::set<std::string>{"a", "b"});
+  CHECK(run.file.round == 0);
+  CHECK(run.file.run_uuid == run.state.run_uuid);
+  CHECK(run.file.lease == 5s);
+  run.is_lost("b");
+  run.joins("c");
+  run.ready("a");
+  CHECK(run.file.nodes == std::set<std::string>{"a", "c"});
+  CHECK(run.file.round == 1);
 }
 
 TEST_CASE("Coordinator: a round older than the one taken over is not gone on with") {

@@ -46,7 +46,7 @@ struct Meeting {
     REQUIRE(server.has_value());
     port = (*server)->port();
     host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here", false,
-                                  [this](const std::string&) { ++ignored; });
+                                  RunFilePlace{}, [this](const std::string&) { ++ignored; });
     REQUIRE(run(host->open()).has_value());
     client = run(host->connect()).value();
     record = run(client->get(keys::kCoordinator, 5s)).value();

@@ -22,6 +22,7 @@ std::string words(const Command& command) {
   if (std::holds_alternative<command::Round>(command)) return "round";
   if (std::holds_alternative<command::Stop>(command)) return "stop";
   if (std::holds_alternative<command::Dropped>(command)) return "dropped";
+  if (std::holds_alternative<command::Continue>(command)) return "continue";
   return "?";
 }
 
@@ -29,13 +30,22 @@ std::string words(const Command& command) {
 struct Place {
   runs::State state;
   Now now{.mono = MonoTime(1h)};
-  std::string run_uuid;  // of the last round that was begun
+  std::string run_uuid;                  // of the last round that was begun
+  std::map<std::string, RunFile> files;  // of runs
 
   std::string on(const runs::Event& event) {
     auto next = runs::step(std::move(state), event, now);
     state = std::move(next.state);
     std::string text;
     for (const auto& action : next.actions) {
+      if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {
+        files[keep->file.run] = keep->file;
+        continue;
+      }
+      if (const auto* drop = std::get_if<runs::action::DropRunFile>(&action)) {
+        CHECK(files.erase(drop->run) == 1);
+        continue;
+      }
       text += text.empty() ? "" : "; ";
       text +=
           std::visit(Overloaded{
@@ -46,6 +56,7 @@ struct Place {
                          },
                          [](const runs::action::Forget& forget) { return "forget " + forget.node; },
                          [](const runs::action::EmptyCommonSpace&) { return std::string("empty"); },
+                         [](const auto&) { return std::string("?"); },
                      },
                      action);
     }
@@ -227,6 +238,93 @@ TEST_CASE("Runs: a Left counts only for the round that it names") {
       said = place.ticks_after(1s);
     }
     CHECK(said.find("a.1: round") != std::string::npos);
+  }
+}
+
+TEST_CASE("Runs: there is a run file from the first round to the end of the last worker") {
+  Place place;
+  place.joins("job", "a.0", 2);
+  CHECK(place.files.empty());
+  place.joins("job", "b.0", 2);
+  CHECK(place.files.at("job").nodes == std::set<std::string>{"a", "b"});
+  place.says("job", "a.0", request::Failed{.failure = {.status = {.exit_code = 1}}});
+  place.says("job", "a.0", request::Left{});
+  CHECK(place.files.size() == 1);  // b has been told, and its workers have their grace
+  place.says("job", "b.0", request::Left{});
+  CHECK(place.files.empty());
+  CHECK(place.state.runs.empty());
+}
+
+TEST_CASE("Runs: a process that was killed has left run files to the next one") {
+  Place place;
+  place.joins("job", "a.0", 2);
+  place.joins("job", "b.0", 2);
+  place.joins("other", "c.0");
+  REQUIRE(place.files.size() == 2);
+  runs::event::Begun begun;
+  for (const auto& [run, file] : place.files) begun.files.push_back(file);
+  place.state = {};
+  CHECK(place.on(begun) == "");
+  MonoTime end = place.now.mono + 5s;
+  CHECK(runs::deadline(place.state) == end);
+  place.joins("job", "x.0", 2);
+  CHECK(place.joins("job", "y.0", 2) == "");
+  SUBCASE("its nodes leave again, and the wait is the same for those that follow") {
+    place.now.mono += 3s;
+    place.says("job", "x.0", request::Left{});
+    place.says("job", "y.0", request::Left{});
+    CHECK(place.files.size() == 2);
+    place.joins("job", "x.1", 2);
+    CHECK(place.joins("job", "y.1", 2) == "");
+  }
+  SUBCASE("a guardian's word that came before counts") {
+    place.says("other", "c.0", request::Left{.why = "", .round = 0});
+    CHECK(place.joins("other", "z.0") == "forget c.0; z.0: round");
+  }
+  SUBCASE("a run that nobody begins again is forgotten with its lease") {
+    place.now.mono = end;
+    CHECK(place.on(runs::event::Tick{}).find("x.0: round") != std::string::npos);
+    CHECK(place.state.formers.empty());
+    CHECK(place.files.size() == 1);
+    CHECK(place.files.at("job").nodes == std::set<std::string>{"x", "y"});
+  }
+}
+
+TEST_CASE("Runs: what a run file holds is read as it was written, and what is none is refused") {
+  RunFile file{.run = "a run/\n", .run_uuid = "u", .round = 7, .lease = 5s, .nodes = {"a", "b"}};
+  RunFile read = decode_run_file(encode(file)).value();
+  CHECK(read.run == file.run);
+  CHECK(read.run_uuid == file.run_uuid);
+  CHECK(read.round == 7);
+  CHECK(read.lease == 5s);
+  CHECK(read.nodes == file.nodes);
+  for (const char* text :
+       {"", "[]", "{}", "{\"v\":2}",
+        R"({"v":1,"run":"r","run_uuid":"u","round":-1,"lease_ms":5,"nodes":[]})",
+        R"({"v":1,"run":"r","run_uuid":"u","round":1,"lease_ms":5,"nodes":[3]})"}) {
+    CHECK(!decode_run_file(text).has_value());
+  }
+  CHECK(run_file_name("job").size() == 16);
+  CHECK(run_file_name("job") != run_file_name("jbo"));
+}
+
+TEST_CASE("Runs: of a start that has lost all its nodes no older round is gone on with") {
+  Place place;
+  place.joins("job", "a.0");
+  std::string uuid = place.run_uuid;
+  place.says("job", "a.0", request::Left{"was lost"});  // in round 0
+  REQUIRE(place.state.runs.empty());
+  request::Resume resume{.join = Place::join_of("b"), .workers = Workers::Up};
+  resume.join.next_round = 1;
+  resume.join.run_uuid = uuid;
+  resume.join.is_back = resume.join.was_in_round = true;
+  SUBCASE("the last one is") {
+    resume.join.previous_nodes = 1;
+    CHECK(place.says("job", "b.0", resume) == "b.0: continue");
+  }
+  SUBCASE("one before it is not") {
+    place.state.pasts.front().round = 1;
+    CHECK(place.says("job", "b.0", resume) == "b.0: dropped");
   }
 }
 

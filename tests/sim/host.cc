@@ -17,6 +17,16 @@ constexpr std::size_t kMaxBytes = 1024;
 
 }  // namespace
 
+void Host::begin() {
+  runs::event::Begun begun;
+  for (const auto& [run, text] : world_.run_files) {
+    auto file = decode_run_file(text);
+    if (!file || encode(*file) != text) world_.violate("a run file that cannot be read: " + text);
+    begun.files.push_back(std::move(*file));
+  }
+  step(begun);
+}
+
 std::string Host::pulse() const {
   return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(100));
 }
@@ -71,6 +81,11 @@ void Host::step(const runs::Event& event) {
       mailboxes_.erase(keys::mailbox(forget->node, forget->connection));
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
+    } else if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {
+      world_.run_files[keep->file.run] = encode(keep->file);
+    } else if (const auto* drop = std::get_if<runs::action::DropRunFile>(&action)) {
+      if (world_.run_files.erase(drop->run) == 0)
+        world_.violate("a run file is dropped that is not there");
     }
   }
   set_alarm();

@@ -17,6 +17,9 @@ class Host {
  public:
   Host(World& world, Process& process) : world_(world), process_(process) {}
 
+  // Reads the run files of its machine.
+  void begin();
+
   // What a client asks of the store.
   void serve(const Wire& wire) { wire->is_served = true; }
   void push(const std::string& message) { take(message); }

@@ -148,12 +148,7 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
   const command::Round& first = round.front().second;
   if (book.number && first.number == *book.number) return;  // again, to a node that missed it
-  // A coordinator that begins anew knows of earlier rounds by the nodes that come back.
-  bool is_informed = book.number || world_.hosts.size() == 1 ||
-                     std::ranges::any_of(state.nodes, [](const auto& node) {
-                       return node.second.join.is_back || node.second.join.next_round > 0;
-                     });
-  if (is_informed) check_all_dead(run);
+  check_all_dead(run);
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,

@@ -114,6 +114,7 @@ Host* World::listen(Process& process) {
   hosts.push_back(std::make_unique<Host>(*this, process));
   host = hosts.back().get();
   trace(process.name, "hosts");
+  host->begin();
   return host;
 }
 
@@ -285,11 +286,17 @@ void World::lose_machine(const Fault& fault) {
       lost.push_back(node.get());
   }
   for (Node* node : lost) kill(*node, false);
+  Duration down = fault.lasts;
+  if (index == 0) {
+    // Run files are lost with the machine; it takes longer to begin anew than any lease.
+    run_files.clear();
+    for (const NodePlan& plan : scenario.nodes) down = std::max(down, plan.policy.lease());
+  }
   if (index == 0 && daemon_ != nullptr && daemon_->is_alive) {
     exit(*daemon_, false);
     time.after(seconds(1), [this] { start_daemon(); });
   }
-  time.after(fault.lasts, [this, index] { machines[index].is_up = true; });
+  time.after(down, [this, index] { machines[index].is_up = true; });
 }
 
 void World::cut(const Fault& fault) {

@@ -98,7 +98,8 @@ class World {
   std::vector<Wire> wires;
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Node>> nodes;
-  Host* host = nullptr;  // who listens now
+  Host* host = nullptr;                          // who listens now
+  std::map<std::string, std::string> run_files;  // on machine 0, of each run
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};

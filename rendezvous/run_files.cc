@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/run_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "store/base/fd.h"
+#include "store/clock.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Duration kPatience = std::chrono::seconds(2);  // with a disk that stands still
+constexpr std::size_t kMaxFiles = 4096;
+constexpr off_t kMaxBytes = 64 * 1024 * 1024;
+constexpr const char* kPartial = ".partial";
+
+// A folder that only this user can change.  `why` says why it cannot be taken.
+Fd open_folder(const std::string& path, std::string& why) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    why = std::strerror(errno);
+    return {};
+  }
+  Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!folder || ::fstat(folder.get(), &status) != 0) {
+    why = std::strerror(errno);
+    return {};
+  }
+  bool is_own = status.st_uid == ::geteuid() && (status.st_mode & 0077) == 0;
+  bool is_writable = ::faccessat(folder.get(), ".", W_OK | X_OK, AT_EACCESS) == 0;
+  if (is_own && is_writable) return folder;
+  why = is_own ? "it cannot be written to" : "other users have access to it, or own it";
+  return {};
+}
+
+std::vector<std::string> names_in(const Fd& folder, const std::string& beginning) {
+  std::vector<std::string> names;
+  int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (entries == nullptr) {
+    if (copy >= 0) ::close(copy);
+    return names;
+  }
+  while (const dirent* entry = ::readdir(entries)) {
+    std::string name = entry->d_name;
+    if (name.starts_with(beginning) && !name.ends_with(kPartial)) names.push_back(name);
+    if (names.size() == kMaxFiles) break;
+  }
+  ::closedir(entries);
+  return names;
+}
+
+std::optional<std::string> read_file(const Fd& folder, const std::string& name) {
+  Fd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  bool is_there = file && ::fstat(file.get(), &status) == 0;
+  if (!is_there || !S_ISREG(status.st_mode) || status.st_size > kMaxBytes) return std::nullopt;
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+// Whoever reads it sees all of the text, or what was there before.
+bool write_file(const Fd& folder, const std::string& name, const std::string& text) {
+  const std::string partial = name + kPartial;
+  ::unlinkat(folder.get(), partial.c_str(), 0);  // left by a process that was killed
+  Fd file(::openat(folder.get(), partial.c_str(),
+                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return false;
+  for (std::size_t size = 0; size < text.size();) {
+    ssize_t count = ::write(file.get(), text.data() + size, text.size() - size);
+    if (count <= 0) {
+      int error = errno;
+      ::unlinkat(folder.get(), partial.c_str(), 0);
+      errno = error;
+      return false;
+    }
+    size += static_cast<std::size_t>(count);
+  }
+  return ::renameat(folder.get(), partial.c_str(), folder.get(), name.c_str()) == 0;
+}
+
+}  // namespace
+
+// The calls use `folder`; `found` is that of the first one, until it has ended.
+struct RunFiles::Shared {
+  Shared(asio::any_io_executor executor, std::function<void(const std::string&)> log_)
+      : log(std::move(log_)), has_ended(executor) {}
+
+  Fd folder;
+  std::vector<RunFile> found;
+
+  std::function<void(const std::string&)> log;  // empty: RunFiles has gone
+  store::Event has_ended;
+  std::size_t pending = 0;
+  bool is_told = false;
+};
+
+RunFiles::RunFiles(asio::any_io_executor executor, RunFilePlace place, const Endpoint& endpoint,
+                   std::function<void(const std::string&)> log)
+    : place_(std::move(place)),
+      endpoint_(to_string(endpoint)),
+      shared_(std::make_shared<Shared>(executor, std::move(log))) {
+  std::ranges::replace(endpoint_, '/', '_');
+  call("read the run files",
+       [shared = shared_, place = place_, beginning = name_of("")]() -> std::string {
+         std::string why;
+         for (const std::string& folder : place.folders) {
+           std::string problem;
+           shared->folder = open_folder(folder, problem);
+           if (shared->folder) break;
+           why += (why.empty() ? "" : "; ") + folder + ": " + problem;
+         }
+         if (!shared->folder) {
+           return "no run files are kept (" + why +
+                  "): if this host is killed and begins anew, a round may begin beside workers "
+                  "that are "
+                  "cut off";
+         }
+         std::string problem;
+         for (const std::string& name : names_in(shared->folder, beginning)) {
+           auto text = read_file(shared->folder, name);
+           auto file = decode_run_file(text.value_or(""));
+           if (file) shared->found.push_back(std::move(*file));
+           if (!file) problem = "ignored the run file " + name + ": " + to_string(file.error());
+         }
+         return problem;
+       });
+}
+
+RunFiles::~RunFiles() {
+  shared_->log = nullptr;
+}
+
+// Without a run, what the names of all runs begin with.
+std::string RunFiles::name_of(const std::string& run) const {
+  return place_.prefix + endpoint_ + "-" + (run.empty() ? "" : run_file_name(run));
+}
+
+void RunFiles::call(const std::string& what, std::function<std::string()> work) {
+  if (place_.folders.empty() || !place_.run) return;
+  ++shared_->pending;
+  auto problem = std::make_shared<std::string>();
+  place_.run(
+      what, [problem, work = std::move(work)] { *problem = work(); },
+      [problem, shared = shared_] {
+        --shared->pending;
+        if (shared->log && !problem->empty() && !std::exchange(shared->is_told, true))
+          shared->log(*problem);
+        shared->has_ended.notify();
+      });
+}
+
+void RunFiles::keep(RunFile file) {
+  std::string name = name_of(file.run);
+  call("write a run file", [shared = shared_, name, file = std::move(file)]() -> std::string {
+    if (!shared->folder || write_file(shared->folder, name, encode(file))) return "";
+    return "cannot write the run file of '" + file.run + "': " + std::strerror(errno);
+  });
+}
+
+void RunFiles::drop(const std::string& run) {
+  call("remove a run file", [shared = shared_, name = name_of(run)]() -> std::string {
+    if (shared->folder) ::unlinkat(shared->folder.get(), name.c_str(), 0);
+    return "";
+  });
+}
+
+asio::awaitable<std::vector<RunFile>> RunFiles::read() {
+  co_await wait();
+  if (shared_->pending > 0) {
+    shared_->log("the disk with the run files stands still; going on without them");
+    co_return std::vector<RunFile>{};
+  }
+  co_return std::move(shared_->found);
+}
+
+asio::awaitable<void> RunFiles::settle() {
+  co_await wait();
+}
+
+asio::awaitable<void> RunFiles::wait() {
+  std::shared_ptr<Shared> shared = shared_;
+  for (MonoTime end = mono_now() + kPatience; shared->pending > 0 && mono_now() < end;)
+    co_await shared->has_ended.wait_until(end);
+}
+
+}  // namespace ddprun::rendezvous
