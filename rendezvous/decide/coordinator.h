@@ -69,6 +69,7 @@ struct Former {
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<std::uint64_t, std::set<std::string>> accounted{};
   MonoTime until{};
+  bool is_broken = false;  // kept while the run has no node: see State::is_former_broken
 };
 
 // A node that came after the end, for the next run of this id.
