@@ -67,6 +67,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       notices_(executor),
       run_files_(std::move(run_files)),
       holder_(std::move(holder)),
+      resolver_(executor),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
