@@ -65,6 +65,7 @@ struct State {
   bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
   std::optional<request::Failed> failed;  // of the last round, as reported
+  bool is_failure_posted = false;         // or part of the last Resume
   std::optional<request::Leaving> leaving;
   std::string coordinator;    // which one it is connected to, or was last
   bool is_at_daemon = false;  // it is not part of an agent: it may be restarted under the workers

@@ -90,7 +90,8 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
       const auto* stop = std::get_if<command::Stop>(&send->command);
       require(stop == nullptr || stop->cause == StopCause::NodeJoined,
               "a stop, and nothing has gone wrong: " + (stop == nullptr ? "" : stop->why));
-      require(!std::holds_alternative<command::Dropped>(send->command),
+      bool is_dropped = std::holds_alternative<command::Dropped>(send->command);
+      require(!is_dropped || state.phase == Phase::Ended,
               send->node + " was dropped, and nothing has gone wrong");
     }
     bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
@@ -166,11 +167,9 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
-  book.arrivals.clear();
   rounds_.push_back({.run = run, .number = first.number});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
-    book.arrivals[id] = state.nodes.at(id).arrival;
     Node* node = world_.find(id);
     require(!ended_.contains({&host, node->run_uuid()}),
             id + " begins its run anew, which has ended here");
@@ -243,7 +242,6 @@ void Oracle::check_stickiness(const RunBook& book, const coordinator::State& sta
   for (const auto& [id, rank] : book.ranks) {
     auto there = state.nodes.find(id);
     if (there == state.nodes.end() || is_flapping(state, there->second.join.host)) continue;
-    if (there->second.arrival != book.arrivals.at(id)) continue;  // it was lost, and came again
     require(now.contains(id), id + " was in the round before, and another node took its place");
     require(has_wishes || rank >= static_cast<int>(round.size()) || now[id] == rank,
             id + " has lost its group rank without need");
