@@ -144,12 +144,9 @@ class RunsTransition {
     coordinator::State& run = entry->second;
     if (is_new) {
       auto former = state_.formers.extract(name);
-      if (!former.empty()) {
-        run.is_former_broken = former.mapped().is_broken;
-        run.former = std::move(former.mapped());
-      }
+      if (!former.empty()) run.former.begin(std::move(former.mapped()));
       for (const Past& past : state_.pasts) {
-        if (past.run == name) run.past_rounds[past.run_uuid] = past.round;
+        if (past.run == name) run.former.past_rounds[past.run_uuid] = past.round;
       }
     }
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
@@ -194,11 +191,8 @@ class RunsTransition {
                               .round = run.mapped().round,
                               .at = now_.mono});
     }
-    std::optional<coordinator::Former>& former = run.mapped().former;
-    if (former) {
-      bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
-      former->is_broken = was_stopped || run.mapped().is_former_broken;
-    }
+    bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
+    std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
     if (former && state_.formers.size() < kMaxRuns) {
       state_.formers[name] = std::move(*former);
     } else if (state_.filed.erase(name) > 0) {

@@ -44,8 +44,8 @@ std::string whole_seconds(Duration duration) {
 
 std::string waiting_text(const State& state) {
   bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
-  if (state.former && state.phase == Phase::Gathering && has_all) {
-    int nodes = missing(*state.former);
+  if (state.former.awaited && state.phase == Phase::Gathering && has_all) {
+    int nodes = missing(*state.former.awaited);
     std::string who = nodes > 0 ? count_of(static_cast<std::size_t>(nodes), "node") : "nodes";
     return "waiting for " + who + " of the last start to come back, or for the end of the lease";
   }

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/run_state.h"
 
 namespace ddprun::rendezvous::coordinator {
 

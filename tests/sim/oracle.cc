@@ -223,8 +223,8 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
 }
 
 bool Oracle::is_flapping(const coordinator::State& state, const std::string& host) const {
-  auto losses = state.losses.find(host);
-  if (losses == state.losses.end() || state.policy.flap_limit == 0) return false;
+  auto losses = state.churn.losses.find(host);
+  if (losses == state.churn.losses.end() || state.policy.flap_limit == 0) return false;
   MonoTime oldest = world_.now(0).mono - coordinator::kFlapWindow;
   return std::ranges::count_if(losses->second, [&](MonoTime at) { return at > oldest; }) >=
          state.policy.flap_limit;
@@ -325,7 +325,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  bool is_blocked = state.former || std::ranges::any_of(state.nodes, [](const auto& node) {
+  bool is_blocked = state.former.awaited || std::ranges::any_of(state.nodes, [](const auto& node) {
                       return node.second.away_at || node.second.leaves_by;
                     });
   if (!has_enough || has_lost_one || is_blocked) return book.enough_since.reset();
