@@ -31,10 +31,61 @@ std::string describe(const request::Join& join) {
 
 // A round begins only when every worker of the round before is provably dead, and when all that are
 // counted on can hear of it.
-bool may_form(const State& state) {
+bool are_all_down(const State& state) {
   if (state.former || state.up_count > 0) return false;
   return std::ranges::none_of(
       state.nodes, [](const auto& node) { return node.second.away_at || node.second.leaves_by; });
+}
+
+std::string name_of(const std::string& id) {
+  return id.substr(0, id.rfind('.'));
+}
+
+std::vector<Present> present_nodes(const State& state) {
+  std::vector<Present> present;
+  present.reserve(state.nodes.size());
+  for (const auto& [id, node] : state.nodes) {
+    present.push_back({.name = std::string_view(id).substr(0, id.rfind('.')),
+                       .knows = node.knows,
+                       .nodes = node.join.previous_nodes,
+                       .contact = node.join.is_host ? MonoTime::max() : node.contact});
+  }
+  return present;
+}
+
+// Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
+// that.
+Duration alone_after(const State& state) {
+  return state.policy.silence_limit() / 2;
+}
+Duration beyond_alone(const Policy& policy) {
+  return policy.silence_limit() * 3 / 5;
+}
+
+// Before it workers of a coordinator may live that some of the nodes here were with.
+MonoTime fence(const State& state) {
+  if (state.elsewhere == MonoTime::min()) return state.elsewhere;
+  return state.elsewhere + state.policy.lease() + beyond_alone(state.policy);
+}
+
+// The rounds that a next one may go on from, where enough of their nodes have been heard lately.
+std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
+  if (state.quorum.self.empty()) return std::vector<Body>{};
+  if (state.quorum.bodies.empty() && !state.had_round) return std::vector<Body>{};
+  if (now < fence(state)) return std::nullopt;
+  std::vector<Present> present = present_nodes(state);
+  auto bodies = basis(state.quorum, present);
+  if (!bodies || bodies->empty()) return bodies;
+  auto heard = heard_at({.self = state.quorum.self, .bodies = *bodies, .gone = state.quorum.gone},
+                        present);
+  if (!heard || now >= (*heard == MonoTime::max() ? now : *heard) + alone_after(state)) {
+    return std::nullopt;
+  }
+  return bodies;
+}
+
+bool may_form(const State& state, MonoTime now) {
+  return are_all_down(state) && basis_now(state, now);
 }
 
 // One step: the state being changed and the actions being collected.
@@ -77,11 +128,13 @@ class CoordinatorTransition {
 
   void operator()(const event::Tick&) {
     if (now_ >= state_.next_look) look_for_the_silent();
+    if (now_ >= state_.next_quorum_look) look_at_quorum();
     if (state_.phase == Phase::Gathering && !state_.nodes.empty()) {
       form_if_due();
-      if (state_.phase == Phase::Gathering &&
-          state_.nodes.size() < static_cast<std::size_t>(state_.settings.min_nodes) &&
-          now_ >= state_.gathering_since + state_.policy.join_timeout) {
+      bool has_waited = now_ >= state_.gathering_since + state_.policy.join_timeout;
+      bool has_too_few = has_waited && (count() < state_.settings.min_nodes ||
+                                        (are_all_down(state_) && !basis_now(state_, now_)));
+      if (state_.phase == Phase::Gathering && has_too_few) {
         announce_shortage();
         return end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
       }
@@ -97,6 +150,19 @@ class CoordinatorTransition {
     }
     if (state_.phase == Phase::Ended) return;
     end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
+  }
+
+  void operator()(const event::GivesWay& event) {
+    if (state_.phase != Phase::Gathering) return;
+    command::Moved moved{.to = event.to, .why = event.why};
+    for (auto& [id, node] : std::exchange(state_.nodes, {})) {
+      send_outside(id, node.connection, moved);
+    }
+    for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
+      send_outside(id, contender.connection, moved);
+    }
+    state_.next_run.clear();
+    state_.former.reset();
   }
 
  private:
@@ -122,6 +188,7 @@ class CoordinatorTransition {
     Duration slept = now_ - state_.last_turn;
     if (!state_.nodes.empty() && slept > 2 * state_.policy.keep_alive_interval) {
       for (auto& [id, node] : state_.nodes) node.seen += slept;
+      state_.woke_at = now_;
     }
     state_.last_turn = now_;
   }
@@ -148,6 +215,7 @@ class CoordinatorTransition {
     if (state_.phase == Phase::Ended)
       return send_outside(id, connection, state_.verdict);  // by that
     if (is_unfounded()) found(id, join);
+    note_contact(join);
     if (join.is_back) expect_others(id, join);
     if (!join.preflight_failure.empty() && state_.had_round) {
       return send(id, command::Refuse{preflight_text(join)});
@@ -241,7 +309,9 @@ class CoordinatorTransition {
                         .arrival = state_.arrivals++,
                         .connection = connection,
                         .seen = now_,
-                        .last_rank = join.previous_rank};
+                        .last_rank = join.previous_rank,
+                        .knows = known_round(join),
+                        .contact = published_at(join.pulse)};
     if (join.policy != state_.policy) {
       send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
                                   .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
@@ -279,6 +349,36 @@ class CoordinatorTransition {
     if (!std::exchange(state_.had_round, true)) state_.run_uuid = join.run_uuid;
   }
 
+  static RoundId known_round(const request::Join& join) {
+    if (join.next_round == 0 || join.round_by.empty()) return {};
+    return {.number = join.next_round - 1, .by = join.round_by};
+  }
+  // A pulse is the time at which it was published, by this clock.
+  MonoTime published_at(std::int64_t pulse) const {
+    MonoTime at{Duration(pulse)};
+    return pulse > 0 && at <= now_ ? at : MonoTime::min();
+  }
+  // Another coordinator may have begun a round since then, of which the nodes that come know
+  // nothing.
+  void note_contact(const request::Join& join) {
+    bool was_elsewhere =
+        !join.round_by.empty() && join.seen_age && join.seen_of != state_.quorum.self;
+    if (!was_elsewhere || state_.quorum.self.empty()) return;
+    state_.elsewhere = std::max(state_.elsewhere, now_ - *join.seen_age);
+  }
+  // The workers of the host itself die a lease after it was heard last.  Other nodes may have been
+  // with it for longer.
+  void set_former_end() {
+    if (!state_.former || state_.former->by.empty()) return;
+    Former& former = *state_.former;
+    if (!former.round || state_.elsewhere == MonoTime::min()) return;
+    bool lacks_host = !former.accounted[*former.round].contains(host_of(former.by));
+    former.until = state_.elsewhere + former.lease;
+    if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state_.policy);
+  }
+  // The name of a coordinator begins with that of the node whose agent hosts it.
+  static std::string host_of(const std::string& by) { return by.substr(0, by.find('@')); }
+
   // It was here before this coordinator: so may others have been, and their workers may run.  After
   // this coordinator's first round that holds for the nodes of another start.
   void expect_others(const std::string& id, const request::Join& join, bool goes_on = false) {
@@ -301,12 +401,14 @@ class CoordinatorTransition {
       former.nodes = join.previous_nodes;
       former.names.clear();
       former.until = until;
+      former.by = state_.quorum.self.empty() ? "" : join.round_by;
       state_.is_former_broken = false;
     }
+    former.lease = std::max({former.lease, state_.policy.lease(), join.policy.lease()});
+    set_former_end();
     if (round < *former.round) return account_for_named(id);
     account_for(id, round, goes_on);
   }
-  static std::string name_of(const std::string& id) { return id.substr(0, id.rfind('.')); }
   void account_for_named(const std::string& id) {
     if (state_.former && state_.former->names.contains(name_of(id)))
       account_for(id, *state_.former->round);
@@ -314,6 +416,7 @@ class CoordinatorTransition {
   void account_for(const std::string& id, std::uint64_t round, bool goes_on = false) {
     state_.former->accounted[round].insert(name_of(id));
     if (state_.former->round == round && !goes_on) state_.is_former_broken = true;
+    set_former_end();
     if (state_.former->round != round || missing(*state_.former) > 0) return;
     settle_former();
     state_.were_all_former = state_.phase == Phase::Gathering && !state_.has_formed;
@@ -321,6 +424,7 @@ class CoordinatorTransition {
   int settle_former() {
     Former former = *std::exchange(state_.former, std::nullopt);
     state_.settled_starts.insert(former.run_uuid);
+    state_.elsewhere = MonoTime::min();
     return missing(former);
   }
 
@@ -340,7 +444,9 @@ class CoordinatorTransition {
             .seen = now_,
             .is_member = true,
             .is_down = false,
-            .last_rank = join.previous_rank};
+            .last_rank = join.previous_rank,
+            .knows = known_round(join),
+            .contact = published_at(join.pulse)};
     if (join.node_rank) claim_rank(id, *join.node_rank);
     ++state_.up_count;
     if (is_first) {
@@ -532,6 +638,8 @@ class CoordinatorTransition {
     if (!has_left) return;
     // Its guardian says so: a node of the round under the host before, maybe that host itself.
     std::optional<std::uint64_t> round = std::get<request::Left>(event.request).round;
+    const RoundId& knows = std::get<request::Left>(event.request).knows;
+    if (!knows.by.empty()) state_.quorum.gone[name_of(id)] = knows;
     if (state_.former && round) account_for(id, *round);
     account_for_named(id);
     if (is_taken_over() && state_.is_former_broken) {
@@ -571,9 +679,22 @@ class CoordinatorTransition {
 
   // What nodes say.
 
-  void heard(const std::string& id, Node&, const request::Heartbeat&) { refuse_contenders_of(id); }
+  void heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat) {
+    node.contact = std::max(node.contact, published_at(heartbeat.pulse));
+    if (heartbeat.round) note_round(id, node, *heartbeat.round);
+    refuse_contenders_of(id);
+    if (state_.phase == Phase::Gathering && !state_.quorum.self.empty()) form_if_due();
+  }
+  // It has heard of this round of ours.
+  void note_round(const std::string& id, Node& node, std::uint64_t round) {
+    bool is_ours = node.round && node.round->number == round && !node.round->by.empty();
+    if (!is_ours || node.knows == node.round->id()) return;
+    node.knows = node.round->id();
+    heard_of(state_.quorum, name_of(id), round);
+  }
 
-  void heard(const std::string&, Node& node, const request::Ready& ready) {
+  void heard(const std::string& id, Node& node, const request::Ready& ready) {
+    note_round(id, node, ready.round);
     if (!node.is_member || node.is_down || ready.round != state_.round) return;
     node.join.store_port = ready.store_port;
     bool was_up = !node.has_succeeded;
@@ -630,6 +751,7 @@ class CoordinatorTransition {
     }
   }
   void heard(const std::string& id, Node& node, const request::Left& left) {
+    state_.quorum.gone[name_of(id)] = left.knows.by.empty() ? node.knows : left.knows;
     if (node.leaves_by) return lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
     lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
   }
@@ -644,12 +766,41 @@ class CoordinatorTransition {
       bool is_back = std::exchange(node.join, resume.join).is_back;
       node.join.is_back = is_back;  // before it came here
     }
-    send(id, command::Continue{});
+    node.contact = std::max(node.contact, published_at(resume.join.pulse));
+    if (resume.join.next_round > 0) note_round(id, node, resume.join.next_round - 1);
+    answer_resume(id, node.connection);
     reconcile(id, node, resume);
     form_if_due();
   }
+  // It lets the workers of the node live.
+  void answer_resume(const std::string& id, std::uint64_t connection) {
+    if (is_alone(state_, now_)) return state_.unanswered.emplace_back(id, connection), void();
+    send(id, command::Continue{});
+  }
   void heard(const std::string&, Node&, const request::Join&) {}
+  void heard(const std::string&, Node&, const request::Knock&) {}
   void heard(const std::string&, Node&, const request::Foreign&) {}
+
+  // Whether enough nodes are heard to see this coordinator; where they are not, others may begin a
+  // round when the leases of those that are here are over.
+  void look_at_quorum() {
+    state_.next_quorum_look = now_ + state_.policy.silence_limit() / 20;
+    state_.heard_at =
+        heard_at(state_.quorum, present_nodes(state_)).value_or(MonoTime::min());
+    if (!is_alone(state_, now_)) {
+      for (const auto& [id, connection] : std::exchange(state_.unanswered, {})) {
+        auto node = state_.nodes.find(id);
+        if (node != state_.nodes.end() && node->second.connection == connection)
+          send(id, command::Continue{});
+      }
+    } else if (state_.phase == Phase::Running && now_ >= state_.woke_at + alone_after(state_)) {
+      stop({.cause = StopCause::NodeLost,
+            .why = "too few of the nodes of this round are heard, and the others may go on "
+                   "without this one"});
+    }
+    bool has_workers = state_.phase == Phase::Running || state_.up_count > 0;
+    if (!has_workers || state_.quorum.bodies.empty()) state_.next_quorum_look = MonoTime::max();
+  }
 
   // Losing nodes.
 
@@ -823,17 +974,17 @@ class CoordinatorTransition {
 
   void form_if_due() {
     if (state_.phase == Phase::Stopping) {
-      if (!may_form(state_)) return;
+      if (!are_all_down(state_)) return;
       if (state_.end_in_doubt) return end(*std::exchange(state_.end_in_doubt, std::nullopt));
       state_.phase = Phase::Gathering;
       state_.gathering_since = now_;
-      if (count() >= state_.settings.min_nodes) return form();
+      if (count() >= state_.settings.min_nodes && basis_now(state_, now_)) return form();
     }
     if (state_.phase != Phase::Gathering) return;
     if (count() < state_.settings.min_nodes) {
       state_.last_call.reset();
       if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-    } else if (!may_form(state_)) {
+    } else if (!may_form(state_, now_)) {
       return;
     } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
       form();
@@ -872,6 +1023,7 @@ class CoordinatorTransition {
     participants.reserve(seats.size());
     for (std::size_t i : seats) participants.push_back(chosen[i].second->join.participant);
     std::vector<Assignment> ranks = assign_ranks(participants);
+    std::vector<Body> from = basis_now(state_, now_).value_or(std::vector<Body>{});
 
     const request::Join& first = chosen[seats.front()].second->join;
     state_.round = state_.next_round++;
@@ -881,6 +1033,7 @@ class CoordinatorTransition {
                          .max_restarts = state_.policy.max_restarts,
                          .master = state_.settings.master.value_or(
                              Endpoint{.host = first.address, .port = first.store_port})};
+    name_stand_ins(round, chosen, seats);
     state_.phase = Phase::Running;
     state_.had_round = true;
     state_.shortage.reset();
@@ -907,6 +1060,35 @@ class CoordinatorTransition {
       if (!node.is_member && !node.is_standby) stand_by(id, node);
     }
     keep_run_file();
+    note_formed(std::move(from), round.id());
+  }
+
+  // The first by group rank, without the host's own node.
+  void name_stand_ins(command::Round& round,
+                      const std::vector<std::pair<const std::string*, Node*>>& chosen,
+                      const std::vector<std::size_t>& seats) const {
+    if (state_.quorum.self.empty()) return;
+    for (std::size_t seat : seats) {
+      const auto& [id, node] = chosen[seat];
+      if (node->join.stand_in_port == 0) continue;
+      round.by = state_.quorum.self;
+      if (node->join.is_host || round.stand_ins.size() >= kMaxStandIns) continue;
+      round.stand_ins.push_back(
+          {.name = name_of(*id),
+           .at = {.host = node->join.address, .port = node->join.stand_in_port}});
+    }
+  }
+
+  void note_formed(std::vector<Body> from, const RoundId& id) {
+    if (state_.quorum.self.empty()) return;
+    Body body{.id = id, .is_own = true, .formed_at = now_};
+    for (const auto& [node_id, node] : state_.nodes) {
+      if (node.is_member) body.names.insert(name_of(node_id));
+    }
+    body.nodes = static_cast<int>(body.names.size());
+    formed(state_.quorum, std::move(from), std::move(body));
+    state_.unanswered.clear();
+    look_at_quorum();
   }
 
   void keep_run_file() {
@@ -914,7 +1096,8 @@ class CoordinatorTransition {
                  .run_uuid = state_.run_uuid,
                  .round = state_.round,
                  .lease = state_.policy.lease(),
-                 .nodes = {}};
+                 .nodes = {},
+                 .by = state_.quorum.self};
     for (const auto& [id, node] : state_.nodes) {
       if (node.is_member) file.nodes.insert(name_of(id));
     }
@@ -998,7 +1181,9 @@ class CoordinatorTransition {
   void begin_anew() {
     auto comers = std::exchange(state_.next_run, {});
     std::optional<Former> former = std::move(state_.former);
+    std::string self = std::move(state_.quorum.self);
     state_ = State{.last_turn = now_};
+    state_.quorum.self = std::move(self);
     state_.former = std::move(former);
     for (auto& comer : comers) joined(comer.id, comer.join, comer.connection);
   }
@@ -1031,6 +1216,12 @@ Step step(State state, const Event& event, Now now) {
   return std::move(transition).result();
 }
 
+bool is_alone(const State& state, MonoTime now) {
+  bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
+  if (!has_round || state.quorum.bodies.empty() || state.heard_at == MonoTime::max()) return false;
+  return state.heard_at == MonoTime::min() || now >= state.heard_at + alone_after(state);
+}
+
 int missing(const Former& former) {
   if (!former.round) return 0;
   auto accounted = former.accounted.find(*former.round);
@@ -1043,16 +1234,22 @@ Former former_of(const RunFile& file, MonoTime now) {
           .round = file.round,
           .nodes = static_cast<int>(file.nodes.size()),
           .names = file.nodes,
-          .until = now + file.lease};
+          .until = now + file.lease,
+          .by = file.by,
+          .lease = file.lease};
 }
 
 std::optional<MonoTime> deadline(const State& state) {
   if (state.nodes.empty()) return std::nullopt;
   MonoTime due = state.next_look;
-  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && may_form(state);
+  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && are_all_down(state) &&
+                        basis_now(state, state.last_turn);
   if (waits_for_call) due = std::min(due, *state.last_call);
   if (state.former) due = std::min(due, state.former->until);
   if (state.newcomers_due) due = std::min(due, *state.newcomers_due);
+  due = std::min(due, state.next_quorum_look);
+  bool waits_for_fence = state.phase == Phase::Gathering && fence(state) > state.last_turn;
+  if (waits_for_fence) due = std::min(due, fence(state));
   bool is_short = state.phase == Phase::Gathering &&
                   state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
   if (is_short && state.shortage && !state.shortage->is_announced)

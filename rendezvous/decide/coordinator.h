@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/quorum.h"
 #include "rendezvous/decide/run_file.h"
 #include "store/base/time.h"
 
@@ -47,6 +48,8 @@ struct Node {
   bool is_standby = false;                // and told so
   std::optional<int> last_rank;           // its group rank in the last round it was in
   std::optional<command::Round> round{};  // the last that it was sent here
+  RoundId knows{};                        // the last that it was told of
+  MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
 };
 
 // A node that wants the --node-rank of another one, which may have gone without a word.
@@ -69,6 +72,8 @@ struct Former {
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<std::uint64_t, std::set<std::string>> accounted{};
   MonoTime until{};
+  std::string by{};  // RoundId::by: its host may live, cut off from this one
+  Duration lease{};  // of its nodes
 };
 
 // A node that came after the end, for the next run of this id.
@@ -126,6 +131,15 @@ struct State {
   MonoTime next_look{};   // for silent nodes
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
+  Quorum quorum;       // where the run's host may change
+  // The last contact with another coordinator that a node had which came here from there.
+  // Until a lease after it that one's workers may live.
+  MonoTime elsewhere = MonoTime::min();
+  MonoTime heard_at = MonoTime::max();  // as quorum.h has it, at the last look
+  MonoTime next_quorum_look = MonoTime::max();
+  MonoTime woke_at = MonoTime::min();  // from a standstill of its own
+  // Resumes to be answered when enough nodes are heard again: the node and its connection.
+  std::vector<std::pair<std::string, std::uint64_t>> unanswered;
   std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
   command::End verdict;             // in Ended
   std::vector<NextComer> next_run;  // who came after the end
@@ -143,8 +157,13 @@ struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
 };
+// The run has another host, and waits here: all nodes go there.
+struct GivesWay {
+  Endpoint to;
+  std::string why;
+};
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
+using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves, event::GivesWay>;
 
 namespace action {
 struct Send {
@@ -176,6 +195,10 @@ struct Step {
 };
 
 [[nodiscard]] Step step(State state, const Event& event, Now now);
+
+// A round is out, and so few of its nodes are heard that others may go on without it: nothing that
+// is said here renews a lease.
+bool is_alone(const State& state, MonoTime now);
 
 // Nodes of the round before this coordinator of which nothing is known yet.
 int missing(const Former& former);

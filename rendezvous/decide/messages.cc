@@ -17,6 +17,7 @@ constexpr std::size_t kMaxPathCost = 8 * 1024;
 constexpr std::size_t kMaxOutputCost = 8 * 1024;                   // of a traceback, likewise
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::int64_t kMaxPeriods = 1'000'000;
+constexpr std::int64_t kMaxPulse = std::int64_t{1} << 60U;
 constexpr std::int64_t kMaxTime = 4'000'000'000'000;  // milliseconds: the year 2096
 
 // What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
@@ -123,6 +124,12 @@ Json to_json(const request::Join& join) {
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
+  if (join.stand_in_port != 0) json["stand_in_port"] = join.stand_in_port;
+  if (join.is_host) json["is_host"] = true;
+  if (!join.round_by.empty()) json["round_by"] = join.round_by;
+  if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
+  if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
+  if (join.pulse > 0) json["pulse"] = join.pulse;
   return json;
 }
 
@@ -156,6 +163,12 @@ request::Join read_join(Reader& reader) {
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
+  if (reader.has("stand_in_port")) join.stand_in_port = reader.port("stand_in_port");
+  if (reader.has("is_host")) join.is_host = reader.flag("is_host");
+  if (reader.has("round_by")) join.round_by = reader.name("round_by");
+  if (reader.has("seen_age_ms")) join.seen_age = reader.duration("seen_age_ms");
+  if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
+  if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
   return join;
 }
 
@@ -225,14 +238,28 @@ Json to_json(const Request& request) {
                         [](const request::Left& left) {
                           Json json{{"type", "left"}, {"why", left.why}};
                           if (left.round) json["round"] = *left.round;
+                          if (!left.knows.by.empty()) {
+                            json["knows_round"] = left.knows.number;
+                            json["knows_by"] = left.knows.by;
+                          }
                           return json;
                         },
                         [](const request::Resume& resume) { return to_json(resume); },
-                        [](const request::Heartbeat&) {
-                          return Json{{"type", "heartbeat"}};
+                        [](const request::Heartbeat& heartbeat) {
+                          Json json{{"type", "heartbeat"}};
+                          if (heartbeat.pulse > 0) json["pulse"] = heartbeat.pulse;
+                          if (heartbeat.round) json["round"] = *heartbeat.round;
+                          return json;
                         },
                         [](const request::Lost&) {
                           return Json{{"type", "lost"}};
+                        },
+                        [](const request::Knock& knock) {
+                          return Json{{"type", "knock"},
+                                      {"from", to_json(knock.from)},
+                                      {"to", to_json(knock.to)},
+                                      {"has_round", knock.has_round},
+                                      {"order", knock.order}};
                         },
                         [](const request::Foreign&) {
                           return Json{{"type", "foreign"}};
@@ -257,11 +284,25 @@ Request read_request(Reader& reader) {
   if (type == "left") {
     request::Left left{.why = reader.text("why")};
     if (reader.has("round")) left.round = reader.round("round");
+    if (reader.has("knows_by")) {
+      left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};
+    }
     return left;
   }
   if (type == "resume") return read_resume(reader);
-  if (type == "heartbeat") return request::Heartbeat{};
+  if (type == "heartbeat") {
+    request::Heartbeat heartbeat;
+    if (reader.has("pulse")) heartbeat.pulse = reader.number("pulse", 0, kMaxPulse);
+    if (reader.has("round")) heartbeat.round = reader.round("round");
+    return heartbeat;
+  }
   if (type == "lost") return request::Lost{};
+  if (type == "knock") {
+    return request::Knock{.from = read_endpoint(reader, "from"),
+                          .to = read_endpoint(reader, "to"),
+                          .has_round = reader.flag("has_round"),
+                          .order = reader.round("order")};
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return request::Heartbeat{};
 }
@@ -269,7 +310,7 @@ Request read_request(Reader& reader) {
 constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
 Json to_json(const command::Round& round) {
-  return {{"type", "round"},
+  Json json = {{"type", "round"},
           {"round", round.number},
           {"run_uuid", round.run_uuid},
           {"restart_count", round.restart_count},
@@ -281,6 +322,25 @@ Json to_json(const command::Round& round) {
           {"role_base_rank", round.ranks.role_base_rank},
           {"role_world_size", round.ranks.role_world_size},
           {"master", to_json(round.master)}};
+  if (!round.by.empty()) json["by"] = round.by;
+  for (const StandIn& stand_in : round.stand_ins) {
+    json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
+  }
+  return json;
+}
+
+std::vector<StandIn> read_stand_ins(Reader& reader) {
+  std::vector<StandIn> stand_ins;
+  for (const Json& each : reader.array("stand_ins")) {
+    if (stand_ins.size() >= kMaxStandIns) {
+      reader.wrong("stand_ins", "too many");
+      break;
+    }
+    Reader part(each);
+    stand_ins.push_back({.name = part.name("name"), .at = read_endpoint(part, "at")});
+    reader.include(part);
+  }
+  return stand_ins;
 }
 
 command::Round read_round(Reader& reader) {
@@ -295,7 +355,9 @@ command::Round read_round(Reader& reader) {
                     .world_size = reader.integer("world_size", 1, kMaxRank),
                     .role_base_rank = reader.integer("role_base_rank", 0, kMaxRank),
                     .role_world_size = reader.integer("role_world_size", 1, kMaxRank)},
-          .master = read_endpoint(reader, "master")};
+          .master = read_endpoint(reader, "master"),
+          .by = reader.has("by") ? reader.name("by") : "",
+          .stand_ins = reader.has("stand_ins") ? read_stand_ins(reader) : std::vector<StandIn>{}};
 }
 
 Json to_json(const command::Stop& stop) {
@@ -380,6 +442,9 @@ Command read_command(Reader& reader) {
   }
   if (type == "continue") return command::Continue{};
   if (type == "dropped") return command::Dropped{.why = reader.text("why")};
+  if (type == "moved") {
+    return command::Moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
 }
@@ -438,6 +503,10 @@ std::string encode(const Command& command) {
                      },
                      [](const command::Dropped& dropped) {
                        return Json{{"type", "dropped"}, {"why", dropped.why}};
+                     },
+                     [](const command::Moved& moved) {
+                       return Json{
+                           {"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
                      },
                  },
                  command);
