@@ -246,8 +246,9 @@ class MemberTransition {
     if (state_.is_own_host && has_stand_ins(state_)) {
       MonoTime heard_at = event.heard_at.value_or(now_);
       state_.pulse_at = std::max(state_.pulse_at, heard_at);
-      if (state_.asks_since && heard_at >= *state_.asks_since) state_.asks_since.reset();
-      return;
+      if (!state_.asks_since || heard_at < *state_.asks_since) return;
+      state_.asks_since.reset();
+      return resume();  // a command may have been left unheard meanwhile
     }
     if (event.pulse.ends_with(kAloneMark)) return;
     // Whether this node still counts, only the answer says.
@@ -554,7 +555,8 @@ class MemberTransition {
     if (state_.resumes.empty()) return;
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
-    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    bool is_host = state_.is_own_host && has_stand_ins(state_);
+    if (!is_host) state_.pulse_at = std::max(state_.pulse_at, asked_at);
     if (!state_.asks_since || asked_at < *state_.asks_since) return;
     state_.asks_since.reset();
     want(action::NotifyUser{"the run goes on with this node"});

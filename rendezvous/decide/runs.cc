@@ -377,7 +377,9 @@ bool is_alone(const State& state, const std::string& run, MonoTime now) {
 MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
   auto known = state.runs.find(run);
   if (known == state.runs.end() || known->second.quorum.bodies.empty()) return now;
-  return std::min(now, known->second.heard_at);
+  bool has_round = known->second.phase == coordinator::Phase::Running ||
+                   known->second.phase == coordinator::Phase::Stopping;
+  return has_round ? std::min(now, known->second.heard_at) : now;
 }
 
 bool has_ended(const State& state) {

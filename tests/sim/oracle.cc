@@ -95,6 +95,7 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
     }
     bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
                            std::holds_alternative<command::Dropped>(send->command) ||
+                           std::holds_alternative<command::Moved>(send->command) ||
                            std::holds_alternative<command::End>(send->command);
     bool is_known = state.nodes.contains(send->node) || book.known.contains(send->node);
     require(is_last_command || is_known,
@@ -324,7 +325,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  bool is_blocked = state.former || std::ranges::any_of(state.nodes, [](const auto& node) {
+  bool is_blocked = world_.scenario.has_stand_ins || state.former || std::ranges::any_of(state.nodes, [](const auto& node) {
                       return node.second.away_at || node.second.leaves_by;
                     });
   if (!has_enough || has_lost_one || is_blocked) return book.enough_since.reset();
