@@ -243,20 +243,15 @@ class MemberTransition {
     state_.pulse_time = std::strtoll(event.pulse.c_str(), nullptr, 10);
     if (state_.is_joined) state_.contact = Contact{.at = now_, .of = state_.coordinator};
     if (std::exchange(state_.is_echo_due, false)) beat();
-    if (state_.is_own_host && has_stand_ins(state_)) {
-      MonoTime heard_at = event.heard_at.value_or(now_);
-      state_.pulse_at = std::max(state_.pulse_at, heard_at);
-      if (!state_.asks_since || heard_at < *state_.asks_since) return;
-      state_.asks_since.reset();
-      return resume();  // a command may have been left unheard meanwhile
-    }
-    if (event.pulse.ends_with(kAloneMark)) return;
+    bool renews = !event.pulse.ends_with(kAloneMark) && !hosts_with_lease();
+    if (!renews) return;
     // Whether this node still counts, only the answer says.
     if (!state_.asks_since) state_.pulse_at = std::max(state_.pulse_at, asked_at);
   }
 
-  void operator()(const event::Tick&) {
+  void operator()(const event::Tick& event) {
     state_.last_tick = now_;
+    if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
     // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
     if (!state_.is_joined || is_above_lease(state_)) state_.pulse_at = now_;
     if (!state_.is_joined) return;
@@ -281,6 +276,16 @@ class MemberTransition {
   }
 
  private:
+  bool hosts_with_lease() const { return state_.is_own_host && has_stand_ins(state_); }
+  // Its own coordinator goes on as long as this agent does; its workers only as long as enough
+  // other nodes see that.
+  void note_heard(MonoTime heard_at) {
+    state_.pulse_at = std::max(state_.pulse_at, heard_at);
+    if (!state_.asks_since || heard_at < *state_.asks_since) return;
+    state_.asks_since.reset();
+    resume();  // a command may have been left unheard meanwhile
+  }
+
   void beat() {
     if (!state_.asked_at) state_.asked_at = now_;
     request::Heartbeat heartbeat;
@@ -555,8 +560,7 @@ class MemberTransition {
     if (state_.resumes.empty()) return;
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
-    bool is_host = state_.is_own_host && has_stand_ins(state_);
-    if (!is_host) state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    if (!hosts_with_lease()) state_.pulse_at = std::max(state_.pulse_at, asked_at);
     if (!state_.asks_since || asked_at < *state_.asks_since) return;
     state_.asks_since.reset();
     want(action::NotifyUser{"the run goes on with this node"});

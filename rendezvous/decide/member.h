@@ -152,10 +152,11 @@ struct Heard {
 };
 struct PulseSeen {
   std::string pulse;
-  // Where this agent hosts, when enough nodes were last heard to see it.
+};
+struct Tick {
+  // Where this agent hosts, when enough nodes were last heard to see it (runs::heard_at()).
   std::optional<MonoTime> heard_at{};
 };
-struct Tick {};
 }  // namespace event
 using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded,
                            event::Leaving, event::Finished, event::Connected, event::ConnectFailed,

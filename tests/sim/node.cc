@@ -362,7 +362,8 @@ void Node::leave_when_possible(Duration flush_until) {
   bool has_messages = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
   bool is_flushing = has_messages && world_.time.now() < flush_until;
   bool is_needed = (hosting_ != nullptr && !hosting_->is_idle()) ||
-                   (standing_in_ != nullptr && !standing_in_->is_idle());
+                   (standing_in_ != nullptr && !standing_in_->is_closed &&
+                    !standing_in_->is_idle());
   if (is_flushing || is_needed) {
     return later(milliseconds(is_flushing ? 5 : 100),
                  [this, flush_until] { leave_when_possible(flush_until); });
@@ -565,9 +566,7 @@ void Node::pump() {
     world_.send_down(wire, [this, wire, pulse, is_heartbeat] {
       if (wire != wire_) return;
       is_sending_ = false;
-      std::optional<MonoTime> heard_at;
-      if (&wire->host->process() == &process_) heard_at = wire->host->heard_at(plan_.run);
-      if (is_heartbeat) step(member::event::PulseSeen{pulse, heard_at});
+      if (is_heartbeat) step(member::event::PulseSeen{pulse});
       pump();
     });
   });
@@ -581,7 +580,10 @@ void Node::tick() {
   later(std::max(left, Duration::zero()), [this, number] {
     if (number != ticks_) return;
     bool is_due = world_.now(plan_.machine).mono >= member::next_tick(member_, config_);
-    if (is_due) step(member::event::Tick{});
+    bool hosts = wire_ && &wire_->host->process() == &process_;
+    std::optional<MonoTime> heard_at;
+    if (hosts) heard_at = wire_->host->heard_at(plan_.run);
+    if (is_due) step(member::event::Tick{heard_at});
     if (number == ticks_) tick();
   });
 }
