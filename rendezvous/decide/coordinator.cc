@@ -71,7 +71,8 @@ MonoTime fence(const State& state) {
 // The rounds that a next one may go on from, where enough of their nodes have been heard lately.
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (state.quorum.self.empty()) return std::vector<Body>{};
-  if (state.quorum.bodies.empty() && !state.had_round) return std::vector<Body>{};
+  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.had_round;
+  if (is_first) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
   auto bodies = basis(state.quorum, present);
@@ -638,8 +639,9 @@ class CoordinatorTransition {
     if (!has_left) return;
     // Its guardian says so: a node of the round under the host before, maybe that host itself.
     std::optional<std::uint64_t> round = std::get<request::Left>(event.request).round;
-    const RoundId& knows = std::get<request::Left>(event.request).knows;
-    if (!knows.by.empty()) state_.quorum.gone[name_of(id)] = knows;
+    const auto& left = std::get<request::Left>(event.request);
+    if (!left.knows.by.empty())
+      state_.quorum.gone[name_of(id)] = {.knows = left.knows, .nodes = left.nodes};
     if (state_.former && round) account_for(id, *round);
     account_for_named(id);
     if (is_taken_over() && state_.is_former_broken) {
@@ -751,7 +753,9 @@ class CoordinatorTransition {
     }
   }
   void heard(const std::string& id, Node& node, const request::Left& left) {
-    state_.quorum.gone[name_of(id)] = left.knows.by.empty() ? node.knows : left.knows;
+    bool is_told = !left.knows.by.empty();
+    state_.quorum.gone[name_of(id)] = {.knows = is_told ? left.knows : node.knows,
+                                       .nodes = is_told ? left.nodes : node.join.previous_nodes};
     if (node.leaves_by) return lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
     lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
   }
@@ -1220,6 +1224,13 @@ bool is_alone(const State& state, MonoTime now) {
   bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
   if (!has_round || state.quorum.bodies.empty() || state.heard_at == MonoTime::max()) return false;
   return state.heard_at == MonoTime::min() || now >= state.heard_at + alone_after(state);
+}
+
+bool holds_run(const State& state, MonoTime now) {
+  const std::vector<Body>& bodies = state.quorum.bodies;
+  if (state.phase == Phase::Ended || bodies.empty() || !bodies.back().is_own) return false;
+  auto heard = heard_at(state.quorum, present_nodes(state));
+  return heard && (*heard == MonoTime::max() || now < *heard + alone_after(state));
 }
 
 int missing(const Former& former) {

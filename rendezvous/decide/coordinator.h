@@ -200,6 +200,9 @@ struct Step {
 // is said here renews a lease.
 bool is_alone(const State& state, MonoTime now);
 
+// The last round was formed here, and enough of its nodes are heard: the run is here.
+bool holds_run(const State& state, MonoTime now);
+
 // Nodes of the round before this coordinator of which nothing is known yet.
 int missing(const Former& former);
 

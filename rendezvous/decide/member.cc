@@ -148,7 +148,10 @@ class MemberTransition {
 
   void operator()(const event::Finished&) {
     request::Left left;
-    if (state_.last) left.knows = state_.last->id();
+    if (state_.last) {
+      left.knows = state_.last->id();
+      left.nodes = state_.last->ranks.group_world_size;
+    }
     if (state_.is_joined) post(left);
     state_.workers = Workers::Down;
     state_.is_over = true;
@@ -606,7 +609,10 @@ std::string node_id(const State& state, const Config& config) {
 Message last_message(const State& state, const Config& config, const std::string& why) {
   request::Left left{.why = why};
   if (state.workers != Workers::Down && state.last) left.round = state.last->number;
-  if (state.last) left.knows = state.last->id();
+  if (state.last) {
+    left.knows = state.last->id();
+    left.nodes = state.last->ranks.group_world_size;
+  }
   return {.run = config.run,
           .node = node_id(state, config),
           .request = std::move(left),

@@ -241,6 +241,7 @@ Json to_json(const Request& request) {
                           if (!left.knows.by.empty()) {
                             json["knows_round"] = left.knows.number;
                             json["knows_by"] = left.knows.by;
+                            json["knows_nodes"] = left.nodes;
                           }
                           return json;
                         },
@@ -286,6 +287,7 @@ Request read_request(Reader& reader) {
     if (reader.has("round")) left.round = reader.round("round");
     if (reader.has("knows_by")) {
       left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};
+      left.nodes = reader.integer("knows_nodes", 0);
     }
     return left;
   }

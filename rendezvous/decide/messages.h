@@ -148,6 +148,7 @@ struct Left {
   // counts it.
   std::optional<std::uint64_t> round{};
   RoundId knows{};  // the last round that this node was told of
+  int nodes = 0;    // that this round had
 };
 // The node is back on another connection, under the same name.
 struct Resume {

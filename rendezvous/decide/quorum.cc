@@ -18,7 +18,7 @@ bool counts_for(const Quorum& quorum, const Body& body, const RoundId& knows) {
 int gone_of(const Quorum& quorum, const Body& body) {
   auto is_gone = [&](const std::string& name) {
     auto gone = quorum.gone.find(name);
-    return gone != quorum.gone.end() && counts_for(quorum, body, gone->second);
+    return gone != quorum.gone.end() && counts_for(quorum, body, gone->second.knows);
   };
   return static_cast<int>(std::ranges::count_if(body.names, is_gone));
 }
@@ -45,23 +45,20 @@ bool has_enough(const Quorum& quorum, const Body& body, std::span<const Present>
   return here >= enough(body.nodes, gone_of(quorum, body), body.is_own);
 }
 
-// The rounds of other coordinators that nodes which are here know last.
+// The rounds of other coordinators that nodes which are here, or are gone, have known last.
 std::vector<Body> foreign_rounds(const Quorum& quorum, std::span<const Present> present) {
   std::map<RoundId, Body> rounds;
-  for (const Present& node : present) {
-    if (node.knows.by.empty() || node.knows.by == quorum.self) continue;
-    Body& round = rounds[node.knows];
-    round.id = node.knows;
-    round.nodes = std::max(round.nodes, node.nodes);
-    round.names.emplace(node.name);
-  }
+  auto note = [&](std::string_view name, const RoundId& knows, int nodes) {
+    if (knows.by.empty() || knows.by == quorum.self) return;
+    Body& round = rounds[knows];
+    round.id = knows;
+    round.nodes = std::max(round.nodes, nodes);
+    round.names.emplace(name);
+  };
+  for (const Present& node : present) note(node.name, node.knows, node.nodes);
+  for (const auto& [name, gone] : quorum.gone) note(name, gone.knows, gone.nodes);
   std::vector<Body> found;
-  for (auto& [id, round] : rounds) {
-    for (const auto& [name, knows] : quorum.gone) {
-      if (knows == id) round.names.insert(name);
-    }
-    found.push_back(std::move(round));
-  }
+  for (auto& [id, round] : rounds) found.push_back(std::move(round));
   std::ranges::reverse(found);  // the newest first
   return found;
 }
@@ -75,7 +72,7 @@ bool is_settled(const Quorum& quorum, const Body& body) {
     if (heard != quorum.heard_of.end() && heard->second > body.id.number) {
       ++later;
     } else if (auto left = quorum.gone.find(name); left != quorum.gone.end()) {
-      if (left->second == body.id) ++gone;
+      if (left->second.knows == body.id) ++gone;
     }
   }
   return later >= enough(body.nodes, gone, body.is_own);

@@ -29,6 +29,12 @@ struct Body {
   MonoTime formed_at = MonoTime::min();  // if it has: a node that knows it has heard it since then
 };
 
+// A node of which no process lives, and the last round that it knew.
+struct Gone {
+  RoundId knows;
+  int nodes = 0;  // that this round had
+};
+
 // What a coordinator knows of the rounds that it goes on from.
 struct Quorum {
   std::string self;  // RoundId::by of this coordinator's rounds; empty: its run's host cannot change
@@ -36,7 +42,7 @@ struct Quorum {
   // its own.  The earlier ones are dropped as enough nodes have heard of later ones.
   std::vector<Body> bodies;
   std::map<std::string, std::uint64_t> heard_of;  // the last of its own rounds, of each node's name
-  std::map<std::string, RoundId> gone;  // nodes of which no process lives: the last that each knew
+  std::map<std::string, Gone> gone;               // by name
 };
 
 // A node that is here.

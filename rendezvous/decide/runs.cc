@@ -33,11 +33,6 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Left>(request);
 }
 
-// Whether a round is out here, and enough of its nodes are heard.
-bool has_round(const coordinator::State& run, MonoTime now) {
-  return run.phase == coordinator::Phase::Running && !coordinator::is_alone(run, now);
-}
-
 // One step: the state being changed and the actions being collected.
 class RunsTransition {
  public:
@@ -120,7 +115,7 @@ class RunsTransition {
   void knocked(const Message& message, const request::Knock& knock) {
     auto run = state_.runs.find(message.run);
     bool is_known = run != state_.runs.end();
-    bool is_here = is_known && has_round(run->second, now_.mono);
+    bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     bool waits = is_known && run->second.phase == coordinator::Phase::Gathering;
     if (is_here || (waits && !knock.has_round && state_.order < knock.order)) {
       if (knock.has_round) return;
@@ -364,7 +359,7 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
                                     const Endpoint& from, const Endpoint& to, MonoTime now) {
   auto known = state.runs.find(run);
   if (known == state.runs.end()) return std::nullopt;
-  bool is_here = has_round(known->second, now);
+  bool is_here = coordinator::holds_run(known->second, now);
   if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
   return request::Knock{.from = from, .to = to, .has_round = is_here, .order = state.order};
 }

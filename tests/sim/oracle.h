@@ -25,6 +25,7 @@ class Node;
 struct PublishedRound {
   std::string run;
   std::uint64_t number = 0;
+  std::string run_uuid;
   std::vector<Node*> members;
 };
 
@@ -87,7 +88,7 @@ class Oracle {
   bool is_flapping(const rendezvous::coordinator::State& state, const std::string& host) const;
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  void check_all_dead(const std::string& run);
+  void check_all_dead(const std::string& run, const std::string& run_uuid);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;
