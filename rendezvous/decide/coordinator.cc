@@ -41,10 +41,11 @@ std::string name_of(const std::string& id) {
   return id.substr(0, id.rfind('.'));
 }
 
-std::vector<Present> present_nodes(const State& state) {
+std::vector<Present> present_nodes(const State& state, bool members_only = false) {
   std::vector<Present> present;
   present.reserve(state.nodes.size());
   for (const auto& [id, node] : state.nodes) {
+    if (members_only && !node.is_member) continue;
     present.push_back({.name = std::string_view(id).substr(0, id.rfind('.')),
                        .knows = node.knows,
                        .nodes = node.join.previous_nodes,
@@ -772,14 +773,17 @@ class CoordinatorTransition {
     }
     node.contact = std::max(node.contact, published_at(resume.join.pulse));
     if (resume.join.next_round > 0) note_round(id, node, resume.join.next_round - 1);
-    answer_resume(id, node.connection);
+    if (is_alone(state_, now_)) {
+      state_.unanswered.push_back({.id = id, .connection = node.connection, .resume = resume});
+      return;
+    }
+    answer(id, node, resume);
+  }
+  // Its workers may live.
+  void answer(const std::string& id, Node& node, const request::Resume& resume) {
+    send(id, command::Continue{});
     reconcile(id, node, resume);
     form_if_due();
-  }
-  // It lets the workers of the node live.
-  void answer_resume(const std::string& id, std::uint64_t connection) {
-    if (is_alone(state_, now_)) return state_.unanswered.emplace_back(id, connection), void();
-    send(id, command::Continue{});
   }
   void heard(const std::string&, Node&, const request::Join&) {}
   void heard(const std::string&, Node&, const request::Knock&) {}
@@ -789,13 +793,16 @@ class CoordinatorTransition {
   // round when the leases of those that are here are over.
   void look_at_quorum() {
     state_.next_quorum_look = now_ + state_.policy.silence_limit() / 20;
-    state_.heard_at =
-        heard_at(state_.quorum, present_nodes(state_)).value_or(MonoTime::min());
+    // A node that has come back is not in the round any more.
+    state_.heard_at = heard_at(state_.quorum, present_nodes(state_, /*members_only=*/true))
+                          .value_or(MonoTime::min());
     if (!is_alone(state_, now_)) {
-      for (const auto& [id, connection] : std::exchange(state_.unanswered, {})) {
-        auto node = state_.nodes.find(id);
-        if (node != state_.nodes.end() && node->second.connection == connection)
-          send(id, command::Continue{});
+      while (!state_.unanswered.empty()) {  // a round that is formed meanwhile answers all others
+        Unanswered asks = std::move(state_.unanswered.front());
+        state_.unanswered.pop_front();
+        auto node = state_.nodes.find(asks.id);
+        if (node != state_.nodes.end() && node->second.connection == asks.connection)
+          answer(asks.id, node->second, asks.resume);
       }
     } else if (state_.phase == Phase::Running && now_ >= state_.woke_at + alone_after(state_)) {
       stop({.cause = StopCause::NodeLost,

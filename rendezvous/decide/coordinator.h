@@ -90,6 +90,14 @@ struct Shortage {
   bool is_announced = false;
 };
 
+// A node that asks whether its workers may live, while others may have gone on without this
+// coordinator.
+struct Unanswered {
+  std::string id;
+  std::uint64_t connection = 0;
+  request::Resume resume;
+};
+
 struct State {
   Phase phase = Phase::Gathering;
   std::map<std::string, Node> nodes;
@@ -138,8 +146,7 @@ struct State {
   MonoTime heard_at = MonoTime::max();  // as quorum.h has it, at the last look
   MonoTime next_quorum_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();  // from a standstill of its own
-  // Resumes to be answered when enough nodes are heard again: the node and its connection.
-  std::vector<std::pair<std::string, std::uint64_t>> unanswered;
+  std::deque<Unanswered> unanswered;    // until enough nodes are heard again
   std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
   command::End verdict;             // in Ended
   std::vector<NextComer> next_run;  // who came after the end

@@ -284,9 +284,8 @@ class MemberTransition {
   // other nodes see that.
   void note_heard(MonoTime heard_at) {
     state_.pulse_at = std::max(state_.pulse_at, heard_at);
-    if (!state_.asks_since || heard_at < *state_.asks_since) return;
-    state_.asks_since.reset();
-    resume();  // a command may have been left unheard meanwhile
+    // A command that is under way may be from before; the answer is not.
+    if (state_.asks_since && heard_at >= *state_.asks_since && state_.resumes.empty()) resume();
   }
 
   void beat() {
