@@ -41,15 +41,15 @@ std::string name_of(const std::string& id) {
   return id.substr(0, id.rfind('.'));
 }
 
-std::vector<Present> present_nodes(const State& state, bool members_only = false) {
+std::vector<Present> present_nodes(const State& state) {
   std::vector<Present> present;
   present.reserve(state.nodes.size());
   for (const auto& [id, node] : state.nodes) {
-    if (members_only && !node.is_member) continue;
     present.push_back({.name = std::string_view(id).substr(0, id.rfind('.')),
                        .knows = node.knows,
                        .nodes = node.join.previous_nodes,
-                       .contact = node.join.is_host ? MonoTime::max() : node.contact});
+                       .contact = node.join.is_host ? MonoTime::max() : node.contact,
+                       .is_member = node.is_member});
   }
   return present;
 }
@@ -78,8 +78,8 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   std::vector<Present> present = present_nodes(state);
   auto bodies = basis(state.quorum, present);
   if (!bodies || bodies->empty()) return bodies;
-  auto heard = heard_at({.self = state.quorum.self, .bodies = *bodies, .gone = state.quorum.gone},
-                        present);
+  auto heard =
+      heard_at({.self = state.quorum.self, .bodies = *bodies, .gone = state.quorum.gone}, present);
   if (!heard || now >= (*heard == MonoTime::max() ? now : *heard) + alone_after(state)) {
     return std::nullopt;
   }
@@ -396,7 +396,9 @@ class CoordinatorTransition {
       former.names.clear();
       former.until = until;
     }
-    if (!join.was_in_round || join.next_round == 0) return account_for_named(id);
+    // Where hosts may change, the quorum tells whether others have gone on.
+    bool counts = join.was_in_round || !(join.round_by.empty() || state_.quorum.self.empty());
+    if (!counts || join.next_round == 0) return account_for_named(id);
     std::uint64_t round = join.next_round - 1;
     if (!former.round || round > *former.round) {
       former.round = round;
@@ -793,9 +795,8 @@ class CoordinatorTransition {
   // round when the leases of those that are here are over.
   void look_at_quorum() {
     state_.next_quorum_look = now_ + state_.policy.silence_limit() / 20;
-    // A node that has come back is not in the round any more.
-    state_.heard_at = heard_at(state_.quorum, present_nodes(state_, /*members_only=*/true))
-                          .value_or(MonoTime::min());
+    state_.heard_at =
+        heard_in_round_at(state_.quorum, present_nodes(state_)).value_or(MonoTime::min());
     if (!is_alone(state_, now_)) {
       while (!state_.unanswered.empty()) {  // a round that is formed meanwhile answers all others
         Unanswered asks = std::move(state_.unanswered.front());

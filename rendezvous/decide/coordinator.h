@@ -139,14 +139,14 @@ struct State {
   MonoTime next_look{};   // for silent nodes
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
-  Quorum quorum;       // where the run's host may change
+  Quorum quorum;  // where the run's host may change
   // The last contact with another coordinator that a node had which came here from there.
   // Until a lease after it that one's workers may live.
   MonoTime elsewhere = MonoTime::min();
   MonoTime heard_at = MonoTime::max();  // as quorum.h has it, at the last look
   MonoTime next_quorum_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();  // from a standstill of its own
-  std::deque<Unanswered> unanswered;    // until enough nodes are heard again
+  std::deque<Unanswered> unanswered;   // until enough nodes are heard again
   std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
   command::End verdict;             // in Ended
   std::vector<NextComer> next_run;  // who came after the end

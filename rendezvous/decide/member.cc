@@ -309,8 +309,8 @@ class MemberTransition {
     const std::vector<StandIn>& stand_ins = state_.last->stand_ins;
     for (std::size_t i = 0; i < stand_ins.size(); ++i) {
       bool is_own = stand_ins[i].name == config_.name;
-      all.push_back({.at = stand_ins[i].at,
-                     .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
+      all.push_back(
+          {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
     }
     return all;
   }
@@ -324,7 +324,8 @@ class MemberTransition {
   void try_next_place(Duration longest) {
     std::vector<Place> all = places();
     auto here = std::ranges::find(all, state_.place, &Place::at);
-    std::size_t index = here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
+    std::size_t index =
+        here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
     for (++index; index < all.size(); ++index) {
       const Place& place = all[index];
       Duration turn = place.own ? static_cast<std::int64_t>(*place.own) * kStandInTurn : Duration{};
@@ -388,12 +389,11 @@ class MemberTransition {
   // Each attempt is a connection of its own: the last will of one that failed may still be heard.
   void connect_again(Duration longest = kLongestPause) {
     ++state_.connection;
-    want(
-        action::Connect{.node = node_id(state_, config_),
-                        .connection = state_.connection,
-                        .after = std::min(longest, pause_before(state_.attempts++, config_.name)),
-                        .place = state_.place,
-                        .timeout = try_time()});
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .after = std::min(longest, pause_before(state_.attempts++, config_.name)),
+                         .place = state_.place,
+                         .timeout = try_time()});
   }
 
   request::Join join_request() const {
@@ -568,8 +568,8 @@ class MemberTransition {
     want(action::NotifyUser{"the run goes on with this node"});
     if (state_.failed) post(*state_.failed);  // what it saw meanwhile was so
   }
-  // The coordinator has gone without a round; none of what it knew is lost, since this node is as it
-  // was before it came here.
+  // The coordinator has gone without a round; none of what it knew is lost, since this node is as
+  // it was before it came here.
   void heard(const command::Moved& moved) {
     if (!state_.is_joined || !state_.wants_round) return;
     state_.sent_to = moved.to;

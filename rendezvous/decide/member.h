@@ -38,8 +38,8 @@ struct Config {
   Duration read_timeout = std::chrono::seconds(60);
   // What the workers have to end when this node is told to stop: --shutdown-timeout.
   Duration stop_grace = std::chrono::seconds(30);
-  // Where this node would host the run: its listener's port, bound already.  0: nowhere; then the run
-  // ends with its host.
+  // Where this node would host the run: its listener's port, bound already.  0: nowhere; then the
+  // run ends with its host.
   std::uint16_t stand_in_port = 0;
   // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
@@ -172,7 +172,7 @@ struct Connect {
   std::optional<Endpoint> place{};  // nothing: the endpoint that the user gave
   // It is this node's own, which opens its server there: its number among the stand-ins, from 1.
   std::uint64_t stand_in = 0;
-  Duration timeout{};               // zero: as it is where there is only one place
+  Duration timeout{};  // zero: as it is where there is only one place
 };
 // See whether the run is at another place, and which of the two is to have it.
 struct Knock {
@@ -213,10 +213,10 @@ struct NotifyUser {
   std::string text;
 };
 }  // namespace action
-using Action =
-    std::variant<action::Connect, action::Knock, action::Disconnect, action::Post, action::Heartbeat,
-                 action::NotifyRound, action::NotifyStop, action::RenewLease, action::NotifyWaiting,
-                 action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
+using Action = std::variant<action::Connect, action::Knock, action::Disconnect, action::Post,
+                            action::Heartbeat, action::NotifyRound, action::NotifyStop,
+                            action::RenewLease, action::NotifyWaiting, action::NotifyEnd,
+                            action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;

@@ -313,17 +313,17 @@ constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
 Json to_json(const command::Round& round) {
   Json json = {{"type", "round"},
-          {"round", round.number},
-          {"run_uuid", round.run_uuid},
-          {"restart_count", round.restart_count},
-          {"max_restarts", round.max_restarts},
-          {"group_rank", round.ranks.group_rank},
-          {"group_world_size", round.ranks.group_world_size},
-          {"base_rank", round.ranks.base_rank},
-          {"world_size", round.ranks.world_size},
-          {"role_base_rank", round.ranks.role_base_rank},
-          {"role_world_size", round.ranks.role_world_size},
-          {"master", to_json(round.master)}};
+               {"round", round.number},
+               {"run_uuid", round.run_uuid},
+               {"restart_count", round.restart_count},
+               {"max_restarts", round.max_restarts},
+               {"group_rank", round.ranks.group_rank},
+               {"group_world_size", round.ranks.group_world_size},
+               {"base_rank", round.ranks.base_rank},
+               {"world_size", round.ranks.world_size},
+               {"role_base_rank", round.ranks.role_base_rank},
+               {"role_world_size", round.ranks.role_world_size},
+               {"master", to_json(round.master)}};
   if (!round.by.empty()) json["by"] = round.by;
   for (const StandIn& stand_in : round.stand_ins) {
     json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
@@ -476,42 +476,41 @@ std::string encode(const Message& message) {
 }
 
 std::string encode(const Command& command) {
-  Json json =
-      std::visit(Overloaded{
-                     [](const command::Round& round) { return to_json(round); },
-                     [](const command::Stop& stop) { return to_json(stop); },
-                     [](const command::Waiting& waiting) {
-                       return Json{{"type", "waiting"}, {"why", waiting.why}};
-                     },
-                     [](const command::End& end) { return to_json(end); },
-                     [](const command::Refuse& refuse) {
-                       return Json{{"type", "refuse"}, {"why", refuse.why}};
-                     },
-                     [](const command::Standby& standby) {
-                       return Json{{"type", "standby"}, {"why", standby.why}};
-                     },
-                     [](const command::Info& info) {
-                       return Json{{"type", "info"}, {"text", info.text}};
-                     },
-                     [](const command::KeepAlive& keep_alive) {
-                       return Json{{"type", "keep_alive"},
-                                   {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
-                                   {"max_missed", keep_alive.keep_alive_max_attempt},
-                                   {"lease_grace_ms", milliseconds(keep_alive.lease_grace)},
-                                   {"text", keep_alive.text}};
-                     },
-                     [](const command::Continue&) {
-                       return Json{{"type", "continue"}};
-                     },
-                     [](const command::Dropped& dropped) {
-                       return Json{{"type", "dropped"}, {"why", dropped.why}};
-                     },
-                     [](const command::Moved& moved) {
-                       return Json{
-                           {"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
-                     },
-                 },
-                 command);
+  Json json = std::visit(
+      Overloaded{
+          [](const command::Round& round) { return to_json(round); },
+          [](const command::Stop& stop) { return to_json(stop); },
+          [](const command::Waiting& waiting) {
+            return Json{{"type", "waiting"}, {"why", waiting.why}};
+          },
+          [](const command::End& end) { return to_json(end); },
+          [](const command::Refuse& refuse) {
+            return Json{{"type", "refuse"}, {"why", refuse.why}};
+          },
+          [](const command::Standby& standby) {
+            return Json{{"type", "standby"}, {"why", standby.why}};
+          },
+          [](const command::Info& info) {
+            return Json{{"type", "info"}, {"text", info.text}};
+          },
+          [](const command::KeepAlive& keep_alive) {
+            return Json{{"type", "keep_alive"},
+                        {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
+                        {"max_missed", keep_alive.keep_alive_max_attempt},
+                        {"lease_grace_ms", milliseconds(keep_alive.lease_grace)},
+                        {"text", keep_alive.text}};
+          },
+          [](const command::Continue&) {
+            return Json{{"type", "continue"}};
+          },
+          [](const command::Dropped& dropped) {
+            return Json{{"type", "dropped"}, {"why", dropped.why}};
+          },
+          [](const command::Moved& moved) {
+            return Json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
+          },
+      },
+      command);
   json["v"] = kProtocolVersion;
   return written(json);
 }

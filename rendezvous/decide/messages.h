@@ -166,9 +166,9 @@ struct Heartbeat {
 struct Lost {};
 // From a coordinator of the same run, which has found this place: one of the two gives way.
 struct Knock {
-  Endpoint from;          // where the nodes would go, if they are to go there
-  Endpoint to;            // this place, as the other one knows it
-  bool has_round = false;  // a round is out there, and enough of its nodes are heard
+  Endpoint from;            // where the nodes would go, if they are to go there
+  Endpoint to;              // this place, as the other one knows it
+  bool has_round = false;   // a round is out there, and enough of its nodes are heard
   std::uint64_t order = 0;  // 0: it is at the endpoint; else the number of the stand-in
 };
 // Anything in another version of the protocol.  Never sent.
@@ -199,8 +199,8 @@ struct Round {
   int restart_count = 0;     // failures survived so far, of how many
   int max_restarts = 0;
   Assignment ranks{};
-  Endpoint master{};  // where the workers of this round meet: an empty store
-  std::string by{};   // RoundId::by
+  Endpoint master{};                 // where the workers of this round meet: an empty store
+  std::string by{};                  // RoundId::by
   std::vector<StandIn> stand_ins{};  // in the order in which they are to be tried
 
   RoundId id() const { return {.number = number, .by = by}; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 namespace ddprun::rendezvous::coordinator {
@@ -87,10 +88,10 @@ int enough(int nodes, int gone, bool is_own) {
 
 std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Present> present) {
   if (quorum.self.empty()) return std::vector<Body>{};
-  bool has_own = !quorum.bodies.empty() &&
-                 std::ranges::all_of(quorum.bodies, [&](const Body& body) {
-                   return has_enough(quorum, body, present);
-                 });
+  bool has_own =
+      !quorum.bodies.empty() && std::ranges::all_of(quorum.bodies, [&](const Body& body) {
+        return has_enough(quorum, body, present);
+      });
   if (has_own) return quorum.bodies;
   std::vector<Body> foreign = foreign_rounds(quorum, present);
   for (Body& round : foreign) {
@@ -108,9 +109,8 @@ void formed(Quorum& quorum, std::vector<Body> basis, Body round) {
   quorum.bodies = std::move(basis);
   quorum.bodies.push_back(std::move(round));
   std::erase_if(quorum.gone, [&](const auto& gone) {
-    return std::ranges::none_of(quorum.bodies, [&](const Body& body) {
-      return body.names.contains(gone.first);
-    });
+    return std::ranges::none_of(quorum.bodies,
+                                [&](const Body& body) { return body.names.contains(gone.first); });
   });
 }
 
@@ -126,6 +126,17 @@ void heard_of(Quorum& quorum, const std::string& name, std::uint64_t round) {
     quorum.bodies.erase(quorum.bodies.begin());
   }
   if (quorum.bodies.size() < 2) quorum.heard_of.clear();
+}
+
+std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present) {
+  auto at = heard_at(quorum, present);
+  if (!at || quorum.bodies.empty()) return at;
+  std::vector<Present> members;
+  std::ranges::copy_if(present, std::back_inserter(members), &Present::is_member);
+  auto in_round = heard_at(
+      {.self = quorum.self, .bodies = {quorum.bodies.back()}, .gone = quorum.gone}, members);
+  if (!in_round) return std::nullopt;
+  return std::min(*at, *in_round);
 }
 
 std::optional<MonoTime> heard_at(const Quorum& quorum, std::span<const Present> present) {

@@ -2,8 +2,8 @@
 //
 // Which nodes of a run may go on by themselves, where its host may be lost or cut off from some of
 // them, so that another one hosts it: those that are more than half of the last round, counted in
-// a way that two groups of nodes never both are.  Values and functions of them, for the coordinator.
-// rendezvous/PROTOCOL.md has the rules and why they hold.
+// a way that two groups of nodes never both are.  Values and functions of them, for the
+// coordinator. rendezvous/PROTOCOL.md has the rules and why they hold.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ namespace ddprun::rendezvous::coordinator {
 // A round of which more than half is needed.
 struct Body {
   RoundId id;
-  int nodes = 0;                // so many had it
+  int nodes = 0;                             // so many had it
   std::set<std::string, std::less<>> names;  // of them, as far as they are known
-  bool is_own = false;  // this coordinator has formed it: half of it is enough
+  bool is_own = false;                       // this coordinator has formed it: half of it is enough
   MonoTime formed_at = MonoTime::min();  // if it has: a node that knows it has heard it since then
 };
 
@@ -37,7 +37,8 @@ struct Gone {
 
 // What a coordinator knows of the rounds that it goes on from.
 struct Quorum {
-  std::string self;  // RoundId::by of this coordinator's rounds; empty: its run's host cannot change
+  std::string
+      self;  // RoundId::by of this coordinator's rounds; empty: its run's host cannot change
   // The rounds that a group of nodes without this coordinator may still go on from; the last one is
   // its own.  The earlier ones are dropped as enough nodes have heard of later ones.
   std::vector<Body> bodies;
@@ -48,9 +49,10 @@ struct Quorum {
 // A node that is here.
 struct Present {
   std::string_view name;
-  RoundId knows;       // the last round that it was told of
-  int nodes = 0;       // that this round had
-  MonoTime contact{};  // the pulse that it has seen last was published then
+  RoundId knows;          // the last round that it was told of
+  int nodes = 0;          // that this round had
+  MonoTime contact{};     // the pulse that it has seen last was published then
+  bool is_member = true;  // of the present round
 };
 
 // Of `nodes`, of which `gone` are known to be gone: how many are enough.  Two groups with nothing
@@ -71,5 +73,8 @@ void heard_of(Quorum& quorum, const std::string& name, std::uint64_t round);
 // The last time at which enough of the nodes were heard to see this coordinator; none if too few
 // are here.
 std::optional<MonoTime> heard_at(const Quorum& quorum, std::span<const Present> present);
+
+// The same for the workers of the present round: a node that has come back since is not in it.
+std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -94,8 +94,7 @@ class RunsTransition {
 
   void operator()(const event::Answered& event) {
     auto run = state_.runs.find(event.run);
-    bool waits =
-        run != state_.runs.end() && run->second.phase == coordinator::Phase::Gathering;
+    bool waits = run != state_.runs.end() && run->second.phase == coordinator::Phase::Gathering;
     if (!waits) return;
     state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
     give_way(event.run, event.moved.to);
@@ -234,10 +233,9 @@ class RunsTransition {
   static void begin_after(coordinator::State& run, coordinator::Former former) {
     bool is_known = !run.quorum.bodies.empty();
     if (!is_known && !former.by.empty() && former.round && !former.names.empty()) {
-      run.quorum.bodies.push_back(
-          {.id = {.number = *former.round, .by = former.by},
-           .nodes = former.nodes,
-           .names = {former.names.begin(), former.names.end()}});
+      run.quorum.bodies.push_back({.id = {.number = *former.round, .by = former.by},
+                                   .nodes = former.nodes,
+                                   .names = {former.names.begin(), former.names.end()}});
     }
     run.former = std::move(former);
   }

@@ -66,8 +66,7 @@ std::optional<std::string> Host::knock(const Endpoint& to) {
 
 std::optional<std::string> Host::answer(const std::string& knock) {
   std::uint64_t number = decode_message(knock)->connection;
-  std::string box =
-      keys::mailbox(decode_message(knock)->node, number);
+  std::string box = keys::mailbox(decode_message(knock)->node, number);
   take(knock);
   auto mailbox = mailboxes_.extract(box);
   if (mailbox.empty()) return std::nullopt;
@@ -115,7 +114,8 @@ void Host::take(const std::string& text) {
   bool is_join = std::holds_alternative<request::Join>(message->request);
   if (is_join && text.size() > kMaxBytes) world_.violate("a join of many bytes: " + text);
   world_.oracle.heard(*this, *message);
-  if (world_.is_traced && getenv("HB") || world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
+  if (world_.is_traced && getenv("HB") ||
+      world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
     world_.trace(process_.name, "takes " + text);
   }
   step(runs::event::Arrived{std::move(*message)});

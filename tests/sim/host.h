@@ -18,11 +18,7 @@ namespace ddprun::sim {
 class Host {
  public:
   Host(World& world, Process& process, std::uint16_t port = kEndpointPort, std::uint64_t order = 0)
-      : world_(world),
-        process_(process),
-        port_(port),
-        order_(order),
-        number_(world.hosts.size()) {}
+      : world_(world), process_(process), port_(port), order_(order), number_(world.hosts.size()) {}
 
   // Reads the run files of its machine.
   void begin();

@@ -361,9 +361,9 @@ void Node::unpause() {
 void Node::leave_when_possible(Duration flush_until) {
   bool has_messages = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
   bool is_flushing = has_messages && world_.time.now() < flush_until;
-  bool is_needed = (hosting_ != nullptr && !hosting_->is_idle()) ||
-                   (standing_in_ != nullptr && !standing_in_->is_closed &&
-                    !standing_in_->is_idle());
+  bool is_needed =
+      (hosting_ != nullptr && !hosting_->is_idle()) ||
+      (standing_in_ != nullptr && !standing_in_->is_closed && !standing_in_->is_idle());
   if (is_flushing || is_needed) {
     return later(milliseconds(is_flushing ? 5 : 100),
                  [this, flush_until] { leave_when_possible(flush_until); });

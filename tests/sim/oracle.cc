@@ -167,7 +167,8 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
-  rounds_.push_back({.run = run, .number = first.number, .run_uuid = first.run_uuid});
+  rounds_.push_back(
+      {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
     Node* node = world_.find(id);
@@ -281,11 +282,10 @@ void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
   for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
-    bool is_other_start =
-        world_.scenario.has_stand_ins && rounds_[later].run_uuid != its.run_uuid;
-    require(rounds_[later].run != its.run || is_other_start, node.process().name + " goes on with round " +
-                                               std::to_string(its.number) +
-                                               ", and there is a later one");
+    bool is_other_start = world_.scenario.has_stand_ins && rounds_[later].run_uuid != its.run_uuid;
+    require(rounds_[later].run != its.run || is_other_start,
+            node.process().name + " goes on with round " + std::to_string(its.number) +
+                ", and there is a later one");
   }
 }
 
@@ -331,7 +331,8 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  bool is_blocked = world_.scenario.has_stand_ins || state.former || std::ranges::any_of(state.nodes, [](const auto& node) {
+  bool is_blocked = world_.scenario.has_stand_ins || state.former ||
+                    std::ranges::any_of(state.nodes, [](const auto& node) {
                       return node.second.away_at || node.second.leaves_by;
                     });
   if (!has_enough || has_lost_one || is_blocked) return book.enough_since.reset();
@@ -365,7 +366,33 @@ void Oracle::waits(const Node& node, const std::string& why) const {
           node.process().name + " waits for " + host + ", which the same event has stopped");
 }
 
+// It was cut off for good.
+bool Oracle::is_the_lost(const Node& node) const {
+  const Fault& fault = world_.scenario.faults.front();
+  return fault.kind == FaultKind::Cut && fault.target == node.plan().machine;
+}
+
+// After the loss of one node the others have a round soon.
+void Oracle::check_one_loss() const {
+  const Fault& fault = world_.scenario.faults.front();
+  auto next = std::ranges::find_if(
+      rounds_, [&](const PublishedRound& round) { return round.at > fault.at; });
+  bool is_short = world_.scenario.work + seconds(2) < fault.at;
+  if (is_short) return;  // it was over before
+  const rendezvous::Policy& policy = world_.scenario.nodes.front().policy;
+  Duration needed = seconds(1) + 20 * world_.scenario.max_delay;
+  needed += fault.kind == FaultKind::KillAgent ? Duration::zero() : policy.lease();
+  // The workers take their grace.
+  if (fault.kind == FaultKind::KillAgent || world_.scenario.slow_stop_percent > 0) {
+    needed += std::max<Duration>(world_.scenario.grace, seconds(2));
+  }
+  needed += std::min<Duration>(policy.last_call_timeout, coordinator::kShortLastCall);
+  require(next != rounds_.end() && next->at - fault.at <= needed,
+          "no round in time after the loss of one node");
+}
+
 void Oracle::at_the_end() {
+  if (world_.scenario.is_one_loss) check_one_loss();
   for (const auto& node : world_.nodes) {
     const std::string& name = node->process().name;
     if (node->process().is_alive) {
@@ -375,7 +402,8 @@ void Oracle::at_the_end() {
     if (node->verdict() && !node->failure() && !node->was_signalled()) {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
-    if (world_.scenario.is_calm) {
+    bool is_lost = world_.scenario.is_one_loss && is_the_lost(*node);
+    if ((world_.scenario.is_calm || world_.scenario.is_one_loss) && !is_lost) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }

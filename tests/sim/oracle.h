@@ -26,6 +26,7 @@ struct PublishedRound {
   std::string run;
   std::uint64_t number = 0;
   std::string run_uuid;
+  Duration at{};
   std::vector<Node*> members;
 };
 
@@ -56,6 +57,8 @@ class Oracle {
   // A node hears that the run waits since the loss `why`.
   void waits(const Node& node, const std::string& why) const;
   void at_the_end();
+  bool is_the_lost(const Node& node) const;
+  void check_one_loss() const;
   // The workers of a node that were held go on.
   void goes_on(const Node& node);
 

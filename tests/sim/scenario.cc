@@ -174,7 +174,7 @@ void add_faults(Random& random, Scenario& scenario, int most) {
 // One machine, in one of the ways in which it can be lost.
 void lose_one(Random& random, Scenario& scenario) {
   scenario.is_one_loss = true;
-  scenario.work += seconds(6);
+  scenario.work += seconds(10);
   int size = static_cast<int>(scenario.nodes.size());
   int lost = random.chance(60) ? 0 : random.number(1, size - 1);
   for (NodePlan& plan : scenario.nodes) {
@@ -299,8 +299,7 @@ bool Scenario::has_watches() const {
 std::string to_string(const Fault& fault) {
   static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal", "reset",
                                            "half-open",  "cut",          "freeze", "pause",
-                                           "wall clock", "kill host",    "cancel",
-                                           "fall apart"};
+                                           "wall clock", "kill host",    "cancel", "fall apart"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.kind == FaultKind::Cut) {

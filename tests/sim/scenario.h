@@ -65,8 +65,8 @@ struct Scenario {
   std::vector<NodePlan> nodes;
   std::vector<Fault> faults;
   int machines = 1;
-  bool has_daemon = false;    // ddpd hosts, else the first agent on machine 0
-  bool has_wills = true;      // a server with our extensions
+  bool has_daemon = false;     // ddpd hosts, else the first agent on machine 0
+  bool has_wills = true;       // a server with our extensions
   bool has_stand_ins = false;  // other nodes can host the run
   // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
   bool is_one_loss = false;

@@ -111,10 +111,10 @@ class World {
   std::vector<Wire> wires;
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Node>> nodes;
-  Host* host = nullptr;                          // who listens at the endpoint
+  Host* host = nullptr;                                      // who listens at the endpoint
   std::map<std::pair<int, std::uint16_t>, Host*> stand_ins;  // who listens elsewhere
-  Host* last_host = nullptr;                     // who has published the last round
-  std::map<std::string, std::string> run_files;  // on machine 0, of each run
+  Host* last_host = nullptr;                                 // who has published the last round
+  std::map<std::string, std::string> run_files;              // on machine 0, of each run
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};
