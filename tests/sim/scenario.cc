@@ -181,6 +181,7 @@ void lose_one(Random& random, Scenario& scenario) {
     plan.comes_back = false;
     plan.settings.min_nodes = std::min(plan.settings.min_nodes, size - 1);
     plan.policy.join_timeout = seconds(40);
+    plan.policy.max_restarts = 9;  // of workers that fail since their peer is gone
   }
   constexpr FaultKind kLosses[] = {FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Cut};
   Fault fault{.kind = kLosses[random.number(0, 2)],
