@@ -67,6 +67,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       notices_(executor),
       run_files_(std::move(run_files)),
       holder_(std::move(holder)),
+      resolver_(executor),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -197,6 +198,8 @@ void NetworkHandler::perform(const member::Action& action) {
                    pause_.cancel();
                    tasks_.spawn(connect(wanted, ++attempts_));
                  },
+                 // No agent says yet where it would host, so no member looks for other hosts.
+                 [](const member::action::Knock&) {},
                  [this](const member::action::Disconnect&) { disconnect(); },
                  [this](const member::action::Post& wanted) { post(wanted.message, false); },
                  [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },

@@ -24,6 +24,7 @@
 #include "rendezvous/notice_queue.h"
 #include "store/client.h"
 #include "store/event.h"
+#include "store/resolver.h"
 #include "store/server.h"
 #include "store/task_group.h"
 
@@ -95,8 +96,9 @@ class NetworkHandler final : public Handler {
   NoticeQueue notices_;
   RunFilePlace run_files_;  // if this node hosts
   LeaseHolder holder_;
-  LastWord last_word_;     // what the guardian says if this process is killed
-  std::string last_text_;  // as the holder has it
+  store::Resolver resolver_;  // the endpoint is asked for with each attempt
+  LastWord last_word_;        // what the guardian says if this process is killed
+  std::string last_text_;     // as the holder has it
   member::State state_;
   MonoTime tick_due_ = MonoTime::max();
   boost::asio::steady_timer ticker_;

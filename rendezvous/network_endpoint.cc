@@ -36,6 +36,7 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
   client.tries_once = true;
   client.namespace_name = keys::kNamespace;
   client.silence_limit = config_.member.node.policy.silence_limit();
+  client.resolver = &resolver_;
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
@@ -47,7 +48,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   if (config_.is_host && !*config_.is_host) co_return false;
   bool must_host = config_.is_host && *config_.is_host;
   if (!must_host) {
-    auto addresses = co_await store::resolve(executor_, config_.endpoint);
+    auto addresses = co_await resolver_.resolve(config_.endpoint);
     if (!addresses) co_return addresses.error();
     std::vector<std::string> own = own_addresses();
     bool is_here = std::ranges::any_of(*addresses, [&](const auto& address) {
@@ -129,6 +130,7 @@ store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
   config.connect_timeout = std::min(kAttempt, time_left());
   config.tries_once = true;
   config.namespace_name = keys::kNamespace;
+  config.resolver = &resolver_;
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();

@@ -23,6 +23,8 @@
 
 namespace ddprun::store {
 
+class Resolver;
+
 struct ClientConfig {
   // How long connect() goes on trying while the server is not there yet.
   Duration connect_timeout = std::chrono::seconds(60);
@@ -52,6 +54,10 @@ struct ClientConfig {
   // live until connect() has answered.  (No std::string: with one, GCC 12 destroys a config that is
   // written as a braced list inside co_await twice.)
   std::string_view namespace_name{};
+
+  // Where connect() has the name looked up; null: anew with each attempt.  It must outlive the
+  // call.
+  Resolver* resolver = nullptr;
 };
 
 // One connection to a store.  Calls that are made at the same time are carried out one after the

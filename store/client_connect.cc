@@ -27,6 +27,7 @@
 #include "store/client.h"
 #include "store/clock.h"
 #include "store/http.h"
+#include "store/resolver.h"
 #include "store/socket.h"
 
 namespace ddprun::store {
@@ -159,6 +160,12 @@ class Lookup {
   bool has_begun_ = false;
 };
 
+Async<std::vector<tcp::endpoint>> look_up(asio::any_io_executor executor, Endpoint endpoint,
+                                          Resolver* resolver) {
+  if (resolver != nullptr) co_return co_await resolver->resolve(std::move(endpoint));
+  co_return co_await resolve(std::move(executor), std::move(endpoint));
+}
+
 // What came before an error or the end stays in `head`.
 asio::awaitable<void> ask_for_a_page(tcp::socket& socket, std::string& head) {
   std::string request = "GET / HTTP/1.0\r\n\r\n";
@@ -178,7 +185,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
     std::string answers;
     std::optional<Error> refusal;
     bool is_refused = false;  // by each of the addresses
-    auto addresses = co_await resolve(executor, endpoint);
+    auto addresses = co_await look_up(executor, endpoint, config.resolver);
     if (!addresses) answers = to_string(addresses.error());
     for (std::size_t i = 0; addresses && i < addresses->size(); ++i) {
       const asio::ip::tcp::endpoint& address = (*addresses)[i];

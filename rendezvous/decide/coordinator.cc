@@ -123,6 +123,8 @@ class CoordinatorTransition {
       if (!is_old) heard(node->first, node->second, *lost);
       return;
     }
+    // Its workers may run by now, and the answer would pass for one to a later question.
+    if (is_old && std::holds_alternative<request::Resume>(event.request)) return;
     node->second.seen = now_;
     std::visit([&](const auto& request) { heard(node->first, node->second, request); },
                event.request);
@@ -619,7 +621,9 @@ class CoordinatorTransition {
   void outsider_spoke(const event::Arrived& event) {
     const std::string& id = event.node;
     if (const auto* resume = std::get_if<request::Resume>(&event.request)) {
-      bool is_new_here = resume->workers == Workers::Down && !state_.has_formed;
+      // Without a round it may have overtaken its own join, on the connection before.
+      bool is_new_here =
+          resume->workers == Workers::Down && (!state_.has_formed || resume->join.next_round == 0);
       if (state_.phase == Phase::Ended || is_new_here) {
         return joined(id, resume->join, event.connection);
       }

@@ -74,6 +74,7 @@ struct Former {
   MonoTime until{};
   std::string by{};  // RoundId::by: its host may live, cut off from this one
   Duration lease{};  // of its nodes
+  bool is_broken = false;  // kept while the run has no node: see State::is_former_broken
 };
 
 // A node that came after the end, for the next run of this id.

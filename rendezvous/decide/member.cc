@@ -26,6 +26,10 @@ constexpr Duration kKnockPeriod = std::chrono::seconds(1);
 // The end of a pulse that renews no lease: too few nodes are heard.
 constexpr std::string_view kAloneMark = " alone";
 
+// An agent that stood still for a moment has not read what lies in its socket.  So it judges the
+// silence of the others this much later, in parts of contact_limit().
+constexpr int kReadingParts = 20;
+
 Policy policy_of(const State& state, const Config& config) {
   Policy policy = config.node.policy;
   if (state.keep_alive) {
@@ -70,6 +74,12 @@ std::optional<MonoTime> mute_at(const State& state, const Config& config) {
   Duration limit = policy_of(state, config).silence_limit();
   MonoTime mute = *state.asked_at + std::max(limit / 5, kLeastMute);
   return state.muted_at ? std::max(mute, *state.muted_at + limit) : mute;
+}
+
+// Until when an agent that stood still for a moment only reads; the past if it did not.
+MonoTime reads_until(const State& state, const Config& config) {
+  if (!state.woke_at) return MonoTime::min();
+  return *state.woke_at + contact_limit(state, config) / kReadingParts;
 }
 
 // One step: the state being changed and the actions being collected.
@@ -253,6 +263,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Tick& event) {
+    note_late_tick();
     state_.last_tick = now_;
     if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
     // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
@@ -265,12 +276,13 @@ class MemberTransition {
       if (now_ - *state_.asks_since >= limit) {
         return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
       }
-    } else if (now_ - state_.pulse_at >= limit) {
+    } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
                      coordinator::seconds_text(now_ - state_.pulse_at));
     }
     if (!is_up) return;
-    if (auto due = mute_at(state_, config_); due && now_ >= *due) {
+    if (auto due = mute_at(state_, config_);
+        due && now_ >= std::max(*due, reads_until(state_, config_))) {
       state_.muted_at = now_;
       return (*this)(event::ConnectionLost{"it has not answered for " +
                                            coordinator::seconds_text(now_ - *state_.asked_at)});
@@ -430,6 +442,14 @@ class MemberTransition {
     return join;
   }
 
+  // Once after each contact: an agent that is always late must stop its workers all the same.
+  void note_late_tick() {
+    Duration late = now_ - next_tick(state_, config_);
+    bool stood_still = late >= contact_limit(state_, config_) / kReadingParts;
+    bool was_noted = state_.woke_at && *state_.woke_at > state_.pulse_at;
+    if (stood_still && !was_noted) state_.woke_at = now_;
+  }
+
   void join() {
     if (state_.is_leaving || state_.has_ended) return;
     state_.is_joined = true;
@@ -464,6 +484,7 @@ class MemberTransition {
   void cut_off(const std::string& why, std::optional<MonoTime> kill_by = std::nullopt) {
     bool was_joined = std::exchange(state_.is_joined, false);
     MonoTime lease_end = state_.pulse_at + lease(state_, config_);
+    state_.woke_at.reset();
     state_.asks_since.reset();
     ++state_.incarnation;
     state_.connection = 0;
@@ -623,9 +644,12 @@ MonoTime next_tick(const State& state, const Config& config) {
   if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
   MonoTime beat = state.last_tick + heartbeat_interval(state, config);
   if (!state.is_joined) return beat;
-  if (auto mute = mute_at(state, config)) beat = std::min(beat, *mute);
-  MonoTime silence = state.asks_since.value_or(state.pulse_at);
-  return std::min(beat, silence + contact_limit(state, config));
+  MonoTime reads = reads_until(state, config);
+  Duration limit = contact_limit(state, config);
+  MonoTime judged =
+      state.asks_since ? *state.asks_since + limit : std::max(state.pulse_at + limit, reads);
+  if (auto mute = mute_at(state, config)) judged = std::min(judged, std::max(*mute, reads));
+  return std::min(beat, judged);
 }
 
 Duration lease(const State& state, const Config& config) {

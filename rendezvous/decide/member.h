@@ -103,6 +103,8 @@ struct State {
   // coordinator's silence_limit() from later, when that same beat arrived.
   MonoTime pulse_at{};
   std::optional<MonoTime> asked_at;  // when the look that is under way began
+  // When a tick was last noticed to be late, once after each contact.
+  std::optional<MonoTime> woke_at;
   // Having stood still, the node has asked whether it is still part of its round; since when.
   std::optional<MonoTime> asks_since;
   std::deque<MonoTime> resumes;  // when each was sent that has no answer yet, on this connection

@@ -192,7 +192,10 @@ class RunsTransition {
       }
       run.quorum.self = state_.name;
       auto former = state_.formers.extract(name);
-      if (!former.empty()) begin_after(run, std::move(former.mapped()));
+      if (!former.empty()) {
+        run.is_former_broken = former.mapped().is_broken;
+        begin_after(run, std::move(former.mapped()));
+      }
       for (const Past& past : state_.pasts) {
         if (past.run == name) run.past_rounds[past.run_uuid] = past.round;
       }
@@ -255,6 +258,10 @@ class RunsTransition {
       state_.quorums[name] = std::move(run.mapped().quorum);
     }
     std::optional<coordinator::Former>& former = run.mapped().former;
+    if (former) {
+      bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
+      former->is_broken = was_stopped || run.mapped().is_former_broken;
+    }
     if (former && state_.formers.size() < kMaxRuns) {
       state_.formers[name] = std::move(*former);
     } else if (state_.filed.erase(name) > 0) {

@@ -746,6 +746,28 @@ TEST_CASE("Coordinator: a resume is answered by the round that was missed") {
   CHECK(run.state.nodes.at("b").is_down);
 }
 
+TEST_CASE("Coordinator: a resume that overtakes the join of a newcomer is a join") {
+  Three run;
+  run.settings.max_nodes = run.state.settings.max_nodes = 4;
+  request::Resume resume{.join = run.join_of("d"), .workers = Workers::Down};
+  CHECK(run.says("d", resume, 1) == "");
+  REQUIRE(run.state.nodes.contains("d"));
+  CHECK(run.joins("d") == "");  // on the connection before
+  CHECK(run.pass(1500ms, {"a", "b", "c"}).find("a: stop 0, d has joined") == 0);
+}
+
+TEST_CASE("Coordinator: a resume that a later one has overtaken says nothing") {
+  Three run;
+  request::Resume resume = run.resume_of("b", Workers::Down);
+  resume.join.next_round = 0;  // it has not heard of the round
+  CHECK(run.says("b", resume, 2).find("forget b; b: continue; b: round 0") == 0);
+  run.fails("a");
+  CHECK(run.says("b", resume, 1) == "");  // it has by now
+  CHECK(!run.state.nodes.at("b").is_down);
+  for (const char* id : {"a", "c"}) CHECK(run.ready(id) == "");
+  CHECK(run.ready("b").find("a: round 1") != std::string::npos);
+}
+
 TEST_CASE("Coordinator: a resume brings a failure and a success that were not heard") {
   Three run;
   CHECK(run.resumes("b", Workers::Succeeded) == "forget b; b: continue");

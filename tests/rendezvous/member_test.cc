@@ -31,6 +31,9 @@ std::string words(const member::Action& action) {
             return "connect " + connect.node + (connect.after > 0s ? " later" : "");
           },
           [](const member::action::Disconnect&) { return std::string("disconnect"); },
+          [](const member::action::Knock& knock) {
+            return "knock at " + std::to_string(knock.places.size());
+          },
           [](const member::action::Post& post) { return "post " + words(post.message); },
           [](const member::action::Heartbeat& beat) { return "beat " + words(beat.message); },
           [](const member::action::NotifyRound& told) {
@@ -429,6 +432,28 @@ TEST_CASE("Member: half a silence limit without a pulse, and the workers are sto
   CHECK(play.kill_by() == play.now.mono + 2s);
 }
 
+TEST_CASE("Member: after a short pause it reads before it judges the silence") {
+  Running play;
+  play.now.mono += 1s;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
+  play.now.mono += 1600ms;  // the answer arrives meanwhile
+  CHECK(play.ticks() == "beat n.0 heartbeat");
+  CHECK(member::next_tick(play.state, play.config) == play.now.mono + 125ms);
+  SUBCASE("there is an answer") {
+    play.sees("new");
+    play.now.mono += 125ms;
+    CHECK(play.ticks() == "beat n.0 heartbeat");
+  }
+  SUBCASE("there is none") {
+    play.now.mono += 125ms;
+    CHECK(play.ticks().find("has been silent for 2.7 s") != std::string::npos);
+  }
+  SUBCASE("and pauses again and again") {
+    play.now.mono += 1s;
+    CHECK(play.ticks().find("has been silent for 3.6 s") != std::string::npos);
+  }
+}
+
 TEST_CASE("Member: a node without workers waits for its whole lease") {
   Joined play;
   play.now.mono += 1s;
@@ -485,7 +510,9 @@ TEST_CASE("Member: the lease counts from the question, not from a late answer") 
   play.now.mono += 50ms;
   play.sees("new");
   CHECK(play.lease() == "3550 ms");
-  play.now.mono += 1550ms;  // 2.5 s after the question, 1.55 s after the answer
+  play.now.mono += 950ms;
+  CHECK(play.ticks() == "beat n.0 heartbeat");
+  play.now.mono += 600ms;  // 2.5 s after the question, 1.55 s after the answer
   CHECK(play.ticks().find("has been silent for 2.5 s") != std::string::npos);
 }
 

@@ -328,6 +328,23 @@ TEST_CASE("Runs: of a start that has lost all its nodes no older round is gone o
   }
 }
 
+TEST_CASE("Runs: a round that one node has left is not gone on with by the next that is back") {
+  Place place;  // begun anew, under a round of two nodes
+  auto resume_of = [](const std::string& host) {
+    request::Resume resume{.join = Place::join_of(host, 2), .workers = Workers::Up};
+    resume.join.next_round = 3;
+    resume.join.run_uuid = "uuid";
+    resume.join.previous_nodes = 2;
+    resume.join.is_back = resume.join.was_in_round = true;
+    return resume;
+  };
+  CHECK(place.says("job", "a.0", resume_of("a")) == "a.0: continue");
+  CHECK(place.says("job", "a.0", request::Leaving{.why = "was stopped", .grace = 1s}) == "");
+  CHECK(place.says("job", "a.0", request::Left{}) == "forget a.0");
+  REQUIRE(place.state.runs.empty());
+  CHECK(place.says("job", "b.0", resume_of("b")) == "b.0: continue; b.0: stop; b.0: stop");
+}
+
 TEST_CASE("Runs: a node that resumes after the end hears the verdict") {
   Over place;
   CHECK(place.says("job", "b.0", request::Resume{.join = place.returning()}) == "b.0: end 0");

@@ -167,10 +167,12 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
+  book.arrivals.clear();
   rounds_.push_back(
       {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
+    book.arrivals[id] = state.nodes.at(id).arrival;
     Node* node = world_.find(id);
     require(!ended_.contains({&host, node->run_uuid()}),
             id + " begins its run anew, which has ended here");
@@ -243,6 +245,7 @@ void Oracle::check_stickiness(const RunBook& book, const coordinator::State& sta
   for (const auto& [id, rank] : book.ranks) {
     auto there = state.nodes.find(id);
     if (there == state.nodes.end() || is_flapping(state, there->second.join.host)) continue;
+    if (there->second.arrival != book.arrivals.at(id)) continue;  // it was lost, and came again
     require(now.contains(id), id + " was in the round before, and another node took its place");
     require(has_wishes || rank >= static_cast<int>(round.size()) || now[id] == rank,
             id + " has lost its group rank without need");
@@ -372,13 +375,22 @@ bool Oracle::is_the_lost(const Node& node) const {
   return fault.kind == FaultKind::Cut && fault.target == node.plan().machine;
 }
 
+// A node that waits for its first round does not know of the stand-ins.
+bool Oracle::had_all_before_the_loss() const {
+  Duration lost_at = world_.scenario.faults.front().at;
+  const PublishedRound* last = nullptr;
+  for (const PublishedRound& round : rounds_) {
+    if (round.at < lost_at) last = &round;
+  }
+  return last != nullptr && last->members.size() == world_.scenario.nodes.size() &&
+         lost_at - last->at < world_.scenario.work;
+}
+
 // After the loss of one node the others have a round soon.
 void Oracle::check_one_loss() const {
   const Fault& fault = world_.scenario.faults.front();
   auto next = std::ranges::find_if(
       rounds_, [&](const PublishedRound& round) { return round.at > fault.at; });
-  bool is_short = world_.scenario.work + seconds(2) < fault.at;
-  if (is_short) return;  // it was over before
   const rendezvous::Policy& policy = world_.scenario.nodes.front().policy;
   Duration needed = seconds(1) + 20 * world_.scenario.max_delay;
   needed += fault.kind == FaultKind::KillAgent ? Duration::zero() : policy.lease();
@@ -392,7 +404,8 @@ void Oracle::check_one_loss() const {
 }
 
 void Oracle::at_the_end() {
-  if (world_.scenario.is_one_loss) check_one_loss();
+  bool is_judged = world_.scenario.is_one_loss && had_all_before_the_loss();
+  if (is_judged) check_one_loss();
   for (const auto& node : world_.nodes) {
     const std::string& name = node->process().name;
     if (node->process().is_alive) {
@@ -402,8 +415,7 @@ void Oracle::at_the_end() {
     if (node->verdict() && !node->failure() && !node->was_signalled()) {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
-    bool is_lost = world_.scenario.is_one_loss && is_the_lost(*node);
-    if ((world_.scenario.is_calm || world_.scenario.is_one_loss) && !is_lost) {
+    if (world_.scenario.is_calm || (is_judged && !is_the_lost(*node))) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }

@@ -33,9 +33,10 @@ struct PublishedRound {
 // What is known of one run at one host.
 struct RunBook {
   std::optional<std::uint64_t> number;
-  std::map<std::string, int> ranks;  // of the last round's members
-  std::set<std::string> known;       // the nodes after the last step
-  std::set<std::string> gone;        // has left or was lost, and the coordinator was told
+  std::map<std::string, int> ranks;               // of the last round's members
+  std::map<std::string, std::uint64_t> arrivals;  // theirs
+  std::set<std::string> known;                    // the nodes after the last step
+  std::set<std::string> gone;  // has left or was lost, and the coordinator was told
   std::size_t gone_before = 0;
   std::set<std::string> refused;
   std::uint64_t messages = 0;  // without beats
@@ -59,6 +60,7 @@ class Oracle {
   void at_the_end();
   bool is_the_lost(const Node& node) const;
   void check_one_loss() const;
+  bool had_all_before_the_loss() const;
   // The workers of a node that were held go on.
   void goes_on(const Node& node);
 
