@@ -395,7 +395,8 @@ void Oracle::check_one_loss() const {
   Duration needed = seconds(1) + 20 * world_.scenario.max_delay;
   needed += fault.kind == FaultKind::KillAgent ? Duration::zero() : policy.lease();
   // The workers take their grace.
-  if (fault.kind == FaultKind::KillAgent || world_.scenario.slow_stop_percent > 0) {
+  bool is_host = fault.kind != FaultKind::KillAgent && fault.target == 0;
+  if (!is_host || world_.scenario.slow_stop_percent > 0) {
     needed += std::max<Duration>(world_.scenario.grace, seconds(2));
   }
   needed += std::min<Duration>(policy.last_call_timeout, coordinator::kShortLastCall);
