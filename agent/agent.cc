@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "agent/report_writer.h"
-#include "agent/worker_group.h"
+#include "agent/worker_spec.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/report/events.h"
-#include "agent/worker_group.h"
+#include "agent/workers.h"
 #include "rendezvous/handler.h"
 
 namespace ddprun::agent {

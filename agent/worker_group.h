@@ -4,26 +4,26 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/attempt_files.h"
+#include "agent/attempt_start.h"
 #include "agent/decide/config.h"
 #include "agent/decide/worker_exit.h"
-#include "agent/log_dir.h"
+#include "agent/error_files.h"
+#include "agent/local_worker.h"
 #include "agent/worker_output.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"
+#include "worker/env.h"
+#include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::agent {
-
-// The file in which workers are told why they are to stop (worker/stop_reason.h); empty without a
-// log folder.
-std::string stop_file(const WorkerGroupConfig& config);
 
 // Threads: used from the executor's only thread.
 // Lifetime: borrows the reaper, the consoles and the thread for the disk.  After destruction no
@@ -51,20 +51,13 @@ class WorkerGroup : public Workers {
   void remove_empty_log_dir() override;
 
  private:
-  struct Worker;
-  struct Start;
   void begin_all(AttemptFiles files);
   Result<void> begin_one(AttemptOutput& output, worker::WorkerEnv env);
-  void watch(const std::shared_ptr<Worker>& worker, process::Process process);
-  void settle(Worker& worker);
-  void fail_start(int local_rank, std::string why, int exit_code);
+  void watch(const std::shared_ptr<LocalWorker>& worker, process::Process process);
+  void settle(LocalWorker& worker);
   void end_start_if_settled();
-  void report_slow_start();
-  void ended(Worker& worker, process::ExitStatus status);
+  void ended(LocalWorker& worker, process::ExitStatus status);
   void output_lost(const Error& error);
-  void keep_error_file(Worker& worker);
-  static RunningWorker describe(const Worker& worker);
-  static void read_last_output(Worker& worker, WorkerExit& exit);
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
@@ -74,12 +67,12 @@ class WorkerGroup : public Workers {
   OnExit on_exit_;
   OnWarning on_warning_;
   std::string log_loss_;
-  std::unique_ptr<Start> start_;  // the one under way; nullptr for none
+  ErrorFiles error_files_;
+  std::unique_ptr<AttemptStart> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;
-  int starts_ = 0;            // attempts so far
-  int restart_count_ = 0;     // of the current one
-  std::string late_attempt_;  // its folder, where that is made late and has been
-  std::vector<std::shared_ptr<Worker>> workers_;  // of the current round, by local rank
+  int starts_ = 0;                                     // attempts so far
+  int restart_count_ = 0;                              // of the current one
+  std::vector<std::shared_ptr<LocalWorker>> workers_;  // of the current round, by local rank
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -212,7 +212,7 @@ class CoordinatorTransition {
       if (state_.next_run.size() < kMaxStandbys) state_.next_run.push_back({id, join, connection});
       return;
     }
-    if (is_outdated(id)) return;
+    if (is_outdated(id) || state_.taken_out.contains(id)) return;
     std::optional<MonoTime> last_call = state_.last_call;
     forget_earlier_incarnations(id);
     if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
@@ -621,9 +621,8 @@ class CoordinatorTransition {
   void outsider_spoke(const event::Arrived& event) {
     const std::string& id = event.node;
     if (const auto* resume = std::get_if<request::Resume>(&event.request)) {
-      // Without a round it may have overtaken its own join, on the connection before.
-      bool is_new_here =
-          resume->workers == Workers::Down && (!state_.has_formed || resume->join.next_round == 0);
+      // It may have overtaken its own join, on the connection before.
+      bool is_new_here = resume->workers == Workers::Down && !state_.taken_out.contains(id);
       if (state_.phase == Phase::Ended || is_new_here) {
         return joined(id, resume->join, event.connection);
       }
@@ -870,6 +869,7 @@ class CoordinatorTransition {
 
   Loss take_out(const std::string& id, const std::string& why) {
     auto node = state_.nodes.extract(id);
+    state_.taken_out.insert(id);
     const Node& lost = node.mapped();
     if (lost.join.node_rank) state_.holders.erase(*lost.join.node_rank);
     bool was_up = is_up(lost);

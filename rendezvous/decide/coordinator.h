@@ -20,6 +20,7 @@
 
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/quorum.h"
+#include "rendezvous/decide/recent_names.h"
 #include "rendezvous/decide/run_file.h"
 #include "store/base/time.h"
 
@@ -109,6 +110,7 @@ struct State {
   Settings settings;
   Policy policy;
 
+  RecentNames taken_out;  // of `nodes`: what they still say is late
   std::uint64_t arrivals = 0;
   std::uint64_t round = 0;  // the last one
   std::uint64_t next_round = 0;

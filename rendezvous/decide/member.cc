@@ -133,10 +133,8 @@ class MemberTransition {
       return cut_off(config_.endpoint + " was away for longer than the lease of this node");
     state_.failed = request::Failed{
         .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
-    // Without contact it may be the end of the lease, or of a peer, that ended the worker: should
-    // the run go on with this node, Resume says it.
-    bool has_contact = now_ - state_.pulse_at < contact_limit(state_, config_);
-    if (has_contact || state_.is_own_host) post(*state_.failed);
+    state_.is_failure_posted = false;
+    post_failure();
   }
 
   void operator()(const event::WorkersSucceeded&) {
@@ -259,7 +257,9 @@ class MemberTransition {
     bool renews = !event.pulse.ends_with(kAloneMark) && !hosts_with_lease();
     if (!renews) return;
     // Whether this node still counts, only the answer says.
-    if (!state_.asks_since) state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    if (state_.asks_since) return;
+    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    post_failure();
   }
 
   void operator()(const event::Tick& event) {
@@ -464,7 +464,17 @@ class MemberTransition {
     beat();
   }
 
+  // Without contact it may be the end of the lease, or of a peer, that ended the worker: it waits
+  // until the run is known to go on with this node.
+  void post_failure() {
+    bool has_contact =
+        !state_.asks_since && now_ - state_.pulse_at < contact_limit(state_, config_);
+    if (!has_contact && !state_.is_own_host) return;
+    if (state_.failed && !std::exchange(state_.is_failure_posted, true)) post(*state_.failed);
+  }
+
   void resume() {
+    state_.is_failure_posted = true;  // with this
     state_.resumes.push_back(now_);
     post(request::Resume{
         .join = join_request(), .workers = state_.workers, .failed = state_.failed});
@@ -584,10 +594,12 @@ class MemberTransition {
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
     if (!hosts_with_lease()) state_.pulse_at = std::max(state_.pulse_at, asked_at);
-    if (!state_.asks_since || asked_at < *state_.asks_since) return;
-    state_.asks_since.reset();
-    want(action::NotifyUser{"the run goes on with this node"});
-    if (state_.failed) post(*state_.failed);  // what it saw meanwhile was so
+    if (state_.asks_since) {
+      if (asked_at < *state_.asks_since) return;
+      state_.asks_since.reset();
+      want(action::NotifyUser{"the run goes on with this node"});
+    }
+    post_failure();
   }
   // The coordinator has gone without a round; none of what it knew is lost, since this node is as
   // it was before it came here.

@@ -74,6 +74,7 @@ struct State {
   bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
   std::optional<request::Failed> failed;  // of the last round, as reported
+  bool is_failure_posted = false;         // or part of the last Resume
   std::optional<request::Leaving> leaving;
   // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
   std::optional<Endpoint> place;

@@ -143,7 +143,11 @@ class SystemdTest(unittest.TestCase):
     def test_the_unit_s_command_line_is_ddpd_s(self):
         service = (UNITS / "ddpd.service").read_text()
         command = next(line for line in service.splitlines() if line.startswith("ExecStart="))
-        with listening_socket() as listener, start(listener, *command.split()[1:]) as ddpd:
+        with (
+            tempfile.TemporaryDirectory() as run,  # what systemd puts for %t
+            listening_socket() as listener,
+            start(listener, *command.replace("%t", run).split()[1:]) as ddpd,
+        ):
             self.assertTrue(ddpd.stdout.readline().startswith("listening on "))
             ddpd.terminate()
             ddpd.communicate(timeout=LIMIT_S)

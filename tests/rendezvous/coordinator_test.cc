@@ -757,6 +757,16 @@ TEST_CASE("Coordinator: a resume that overtakes the join of a newcomer is a join
   CHECK(run.pass(1500ms, {"a", "b", "c"}).find("a: stop 0, d has joined") == 0);
 }
 
+TEST_CASE("Coordinator: what a node that was dropped has said before is late") {
+  Three run;
+  run.settings.max_nodes = run.state.settings.max_nodes = 4;
+  run.pass(6s, {"a", "b"});
+  REQUIRE(!run.state.nodes.contains("c"));
+  CHECK(run.joins("c") == "");
+  CHECK(run.resumes("c", Workers::Down) == "c: dropped, its lease was over");
+  CHECK(!run.state.nodes.contains("c"));
+}
+
 TEST_CASE("Coordinator: a resume that a later one has overtaken says nothing") {
   Three run;
   request::Resume resume = run.resume_of("b", Workers::Down);

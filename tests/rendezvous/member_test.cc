@@ -444,6 +444,11 @@ TEST_CASE("Member: after a short pause it reads before it judges the silence") {
     play.now.mono += 125ms;
     CHECK(play.ticks() == "beat n.0 heartbeat");
   }
+  SUBCASE("a worker fails meanwhile") {
+    CHECK(play.on(member::event::WorkerFailed{}) == "");
+    CHECK(play.sees("new") == "post n.0 failed");
+    CHECK(play.sees("newer") == "");
+  }
   SUBCASE("there is none") {
     play.now.mono += 125ms;
     CHECK(play.ticks().find("has been silent for 2.7 s") != std::string::npos);

@@ -32,6 +32,7 @@ void Host::begin() {
   for (const auto& [run, text] : world_.run_files) {
     auto file = decode_run_file(text);
     if (!file || encode(*file) != text) world_.violate("a run file that cannot be read: " + text);
+    found_starts.insert(file->run_uuid);
     begun.files.push_back(std::move(*file));
   }
   step(begun);

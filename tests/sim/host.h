@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/decide/runs.h"
@@ -37,6 +38,7 @@ class Host {
   // What no other coordinator is called.
   std::string name() const;
   bool is_closed = false;
+  std::set<std::string> found_starts;  // that the run files told of
 
   // Between hosts of one run, which find each other.
   static Endpoint endpoint() { return {.host = "10.0.0.0", .port = kEndpointPort}; }

@@ -90,7 +90,8 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
       const auto* stop = std::get_if<command::Stop>(&send->command);
       require(stop == nullptr || stop->cause == StopCause::NodeJoined,
               "a stop, and nothing has gone wrong: " + (stop == nullptr ? "" : stop->why));
-      require(!std::holds_alternative<command::Dropped>(send->command),
+      bool is_dropped = std::holds_alternative<command::Dropped>(send->command);
+      require(!is_dropped || state.phase == Phase::Ended,
               send->node + " was dropped, and nothing has gone wrong");
     }
     bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
@@ -149,7 +150,7 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
   const command::Round& first = round.front().second;
   if (book.number && first.number == *book.number) return;  // again, to a node that missed it
-  check_all_dead(run, first.run_uuid);
+  check_all_dead(host, run, first.run_uuid);
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
@@ -167,12 +168,10 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
-  book.arrivals.clear();
   rounds_.push_back(
       {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
-    book.arrivals[id] = state.nodes.at(id).arrival;
     Node* node = world_.find(id);
     require(!ended_.contains({&host, node->run_uuid()}),
             id + " begins its run anew, which has ended here");
@@ -245,7 +244,6 @@ void Oracle::check_stickiness(const RunBook& book, const coordinator::State& sta
   for (const auto& [id, rank] : book.ranks) {
     auto there = state.nodes.find(id);
     if (there == state.nodes.end() || is_flapping(state, there->second.join.host)) continue;
-    if (there->second.arrival != book.arrivals.at(id)) continue;  // it was lost, and came again
     require(now.contains(id), id + " was in the round before, and another node took its place");
     require(has_wishes || rank >= static_cast<int>(round.size()) || now[id] == rank,
             id + " has lost its group rank without need");
@@ -271,11 +269,12 @@ void Oracle::check_recipients(const std::string& run, const coordinator::State& 
 // When a round is published, no worker of an earlier one lives anywhere, but for those that are
 // held.  Where the host may change, another start of the run that knows nothing of the first may
 // begin at the endpoint.
-void Oracle::check_all_dead(const std::string& run, const std::string& run_uuid) {
+void Oracle::check_all_dead(const Host& host, const std::string& run,
+                            const std::string& run_uuid) {
   for (const auto& node : world_.nodes) {
-    bool is_other_start = world_.scenario.has_stand_ins && node->round() &&
-                          rounds_[*node->round()].run_uuid != run_uuid;
-    if (is_other_start) continue;
+    std::string its = node->round() ? rounds_[*node->round()].run_uuid : "";
+    bool is_other_start = its != run_uuid && !host.found_starts.contains(its);
+    if (world_.scenario.has_stand_ins && is_other_start) continue;
     bool is_alive = node->plan().run == run && node->workers_alive() > 0 && !node->is_held();
     require(!is_alive, node->process().name + " still runs workers of an earlier round");
   }

@@ -33,10 +33,9 @@ struct PublishedRound {
 // What is known of one run at one host.
 struct RunBook {
   std::optional<std::uint64_t> number;
-  std::map<std::string, int> ranks;               // of the last round's members
-  std::map<std::string, std::uint64_t> arrivals;  // theirs
-  std::set<std::string> known;                    // the nodes after the last step
-  std::set<std::string> gone;  // has left or was lost, and the coordinator was told
+  std::map<std::string, int> ranks;  // of the last round's members
+  std::set<std::string> known;       // the nodes after the last step
+  std::set<std::string> gone;        // has left or was lost, and the coordinator was told
   std::size_t gone_before = 0;
   std::set<std::string> refused;
   std::uint64_t messages = 0;  // without beats
@@ -93,7 +92,7 @@ class Oracle {
   bool is_flapping(const rendezvous::coordinator::State& state, const std::string& host) const;
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  void check_all_dead(const std::string& run, const std::string& run_uuid);
+  void check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;

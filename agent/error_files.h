@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where the workers of an attempt write their error files, also those without a folder of their
+// own.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "agent/log_dir.h"
+
+namespace ddprun::agent {
+
+class ErrorFiles {
+ public:
+  // Without a log folder (nullptr) no worker has an error file.
+  explicit ErrorFiles(std::shared_ptr<const LogDir> log_dir) : log_dir_(std::move(log_dir)) {}
+
+  // `start` counts the attempts, also those under the same restart count.
+  void begin_attempt(int start, int restart_count);
+
+  // A worker's file; `folder` is the worker's, empty where it has none.
+  std::string path_for(const std::string& folder, int local_rank) const;
+
+  struct Kept {
+    std::string folder;
+    std::string file;
+  };
+  // Makes a folder for a worker that has none and has written an error file, and moves the file
+  // into it.  nullopt: there is no such file, or it stays where it is, since that failed.
+  std::optional<Kept> keep(const std::string& file, int local_rank);
+
+ private:
+  std::shared_ptr<const LogDir> log_dir_;
+  int start_ = 0;
+  int restart_count_ = 0;
+  std::string attempt_;  // its folder, made with the first file that is kept
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/local_worker.h"
+
+#include <signal.h>
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "store/base/fd.h"
+#include "worker/env.h"
+#include "worker/process/text_file.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace asio = boost::asio;
+
+worker::ErrorReport read_error_file(const std::string& path) {
+  constexpr std::size_t kMostBytes = 1024 * 1024;
+  return worker::parse_error_file(process::text_of_regular_file(path, kMostBytes).value_or(""))
+      .value_or(worker::ErrorReport{});
+}
+
+// The last lines of a file, of its last 64 KiB.
+std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
+  constexpr std::size_t kTailBytes = 64 * 1024;
+  std::istringstream text(process::end_of_regular_file(path, kTailBytes).value_or(""));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back(std::move(line));
+    if (lines.size() > count) lines.pop_front();
+  }
+  return {lines.begin(), lines.end()};
+}
+
+std::uint64_t size_of_logs(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  if (folder.empty()) return bytes;
+  for (const char* name : {"/stdout.log", "/stderr.log"}) {
+    std::error_code error;
+    std::uintmax_t size = std::filesystem::file_size(folder + name, error);
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+LocalWorker::LocalWorker(const asio::any_io_executor& executor, Parts parts,
+                         process::StartingProcess& starting)
+    : parts_(std::move(parts)),
+      pid_(starting.process.pid),
+      exec_report_(std::in_place, executor, starting.report.release()),
+      exec_context_(std::move(starting.context)) {}
+
+void LocalWorker::watch_exec(std::function<void()> then) {
+  exec_report_->async_wait(asio::posix::descriptor_base::wait_read,
+                           [then = std::move(then)](boost::system::error_code error) {
+                             if (!error) then();
+                           });
+}
+
+std::optional<Result<void>> LocalWorker::take_exec_result() {
+  if (!exec_report_) return std::nullopt;
+  Fd report(exec_report_->release());
+  exec_report_.reset();
+  return process::report_of(report, exec_context_);
+}
+
+WorkerExit LocalWorker::exit(process::ExitStatus status, ErrorFiles& error_files) {
+  WorkerStreams& streams = parts_.streams;
+  if (streams.folder.empty()) {
+    if (auto kept = error_files.keep(parts_.error_file, parts_.local_rank)) {
+      parts_.error_file = kept->file;
+      streams.folder = kept->folder;
+    }
+  }
+  WorkerExit exit{.local_rank = parts_.local_rank,
+                  .rank = parts_.rank,
+                  .pid = pid_,
+                  .status = status,
+                  .folder = streams.folder,
+                  .cgroup = parts_.cgroup.path()};
+  if (!status.is_success()) read_last_output(exit);
+  return exit;
+}
+
+void LocalWorker::read_last_output(WorkerExit& exit) {
+  WorkerStreams& streams = parts_.streams;
+  streams.pull();
+  exit.stderr_lines = streams.stderr_tail->lines(WorkerExit::kStderrLines);
+  if (!parts_.error_file.empty()) exit.report = read_error_file(parts_.error_file);
+  if (exit.stderr_lines.empty() && !streams.folder.empty())
+    exit.stderr_lines = last_lines(streams.folder + "/stderr.log", WorkerExit::kStderrLines);
+}
+
+void LocalWorker::signal_group(int signal) const {
+  // One that was forked just now may not lead its group yet.
+  if (::kill(-pid_, signal) != 0) ::kill(pid_, signal);
+}
+
+void LocalWorker::signal(int signal) const {
+  ::kill(pid_, signal);
+}
+
+void LocalWorker::finish_output() {
+  parts_.streams.finish();
+  parts_.cgroup = {};
+}
+
+RunningWorker LocalWorker::describe() const {
+  const WorkerStreams& streams = parts_.streams;
+  return {.local_rank = parts_.local_rank,
+          .rank = parts_.rank,
+          .pid = pid_,
+          .folder = streams.folder,
+          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail,
+                           folder = streams.folder] {
+            return out->total_bytes() + err->total_bytes() + size_of_logs(folder);
+          }};
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One worker of this node as a process: its signals, its streams, and what its end leaves behind.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "agent/decide/worker_exit.h"
+#include "agent/error_files.h"
+#include "agent/worker_output.h"
+#include "agent/workers.h"
+#include "store/base/error.h"
+#include "store/base/exit_status.h"
+#include "worker/process/cgroup.h"
+#include "worker/process/spawn.h"
+
+namespace ddprun::agent {
+
+// Threads: used from the executor's only thread.
+class LocalWorker {
+ public:
+  struct Parts {
+    int local_rank = 0;
+    int rank = 0;
+    std::string error_file;  // where it writes one; empty: nowhere
+    WorkerStreams streams;
+    process::CgroupLeaf cgroup;
+  };
+  // Takes the report of its exec from `starting`, and leaves the process to be watched.
+  LocalWorker(const boost::asio::any_io_executor& executor, Parts parts,
+              process::StartingProcess& starting);
+
+  int local_rank() const { return parts_.local_rank; }
+
+  // Calls `then` when it is known whether its program runs, and not after destruction.
+  void watch_exec(std::function<void()> then);
+  // Whether its program runs, once: nullopt afterwards.  Waits for it.
+  std::optional<Result<void>> take_exec_result();
+
+  // It has ended, could not be started, or is abandoned.
+  bool has_ended() const { return has_ended_; }
+  void set_ended() { has_ended_ = true; }
+  // Its end with all that is known of it.  An error file that lies loose goes into a folder.
+  WorkerExit exit(process::ExitStatus status, ErrorFiles& error_files);
+
+  // To its process group; to it alone; SIGKILL to all that is in its cgroup.
+  void signal_group(int signal) const;
+  void signal(int signal) const;
+  void kill_cgroup() const { parts_.cgroup.kill(); }
+
+  // Passes on all that it has written.  Nothing of it lives any more.
+  void finish_output();
+
+  // What it returns is valid beyond the worker.
+  RunningWorker describe() const;
+
+ private:
+  void read_last_output(WorkerExit& exit);
+
+  Parts parts_;
+  int pid_;
+  bool has_ended_ = false;
+  std::optional<boost::asio::posix::stream_descriptor> exec_report_;  // nullopt: it is known
+  std::string exec_context_;
+};
+
+}  // namespace ddprun::agent
