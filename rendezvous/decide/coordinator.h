@@ -73,8 +73,8 @@ struct Former {
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<std::uint64_t, std::set<std::string>> accounted{};
   MonoTime until{};
-  std::string by{};  // RoundId::by: its host may live, cut off from this one
-  Duration lease{};  // of its nodes
+  std::string by{};        // RoundId::by: its host may live, cut off from this one
+  Duration lease{};        // of its nodes
   bool is_broken = false;  // kept while the run has no node: see State::is_former_broken
 };
 

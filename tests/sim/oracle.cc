@@ -269,8 +269,7 @@ void Oracle::check_recipients(const std::string& run, const coordinator::State& 
 // When a round is published, no worker of an earlier one lives anywhere, but for those that are
 // held.  Where the host may change, another start of the run that knows nothing of the first may
 // begin at the endpoint.
-void Oracle::check_all_dead(const Host& host, const std::string& run,
-                            const std::string& run_uuid) {
+void Oracle::check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid) {
   for (const auto& node : world_.nodes) {
     std::string its = node->round() ? rounds_[*node->round()].run_uuid : "";
     bool is_other_start = its != run_uuid && !host.found_starts.contains(its);
