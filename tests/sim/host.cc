@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/host.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
@@ -115,8 +114,7 @@ void Host::take(const std::string& text) {
   bool is_join = std::holds_alternative<request::Join>(message->request);
   if (is_join && text.size() > kMaxBytes) world_.violate("a join of many bytes: " + text);
   world_.oracle.heard(*this, *message);
-  if (world_.is_traced && getenv("HB") ||
-      world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
+  if (world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
     world_.trace(process_.name, "takes " + text);
   }
   step(runs::event::Arrived{std::move(*message)});
