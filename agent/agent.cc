@@ -11,7 +11,7 @@
 #include <exception>
 #include <utility>
 
-#include "agent/report_writer.h"
+#include "agent/report/report.h"
 #include "agent/worker_spec.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
@@ -23,9 +23,6 @@ namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
-
-// How long the end of a round waits for a slow disk to take the rest of the log files.
-constexpr auto kDiskPatience = std::chrono::seconds(1);
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -76,13 +73,20 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
           executor, [this](int signal) { stop_signalled(signal); },
           [this](int signal) { forward_signalled(signal); }),
       job_control_(executor, [this](int signal) { workers_.signal_all(signal); }),
-      relay_(executor, config_.signal_reports, config_.scheduler ? config_.scheduler->sender : "",
-             config_.scheduler && config_.scheduler->reach == SignalReach::EveryProcess),
       deadline_timer_(executor),
       finished_(executor),
       leftovers_(std::move(parts.sweep), config_.sweep_scope, logger_),
       guardian_(parts.reaper, leftovers_.spared(), config_.guardian, logger_),
-      stop_file_(executor, parts.reaper, leftovers_.spared(), stop_file_config(config_), logger_) {
+      stop_file_(executor, parts.reaper, leftovers_.spared(), stop_file_config(config_), logger_),
+      worker_signals_(
+          executor, config_,
+          {.workers = workers_, .stop_file = stop_file_, .tasks = tasks_, .logger = logger_}),
+      ending_(config_, {.workers = workers_,
+                        .disk = disk_,
+                        .failures = failures_,
+                        .events = events_,
+                        .stop_file = stop_file_,
+                        .logger = logger_}) {
   workers_.listen([this](const WorkerExit& exit) { worker_exited(exit); },
                   [this](const std::string& warning) { logger_->warn("{}", warning); });
 }
@@ -98,7 +102,6 @@ asio::awaitable<int> Agent::run() {
   }
 
   rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
-  outcome_.took_part = false;
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
@@ -107,7 +110,7 @@ asio::awaitable<int> Agent::run() {
   rendezvous_.close();
   job_control_.stop();
   signals_.stop_forwarding();
-  relay_.stop();
+  worker_signals_.close();
   co_await hangs_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
@@ -156,10 +159,10 @@ void Agent::perform(const std::vector<Action>& actions) {
                                                             describe(*state_.failure)});
               bool is_from_outside =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
-              bool may_have_it = is_from_outside && config_.signal_reports;
-              if (!may_have_it && !stop_file_.is_writing())
-                return workers_.signal_all(signal.signal);
-              tasks_.spawn(pass_on_stop(signal.signal, may_have_it));
+              worker_signals_.stop(signal.signal, is_from_outside, [this, round = round_.number] {
+                // The workers of another round may run by now.
+                return state_.phase == Phase::Stopping && round_.number == round;
+              });
             },
             [this](const action::Sweep& wanted) {
               leftovers_.set_deadline(wanted.deadline);
@@ -208,33 +211,9 @@ void Agent::stop_signalled(int signal) {
   if (state_.phase == Phase::Finished) rendezvous_.close();
 }
 
-// To the workers themselves, not to their process groups: what they have started need not know the
-// signal, and would die of it.
 void Agent::forward_signalled(int signal) {
   stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
-  tasks_.spawn(forward(signal));
-}
-
-asio::awaitable<void> Agent::forward(int signal) {
-  std::string name = process::signal_name(signal);
-  bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatience);
-  if (have_it) {
-    logger_->info("received {}, which {} has sent to the workers itself", name,
-                  config_.scheduler->name);
-    co_return;
-  }
-  logger_->info("received {}; passing it on to {}", name, count_of(state_.running, "worker"));
-  workers_.signal_each(signal);
-}
-
-// The workers of another round may run by the time that this is known.
-asio::awaitable<void> Agent::pass_on_stop(int signal, bool may_have_it) {
-  auto round = round_.number;
-  co_await stop_file_.written();
-  bool have_it =
-      may_have_it && co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
-  if (!have_it && state_.phase == Phase::Stopping && round_.number == round)
-    workers_.signal_all(signal);
+  worker_signals_.forward(signal, [this] { return state_.running; });
 }
 
 // A program that dies young again and again is not started at full speed.
@@ -252,12 +231,12 @@ void Agent::heard(const rendezvous::Notice& notice) {
           [this](const rendezvous::Round& round) {
             if (state_.phase != Phase::Joining) return;  // a shutdown overtook the join
             round_ = round;
-            outcome_.loss.clear();
+            ending_.round_joined();
             events_.joined(round, read_clocks());
             on(event::RoundJoined{round.restart_count});
           },
           [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
-          [this](const rendezvous::command::Waiting& waiting) { outcome_.loss = waiting.why; },
+          [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },
           [this](const rendezvous::notice::Failed& failed) {
             if (state_.failure) logger_->error("{}", describe(*state_.failure));
@@ -294,32 +273,19 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
 void Agent::run_ended(const rendezvous::command::End& end) {
   others_are_signalled_ = end.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{end.signal});
-  outcome_.restart_count = end.restart_count;
-  outcome_.why = end.why;
-  outcome_.failures = end.failures;
-  bool is_by_worker = end.exit_code != 0 && end.why.empty() && !outcome_.failures.empty();
-  if (is_by_worker) {
+  ending_.ended(end, state_.failure);
+  if (ending_.is_by_worker()) {
     const rendezvous::Failure& last = end.failures.back();
-    ends_by_own_failure_ =
-        state_.failure && state_.failure->pid == last.pid && state_.failure->rank == last.rank;
-    // This node has all of what its worker wrote.
-    if (ends_by_own_failure_) {
-      outcome_.failures.back() = *state_.failure;
-      outcome_.failures.back().node = last.node;
-    }
     // A program that cannot be started is told at the end, in full.
     if (last.pid != 0) {
       logger_->error("{}; {}{}  round={} attempt={}", describe(last),
-                     stopping(state_.running, ends_by_own_failure_, config_.core),
+                     stopping(state_.running, ending_.is_by_own_worker(), config_.core),
                      end.restart_count < end.max_restarts
                          ? "the end, since a restart would fail too"
                          : why_no_restart(end.max_restarts),
                      round_.number, end.restart_count);
     }
-  }
-  if (is_by_worker) {
-    stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
-                                                describe(end.failures.back())});
+    stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed, describe(last)});
   } else if (end.exit_code != 0) {
     stop_file_.on(stop_reason::event::Published{worker::StopCause::RunEnded, end.why});
   }
@@ -357,7 +323,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
     started.push_back({.rank = worker.rank, .pid = worker.pid});
   }
   rendezvous_.workers_started(round_, std::move(started));
-  outcome_.took_part = true;
+  ending_.workers_started();
   failures_.attempt_started(restart_count, mono_now());
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
@@ -435,54 +401,8 @@ asio::awaitable<void> Agent::finish(int exit_code) {
   if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
   stop_file_.on(stop_reason::event::Cleared{});
   if (stop_file_.is_writing()) co_await stop_file_.written();
-  bool is_stopped = state_.shutdown_signal != 0 && exit_code == 128 + state_.shutdown_signal;
-  exit_code_ = exit_code_in(config_.exit_codes, exit_code, outcome_);
-  const auto& outside = stop_file_.reason();
-  if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
-  std::string line = closing_line(state_, config_.core, outcome_, exit_code);
-  events_.finished(exit_code, line, read_clocks());
-  workers_.remove_empty_log_dir();
-  if (exit_code == 0) {
-    logger_->info("{}", line);
-  } else {
-    if (is_stopped) {
-      std::string logs = workers_.log_path();
-      logger_->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
-    }
-    co_await report_end(is_stopped);
-  }
+  exit_code_ = co_await ending_.report(state_, exit_code, round_.max_restarts);
   finished_.notify();
-}
-
-// The cause, in full, as the last thing that is said.
-asio::awaitable<void> Agent::report_end(bool is_stopped) {
-  // A failure that nobody is left to judge stands before the end all the same.
-  if (state_.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state_.failure);
-  JobReport report = failures_.report(outcome_, config_.workers.hostname);
-  report.run_id = config_.workers.run_id;
-  report.exit_code = exit_code_;
-  report.max_restarts = round_.max_restarts;
-  report.log_path = workers_.log_path();
-  report.log_loss = workers_.log_loss();
-  if (report.failures.empty() || report.failures.back().pid != 0) {
-    if (report.error.empty()) report.error = state_.error;
-  }
-  // Of a run that did not find together again the loss is the cause.
-  if (!outcome_.loss.empty() && !report.error.empty())
-    report.error = outcome_.loss + "; then " + report.error;
-  if (is_stopped) report.error = stopped_by(state_.shutdown_signal, outcome_);
-  if (const auto& outside = stop_file_.reason()) {
-    report.outside = {.signal = process::signal_name(stop_file_.signal()),
-                      .reason = std::string(worker::to_word(outside->cause)),
-                      .words = outside->words};
-  }
-  ReportWriter writer(disk_, logger_);
-  writer.write(report);
-  if (ends_by_own_failure_ && !is_stopped)
-    writer.pass_up(config_.error_file, failures_.error_report(), *state_.failure, exit_code_);
-  // What the disk refuses is said before.
-  co_await disk_.settled(mono_now() + kDiskPatience);
-  if (!is_stopped) logger_->error("{}", fmt::join(to_lines(report), "\n"));
 }
 
 }  // namespace ddprun::agent

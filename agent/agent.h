@@ -23,9 +23,9 @@
 #include "agent/job_control.h"
 #include "agent/leftovers.h"
 #include "agent/outside_signals.h"
-#include "agent/report/report.h"
-#include "agent/signal_relay.h"
+#include "agent/run_ending.h"
 #include "agent/stop_reason_file.h"
+#include "agent/worker_signals.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"
 #include "store/event.h"
@@ -71,8 +71,6 @@ class Agent {
   void arm_deadline();
   void stop_signalled(int signal);
   void forward_signalled(int signal);
-  boost::asio::awaitable<void> forward(int signal);
-  boost::asio::awaitable<void> pass_on_stop(int signal, bool may_have_it);
   boost::asio::awaitable<void> join_later(Duration delay);
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::command::Stop& stop);
@@ -85,7 +83,6 @@ class Agent {
   void abandon(const RunningWorker& worker);
   void abandon_hung(const RunningWorker& worker);
   boost::asio::awaitable<void> finish(int exit_code);
-  boost::asio::awaitable<void> report_end(bool is_stopped);
 
   boost::asio::any_io_executor executor_;
   AgentConfig config_;
@@ -101,21 +98,20 @@ class Agent {
   EventRecorder events_;
   OutsideSignals signals_;
   JobControl job_control_;
-  SignalRelay relay_;
   // The scheduler has signalled another node, so it may signal this one's workers, too.
   bool others_are_signalled_ = false;
   boost::asio::steady_timer deadline_timer_;
-  store::Event finished_;             // by finish()
-  rendezvous::Round round_;           // the current one
-  int attempt_ = -1;                  // that of the workers started last
-  RunOutcome outcome_;                // of the run, as the rendezvous tells it
-  bool ends_by_own_failure_ = false;  // a worker of this node is why the run has failed
+  store::Event finished_;    // by finish()
+  rendezvous::Round round_;  // the current one
+  int attempt_ = -1;         // that of the workers started last
   Leftovers leftovers_;
   GuardianWatch guardian_;
   int late_signal_ = 0;       // came when the run was over
   StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
-  MonoTime stop_began_{};     // when the first worker of the round ended, or a stop began
-  MonoTime last_exit_{};      // when the last worker to end did
+  WorkerSignals worker_signals_;
+  RunEnding ending_;
+  MonoTime stop_began_{};  // when the first worker of the round ended, or a stop began
+  MonoTime last_exit_{};   // when the last worker to end did
   int exit_code_ = 0;
 };
 

@@ -18,56 +18,25 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Duration kPulseWait = std::chrono::seconds(5);  // for its value to be there
-constexpr Duration kPopPatience = std::chrono::minutes(10);
 constexpr std::chrono::seconds kLatePatience(10);
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
 
 }  // namespace
-
-// One connection to the coordinator: two to the store, since a pop that waits keeps a connection
-// busy.  Coroutines share it, and end once it is closed.
-struct NetworkHandler::Link {
-  Link(asio::any_io_executor executor, std::unique_ptr<store::Client> sender_,
-       std::unique_ptr<store::Client> receiver_)
-      : sender(std::move(sender_)),
-        receiver(std::move(receiver_)),
-        has_mail(executor),
-        has_sent(executor) {}
-
-  void close() {
-    is_open = false;
-    sender->close();
-    receiver->close();
-    has_mail.notify();
-    has_sent.notify();
-  }
-  bool is_flushed() const { return !is_open || (!is_sending && outgoing.empty()); }
-
-  std::unique_ptr<store::Client> sender;
-  std::unique_ptr<store::Client> receiver;
-  std::string node;
-  std::uint64_t connection = 0;
-  std::string record;
-  struct Outgoing {
-    std::string message;
-    bool is_heartbeat = false;  // followed by a look at the pulse
-  };
-  std::deque<Outgoing> outgoing;
-  bool is_sending = false;
-  bool is_open = true;
-  store::Event has_mail;  // there is something to send
-  store::Event has_sent;  // nothing is left to send
-};
 
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config,
                                RunFilePlace run_files, LeaseHolder holder)
     : executor_(executor),
       config_(std::move(config)),
       notices_(executor),
-      run_files_(std::move(run_files)),
       holder_(std::move(holder)),
-      resolver_(executor),
+      endpoint_(executor, config_,
+                {.run_files = std::move(run_files),
+                 .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
+                 .search_ends =
+                     [this] {
+                       return state_.connecting_since +
+                              config_.member.patience(state_.last.has_value());
+                     }}),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -124,8 +93,8 @@ void NetworkHandler::report_success() {
 
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
-  if (host_) {
-    host_->coordinator().host_leaves(
+  if (endpoint_.is_hosting()) {
+    endpoint_.coordinator()->host_leaves(
         config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
   }
   step(member::event::Leaving{std::move(why), signal});
@@ -136,8 +105,8 @@ asio::awaitable<void> NetworkHandler::finish() {
   announcement_.withdraw();
   if (worker_store_) worker_store_->close();
   step(member::event::Finished{});
-  co_await flush();
-  if (CoordinatorService* coordinator = host_ ? &host_->coordinator() : service_.get()) {
+  if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
+  if (CoordinatorService* coordinator = endpoint_.coordinator()) {
     // Usually the others leave at the same time.  A person is told only of those who stay.
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
     patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
@@ -151,8 +120,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   close();
   tasks_.cancel();  // a connect may wait for a name server
   co_await tasks_.join();
-  if (service_) co_await service_->stop();
-  if (host_) co_await host_->stop();
+  co_await endpoint_.stop();
 }
 
 // A node that is slow to start, and finds nobody, would look for the host of a short run in vain.
@@ -175,8 +143,7 @@ void NetworkHandler::close() {
   reached_.notify();
   disconnect();
   if (worker_store_) worker_store_->close();
-  if (service_) service_->close();
-  if (host_) host_->close();
+  endpoint_.close();
 }
 
 // The member's decisions.
@@ -201,8 +168,12 @@ void NetworkHandler::perform(const member::Action& action) {
                  // No agent says yet where it would host, so no member looks for other hosts.
                  [](const member::action::Knock&) {},
                  [this](const member::action::Disconnect&) { disconnect(); },
-                 [this](const member::action::Post& wanted) { post(wanted.message, false); },
-                 [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
+                 [this](const member::action::Post& wanted) {
+                   if (link_) link_->post(encode(wanted.message));
+                 },
+                 [this](const member::action::Heartbeat& wanted) {
+                   if (link_) link_->post_heartbeat(encode(wanted.message));
+                 },
                  [this](const member::action::NotifyRound& told) {
                    bool has_workers_store = told.round.ranks.group_rank == 0;
                    if (worker_store_ && !has_workers_store) {
@@ -254,58 +225,59 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   if (!link) {
     boost::system::error_code code = link.error().code;
     step(member::event::ConnectFailed{
-        .why = "cannot meet the other nodes at " + to_string(config_.endpoint) + ": " +
+        .why = "cannot meet the other nodes at " + to_string(endpoint_.endpoint()) + ": " +
                to_string(link.error()),
         .is_final = code == Errc::Protocol || code == Errc::InvalidInput,
         .is_refused = code == Errc::Refused});
     co_return;
   }
   link_ = std::move(*link);
-  asio::ip::tcp::endpoint address = link_->sender->remote();
-  last_word_ = {.address = host_ ? hosts_at() : address.address().to_string(),
-                .port = host_ ? config_.endpoint.port : address.port(),
-                .has_extensions = link_->sender->has_extensions()};
-  tasks_.spawn(send(link_));
-  tasks_.spawn(receive(link_));
-  step(member::event::Connected{.address = own_address(*link_->sender),
-                                .coordinator = link_->record,
-                                .is_at_daemon = keys::is_at_daemon(link_->record),
-                                .is_own_host = host_ != nullptr});
+  const store::Client& client = link_->client();
+  Endpoint store = endpoint_.from_here(client);
+  last_word_ = {
+      .address = store.host, .port = store.port, .has_extensions = client.has_extensions()};
+  tasks_.spawn(Link::send(link_));
+  tasks_.spawn(Link::receive(link_));
+  step(member::event::Connected{.address = endpoint_.own_address(client),
+                                .coordinator = link_->record(),
+                                .is_at_daemon = keys::is_at_daemon(link_->record()),
+                                .is_own_host = endpoint_.is_hosting()});
 }
 
-store::Async<std::shared_ptr<NetworkHandler::Link>> NetworkHandler::reach(
-    const member::action::Connect& wanted) {
-  auto hosting = co_await host_if_possible();
-  if (!hosting) co_return hosting.error();
-  if (!host_ && !config_.other_ports.empty()) {
-    auto found = co_await find_port();
-    if (!found) co_return found.error();
-  }
-  auto sender = co_await connect_once();
-  if (!sender) co_return sender.error();
-  auto receiver = co_await connect_once();
-  if (!receiver) co_return receiver.error();
-  auto link = std::make_shared<Link>(executor_, std::move(*sender), std::move(*receiver));
-  auto record = co_await coordinator_at(*link->sender);
-  if (!record) co_return record.error();
-  link->record = std::move(*record);
-  link->node = wanted.node;
-  link->connection = wanted.connection;
-  if (link->sender->has_extensions()) {
+store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {
+  // A ddpd that is started again finds its runs alive, and its port free.
+  bool may_host = !(state_.is_joined && state_.is_at_daemon);
+  auto contact = co_await endpoint_.reach(may_host);
+  if (!contact) co_return contact.error();
+  bool has_wills = contact->sender->has_extensions();
+  Link::Parts parts{.sender = std::move(contact->sender),
+                    .receiver = std::move(contact->receiver),
+                    .record = std::move(contact->record),
+                    .node = wanted.node,
+                    .connection = wanted.connection};
+  auto link = std::make_shared<Link>(executor_, std::move(parts), link_listener());
+  if (has_wills) {
     std::string will = encode(Message{.run = config_.member.run,
-                                      .node = link->node,
+                                      .node = wanted.node,
                                       .request = request::Lost{},
-                                      .connection = link->connection});
-    auto set = co_await link->sender->set_last_will(keys::inbox(link->record), will);
+                                      .connection = wanted.connection});
+    auto set = co_await link->set_last_will(std::move(will));
     if (!set) co_return set.error();
   }
   co_return link;
 }
 
-// Numeric, for a process of this machine.
-std::string NetworkHandler::hosts_at() const {
-  if (!config_.bind.empty()) return config_.bind;
-  return config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
+Link::Listener NetworkHandler::link_listener() {
+  return {
+      .heard = [this](Command command) { step(member::event::Heard{std::move(command)}); },
+      .pulse_seen = [this](std::string pulse) { step(member::event::PulseSeen{std::move(pulse)}); },
+      .lost =
+          [this](const Error& error) {
+            bool is_closed = error.code == Errc::Closed;
+            step(member::event::ConnectionLost{is_closed ? "it closed the connection"
+                                                         : error.code.message()});
+          },
+      .info = [this](std::string text) { notices_.push(notice::Info{std::move(text)}); }};
 }
 
 // Should the agent be killed, its guardian says so where the nodes meet.  Of a host that is killed
@@ -322,58 +294,6 @@ void NetworkHandler::leave_last_word() {
   holder_.leave_last_word(std::move(text));
 }
 
-// On a link.
-
-void NetworkHandler::post(const Message& message, bool is_heartbeat) {
-  if (!link_) return;
-  // A beat that still waits says all that another one could.
-  if (is_heartbeat && !link_->outgoing.empty()) return;
-  link_->outgoing.push_back({encode(message), is_heartbeat});
-  link_->has_mail.notify();
-}
-
-asio::awaitable<void> NetworkHandler::send(std::shared_ptr<Link> link) {
-  std::string inbox = keys::inbox(link->record);
-  std::string pulse_key = keys::pulse(link->record);
-  while (link->is_open) {
-    while (!link->outgoing.empty()) {
-      Link::Outgoing next = std::move(link->outgoing.front());
-      link->outgoing.pop_front();
-      link->is_sending = true;
-      auto pushed = co_await link->sender->queue_push(inbox, std::move(next.message));
-      if (!pushed) co_return lost(link, pushed.error());
-      if (next.is_heartbeat) {
-        auto pulse = co_await link->sender->get(pulse_key, kPulseWait);
-        if (!pulse) co_return lost(link, pulse.error());
-        if (link->is_open) step(member::event::PulseSeen{*pulse});
-      }
-      link->is_sending = false;
-    }
-    if (!link->is_open) co_return;
-    link->has_sent.notify();
-    co_await link->has_mail.wait();
-  }
-}
-
-asio::awaitable<void> NetworkHandler::receive(std::shared_ptr<Link> link) {
-  std::string mailbox = keys::mailbox(link->node, link->connection);
-  while (link->is_open) {
-    auto text = co_await link->receiver->queue_pop(mailbox, kPopPatience);
-    if (!link->is_open) co_return;
-    if (!text) {
-      if (text.error().code == Errc::TimedOut) continue;
-      co_return lost(link, text.error());
-    }
-    auto command = decode_command(*text);
-    if (!command) {
-      notices_.push(
-          notice::Info{"ignored a command of the rendezvous: " + to_string(command.error())});
-      continue;
-    }
-    step(member::event::Heard{std::move(*command)});
-  }
-}
-
 asio::awaitable<void> NetworkHandler::keep_time() {
   while (is_open_) {
     tick_due_ = member::next_tick(state_, config_.member);
@@ -386,25 +306,9 @@ asio::awaitable<void> NetworkHandler::keep_time() {
   }
 }
 
-void NetworkHandler::lost(const std::shared_ptr<Link>& link, const Error& error) {
-  link->is_sending = false;
-  link->has_sent.notify();
-  if (!link->is_open) return;
-  bool is_closed = error.code == Errc::Closed;
-  step(
-      member::event::ConnectionLost{is_closed ? "it closed the connection" : error.code.message()});
-}
-
 void NetworkHandler::disconnect() {
   if (link_) link_->close();
   link_.reset();
-}
-
-// Waits until the last messages are out, the connection is closed, or the time is over.
-asio::awaitable<void> NetworkHandler::flush() {
-  std::shared_ptr<Link> link = link_;
-  if (!link || link->is_flushed()) co_return;
-  co_await link->has_sent.wait_until(mono_now() + kFlushPatience);
 }
 
 }  // namespace ddprun::rendezvous

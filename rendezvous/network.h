@@ -9,7 +9,6 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,12 +18,11 @@
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/handler.h"
-#include "rendezvous/host.h"
 #include "rendezvous/last_word.h"
+#include "rendezvous/link.h"
 #include "rendezvous/notice_queue.h"
-#include "store/client.h"
+#include "rendezvous/run_endpoint.h"
 #include "store/event.h"
-#include "store/resolver.h"
 #include "store/server.h"
 #include "store/task_group.h"
 
@@ -58,8 +56,6 @@ class NetworkHandler final : public Handler {
   void close() override;
 
  private:
-  struct Link;
-
   std::string workers_meet_at() const;
   void step(const member::Event& event);
   void perform(const member::Action& action);
@@ -68,37 +64,20 @@ class NetworkHandler final : public Handler {
   // Connecting.
   boost::asio::awaitable<void> connect(member::action::Connect wanted, std::uint64_t attempt);
   store::Async<std::shared_ptr<Link>> reach(const member::action::Connect& wanted);
-  std::string hosts_at() const;
-  void leave_last_word();
-  store::Async<bool> host_if_possible();
-  std::vector<std::uint16_t> ports() const;
-  Result<std::unique_ptr<store::Server>> listen_at_endpoint(store::ServerConfig server);
-  store::Async<void> find_port();
-  store::Async<void> look_for_home(std::uint16_t port);
-  Duration time_left() const;
-  store::Async<std::unique_ptr<store::Client>> connect_once();
-  store::Async<bool> beats(store::Client& client, std::string pulse);
-  store::Async<std::string> coordinator_at(store::Client& client);
-  std::string own_address(const store::Client& client) const;
-
-  // What happens on a link; each ends when the link is closed.
-  boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
-  boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
-  boost::asio::awaitable<void> keep_time();
-  void post(const Message& message, bool is_heartbeat);
-  void lost(const std::shared_ptr<Link>& link, const Error& error);
+  Link::Listener link_listener();
   void disconnect();
-  boost::asio::awaitable<void> flush();
+  void leave_last_word();
+
+  boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> meet_missing(CoordinatorService& coordinator);
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   NoticeQueue notices_;
-  RunFilePlace run_files_;  // if this node hosts
   LeaseHolder holder_;
-  store::Resolver resolver_;  // the endpoint is asked for with each attempt
-  LastWord last_word_;        // what the guardian says if this process is killed
-  std::string last_text_;     // as the holder has it
+  RunEndpoint endpoint_;
+  LastWord last_word_;     // what the guardian says if this process is killed
+  std::string last_text_;  // as the holder has it
   member::State state_;
   MonoTime tick_due_ = MonoTime::max();
   boost::asio::steady_timer ticker_;
@@ -107,8 +86,6 @@ class NetworkHandler final : public Handler {
   bool is_reaching_ = false;    // an attempt is under way, the last or one before
   store::Event reached_;        // it has ended
   std::shared_ptr<Link> link_;
-  std::unique_ptr<Host> host_;
-  std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
   bool is_open_ = true;

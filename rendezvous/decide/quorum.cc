@@ -101,6 +101,19 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   return std::nullopt;
 }
 
+std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present) {
+  std::vector<Body> bodies = quorum.bodies;
+  if (bodies.empty()) bodies = foreign_rounds(quorum, present);
+  for (const Body& body : bodies) {
+    if (has_enough(quorum, body, present)) continue;
+    return Lack{.round = body.id,
+                .nodes = body.nodes,
+                .here = static_cast<int>(contacts(quorum, body, present).size()),
+                .gone = gone_of(quorum, body)};
+  }
+  return std::nullopt;
+}
+
 void formed(Quorum& quorum, std::vector<Body> basis, Body round) {
   if (round.id.by.empty()) {
     quorum.bodies.clear();

@@ -64,6 +64,15 @@ int enough(int nodes, int gone, bool is_own);
 // they may not, since others may.
 std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Present> present);
 
+// A round that too few of its nodes are here for, while others may go on from it.
+struct Lack {
+  RoundId round;
+  int nodes = 0;
+  int here = 0;
+  int gone = 0;
+};
+std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present);
+
 // A round has been formed from `basis`, of these nodes.
 void formed(Quorum& quorum, std::vector<Body> basis, Body round);
 

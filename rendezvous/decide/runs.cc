@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/decide/host_change.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 
@@ -192,12 +193,9 @@ class RunsTransition {
       }
       run.quorum.self = state_.name;
       auto former = state_.formers.extract(name);
-      if (!former.empty()) {
-        run.is_former_broken = former.mapped().is_broken;
-        begin_after(run, std::move(former.mapped()));
-      }
+      if (!former.empty()) begin_after(run, std::move(former.mapped()));
       for (const Past& past : state_.pasts) {
-        if (past.run == name) run.past_rounds[past.run_uuid] = past.round;
+        if (past.run == name) run.former.past_rounds[past.run_uuid] = past.round;
       }
     }
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
@@ -240,7 +238,7 @@ class RunsTransition {
                                    .nodes = former.nodes,
                                    .names = {former.names.begin(), former.names.end()}});
     }
-    run.former = std::move(former);
+    run.former.begin(std::move(former));
   }
 
   // Nobody is left in the run, and no worker of its own lives.
@@ -257,11 +255,8 @@ class RunsTransition {
     if (may_go_on && !run.mapped().quorum.bodies.empty() && state_.quorums.size() < kMaxRuns) {
       state_.quorums[name] = std::move(run.mapped().quorum);
     }
-    std::optional<coordinator::Former>& former = run.mapped().former;
-    if (former) {
-      bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
-      former->is_broken = was_stopped || run.mapped().is_former_broken;
-    }
+    bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
+    std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
     if (former && state_.formers.size() < kMaxRuns) {
       state_.formers[name] = std::move(*former);
     } else if (state_.filed.erase(name) > 0) {
@@ -379,7 +374,7 @@ MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
   if (known == state.runs.end() || known->second.quorum.bodies.empty()) return now;
   bool has_round = known->second.phase == coordinator::Phase::Running ||
                    known->second.phase == coordinator::Phase::Stopping;
-  return has_round ? std::min(now, known->second.heard_at) : now;
+  return has_round ? std::min(now, known->second.contacts.heard_at) : now;
 }
 
 bool has_ended(const State& state) {

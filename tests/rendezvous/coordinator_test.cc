@@ -255,7 +255,7 @@ TEST_CASE("Coordinator: a failure anywhere stops everybody, once, with its cause
   Three run;
   CHECK(run.fails("b") == "a: stop 0, failed on b; b: stop 0, failed on b; c: stop 0, failed on b");
   CHECK(run.fails("c") == "");  // a victim
-  CHECK(run.state.restart_count == 1);
+  CHECK(run.state.restarts.count == 1);
   run.ready("a");
   run.ready("c");
   CHECK(run.ready("b").find("a: round 1 attempt 1") == 0);
@@ -267,7 +267,7 @@ TEST_CASE("Coordinator: the budget is the run's, and its end is everybody's") {
   run.fails("a");
   for (const char* id : {"a", "b", "c"}) run.ready(id);
   CHECK(run.fails("b") == "a: end 82; b: end 82; c: end 82; d: end 82");
-  CHECK(run.state.failures.size() == 2);
+  CHECK(run.state.restarts.failures.size() == 2);
 }
 
 TEST_CASE("Coordinator: only the last failure's own words go on, and a final one keeps its code") {
@@ -383,11 +383,11 @@ TEST_CASE("Coordinator: a failure that followed from a loss costs no restart") {
   Three run;
   run.pass(4s, {"a", "b"});
   CHECK(run.fails("a").find("failed on a") != std::string::npos);
-  CHECK(run.state.restart_count == 1);
+  CHECK(run.state.restarts.count == 1);
   run.ready("a");
   run.ready("b");
   CHECK(run.pass(2s, {"a", "b"}).find("a: round 1 attempt 0 as 0 of 2") != std::string::npos);
-  CHECK(run.state.failures.empty());
+  CHECK(run.state.restarts.failures.empty());
 }
 
 TEST_CASE("Coordinator: a failure stays one where its node is lost afterwards") {
@@ -788,7 +788,7 @@ TEST_CASE("Coordinator: a resume brings a failure and a success that were not he
   CHECK(run.says("c", resume, 1) ==
         "forget c; c: continue; a: stop 0, failed on c; b: stop 0, failed on c; c: stop 0, failed "
         "on c; c: stop 0, failed on c");
-  CHECK(run.state.restart_count == 1);
+  CHECK(run.state.restarts.count == 1);
 }
 
 TEST_CASE(
@@ -816,7 +816,7 @@ TEST_CASE(
   CHECK(run.ready("a.0") == "");
   SUBCASE("the node was lost") {
     CHECK(run.is_lost("b.0").find("a.0: round 1 attempt 0 as 0 of 1") != std::string::npos);
-    CHECK(run.state.failures.empty());
+    CHECK(run.state.restarts.failures.empty());
   }
   SUBCASE("its lease runs out") {
     CHECK(run.pass(6s, {"a.0"}).find("a.0: round 1 attempt 0 as 0 of 1") != std::string::npos);
@@ -868,7 +868,7 @@ struct TakenOver : Run {
     CHECK(says("b.0", resume("b", 1)) == "b.0: continue");
     REQUIRE(state.phase == Phase::Running);
     REQUIRE(state.round == 4);
-    REQUIRE(state.restart_count == 1);
+    REQUIRE(state.restarts.count == 1);
   }
   request::Resume resume(const char* host, int rank, Workers workers = Workers::Up) const {
     request::Resume resume{.join = join_of(host), .workers = workers};
@@ -888,7 +888,7 @@ TEST_CASE("Coordinator: a round is taken over as it is from the nodes that resum
   TakenOver run;
   CHECK(run.state.run_uuid == "first");
   CHECK(run.says("c.0", run.resume("c", 2)) == "c.0: continue");
-  CHECK(!run.state.former);
+  CHECK(!run.state.former.awaited);
   CHECK(run.pass(1min, {"a.0", "b.0", "c.0"}) == "");
   CHECK(run.fails("a.0") == "a.0: end 82; b.0: end 82; c.0: end 82");  // the budget is spent
 }
@@ -963,7 +963,7 @@ namespace {
 struct FoundFile : Run {
   FoundFile() {
     policy.last_call_timeout = 0s;
-    state.former = coordinator::former_of(
+    state.former.awaited = coordinator::former_of(
         {.run = "job", .run_uuid = "first", .round = 4, .lease = 6s, .nodes = {"a", "b"}},
         now.mono);
   }

@@ -225,8 +225,8 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
 }
 
 bool Oracle::is_flapping(const coordinator::State& state, const std::string& host) const {
-  auto losses = state.losses.find(host);
-  if (losses == state.losses.end() || state.policy.flap_limit == 0) return false;
+  auto losses = state.churn.losses.find(host);
+  if (losses == state.churn.losses.end() || state.policy.flap_limit == 0) return false;
   MonoTime oldest = world_.now(0).mono - coordinator::kFlapWindow;
   return std::ranges::count_if(losses->second, [&](MonoTime at) { return at > oldest; }) >=
          state.policy.flap_limit;
@@ -332,7 +332,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  bool is_blocked = world_.scenario.has_stand_ins || state.former ||
+  bool is_blocked = world_.scenario.has_stand_ins || state.former.awaited ||
                     std::ranges::any_of(state.nodes, [](const auto& node) {
                       return node.second.away_at || node.second.leaves_by;
                     });
@@ -414,7 +414,8 @@ void Oracle::at_the_end() {
     if (node->verdict() && !node->failure() && !node->was_signalled()) {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
-    if (world_.scenario.is_calm || (is_judged && !is_the_lost(*node))) {
+    bool all_succeed = world_.scenario.is_calm || world_.scenario.is_healed;
+    if (all_succeed || (is_judged && !is_the_lost(*node))) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }

@@ -2,6 +2,7 @@
 #include "tests/sim/scenario.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tests/sim/random.h"
 
@@ -194,6 +195,30 @@ void lose_one(Random& random, Scenario& scenario) {
   scenario.faults_end = fault.at;
 }
 
+// Cuts, partitions and standstills, with time to go on after them.
+void heal_all(Random& random, Scenario& scenario) {
+  scenario.is_healed = true;
+  scenario.victims_fail = false;
+  scenario.work += seconds(6);
+  int size = static_cast<int>(scenario.nodes.size());
+  for (NodePlan& plan : scenario.nodes) {
+    plan.comes_back = false;
+    plan.settings.max_nodes = size;
+    plan.policy.join_timeout = seconds(90);
+    plan.policy.last_call_timeout = seconds(2);
+    plan.policy.max_restarts = 9;
+  }
+  constexpr FaultKind kPassing[] = {FaultKind::Cut, FaultKind::Freeze, FaultKind::Pause,
+                                    FaultKind::Reset, FaultKind::FallApart};
+  for (int left = random.number(1, 6); left > 0; --left) {
+    Fault fault = make_fault(random, kPassing[random.next() % std::size(kPassing)], scenario);
+    fault.at = std::max<Duration>(fault.at, seconds(5));
+    if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
+    scenario.faults.push_back(fault);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 Scenario make_stand_in_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
@@ -224,6 +249,10 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   }
   if (is_one_loss) {
     lose_one(random, scenario);
+    return scenario;
+  }
+  if (random.chance(25)) {
+    heal_all(random, scenario);
     return scenario;
   }
   constexpr FaultKind kStandInKinds[] = {
@@ -319,7 +348,8 @@ std::string to_string(const Scenario& scenario) {
          std::to_string(first.settings.max_nodes) +
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
-         (scenario.is_one_loss ? ", one loss" : "") + (scenario.has_wills ? "" : ", no wills") +
+         (scenario.is_one_loss ? ", one loss" : "") + (scenario.is_healed ? ", healed" : "") +
+         (scenario.has_wills ? "" : ", no wills") +
          (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +
          (scenario.has_watches() ? ", hang watches" : "") +
          (scenario.are_hangs_judged ? ", nothing but hangs" : "") + ", work " + ms(scenario.work) +

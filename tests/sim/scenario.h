@@ -70,6 +70,8 @@ struct Scenario {
   bool has_stand_ins = false;  // other nodes can host the run
   // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
   bool is_one_loss = false;
+  // The network and the machines have faults that pass, and no process is lost: all succeed.
+  bool is_healed = false;
   bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;    // of workers, while faults last
   int slow_stop_percent = 0;  // of workers: they ignore SIGTERM

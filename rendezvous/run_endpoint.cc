@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// Where a NetworkHandler meets the others: whether it hosts there, which of the ports it is, and
-// who coordinates.
+#include "rendezvous/run_endpoint.h"
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
-#include "rendezvous/network.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
@@ -23,16 +22,55 @@ constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its recor
 
 }  // namespace
 
-// Of the search for the host; enough for one more try.
-Duration NetworkHandler::time_left() const {
-  MonoTime end = state_.connecting_since + config_.member.patience(state_.last.has_value());
-  return std::max<Duration>(end - mono_now(), kLeastAttempt);
+RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, Parts parts)
+    : executor_(executor),
+      config_(std::move(config)),
+      parts_(std::move(parts)),
+      resolver_(executor) {}
+
+RunEndpoint::~RunEndpoint() = default;
+
+store::Async<RunEndpoint::Contact> RunEndpoint::reach(bool may_host) {
+  if (may_host && !host_) {
+    auto hosting = co_await host_if_possible();
+    if (!hosting) co_return hosting.error();
+  }
+  if (!host_ && !config_.other_ports.empty()) {
+    auto found = co_await find_port();
+    if (!found) co_return found.error();
+  }
+  auto sender = co_await connect_once();
+  if (!sender) co_return sender.error();
+  auto receiver = co_await connect_once();
+  if (!receiver) co_return receiver.error();
+  Contact contact;
+  contact.sender = std::move(*sender);
+  contact.receiver = std::move(*receiver);
+  auto record = co_await coordinator_at(*contact.sender);
+  if (!record) co_return record.error();
+  contact.record = std::move(*record);
+  co_return contact;
 }
 
-store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
+void RunEndpoint::close() {
+  if (service_) service_->close();
+  if (host_) host_->close();
+}
+
+asio::awaitable<void> RunEndpoint::stop() {
+  if (service_) co_await service_->stop();
+  if (host_) co_await host_->stop();
+}
+
+// Of one connect.  What is left of the search is enough for one more try.
+Duration RunEndpoint::attempt_limit() const {
+  return std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+}
+
+store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
   if (host_) co_return co_await host_->connect();
   store::ClientConfig client;
-  client.connect_timeout = std::min(kAttempt, time_left());
+  client.connect_timeout = attempt_limit();
   client.tries_once = true;
   client.namespace_name = keys::kNamespace;
   client.silence_limit = config_.member.node.policy.silence_limit();
@@ -41,30 +79,15 @@ store::Async<std::unique_ptr<store::Client>> NetworkHandler::connect_once() {
 }
 
 // Whether this process has the store now.  Decided by binding, never by comparing names.
-store::Async<bool> NetworkHandler::host_if_possible() {
-  if (host_) co_return true;
-  // A ddpd that is started again finds its runs alive, and its port free.
-  if (state_.is_joined && state_.is_at_daemon) co_return false;
+store::Async<bool> RunEndpoint::host_if_possible() {
   if (config_.is_host && !*config_.is_host) co_return false;
   bool must_host = config_.is_host && *config_.is_host;
   if (!must_host) {
-    auto addresses = co_await resolver_.resolve(config_.endpoint);
-    if (!addresses) co_return addresses.error();
-    std::vector<std::string> own = own_addresses();
-    bool is_here = std::ranges::any_of(*addresses, [&](const auto& address) {
-      return address.address().is_loopback() ||
-             std::ranges::find(own, store::numeric(address.address())) != own.end();
-    });
-    if (!is_here) co_return false;
+    auto here = co_await is_here();
+    if (!here) co_return here.error();
+    if (!*here) co_return false;
   }
-  store::ServerConfig server;
-  std::string bind = config_.bind;
-  if (bind.empty() && is_loopback_host(config_.endpoint.host)) bind = config_.endpoint.host;
-  server.listen.host = bind;
-  server.allow = config_.allow;
-  auto log = [this](const std::string& text) { notices_.push(notice::Info{text}); };
-  server.log = log;
-  auto listening = listen_at_endpoint(std::move(server));
+  auto listening = listen();
   if (!listening) {
     bool is_taken = listening.error().code == boost::system::errc::address_in_use;
     if (is_taken && !must_host) co_return false;  // another agent here was first
@@ -75,7 +98,7 @@ store::Async<bool> NetworkHandler::host_if_possible() {
     co_return listening.error();
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
-                                 run_files_, log);
+                                 parts_.run_files, parts_.log);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();
@@ -87,16 +110,32 @@ store::Async<bool> NetworkHandler::host_if_possible() {
   co_return true;
 }
 
+// Whether the endpoint is an address of this machine.
+store::Async<bool> RunEndpoint::is_here() {
+  auto addresses = co_await resolver_.resolve(config_.endpoint);
+  if (!addresses) co_return addresses.error();
+  std::vector<std::string> own = own_addresses();
+  co_return std::ranges::any_of(*addresses, [&](const auto& address) {
+    return address.address().is_loopback() ||
+           std::ranges::find(own, store::numeric(address.address())) != own.end();
+  });
+}
+
 // Where the run's host may be, the likeliest first.
-std::vector<std::uint16_t> NetworkHandler::ports() const {
+std::vector<std::uint16_t> RunEndpoint::ports() const {
   std::vector<std::uint16_t> ports = {config_.endpoint.port};
   ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
   return ports;
 }
 
 // Binds, and never looks first whether a port is free.
-Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
-    store::ServerConfig server) {
+Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
+  store::ServerConfig server;
+  server.listen.host = config_.bind;
+  if (config_.bind.empty() && is_loopback_host(config_.endpoint.host))
+    server.listen.host = config_.endpoint.host;
+  server.allow = config_.allow;
+  server.log = parts_.log;
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;
@@ -110,7 +149,7 @@ Result<std::unique_ptr<store::Server>> NetworkHandler::listen_at_endpoint(
 
 // Which of the ports the run's host has taken; the endpoint's is set to it.  The command stays, so
 // that the next search begins where this one ended.
-store::Async<void> NetworkHandler::find_port() {
+store::Async<void> RunEndpoint::find_port() {
   std::string tried;
   for (std::uint16_t port : ports()) {
     auto found = co_await look_for_home(port);
@@ -125,9 +164,9 @@ store::Async<void> NetworkHandler::find_port() {
                                     std::to_string(config_.other_ports.size()) + " further ports)"};
 }
 
-store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
+store::Async<void> RunEndpoint::look_for_home(std::uint16_t port) {
   store::ClientConfig config;
-  config.connect_timeout = std::min(kAttempt, time_left());
+  config.connect_timeout = attempt_limit();
   config.tries_once = true;
   config.namespace_name = keys::kNamespace;
   config.resolver = &resolver_;
@@ -142,7 +181,7 @@ store::Async<void> NetworkHandler::look_for_home(std::uint16_t port) {
 }
 
 // Whether a coordinator's pulse moves.
-store::Async<bool> NetworkHandler::beats(store::Client& client, std::string pulse) {
+store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) {
   auto before = co_await client.get(pulse, kCoordinatorWait);
   if (!before) co_return before.error();
   asio::steady_timer timer(executor_, std::chrono::seconds(1));
@@ -154,7 +193,7 @@ store::Async<bool> NetworkHandler::beats(store::Client& client, std::string puls
 
 // Who coordinates at the store.  Beside torch's own server nobody does; the first node there
 // becomes the one.
-store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) {
+store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
   if (client.has_extensions()) {
     auto record = co_await client.get(keys::kCoordinator, kCoordinatorWait);
     bool is_missing = !record && record.error().code == Errc::TimedOut;
@@ -163,12 +202,16 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
                                         " is a store at which no rendezvous is held, such as that "
                                         "of another run's workers"};
   }
-  if (is_static()) {
+  if (config_.member.node.settings.master) {  // the static backend
     co_return Error{Errc::InvalidInput,
                     client.peer() +
                         " is taken by another program's TCPStore; the workers of the static "
                         "backend need one that is empty in every round"};
   }
+  co_return co_await claim(client);
+}
+
+store::Async<std::string> RunEndpoint::claim(store::Client& client) {
   std::string mine = coordinator_record(config_.member.node.host, false);
   auto record = co_await client.compare_set(keys::kCoordinator, "", mine);
   if (record && *record != mine) {
@@ -186,7 +229,7 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
   if (!out) co_return out.error();
   ServiceConfig config;
   config.record = mine;
-  config.log = [this](const std::string& text) { notices_.push(notice::Info{text}); };
+  config.log = parts_.log;
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();
@@ -194,9 +237,18 @@ store::Async<std::string> NetworkHandler::coordinator_at(store::Client& client) 
   co_return mine;
 }
 
+Endpoint RunEndpoint::from_here(const store::Client& client) const {
+  if (!host_) {
+    asio::ip::tcp::endpoint address = client.remote();
+    return {.host = address.address().to_string(), .port = address.port()};
+  }
+  std::string host = config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
+  return {.host = config_.bind.empty() ? host : config_.bind, .port = config_.endpoint.port};
+}
+
 // By the endpoint's name the others reach this machine, if it hosts; else by the address from which
 // it reaches the host.
-std::string NetworkHandler::own_address(const store::Client& client) const {
+std::string RunEndpoint::own_address(const store::Client& client) const {
   const std::string& endpoint = config_.endpoint.host;
   if (is_loopback_host(endpoint) || host_) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
   const std::string& local = client.local_address();

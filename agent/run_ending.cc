@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/run_ending.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "agent/report_writer.h"
+#include "store/clock.h"
+#include "worker/process/process_stats.h"
+
+namespace ddprun::agent {
+
+namespace asio = boost::asio;
+
+RunEnding::RunEnding(const AgentConfig& config, Parts parts)
+    : config_(config), parts_(std::move(parts)) {}
+
+void RunEnding::ended(const rendezvous::command::End& end,
+                      const std::optional<rendezvous::Failure>& own) {
+  outcome_.restart_count = end.restart_count;
+  outcome_.why = end.why;
+  outcome_.failures = end.failures;
+  is_by_worker_ = end.exit_code != 0 && end.why.empty() && !outcome_.failures.empty();
+  if (!is_by_worker_) return;
+  rendezvous::Failure& last = outcome_.failures.back();
+  is_by_own_worker_ = own && own->pid == last.pid && own->rank == last.rank;
+  if (!is_by_own_worker_) return;
+  // This node has all of what its worker wrote.
+  std::string node = std::move(last.node);
+  last = *own;
+  last.node = std::move(node);
+}
+
+asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int max_restarts) {
+  bool is_stopped = state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal;
+  int agents_code = exit_code_in(config_.exit_codes, exit_code, outcome_);
+  const auto& outside = parts_.stop_file.reason();
+  if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
+  std::string line = closing_line(state, config_.core, outcome_, exit_code);
+  parts_.events.finished(exit_code, line, read_clocks());
+  parts_.workers.remove_empty_log_dir();
+  if (exit_code == 0) {
+    parts_.logger->info("{}", line);
+    co_return agents_code;
+  }
+  if (is_stopped) {
+    std::string logs = parts_.workers.log_path();
+    parts_.logger->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
+  }
+  co_await report_failures(state, agents_code, max_restarts, is_stopped);
+  co_return agents_code;
+}
+
+// The cause, in full, as the last thing that is said.
+asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_code,
+                                                 int max_restarts, bool is_stopped) {
+  // A failure that nobody is left to judge stands before the end all the same.
+  if (state.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state.failure);
+  JobReport report = parts_.failures.report(outcome_, config_.workers.hostname);
+  report.run_id = config_.workers.run_id;
+  report.exit_code = exit_code;
+  report.max_restarts = max_restarts;
+  report.log_path = parts_.workers.log_path();
+  report.log_loss = parts_.workers.log_loss();
+  if (report.failures.empty() || report.failures.back().pid != 0) {
+    if (report.error.empty()) report.error = state.error;
+  }
+  // Of a run that did not find together again the loss is the cause.
+  if (!outcome_.loss.empty() && !report.error.empty())
+    report.error = outcome_.loss + "; then " + report.error;
+  if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);
+  if (const auto& outside = parts_.stop_file.reason()) {
+    report.outside = {.signal = process::signal_name(parts_.stop_file.signal()),
+                      .reason = std::string(worker::to_word(outside->cause)),
+                      .words = outside->words};
+  }
+  ReportWriter writer(parts_.disk, parts_.logger);
+  writer.write(report);
+  if (is_by_own_worker_ && !is_stopped)
+    writer.pass_up(config_.error_file, parts_.failures.error_report(), *state.failure, exit_code);
+  // What the disk refuses is said before.
+  co_await parts_.disk.settled(mono_now() + kDiskPatience);
+  if (!is_stopped) parts_.logger->error("{}", fmt::join(to_lines(report), "\n"));
+}
+
+}  // namespace ddprun::agent

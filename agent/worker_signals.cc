@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/worker_signals.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "store/base/count.h"
+#include "worker/process/process_stats.h"
+
+namespace ddprun::agent {
+
+namespace asio = boost::asio;
+
+WorkerSignals::WorkerSignals(const asio::any_io_executor& executor, const AgentConfig& config,
+                             Parts parts)
+    : parts_(std::move(parts)),
+      has_reports_(config.signal_reports != nullptr),
+      scheduler_name_(config.scheduler ? config.scheduler->name : ""),
+      relay_(executor, config.signal_reports, config.scheduler ? config.scheduler->sender : "",
+             config.scheduler && config.scheduler->reach == SignalReach::EveryProcess) {}
+
+void WorkerSignals::forward(int signal, std::function<int()> running) {
+  parts_.tasks.spawn(forward_unless_sent(signal, std::move(running)));
+}
+
+asio::awaitable<void> WorkerSignals::forward_unless_sent(int signal, std::function<int()> running) {
+  std::string name = process::signal_name(signal);
+  bool have_it = co_await relay_.reached_workers(signal, SignalRelay::kPatience);
+  if (have_it) {
+    parts_.logger->info("received {}, which {} has sent to the workers itself", name,
+                        scheduler_name_);
+    co_return;
+  }
+  parts_.logger->info("received {}; passing it on to {}", name, count_of(running(), "worker"));
+  parts_.workers.signal_each(signal);
+}
+
+void WorkerSignals::stop(int signal, bool is_from_outside, std::function<bool()> is_wanted) {
+  bool may_have_it = is_from_outside && has_reports_;
+  if (!may_have_it && !parts_.stop_file.is_writing()) return parts_.workers.signal_all(signal);
+  parts_.tasks.spawn(stop_unless_sent(signal, may_have_it, std::move(is_wanted)));
+}
+
+asio::awaitable<void> WorkerSignals::stop_unless_sent(int signal, bool may_have_it,
+                                                      std::function<bool()> is_wanted) {
+  co_await parts_.stop_file.written();
+  bool have_it =
+      may_have_it && co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
+  if (!have_it && is_wanted()) parts_.workers.signal_all(signal);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/admission.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/waiting_text.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+void Admission::node_joined(const std::string& id, const request::Join& join,
+                            std::uint64_t connection) {
+  std::uint64_t speaker = out_.answer_on(connection);  // it may have waited
+  consider(id, join, connection);
+  out_.answer_on(speaker);
+}
+
+void Admission::consider(const std::string& id, const request::Join& join,
+                         std::uint64_t connection) {
+  forget_waiting(id);
+  if (state_.phase == Phase::Ended) {
+    // Who was in a round of this run has only been away.
+    if (join.next_round > 0) return out_.send_on(id, connection, state_.verdict);
+    if (state_.next_run.size() < kMaxStandbys) state_.next_run.push_back({id, join, connection});
+    return;
+  }
+  if (is_outdated(id) || state_.taken_out.contains(id)) return;
+  std::optional<MonoTime> last_call = state_.last_call;
+  lose_earlier_incarnations(id);
+  if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
+  if (state_.phase == Phase::Ended) return out_.send_on(id, connection, state_.verdict);  // by that
+  found_if_first(state_, id, join, now_);
+  note_contact_elsewhere(state_, join, now_);
+  if (join.is_back) expect_others(state_, id, join, false, now_);
+  if (!join.preflight_failure.empty() && state_.had_round) {
+    return out_.send(id, command::Refuse{preflight_text(join)});
+  }
+  if (join.settings != state_.settings) return refuse_difference(id, join);
+  if (is_rank_free(id, join, connection)) admit(id, join, connection);
+}
+
+// The nodes of the same agent, by the end of their names: "host-uuid.INCARNATION".
+std::vector<std::string> Admission::incarnations_of(const std::string& id) const {
+  std::vector<std::string> found;
+  std::size_t dot = id.rfind('.');
+  if (dot == std::string::npos) return found;
+  std::string name = id.substr(0, dot + 1);
+  for (auto node = state_.nodes.lower_bound(name);
+       node != state_.nodes.end() && node->first.starts_with(name); ++node) {
+    if (node->first != id) found.push_back(node->first);
+  }
+  return found;
+}
+
+// A message that was under way for long: the node has come back as another meanwhile.
+bool Admission::is_outdated(const std::string& id) const {
+  return std::ranges::any_of(incarnations_of(id),
+                             [&](const std::string& other) { return comes_before(id, other); });
+}
+
+// What waits is a join of this agent; the present one takes its place.
+void Admission::forget_waiting(const std::string& id) {
+  auto is_same = [&](const std::string& other) { return name_of(other) == name_of(id); };
+  std::erase_if(state_.next_run, [&](const NextComer& comer) { return is_same(comer.id); });
+  std::erase_if(state_.contenders, [&](const auto& entry) { return is_same(entry.first); });
+}
+
+void Admission::lose_earlier_incarnations(const std::string& id) {
+  for (const std::string& earlier : incarnations_of(id)) {
+    lose(earlier, state_.nodes.at(earlier).join.host + " was cut off");
+  }
+}
+
+void Admission::refuse_difference(const std::string& id, const request::Join& join) {
+  std::string difference = difference_text(join.settings, state_.settings);
+  const auto founder = state_.nodes.find(state_.founder);
+  const request::Join& first =
+      founder != state_.nodes.end() ? founder->second.join : state_.nodes.begin()->second.join;
+  out_.send(id,
+            command::Refuse{"it has " + difference + " as the other nodes of the run, begun by " +
+                            describe(first) + ", have it"});
+  if (founder != state_.nodes.end()) {
+    out_.send(state_.founder,
+              command::Info{"refused " + describe(join) + ": it has " + difference + " here"});
+  }
+}
+
+// Of two nodes with one --node-rank the first has it, unless it turns out to be gone.
+bool Admission::is_rank_free(const std::string& id, const request::Join& join,
+                             std::uint64_t connection) {
+  if (!join.node_rank) return true;
+  if (*join.node_rank >= state_.settings.max_nodes) {
+    std::string most = std::to_string(state_.settings.max_nodes);
+    out_.send(id, command::Refuse{"--node-rank=" + std::to_string(*join.node_rank) +
+                                  ": with at most " + most + " nodes it is 0.." +
+                                  std::to_string(state_.settings.max_nodes - 1)});
+    return false;
+  }
+  if (auto holder = state_.holders.find(*join.node_rank); holder != state_.holders.end()) {
+    if (state_.contenders.size() < kMaxStandbys)
+      state_.contenders[id] = {.rival = holder->second, .join = join, .connection = connection};
+    return false;
+  }
+  return true;
+}
+
+void Admission::admit(const std::string& id, const request::Join& join, std::uint64_t connection) {
+  std::size_t most = static_cast<std::size_t>(state_.settings.max_nodes) + kMaxStandbys;
+  if (state_.nodes.size() >= most) {
+    return out_.send(id, command::Refuse{"there are " + std::to_string(state_.nodes.size()) +
+                                         " nodes already, standbys included"});
+  }
+  if (join.next_round > 0) learn_rounds(state_, join);
+  if (join.node_rank) state_.holders[*join.node_rank] = id;
+  state_.nodes[id] = {.join = join,
+                      .arrival = state_.arrivals++,
+                      .connection = connection,
+                      .seen = now_,
+                      .last_rank = join.previous_rank,
+                      .knows = known_round(join),
+                      .contact = published_at(join.pulse, now_)};
+  if (join.policy != state_.policy) {
+    out_.send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
+                                     .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
+                                     .lease_grace = state_.policy.lease_grace,
+                                     .text = "the run goes by the settings of its first node: " +
+                                             policy_text(state_.policy)});
+  }
+  place(id, state_.nodes[id]);
+}
+
+void Admission::place(const std::string& id, Node& node) {
+  switch (state_.phase) {
+    case Phase::Gathering:
+      return rounds_.form_if_due();
+    case Phase::Running:
+      if (is_broken(state_)) {
+        // A node of the round which had to stop: the round cannot go on.
+        return rounds_.stop({.cause = StopCause::NodeLost, .why = node.join.host + " was cut off"});
+      }
+      if (has_room(state_) && !has_any_succeeded(state_) &&
+          !is_flapping(state_, node.join.host, now_)) {
+        return rounds_.expect_newcomers();
+      }
+      return rounds_.stand_by(id, node);
+    case Phase::Stopping:
+      if (state_.nodes.size() > static_cast<std::size_t>(state_.settings.max_nodes))
+        rounds_.stand_by(id, node);
+      return rounds_
+          .form_if_due();  // it may be the last of a round that this coordinator took over
+    case Phase::Ended:
+      return;
+  }
+}
+
+void Admission::lose(std::string id, const std::string& why, int signal,
+                     std::optional<MonoTime> since) {
+  losses_.lose(id, why, signal, since.value_or(now_));
+  admit_contenders_of(id);
+}
+
+void Admission::drop_silent_nodes() {
+  for (const std::string& id : losses_.drop_silent_nodes()) admit_contenders_of(id);
+}
+
+void Admission::refuse_contenders_of(const std::string& rival) {
+  for (auto it = state_.contenders.begin(); it != state_.contenders.end();) {
+    if (it->second.rival != rival) {
+      ++it;
+      continue;
+    }
+    const request::Join& holder = state_.nodes[rival].join;
+    std::string rank = std::to_string(*it->second.join.node_rank);
+    out_.send_on(
+        it->first, it->second.connection,
+        command::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
+    out_.send(rival, command::Info{"refused " + describe(it->second.join) +
+                                   ": --node-rank=" + rank + " is taken by this node"});
+    it = state_.contenders.erase(it);
+  }
+}
+
+void Admission::admit_contenders_of(const std::string& rival) {
+  auto contenders = std::exchange(state_.contenders, {});
+  for (auto& [id, contender] : contenders) {
+    if (contender.rival != rival) {
+      state_.contenders[id] = std::move(contender);
+    } else {
+      node_joined(id, contender.join, contender.connection);
+    }
+  }
+}
+
+void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bool has_left) {
+  // The last will of an earlier attempt says nothing of the one on which it waits.
+  auto is_heard_no_more = [&](std::uint64_t on) { return has_left || on <= connection; };
+  std::erase_if(state_.next_run, [&](const auto& comer) {
+    return comer.id == id && is_heard_no_more(comer.connection);
+  });
+  std::erase_if(state_.contenders, [&](const auto& contender) {
+    return contender.first == id && is_heard_no_more(contender.second.connection);
+  });
+}
+
+void Admission::begin_next_run() {
+  auto comers = std::exchange(state_.next_run, {});
+  std::optional<Former> former = std::move(state_.former.awaited);
+  std::string self = std::move(state_.quorum.self);
+  state_ = State{.last_turn = now_};
+  state_.quorum.self = std::move(self);
+  state_.former.awaited = std::move(former);
+  for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
+}
+
+void Admission::refuse_next_run(const std::string& why) {
+  for (auto& comer : std::exchange(state_.next_run, {})) {
+    out_.send_on(comer.id, comer.connection, command::Refuse{why});
+  }
+}
+
+}  // namespace ddprun::rendezvous::coordinator

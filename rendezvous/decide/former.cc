@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/former.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "rendezvous/decide/node_id.h"
+
+namespace ddprun::rendezvous::coordinator {
+namespace {
+
+// Of a Former with nodes of several starts: none of them has it.
+constexpr std::uint64_t kManyRounds = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+int missing(const Former& former) {
+  if (!former.round) return 0;
+  auto accounted = former.accounted.find(*former.round);
+  int known = accounted == former.accounted.end() ? 0 : static_cast<int>(accounted->second.size());
+  return former.nodes - known;
+}
+
+Former former_of(const RunFile& file, MonoTime now) {
+  return {.run_uuid = file.run_uuid,
+          .round = file.round,
+          .nodes = static_cast<int>(file.nodes.size()),
+          .names = file.nodes,
+          .until = now + file.lease,
+          .by = file.by,
+          .lease = file.lease};
+}
+
+void FormerRounds::begin(Former former) {
+  is_broken = former.is_broken;
+  awaited = std::move(former);
+}
+
+std::optional<Former> FormerRounds::take(bool was_stopped) {
+  if (awaited) awaited->is_broken = was_stopped || is_broken;
+  return std::exchange(awaited, std::nullopt);
+}
+
+bool FormerRounds::node_is_back(const std::string& id, const request::Join& join, MonoTime until,
+                                bool goes_on, bool was_in_round) {
+  if (settled_starts.contains(join.run_uuid)) return false;
+  if (!awaited) awaited = Former{.run_uuid = join.run_uuid, .round = {}, .until = until};
+  Former& former = *awaited;
+  if (former.run_uuid.empty() && !former.round) former.run_uuid = join.run_uuid;
+  if (former.run_uuid != join.run_uuid && !join.run_uuid.empty()) {
+    former.run_uuid.clear();
+    former.round = kManyRounds;
+    former.names.clear();
+    former.until = until;
+  }
+  if (!was_in_round || join.next_round == 0) return account_for_named(id);
+  std::uint64_t round = join.next_round - 1;
+  if (!former.round || round > *former.round) {
+    former.round = round;
+    former.nodes = join.previous_nodes;
+    former.names.clear();
+    former.until = until;
+    former.by = join.round_by;
+    is_broken = false;
+  }
+  former.lease = std::max(former.lease, join.policy.lease());
+  if (round < *former.round) return account_for_named(id);
+  return account_for(id, round, goes_on);
+}
+
+bool FormerRounds::node_has_left(const std::string& id, std::optional<std::uint64_t> round) {
+  if (awaited && round && account_for(id, *round)) return true;
+  return account_for_named(id);
+}
+
+bool FormerRounds::account_for_named(const std::string& id) {
+  return awaited && awaited->names.contains(name_of(id)) && account_for(id, *awaited->round);
+}
+
+bool FormerRounds::account_for(const std::string& id, std::uint64_t round, bool goes_on) {
+  awaited->accounted[round].insert(name_of(id));
+  if (awaited->round == round && !goes_on) is_broken = true;
+  if (awaited->round != round || missing(*awaited) > 0) return false;
+  settle();
+  return true;
+}
+
+int FormerRounds::settle() {
+  Former former = *std::exchange(awaited, std::nullopt);
+  settled_starts.insert(former.run_uuid);
+  return missing(former);
+}
+
+bool FormerRounds::is_past(const std::string& run_uuid, std::uint64_t round) const {
+  auto past = past_rounds.find(run_uuid);
+  return past != past_rounds.end() && round < past->second;
+}
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The rounds that a run had under another coordinator, which is gone: which of their nodes have
+// come back or have left, and whether workers of the others may still live.  A value with no clock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_file.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+// The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
+// or their leases are over, some of their workers may live.
+struct Former {
+  std::string run_uuid;  // of the start that had it; empty: unknown, or of several
+  std::optional<std::uint64_t>
+      round;      // nothing where only nodes that were not in it have come back
+  int nodes = 0;  // so many had it
+  // By name, where the host before has left a run file.  Each is accounted for by whatever it says:
+  // it has gone on, or its workers are dead.
+  std::set<std::string> names{};
+  // Of each round the nodes that are back or have left; by name, since one may come back twice.
+  std::map<std::uint64_t, std::set<std::string>> accounted{};
+  MonoTime until{};
+  std::string by{};        // RoundId::by: its host may live, cut off from this one
+  Duration lease{};        // of its nodes
+  bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
+};
+
+// Nodes of the round before this coordinator of which nothing is known yet.
+int missing(const Former& former);
+
+// What a run file says of a run, to a coordinator that begins at `now`: while the process before it
+// lived, so did perhaps the workers.
+Former former_of(const RunFile& file, MonoTime now);
+
+struct FormerRounds {
+  std::optional<Former> awaited;         // who may come back after a host was lost
+  bool is_broken = false;                // one of that round's nodes does not go on with it
+  std::set<std::string> settled_starts;  // all nodes of these are accounted for
+  // Of starts that have lost all their nodes here: the last round.
+  std::map<std::string, std::uint64_t> past_rounds;
+
+  // Begins with what is left of a round, and returns that when the run has no node.
+  void begin(Former former);
+  std::optional<Former> take(bool was_stopped);
+
+  // A node comes that was here before this coordinator: so may others have been, whose leases are
+  // over at `until` at the latest.  It goes on with its round, or its workers are dead.
+  // True: it was the last one that was awaited.
+  // Where its host may change, `was_in_round` holds for the last round that it knows.
+  [[nodiscard]] bool node_is_back(const std::string& id, const request::Join& join, MonoTime until,
+                                  bool goes_on, bool was_in_round);
+  // A node of `round`, as far as that is known, has left.  True: it was the last one.
+  [[nodiscard]] bool node_has_left(const std::string& id, std::optional<std::uint64_t> round);
+
+  // Awaits no more nodes; returns how many have not come back.
+  int settle();
+
+  bool is_past(const std::string& run_uuid, std::uint64_t round) const;
+  bool awaits(std::uint64_t round) const { return awaited && awaited->round == round; }
+  bool awaits_later_than(std::uint64_t round) const {
+    return awaited && awaited->round && round < *awaited->round;
+  }
+
+ private:
+  bool account_for(const std::string& id, std::uint64_t round, bool goes_on = false);
+  bool account_for_named(const std::string& id);
+};
+
+}  // namespace ddprun::rendezvous::coordinator

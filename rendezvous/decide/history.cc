@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/history.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/decide/host_change.h"
+
+namespace ddprun::rendezvous::coordinator {
+namespace {
+
+void note_all_are_back(State& state) {
+  state.were_all_former = state.phase == Phase::Gathering && !state.has_formed;
+  state.contacts.elsewhere = MonoTime::min();
+}
+
+}  // namespace
+
+void found_if_first(State& state, const std::string& id, const request::Join& join, MonoTime now) {
+  bool is_first = state.founder.empty() || (state.nodes.empty() && !state.former.awaited);
+  if (!is_first) return;
+  state.founder = id;
+  state.run_uuid = join.run_uuid.empty() ? id : join.run_uuid;
+  state.settings = join.settings;
+  state.policy = join.policy;
+  state.gathering_since = now;
+  state.next_look = now + state.policy.keep_alive_interval;
+}
+
+void learn_rounds(State& state, const request::Join& join) {
+  state.restarts.count = std::max(state.restarts.count, join.restart_count);
+  state.next_round = std::max(state.next_round, join.next_round);
+  if (!std::exchange(state.had_round, true)) state.run_uuid = join.run_uuid;
+}
+
+void expect_others(State& state, const std::string& id, const request::Join& join, bool goes_on,
+                   MonoTime now) {
+  if (state.has_formed && (join.run_uuid.empty() || join.run_uuid == state.run_uuid)) return;
+  MonoTime until = now + std::max(state.policy.lease(), join.policy.lease());
+  bool was_in_round = join.was_in_round || (may_change_host(state) && !join.round_by.empty());
+  if (state.former.node_is_back(id, join, until, goes_on, was_in_round)) note_all_are_back(state);
+  set_former_end(state);
+}
+
+void account_for_left(State& state, const std::string& id, std::optional<std::uint64_t> round) {
+  if (state.former.node_has_left(id, round)) note_all_are_back(state);
+  set_former_end(state);
+}
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/losses.h"
+
+#include <algorithm>
+
+#include "rendezvous/decide/waiting_text.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+std::vector<std::string> Losses::drop_silent_nodes() {
+  state_.next_look = now_ + state_.policy.keep_alive_interval;
+  std::vector<std::string> silent;
+  for (const auto& [id, node] : state_.nodes) {
+    MonoTime due =
+        node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
+    if (node.leaves_by) due = std::min(due, *node.leaves_by);
+    if (due <= now_) {
+      silent.push_back(id);
+    } else {
+      state_.next_look = std::min(state_.next_look, due);
+    }
+  }
+  std::vector<Loss> losses;
+  for (const std::string& id : silent) {
+    const Node& node = state_.nodes.at(id);
+    std::string why = node.join.host + " was lost (silent for " + seconds_text(now_ - node.seen) +
+                      (node.away_at ? ", its connection broken)" : ")");
+    if (node.leaves_by && *node.leaves_by <= now_) {
+      why = node.join.host + " has not ended its workers within the grace that it announced";
+    }
+    out_.send(id, command::Dropped{why});
+    losses.push_back(take_out(id, why));
+  }
+  // All at once: no round is to begin with a node that is about to go as well.
+  if (!losses.empty()) go_on_without(losses);
+  return silent;
+}
+
+void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since) {
+  out_.forget(id, state_.nodes.at(id).connection);
+  Loss loss = take_out(id, why);
+  loss.signal = signal;
+  loss.since = since;
+  go_on_without({loss});
+}
+
+Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
+  auto node = state_.nodes.extract(id);
+  state_.taken_out.insert(id);
+  const Node& lost = node.mapped();
+  if (lost.join.node_rank) state_.holders.erase(*lost.join.node_rank);
+  bool was_up = is_up(lost);
+  if (was_up) --state_.up_count;
+  if (was_up && state_.phase == Phase::Stopping && id != state_.restarts.failed_on)
+    take_back_failure(lost);
+  bool had_store = lost.is_member && lost.has_succeeded && lost.last_rank == 0;
+  if (!lost.leaves_by) note_loss_of_host(lost);
+  return {.why = had_store ? why + "; it had the store of the workers" : why,
+          .was_up = was_up && !lost.leaves_by,
+          .was_member = lost.is_member,
+          .had_store = had_store && state_.up_count > 0};
+}
+
+void Losses::go_on_without(const std::vector<Loss>& losses) {
+  for (const Loss& loss : losses) note_shortage(loss);
+  auto worst =
+      std::ranges::find_if(losses, [](const Loss& loss) { return loss.was_up || loss.had_store; });
+  switch (state_.phase) {
+    case Phase::Gathering:
+    case Phase::Stopping:
+      rounds_.form_if_due();
+      break;
+    case Phase::Running:
+      // Whoever has succeeded may go: nothing of the round depends on it any more.
+      if (worst != losses.end()) {
+        rounds_.stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal});
+      } else {
+        rounds_.end_if_all_succeeded();
+      }
+      break;
+    case Phase::Ended:
+      break;
+  }
+}
+
+void Losses::note_shortage(const Loss& loss) {
+  if (!loss.was_member) return;
+  if (!state_.shortage) state_.shortage = Shortage{.why = loss.why, .settled_at = now_};
+  MonoTime& settled_at = state_.shortage->settled_at;
+  if (loss.signal != 0) settled_at = std::max(settled_at, loss.since + kStopSpread);
+}
+
+// A failure on one node that followed from the silence of another one costs no restart.
+void Losses::take_back_failure(const Node& lost) {
+  if (!state_.restarts.failed_at || lost.leaves_by) return;
+  // It was silent before, by a broken connection or by heartbeats that did not come.
+  MonoTime failed_at = *state_.restarts.failed_at;
+  bool was_away = lost.away_at && *lost.away_at <= failed_at;
+  bool was_silent = lost.seen + state_.policy.keep_alive_interval * 3 / 2 <= failed_at;
+  if (!was_away && !was_silent) return;
+  state_.restarts.take_back();
+}
+
+void Losses::note_loss_of_host(const Node& lost) {
+  if (!lost.is_member) return;
+  bool has_twin = std::ranges::any_of(
+      state_.nodes, [&](const auto& node) { return node.second.join.host == lost.join.host; });
+  if (has_twin) return;  // several nodes of one machine
+  state_.churn.note_loss(lost.join.host, state_.policy.flap_limit, now_);
+}
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the id of a node says: "host-uuid.INCARNATION".  An agent that is cut off comes back as
+// another incarnation of the same node.
+#pragma once
+
+#include <string>
+
+namespace ddprun::rendezvous::coordinator {
+
+// The id without its incarnation.
+std::string name_of(const std::string& id);
+
+// Whether `one` is an earlier incarnation than `other`, of the same node.
+bool comes_before(const std::string& one, const std::string& other);
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one step of the coordinator has its shell do, above all what it sends and to whom.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_file.h"
+#include "rendezvous/decide/run_state.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+namespace action {
+struct Send {
+  std::string node;
+  Command command;
+  std::uint64_t connection = 0;  // of the node
+};
+// Nothing more will be sent to this node; what it has not read may be thrown away.
+struct Forget {
+  std::string node;
+  std::uint64_t connection = 0;  // what was sent on it
+};
+// The run has had its last round.  Whoever comes back to it later is to hear this.
+struct Over {
+  std::string run_uuid;
+  command::End verdict;
+};
+// A round has begun: for the coordinator that follows, should this process be killed.  `run` is
+// left empty.
+struct KeepRunFile {
+  RunFile file;
+};
+}  // namespace action
+using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile>;
+
+class Outgoing {
+ public:
+  // `nodes` outlives it.
+  explicit Outgoing(const std::map<std::string, Node>& nodes) : nodes_(nodes) {}
+
+  // What is sent to a node that is not one of the run's goes out on `connection`, on which it
+  // spoke.  Returns the one before.
+  std::uint64_t answer_on(std::uint64_t connection);
+
+  // To a node of the run, on the connection on which it was last heard.
+  void send(const std::string& id, Command command);
+  void send_on(const std::string& id, std::uint64_t connection, Command command);
+  void forget(const std::string& id, std::uint64_t connection);
+  void add(Action action);
+
+  std::vector<Action> take();
+
+ private:
+  const std::map<std::string, Node>& nodes_;
+  std::uint64_t speaker_ = 0;
+  std::vector<Action> actions_;
+};
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/requests.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "rendezvous/decide/host_change.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+void Requests::handle(const std::string& id, Node& node, const Request& request) {
+  std::visit([&](const auto& each) { heard(id, node, each); }, request);
+}
+
+void Requests::heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat) {
+  node.contact = std::max(node.contact, published_at(heartbeat.pulse, now_));
+  if (heartbeat.round) note_round(state_, id, node, *heartbeat.round);
+  admission_.refuse_contenders_of(id);
+  if (state_.phase == Phase::Gathering && may_change_host(state_)) rounds_.form_if_due();
+}
+
+void Requests::heard(const std::string& id, Node& node, const request::Ready& ready) {
+  note_round(state_, id, node, ready.round);
+  if (!node.is_member || node.is_down || ready.round != state_.round) return;
+  node.join.store_port = ready.store_port;
+  bool was_up = !node.has_succeeded;
+  node.is_down = true;
+  if (was_up) --state_.up_count;
+  if (state_.phase == Phase::Stopping) rounds_.form_if_due();
+}
+
+void Requests::heard(const std::string& id, Node& node, const request::Failed& failed) {
+  bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
+                 failed.round == state_.round;
+  if (!is_news) return;  // a victim of what the round is being stopped for
+  Failure failure = failed.failure;
+  failure.node = node.join.host;
+  failure.restart_count = state_.restarts.count;
+  state_.restarts.record(failure);
+  if (failed.is_final) return rounds_.end({.exit_code = exit_code_of(failed.failure)});
+  if (state_.restarts.count >= state_.policy.max_restarts) {
+    bool had_any = state_.policy.max_restarts > 0;
+    command::End verdict{.exit_code =
+                             had_any ? command::kExitBudgetSpent : exit_code_of(failed.failure)};
+    const Node* suspect = away_member();
+    return suspect == nullptr ? rounds_.end(std::move(verdict))
+                              : end_if_not_lost(*suspect, id, verdict);
+  }
+  state_.restarts.spend(id, now_);
+  forget_output(failure);  // every node reads it once, at the end
+  rounds_.stop({.cause = StopCause::WorkerFailed, .failure = std::move(failure)});
+}
+
+void Requests::heard(const std::string&, Node& node, const request::Succeeded& succeeded) {
+  bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
+                 succeeded.round == state_.round;
+  if (!is_news) return;
+  node.has_succeeded = true;
+  --state_.up_count;
+  rounds_.end_if_all_succeeded();
+}
+
+// Its workers have the grace that it says, and then it says Left.  The others are stopped at
+// once.
+void Requests::heard(const std::string& id, Node& node, const request::Leaving& leaving) {
+  if (node.leaves_by) return;
+  std::string why = node.join.host + " " + (leaving.why.empty() ? "leaves" : leaving.why);
+  if (!is_up(node)) return admission_.lose(id, why, leaving.signal);
+  node.leaves_by = now_ + leaving.grace + kLeaveMargin;
+  node.leaves_why = why;
+  node.leaves_signal = leaving.signal;
+  node.leaves_since = now_;
+  state_.next_look = std::min(state_.next_look, *node.leaves_by);
+  if (state_.phase == Phase::Running) {
+    rounds_.stop({.cause = StopCause::NodeLost, .why = why, .signal = leaving.signal});
+  }
+}
+void Requests::heard(const std::string& id, Node& node, const request::Left& left) {
+  note_gone(state_, id, left);
+  if (node.leaves_by)
+    return admission_.lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
+  admission_.lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
+}
+// It may be back in a moment; if its agent is gone, the guardian says Left.
+void Requests::heard(const std::string&, Node& node, const request::Lost&) {
+  if (!node.away_at) node.away_at = now_;
+}
+void Requests::heard(const std::string& id, Node& node, const request::Resume& resume) {
+  if (state_.phase == Phase::Ended) return out_.send(id, state_.verdict);
+  node.away_at.reset();
+  if (node.is_down) {
+    bool is_back = std::exchange(node.join, resume.join).is_back;
+    node.join.is_back = is_back;  // before it came here
+  }
+  node.contact = std::max(node.contact, published_at(resume.join.pulse, now_));
+  if (resume.join.next_round > 0) note_round(state_, id, node, resume.join.next_round - 1);
+  if (is_alone(state_, now_)) {
+    state_.contacts.unanswered.push_back(
+        {.id = id, .connection = node.connection, .resume = resume});
+    return;
+  }
+  answer(id, node, resume);
+}
+
+// Its workers may live.
+void Requests::answer(const std::string& id, Node& node, const request::Resume& resume) {
+  out_.send(id, command::Continue{});
+  reconcile(id, node, resume);
+  rounds_.form_if_due();
+}
+
+void Requests::answer_those_who_asked() {
+  std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
+  while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
+    Unanswered asks = std::move(unanswered.front());
+    unanswered.pop_front();
+    auto node = state_.nodes.find(asks.id);
+    if (node != state_.nodes.end() && node->second.connection == asks.connection)
+      answer(asks.id, node->second, asks.resume);
+  }
+}
+
+void Requests::reconcile(const std::string& id, Node& node, const request::Resume& resume) {
+  if (!node.is_member) return;
+  if (node.round && resume.join.next_round <= node.round->number) {
+    // It has not heard of its round.
+    if (state_.phase == Phase::Running) return out_.send(id, *node.round);
+    return heard(id, node, request::Ready{node.round->number, resume.join.store_port});
+  }
+  std::uint64_t round = resume.join.next_round - 1;
+  switch (resume.workers) {
+    case Workers::Down:
+      return heard(id, node, request::Ready{round, resume.join.store_port});
+    case Workers::Succeeded:
+      heard(id, node, request::Succeeded{round});
+      break;
+    case Workers::Up:
+    case Workers::Stopping:
+      if (resume.failed) heard(id, node, *resume.failed);
+      break;
+  }
+  if (state_.phase == Phase::Stopping && state_.last_stop) out_.send(id, *state_.last_stop);
+}
+
+// One that may be lost: its connection is broken.
+const Node* Requests::away_member() const {
+  auto away = std::ranges::find_if(
+      state_.nodes, [](const auto& node) { return node.second.away_at && is_up(node.second); });
+  return away == state_.nodes.end() ? nullptr : &away->second;
+}
+
+// The workers of a lost node's peers fail before it is known that the node is lost.
+void Requests::end_if_not_lost(const Node& suspect, const std::string& failed_on,
+                               command::End verdict) {
+  state_.restarts.end_unless_lost(failed_on, now_, std::move(verdict));
+  rounds_.stop({.cause = StopCause::NodeLost,
+                .why = "the connection of " + suspect.join.host +
+                       " is broken, and a worker failed on " +
+                       state_.restarts.failures.back().node});
+}
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/rounds.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/seating.h"
+#include "rendezvous/decide/waiting_text.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+std::string preflight_text(const request::Join& join) {
+  return join.host + " cannot start its workers: " + join.preflight_failure;
+}
+
+void Rounds::stop(command::Stop stop) {
+  if (stop.cause != StopCause::WorkerFailed &&
+      !state_.churn.makes_progress(state_.round_began, now_)) {
+    return end({.exit_code = command::kExitRendezvous,
+                .why = stop.why + "; nodes that come and go have ended " +
+                       std::to_string(kMaxShortRounds) +
+                       " rounds in 10 minutes before they were 10 s old"});
+  }
+  state_.phase = Phase::Stopping;
+  state_.newcomers_due.reset();
+  state_.gathering_since = now_;
+  state_.last_told.clear();
+  stop.round = state_.round;
+  stop.restart_count = state_.restarts.count;
+  stop.max_restarts = state_.policy.max_restarts;
+  for (auto& [id, node] : state_.nodes) {
+    if (!node.is_member) continue;
+    if (node.has_succeeded) ++state_.up_count;  // it has to come back for the next round
+    node.has_succeeded = false;
+    if (!node.leaves_by) out_.send(id, stop);
+  }
+  state_.last_stop = std::move(stop);
+  form_if_due();
+}
+
+void Rounds::form_if_due() {
+  if (state_.phase == Phase::Stopping) {
+    if (!may_form(state_)) return;
+    if (state_.restarts.end_in_doubt)
+      return end(*std::exchange(state_.restarts.end_in_doubt, std::nullopt));
+    state_.phase = Phase::Gathering;
+    state_.gathering_since = now_;
+    if (has_enough() && may_go_on(state_, now_)) return form();
+  }
+  if (state_.phase != Phase::Gathering) return;
+  if (!has_enough()) {
+    state_.last_call.reset();
+    if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
+  } else if (!may_form(state_) || !may_go_on(state_, now_)) {
+    return;
+  } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
+    form();
+  } else if (!state_.last_call) {
+    Duration timeout = state_.policy.last_call_timeout;
+    state_.last_call = now_ + (state_.had_round ? std::min(kShortLastCall, timeout) : timeout);
+    if (state_.last_call <= now_) form();
+  } else if (now_ >= *state_.last_call) {
+    form();
+  }
+}
+
+bool Rounds::are_all_former_back() const {
+  return state_.were_all_former && std::ranges::any_of(state_.nodes, [](const auto& node) {
+           return node.second.join.is_back;
+         });
+}
+
+bool Rounds::end_if_too_few() {
+  if (state_.phase != Phase::Gathering) return false;
+  if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
+  bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on(state_, now_);
+  if (has_enough() && !may_others_go_on) return false;
+  announce_shortage();
+  end({.exit_code = command::kExitRendezvous,
+       .why = may_others_go_on ? no_majority_text(state_) : too_few_text(state_)});
+  return true;
+}
+
+void Rounds::form() {
+  if (!exclude_failed_nodes()) return;
+  std::vector<Seat> seats = seat_nodes(state_, now_);
+  const request::Join& first = seats.front().node->join;
+  std::vector<Body> from = basis_now(state_, now_).value_or(std::vector<Body>{});
+  state_.round = state_.next_round++;
+  command::Round round{.number = state_.round,
+                       .run_uuid = state_.run_uuid,
+                       .restart_count = state_.restarts.count,
+                       .max_restarts = state_.policy.max_restarts,
+                       .master = state_.settings.master.value_or(
+                           Endpoint{.host = first.address, .port = first.store_port})};
+  name_stand_ins(state_, round, seats);
+  state_.phase = Phase::Running;
+  state_.had_round = true;
+  state_.shortage.reset();
+  state_.has_formed = true;
+  state_.were_all_former = false;
+  state_.round_began = now_;
+  state_.newcomers_due.reset();
+  state_.last_stop.reset();
+  state_.last_call.reset();
+  state_.restarts.failed_at.reset();
+  state_.last_told.clear();
+  state_.up_count = seats.size();
+  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
+    auto& [id, node, assignment] = seats[rank];
+    node->is_member = true;
+    node->is_down = false;
+    node->is_standby = false;
+    node->last_rank = static_cast<int>(rank);
+    round.ranks = assignment;
+    node->round = round;
+    out_.send(*id, round);
+  }
+  for (auto& [id, node] : state_.nodes) {
+    if (!node.is_member && !node.is_standby) stand_by(id, node);
+  }
+  note_formed(state_, std::move(from), round.id(), now_);
+  keep_run_file();
+}
+
+void Rounds::keep_run_file() {
+  RunFile file{.run = {},
+               .run_uuid = state_.run_uuid,
+               .round = state_.round,
+               .lease = state_.policy.lease(),
+               .nodes = {}};
+  if (!state_.quorum.bodies.empty()) file.by = state_.quorum.bodies.back().id.by;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.is_member) file.nodes.insert(name_of(id));
+  }
+  out_.add(action::KeepRunFile{std::move(file)});
+}
+
+// Nodes that can start no worker are as if they had not come.  Where too few are left, nobody is
+// to wait for more: false, and the run is over.
+bool Rounds::exclude_failed_nodes() {
+  std::vector<std::string> failed;
+  for (const auto& [id, node] : state_.nodes) {
+    if (!node.join.preflight_failure.empty()) failed.push_back(id);
+  }
+  if (failed.empty()) return true;
+  std::string why = preflight_text(state_.nodes.at(failed.front()).join);
+  int able = count() - static_cast<int>(failed.size());
+  if (able < state_.settings.min_nodes) {
+    end({.exit_code = command::kExitPreflight, .why = why});
+    return false;
+  }
+  for (const std::string& id : failed) turn_away(state_.nodes.extract(id));
+  return true;
+}
+
+void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
+  const request::Join& join = node.mapped().join;
+  if (join.node_rank) state_.holders.erase(*join.node_rank);
+  out_.send(node.key(), command::Refuse{preflight_text(join)});
+  for (const auto& [id, other] : state_.nodes)
+    out_.send(id, command::Info{preflight_text(join) + "; the run goes on without it"});
+}
+
+void Rounds::expect_newcomers() {
+  state_.newcomers_due = std::max(now_, state_.round_began + kSettleTime);
+  if (*state_.newcomers_due <= now_) take_in_newcomers();
+}
+
+void Rounds::take_in_newcomers() {
+  state_.newcomers_due.reset();
+  if (state_.phase != Phase::Running) return;
+  if (state_.former.awaited) {
+    state_.newcomers_due = state_.former.awaited->until;
+    return;
+  }
+  std::string names;
+  std::size_t count = 0;
+  for (auto& [id, node] : state_.nodes) {
+    if (node.is_member || node.is_standby) continue;
+    if (!has_room(state_) || has_any_succeeded(state_)) {
+      stand_by(id, node);
+      continue;
+    }
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + node.join.host;
+  }
+  if (count == 0) return;
+  if (count > 3) names += " and " + std::to_string(count - 3) + " more";
+  stop({.cause = StopCause::NodeJoined,
+        .why = names + (count == 1 ? " has joined" : " have joined")});
+}
+
+void Rounds::stand_by(const std::string& id, Node& node) {
+  node.is_standby = true;
+  std::string reason = is_flapping(state_, node.join.host, now_)
+                           ? "it was lost " + std::to_string(state_.policy.flap_limit) +
+                                 " times in 10 minutes (flap_limit)"
+                       : has_room(state_)
+                           ? "some of the nodes have finished already"
+                           : "there are " + std::to_string(state_.settings.max_nodes) +
+                                 " nodes, as many as --nnodes allows";
+  out_.send(id, command::Standby{reason});
+}
+
+// To the nodes that were in the last round; who comes later has lost nobody.
+void Rounds::announce_shortage() {
+  if (!state_.shortage || std::exchange(state_.shortage->is_announced, true)) return;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.is_member) out_.send(id, command::Waiting{state_.shortage->why});
+  }
+}
+
+void Rounds::end_if_all_succeeded() {
+  if (state_.phase == Phase::Running && state_.up_count == 0 &&
+      (!state_.former.awaited || state_.has_formed)) {
+    if (has_any_succeeded(state_)) end({.exit_code = 0});
+  }
+}
+
+void Rounds::end(command::End end) {
+  state_.phase = Phase::Ended;
+  end.failures = state_.restarts.failures;
+  end.restart_count = state_.restarts.count;
+  end.max_restarts = state_.policy.max_restarts;
+  for (const auto& [id, node] : state_.nodes) out_.send(id, end);
+  if (state_.had_round) out_.add(action::Over{state_.run_uuid, end});
+  state_.verdict = std::move(end);
+  for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
+    out_.send_on(id, contender.connection, command::Refuse{"the run is over"});
+  }
+}
+
+}  // namespace ddprun::rendezvous::coordinator

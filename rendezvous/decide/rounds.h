@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The rounds of a run: when one is stopped, when the next one is formed, and when there is none
+// any more.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/decide/outgoing.h"
+#include "rendezvous/decide/run_state.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+std::string preflight_text(const request::Join& join);
+
+// What it is given outlives it.
+class Rounds {
+ public:
+  Rounds(State& state, Outgoing& out, MonoTime now) : state_(state), out_(out), now_(now) {}
+
+  // Stops the workers of the present round, for another one to follow.
+  void stop(command::Stop stop);
+  void form_if_due();
+  void end_if_all_succeeded();
+  void end(command::End end);
+
+  // Ends a run for which too few nodes have come in time.  True: it has.
+  bool end_if_too_few();
+
+  // Stops the round for nodes that have come since, where it has room for them.
+  void take_in_newcomers();
+  // They wait until it is kSettleTime old.
+  void expect_newcomers();
+  void stand_by(const std::string& id, Node& node);
+
+  // For the coordinator that follows, should this process be killed.
+  void keep_run_file();
+
+ private:
+  int count() const { return static_cast<int>(state_.nodes.size()); }
+  bool has_enough() const { return count() >= state_.settings.min_nodes; }
+  bool are_all_former_back() const;
+  void form();
+  bool exclude_failed_nodes();
+  void turn_away(std::map<std::string, Node>::node_type node);
+  void announce_shortage();
+
+  State& state_;
+  Outgoing& out_;
+  MonoTime now_;
+};
+
+}  // namespace ddprun::rendezvous::coordinator

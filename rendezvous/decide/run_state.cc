@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/run_state.h"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous::coordinator {
+
+bool is_up(const Node& node) {
+  return node.is_member && !node.is_down && !node.has_succeeded;
+}
+
+bool is_taken_over(const State& state) {
+  return state.phase == Phase::Running && !state.has_formed;
+}
+
+bool is_broken(const State& state) {
+  return is_taken_over(state) && state.former.is_broken;
+}
+
+bool may_form(const State& state) {
+  if (state.former.awaited || state.up_count > 0) return false;
+  return std::ranges::none_of(
+      state.nodes, [](const auto& node) { return node.second.away_at || node.second.leaves_by; });
+}
+
+bool has_room(const State& state) {
+  auto members =
+      std::ranges::count_if(state.nodes, [](const auto& node) { return node.second.is_member; });
+  return members < state.settings.max_nodes;
+}
+
+bool has_any_succeeded(const State& state) {
+  return std::ranges::any_of(state.nodes,
+                             [](const auto& node) { return node.second.has_succeeded; });
+}
+
+bool is_flapping(const State& state, const std::string& host, MonoTime now) {
+  return state.churn.is_flapping(host, state.policy.flap_limit, now);
+}
+
+std::string describe(const request::Join& join) {
+  return join.host + " (pid " + std::to_string(join.pid) + ")";
+}
+
+}  // namespace ddprun::rendezvous::coordinator

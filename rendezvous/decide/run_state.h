@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the coordinator of one run knows of it, and the questions that several of its parts ask.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/churn.h"
+#include "rendezvous/decide/former.h"
+#include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/quorum.h"
+#include "rendezvous/decide/recent_names.h"
+#include "rendezvous/decide/restarts.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+enum class Phase : std::uint8_t {
+  Gathering,  // no workers run; waiting for nodes
+  Running,    // a round is out
+  Stopping,   // the workers of the round are being stopped, for another one to follow
+  Ended,      // everybody has been told, and is leaving
+};
+
+struct Node {
+  request::Join join;
+  std::uint64_t arrival = 0;
+  std::uint64_t connection = 0;       // on which it was last heard; commands go there
+  MonoTime seen{};                    // when that was
+  std::optional<MonoTime> away_at;    // when that connection broke, if it did
+  std::optional<MonoTime> leaves_by;  // told to stop: its workers are dead by then
+  std::string leaves_why{};           // "node1 was stopped by SIGTERM"
+  int leaves_signal = 0;
+  MonoTime leaves_since{};
+  bool is_member = false;                 // of the last round
+  bool is_down = true;                    // none of its workers runs, and its next store is bound
+  bool has_succeeded = false;             // in the current round
+  bool is_standby = false;                // and told so
+  std::optional<int> last_rank;           // its group rank in the last round it was in
+  std::optional<command::Round> round{};  // the last that it was sent here
+  RoundId knows{};                        // the last round that it was told of
+  MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
+};
+
+// A node that wants the --node-rank of another one, which may have gone without a word.
+struct Contender {
+  std::string rival;
+  request::Join join;
+  std::uint64_t connection = 0;
+};
+
+// A node that came after the end, for the next run of this id.
+struct NextComer {
+  std::string id;
+  request::Join join;
+  std::uint64_t connection = 0;
+};
+
+// What the run has lost since its last round, of that round's nodes.
+struct Shortage {
+  std::string why;        // of the first loss: "node1 was lost (...)"
+  MonoTime settled_at{};  // from here on it is no longer taken for the end of the whole run
+  bool is_announced = false;
+};
+
+// A node that asks whether its workers may live, while others may have gone on without this
+// coordinator.
+struct Unanswered {
+  std::string id;
+  std::uint64_t connection = 0;
+  request::Resume resume;
+};
+
+// Where the run's host may change (host_change.h).
+struct Contacts {
+  // The last contact with another coordinator that a node had which came here from there.
+  // Until a lease after it that one's workers may live.
+  MonoTime elsewhere = MonoTime::min();
+  MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
+  MonoTime next_look = MonoTime::max();
+  MonoTime woke_at = MonoTime::min();  // from a standstill of its own
+  std::deque<Unanswered> unanswered;   // until enough nodes are heard again
+};
+
+struct State {
+  Phase phase = Phase::Gathering;
+  std::map<std::string, Node> nodes;
+  std::map<int, std::string> holders;  // of each --node-rank
+  std::map<std::string, Contender> contenders;
+  std::string founder;   // the node whose settings and policy these are
+  std::string run_uuid;  // what tells this run from others of the same id, on all hosts it had
+  Settings settings;
+  Policy policy;
+
+  RecentNames taken_out;  // of `nodes`: what they still say is late
+  std::uint64_t arrivals = 0;
+  std::uint64_t round = 0;  // the last one
+  std::uint64_t next_round = 0;
+  std::size_t up_count = 0;  // members that are neither down nor done
+  Restarts restarts;
+  Churn churn;
+  bool had_round = false;  // the run has had a round, here or under another host
+  std::optional<Shortage> shortage;
+  bool has_formed = false;  // a round, here
+  FormerRounds former;
+  Quorum quorum;
+  Contacts contacts;
+  bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
+  std::optional<command::Stop> last_stop;  // in Stopping
+  MonoTime round_began{};                  // of the last one
+  std::optional<MonoTime> newcomers_due;   // when they are taken in, in Running
+  MonoTime gathering_since{};              // for join_timeout, and for what people are told
+  std::optional<MonoTime> last_call;       // when it ends
+  MonoTime last_turn{};
+  MonoTime next_look{};   // for silent nodes
+  std::string last_told;  // to those who wait, without its seconds
+  MonoTime last_told_at{};
+  std::string beside;  // other runs that wait in this place, for people; whoever steps this sets it
+  command::End verdict;             // in Ended
+  std::vector<NextComer> next_run;  // who came after the end
+};
+
+// Its workers run, as far as is known.
+bool is_up(const Node& node);
+
+// The round that runs is one of the coordinator before.
+bool is_taken_over(const State& state);
+// And one of its nodes does not go on with it.
+bool is_broken(const State& state);
+
+// A round begins only when every worker of the round before is provably dead, and when all that are
+// counted on can hear of it.
+bool may_form(const State& state);
+
+bool has_room(const State& state);
+bool has_any_succeeded(const State& state);
+bool is_flapping(const State& state, const std::string& host, MonoTime now);
+
+// "node0 (pid 17)".
+std::string describe(const request::Join& join);
+
+// Of the nodes beyond max_nodes so many may stand by; more are refused.
+inline constexpr std::size_t kMaxStandbys = 4096;
+
+// One event often stops all nodes, such as scancel, and reaches them one after the other.  The
+// others of a node that was stopped by a signal are told that they wait for it after so long.
+inline constexpr Duration kStopSpread = std::chrono::seconds(2);
+
+// How long is waited for still more nodes once there are enough again after a loss.
+inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
+
+// Newcomers do not stop a round that is younger than this: more of them may be on their way.
+inline constexpr Duration kSettleTime = std::chrono::seconds(1);
+
+// Beyond the grace that a leaving node announces: for SIGKILL and the sweep.
+inline constexpr Duration kLeaveMargin = std::chrono::seconds(5);
+
+}  // namespace ddprun::rendezvous::coordinator

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/takeover.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
+#include "store/base/count.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+void Takeover::node_resumed(const std::string& id, const request::Resume& resume,
+                            std::uint64_t connection) {
+  // It may have overtaken its own join, on the connection before.
+  bool is_new_here = resume.workers == Workers::Down && !state_.taken_out.contains(id);
+  if (state_.phase == Phase::Ended || is_new_here) {
+    return admission_.node_joined(id, resume.join, connection);
+  }
+  if (can_adopt(resume)) return adopt(id, resume, connection);
+  out_.send_on(id, connection, command::Dropped{"its lease was over"});
+}
+
+bool Takeover::can_adopt(const request::Resume& resume) const {
+  if (state_.has_formed) return false;
+  if (auto rank = resume.join.node_rank) {
+    auto holder = state_.holders.find(*rank);
+    if (holder != state_.holders.end() && state_.nodes.at(holder->second).is_member) return false;
+  }
+  if (resume.join.next_round == 0 || resume.workers == Workers::Down) return false;
+  if (!state_.nodes.empty() && resume.join.settings != state_.settings) return false;
+  std::uint64_t round = resume.join.next_round - 1;
+  if (state_.former.is_past(resume.join.run_uuid, round)) return false;
+  if (state_.phase == Phase::Gathering) {
+    return round + 1 >= state_.next_round && !state_.former.awaits_later_than(round);
+  }
+  return state_.former.awaits(round) && state_.phase != Phase::Ended;
+}
+
+// A node goes on with its round after its coordinator was started anew: the round is as it was.
+void Takeover::adopt(const std::string& id, const request::Resume& resume,
+                     std::uint64_t connection) {
+  const request::Join& join = resume.join;
+  found_if_first(state_, id, join, now_);
+  bool is_first = state_.phase == Phase::Gathering;
+  learn_rounds(state_, join);
+  expect_others(state_, id, join, true, now_);
+  Node& node = state_.nodes[id];
+  node = {.join = join,
+          .arrival = state_.arrivals++,
+          .connection = connection,
+          .seen = now_,
+          .is_member = true,
+          .is_down = false,
+          .last_rank = join.previous_rank,
+          .knows = known_round(join),
+          .contact = published_at(join.pulse, now_)};
+  if (join.node_rank) claim_rank(id, *join.node_rank);
+  ++state_.up_count;
+  if (is_first) {
+    state_.phase = Phase::Running;
+    state_.round = join.next_round - 1;
+    state_.round_began = now_;
+    state_.last_call.reset();
+    state_.were_all_former = false;
+  }
+  if (!state_.former.awaited) rounds_.keep_run_file();
+  out_.send(id, command::Continue{});
+  if (is_broken(state_)) {
+    rounds_.stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
+  }
+  // The coordinator before has counted a failure whose restart count is that of an attempt
+  // before.
+  bool is_counted = resume.failed && resume.failed->failure.restart_count < state_.restarts.count;
+  request::Resume news = resume;
+  if (is_counted) news.failed.reset();
+  requests_.reconcile(id, node, news);
+  bool is_stopping = news.workers == Workers::Stopping && !news.failed;
+  if (is_stopping && state_.phase == Phase::Running) {
+    rounds_.stop({.cause = StopCause::NodeLost,
+                  .why = "the round was being stopped when the rendezvous began anew"});
+  }
+}
+
+// It had the rank in its round, so a node that has come meanwhile cannot have it.
+void Takeover::claim_rank(const std::string& id, int rank) {
+  auto holder = state_.holders.find(rank);
+  if (holder != state_.holders.end()) {
+    auto other = state_.nodes.extract(holder->second);
+    out_.send_on(other.key(), other.mapped().connection,
+                 command::Refuse{"--node-rank=" + std::to_string(rank) + " is that of " +
+                                 describe(state_.nodes.at(id).join) + " already"});
+  }
+  state_.holders[rank] = id;
+}
+
+void Takeover::node_left(const std::string& id, const request::Left& left) {
+  note_gone(state_, id, left);
+  account_for_left(state_, id, left.round);
+  if (is_broken(state_)) {
+    rounds_.stop({.cause = StopCause::NodeLost,
+                  .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
+  }
+  rounds_.form_if_due();
+  admission_.lose_earlier_incarnations(id);
+}
+
+void Takeover::give_up_if_due() {
+  if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
+  int lost = state_.former.settle();
+  state_.contacts.elsewhere = MonoTime::min();
+  if (is_taken_over(state_)) {
+    return rounds_.stop({.cause = StopCause::NodeLost,
+                         .why = count_of(static_cast<std::size_t>(lost), "node") +
+                                " of the round did not come back to the rendezvous"});
+  }
+  rounds_.form_if_due();
+}
+
+}  // namespace ddprun::rendezvous::coordinator

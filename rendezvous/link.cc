@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/link.h"
+
+#include <chrono>
+#include <utility>
+
+#include "rendezvous/decide/store_keys.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Duration kPulseWait = std::chrono::seconds(5);  // for its value to be there
+constexpr Duration kPopPatience = std::chrono::minutes(10);
+
+}  // namespace
+
+Link::Link(asio::any_io_executor executor, Parts parts, Listener listener)
+    : parts_(std::move(parts)),
+      listener_(std::move(listener)),
+      has_mail_(executor),
+      has_sent_(executor) {}
+
+store::Async<void> Link::set_last_will(std::string message) {
+  co_return co_await parts_.sender->set_last_will(keys::inbox(parts_.record), std::move(message));
+}
+
+void Link::post(std::string message) {
+  outgoing_.push_back({std::move(message), false});
+  has_mail_.notify();
+}
+
+void Link::post_heartbeat(std::string message) {
+  if (!outgoing_.empty()) return;
+  outgoing_.push_back({std::move(message), true});
+  has_mail_.notify();
+}
+
+asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
+  store::Client& client = *link->parts_.sender;
+  std::string inbox = keys::inbox(link->parts_.record);
+  std::string pulse_key = keys::pulse(link->parts_.record);
+  while (link->is_open_) {
+    while (!link->outgoing_.empty()) {
+      Outgoing next = std::move(link->outgoing_.front());
+      link->outgoing_.pop_front();
+      link->is_sending_ = true;
+      auto pushed = co_await client.queue_push(inbox, std::move(next.message));
+      if (!pushed) co_return link->lost(pushed.error());
+      if (next.is_heartbeat) {
+        auto pulse = co_await client.get(pulse_key, kPulseWait);
+        if (!pulse) co_return link->lost(pulse.error());
+        if (link->is_open_) link->listener_.pulse_seen(std::move(*pulse));
+      }
+      link->is_sending_ = false;
+    }
+    if (!link->is_open_) co_return;
+    link->has_sent_.notify();
+    co_await link->has_mail_.wait();
+  }
+}
+
+asio::awaitable<void> Link::receive(std::shared_ptr<Link> link) {
+  std::string mailbox = keys::mailbox(link->parts_.node, link->parts_.connection);
+  while (link->is_open_) {
+    auto text = co_await link->parts_.receiver->queue_pop(mailbox, kPopPatience);
+    if (!link->is_open_) co_return;
+    if (!text) {
+      if (text.error().code == Errc::TimedOut) continue;
+      co_return link->lost(text.error());
+    }
+    auto command = decode_command(*text);
+    if (!command) {
+      link->listener_.info("ignored a command of the rendezvous: " + to_string(command.error()));
+      continue;
+    }
+    link->listener_.heard(std::move(*command));
+  }
+}
+
+void Link::lost(const Error& error) {
+  is_sending_ = false;
+  has_sent_.notify();
+  if (is_open_) listener_.lost(error);
+}
+
+asio::awaitable<void> Link::flush(std::shared_ptr<Link> link, MonoTime deadline) {
+  if (!link->is_open_ || (!link->is_sending_ && link->outgoing_.empty())) co_return;
+  co_await link->has_sent_.wait_until(deadline);
+}
+
+void Link::close() {
+  is_open_ = false;
+  parts_.sender->close();
+  parts_.receiver->close();
+  has_mail_.notify();
+  has_sent_.notify();
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One connection of a node to its coordinator: two to the store, since a pop that waits keeps a
+// connection busy.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/decide/messages.h"
+#include "store/base/time.h"
+#include "store/client.h"
+#include "store/event.h"
+
+namespace ddprun::rendezvous {
+
+// Threads: used from the executor's only thread.  Its coroutines share it, and end once it is
+// closed.
+class Link {
+ public:
+  struct Parts {
+    std::unique_ptr<store::Client> sender;
+    std::unique_ptr<store::Client> receiver;
+    std::string record;  // the coordinator's
+    std::string node;
+    std::uint64_t connection = 0;  // of the node, counted
+  };
+  // Must outlive the coroutines.
+  struct Listener {
+    std::function<void(Command)> heard;
+    std::function<void(std::string)> pulse_seen;  // the coordinator's, after a heartbeat
+    std::function<void(const Error&)> lost;       // not after close()
+    std::function<void(std::string)> info;        // for people
+  };
+  Link(boost::asio::any_io_executor executor, Parts parts, Listener listener);
+
+  const store::Client& client() const { return *parts_.sender; }
+  const std::string& record() const { return parts_.record; }
+
+  // Asks the store to post `message` to the coordinator if the connection is lost.
+  store::Async<void> set_last_will(std::string message);
+
+  void post(std::string message);
+  // The same, followed by a look at the pulse.  A heartbeat is left out while messages wait, which
+  // say all that it could.
+  void post_heartbeat(std::string message);
+
+  // What happens on it, each to be run once.
+  static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
+  static boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
+
+  // Completes when all messages are out, when it is closed or lost, or at `deadline`.
+  static boost::asio::awaitable<void> flush(std::shared_ptr<Link> link, MonoTime deadline);
+
+  void close();
+
+ private:
+  struct Outgoing {
+    std::string message;
+    bool is_heartbeat = false;
+  };
+  void lost(const Error& error);
+
+  Parts parts_;
+  Listener listener_;
+  std::deque<Outgoing> outgoing_;
+  bool is_sending_ = false;
+  bool is_open_ = true;
+  store::Event has_mail_;  // there is something to send
+  store::Event has_sent_;  // nothing is left to send
+};
+
+}  // namespace ddprun::rendezvous
