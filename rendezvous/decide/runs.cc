@@ -2,6 +2,7 @@
 #include "rendezvous/decide/runs.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/decide/host_change.h"
@@ -117,7 +118,10 @@ class RunsTransition {
     bool is_known = run != state_.runs.end();
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     bool waits = is_known && run->second.phase == coordinator::Phase::Gathering;
-    if (is_here || (waits && !knock.has_round && state_.order < knock.order)) {
+    // Two that opened in different rounds may have one number.
+    bool comes_first = std::tie(state_.order, knock.to.host, knock.to.port) <
+                       std::tie(knock.order, knock.from.host, knock.from.port);
+    if (is_here || (waits && !knock.has_round && comes_first)) {
       if (knock.has_round) return;
       return send_last(message.node, message.connection,
                        command::Moved{.to = knock.to, .why = "the run is there"});
@@ -125,9 +129,7 @@ class RunsTransition {
     if (knock.has_round && (waits || !is_known)) {
       state_.moved[message.run] = {.to = knock.from, .until = now_.mono + kMovedAge};
     }
-    if (waits && (knock.has_round || knock.order < state_.order)) {
-      give_way(message.run, knock.from);
-    }
+    if (waits) give_way(message.run, knock.from);
   }
   void give_way(const std::string& run, const Endpoint& to) {
     step(run, coordinator::event::GivesWay{.to = to, .why = "the run has another host"});
