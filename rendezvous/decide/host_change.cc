@@ -59,6 +59,9 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
   bool was_elsewhere = !join.round_by.empty() && join.seen_age && join.seen_of != state.quorum.self;
   if (!was_elsewhere || !may_change_host(state)) return;
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, now - *join.seen_age);
+  if (join.seen_of != join.round_by) {
+    state.contacts.between = std::max(state.contacts.between, now - *join.seen_age);
+  }
 }
 
 void note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
@@ -99,8 +102,9 @@ std::optional<Lack> lacking_now(const State& state) {
 }
 
 MonoTime fence(const State& state) {
-  if (state.contacts.elsewhere == MonoTime::min()) return MonoTime::min();
-  return state.contacts.elsewhere + state.policy.lease() + beyond_alone(state);
+  MonoTime contact = std::max(state.contacts.elsewhere, state.contacts.between);
+  if (contact == MonoTime::min()) return contact;
+  return contact + state.policy.lease() + beyond_alone(state);
 }
 
 // The workers of the host itself die a lease after it was heard last.  Other nodes may have been

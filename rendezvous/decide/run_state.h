@@ -82,6 +82,9 @@ struct Contacts {
   // The last contact with another coordinator that a node had which came here from there.
   // Until a lease after it that one's workers may live.
   MonoTime elsewhere = MonoTime::min();
+  // With one that did not form the last round which that node knows: it may have formed a later
+  // one, so that it proves nothing where all nodes of that round are accounted for.
+  MonoTime between = MonoTime::min();
   MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
   MonoTime next_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();  // from a standstill of its own

@@ -406,8 +406,8 @@ void Oracle::at_the_end() {
   bool is_judged = world_.scenario.is_one_loss && had_all_before_the_loss();
   if (is_judged) check_one_loss();
   // One that is cut off while the others come to their end finds no host any more.
-  bool has_succeeded = std::ranges::any_of(
-      world_.nodes, [](const auto& node) { return node->exit_code() == 0; });
+  bool has_succeeded =
+      std::ranges::any_of(world_.nodes, [](const auto& node) { return node->exit_code() == 0; });
   require(has_succeeded || !world_.scenario.is_healed, "all faults have passed, and none succeeds");
   for (const auto& node : world_.nodes) {
     const std::string& name = node->process().name;
