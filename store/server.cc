@@ -54,15 +54,15 @@ Result<std::unique_ptr<Server>> Server::listen(asio::any_io_executor executor,
   return serve(std::move(executor), std::move(*listener), std::move(config));
 }
 
-Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Fd fd,
+Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Fd listener,
                                               ServerConfig config) {
-  Result<Fd> listener = take_listener(std::move(fd));
-  if (!listener) return listener.error();
-  Result<Endpoint> endpoint = local_endpoint(listener->get());
+  Result<Fd> taken = take_listener(std::move(listener));
+  if (!taken) return taken.error();
+  Result<Endpoint> endpoint = local_endpoint(taken->get());
   if (!endpoint) return endpoint.error();
   Result<Fd> epoll_set = Poller::make_set();
   if (!epoll_set) return epoll_set.error();
-  auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener),
+  auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*taken),
                                      std::move(*epoll_set), std::move(*endpoint));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
