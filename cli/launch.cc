@@ -234,6 +234,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
                           .clock = read_clocks};
   agent::Agent agent(loop.get_executor(), std::move(agent_config), std::move(parts));
   int exit_code = agent::kExitInfrastructure;
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-capturing-lambda-coroutines): it outlives loop.run()
   auto run_to_the_end = [&]() -> asio::awaitable<void> {
     exit_code = co_await agent.run();
     MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;

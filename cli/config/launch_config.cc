@@ -88,8 +88,9 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
 agent::SignalReach reach_of_slurm(const ConfigBuilder& builder) {
   std::optional<std::string> text;
   std::string folder;
-  for (std::string path : {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
-                           std::string("/run/slurm/conf/slurm.conf")}) {
+  for (const std::string& path :
+       {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
+        std::string("/run/slurm/conf/slurm.conf")}) {
     if (text || path.empty()) continue;
     text = builder.machine.file_text(path);
     folder = path.substr(0, path.rfind('/'));
