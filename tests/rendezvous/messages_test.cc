@@ -43,7 +43,7 @@ std::vector<Message> messages() {
                      .was_in_round = true,
                      .preflight_failure = "no log folder"};
   std::vector<Message> all;
-  for (Request request : std::initializer_list<Request>{
+  for (const Request& request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
            request::Failed{7, sample_failure(), true}, request::Succeeded{7},
            request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},

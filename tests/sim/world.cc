@@ -13,8 +13,8 @@ namespace ddprun::sim {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-World::World(Scenario given, bool is_traced_)
-    : scenario(std::move(given)),
+World::World(Scenario scenario_, bool is_traced_)
+    : scenario(std::move(scenario_)),
       random(scenario.seed),
       machines(static_cast<std::size_t>(scenario.machines)),
       oracle(*this),
