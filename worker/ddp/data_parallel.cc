@@ -3,138 +3,18 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/autograd.h>
-#include <torch/nn/modules/embedding.h>
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/memory_order.h"
+#include "worker/ddp/module_states.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_compat.h"
 #include "worker/ddp/replica_check.h"
-#include "worker/ddp/verification.h"
 
 namespace ddprun::ddp {
 namespace {
-
-std::string described(const char* kind, const NamedTensor& item) {
-  return std::string(kind) + " " + item.name + " " + kind_of(item.tensor) +
-         (item.tensor.requires_grad() ? "" : " without gradient");
-}
-
-std::string described(const BucketLayout& layout) {
-  std::string text;
-  for (const std::vector<std::size_t>& bucket : layout) {
-    text += '[';
-    for (std::size_t index : bucket) text += std::to_string(index) + ' ';
-    text += ']';
-  }
-  return text;
-}
-
-std::string described(const DataParallelOptions& options) {
-  return "options init_sync=" + std::to_string(options.init_sync) +
-         " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
-         " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
-         " static_graph=" + std::to_string(options.static_graph) +
-         " compression=" + std::to_string(static_cast<int>(options.compression)) +
-         " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
-         " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
-         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
-         " split_backward=" + std::to_string(options.split_backward) +
-         " check_replicas_every=" + std::to_string(options.check_replicas_every) +
-         " bucket_layout=" + described(options.bucket_layout);
-}
-
-Description describe(const std::vector<NamedTensor>& parameters,
-                     const std::vector<NamedTensor>& buffers, const DataParallelOptions& options) {
-  Description lines;
-  for (const NamedTensor& item : parameters) lines.push_back(described("parameter", item));
-  for (const NamedTensor& item : buffers) lines.push_back(described("buffer", item));
-  lines.push_back(described(options));
-  return lines;
-}
-
-// A layout that was given must have each of `count` parameters once.
-void check_layout(const BucketLayout& layout, std::size_t count) {
-  std::vector<std::size_t> given;
-  bool has_empty = false;
-  for (const std::vector<std::size_t>& bucket : layout) {
-    given.insert(given.end(), bucket.begin(), bucket.end());
-    has_empty = has_empty || bucket.empty();
-  }
-  std::sort(given.begin(), given.end());
-  std::vector<std::size_t> all(count);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (has_empty || given != all) {
-    throw DdpError("bucket_layout is not one of this module, which has " + std::to_string(count) +
-                   " parameters that need a gradient");
-  }
-}
-
-// The weights whose gradients are sparse tensors.
-std::unordered_set<c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
-  std::unordered_set<c10::TensorImpl*> weights;
-  for (const auto& part : module.modules()) {
-    if (auto* embedding = part->as<torch::nn::Embedding>()) {
-      if (embedding->options.sparse()) weights.insert(embedding->weight.unsafeGetTensorImpl());
-    } else if (auto* bag = part->as<torch::nn::EmbeddingBag>()) {
-      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
-    }
-  }
-  return weights;
-}
-
-ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
-                             const DataParallelOptions& options) {
-  ReducerConfig config;
-  std::unordered_set<c10::TensorImpl*> sparse = sparse_weights(module);
-  for (const NamedTensor& item : parameters) {
-    if (!item.tensor.requires_grad()) continue;
-    config.parameters.push_back(item.tensor);
-    config.names.push_back(item.name);
-    config.expect_sparse.push_back(sparse.count(item.tensor.unsafeGetTensorImpl()) > 0);
-  }
-  if (config.parameters.empty())
-    throw DdpError("the module has no parameter that needs a gradient");
-  for (std::size_t i = 0; i < config.parameters.size(); ++i) {
-    if (options.compression == Compression::None || !config.parameters[i].is_complex()) continue;
-    throw DdpError("compression would drop the imaginary part of the gradients of " +
-                   config.names[i] + ", which is complex");
-  }
-
-  bool is_default_cap = options.bucket_cap_bytes <= 0;
-  config.bucket_cap_bytes =
-      is_default_cap ? c10d::kDefaultBucketBytesCap : options.bucket_cap_bytes;
-  config.first_bucket_cap_bytes =
-      is_default_cap ? c10d::kDefaultFirstBucketBytes : config.bucket_cap_bytes;
-  config.find_unused_parameters = options.find_unused_parameters;
-  config.gradient_as_bucket_view = options.gradient_as_bucket_view;
-  config.batched_grad_copy = options.batched_grad_copy;
-  config.lazy_bucket_allocation = options.lazy_bucket_allocation;
-
-  if (!options.bucket_layout.empty()) {
-    check_layout(options.bucket_layout, config.parameters.size());
-    config.buckets = options.bucket_layout;
-    return config;
-  }
-  // As Python does: one bucket until the first backward has shown the order in which gradients
-  // become ready, unless unused parameters are looked for, when buckets are never rebuilt.
-  std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
-  if (options.find_unused_parameters && !options.static_graph) {
-    limits = {static_cast<std::size_t>(config.first_bucket_cap_bytes),
-              static_cast<std::size_t>(config.bucket_cap_bytes)};
-  }
-  config.buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(config.parameters, limits, config.expect_sparse));
-  std::reverse(config.buckets.begin(), config.buckets.end());
-  return config;
-}
 
 // Hands its inputs through.  Where an output is not part of the loss, its backward still runs and
 // passes an undefined gradient on, so that the Reducer hears of the parameters behind that output.
@@ -156,12 +36,6 @@ struct PassThrough : torch::autograd::Function<PassThrough> {
 // views of its buckets out as gradients, and LibTorch's optimizers call detach_() on gradients,
 // which refuses a view that autograd knows.
 using WithoutViewTracking = at::AutoDispatchBelowADInplaceOrView;
-
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
-  return tensors;
-}
 
 }  // namespace
 
@@ -188,8 +62,7 @@ void register_hooks(c10d::Reducer& reducer, c10d::Logger& logger, const ProcessG
 
 void DataParallelEngine::Impl::send_buffers(int root) {
   if (!options.broadcast_buffers || !are_buffers_due) return;
-  // Read again each time: a module may have put new tensors in the place of its buffers.
-  group.broadcast(tensors_of(named_buffers(*module, false)), root);
+  broadcast_buffers(group, *module, root);
 }
 
 void DataParallelEngine::Impl::rebuild_buckets() {
@@ -225,19 +98,10 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   if (options.comm_hook && options.compression != Compression::None) {
     throw DdpError("comm_hook and compression exclude each other: the hook decides what is sent");
   }
-  std::vector<NamedTensor> parameters = named_parameters(*impl_->module, false);
-  std::vector<NamedTensor> buffers = named_buffers(*impl_->module, false);
   impl_->group.barrier();  // names a rank that does not come, which a collective cannot
-  verify_same(impl_->group, "modules", describe(parameters, buffers, options));
-  ReducerConfig config = reducer_config(*impl_->module, parameters, options);
-  std::vector<NamedTensor> trained = parameters;
-  std::erase_if(trained, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
-  agree_on_memory_order(impl_->group, trained, /*may_change=*/options.init_sync);
-  if (options.init_sync) {
-    std::vector<at::Tensor> state = tensors_of(parameters);
-    for (const at::Tensor& buffer : tensors_of(buffers)) state.push_back(buffer);
-    impl_->group.broadcast(state);
-  }
+  verify_same_modules(impl_->group, *impl_->module, options);
+  ReducerConfig config = reducer_config(*impl_->module, options);
+  init_module_states(impl_->group, *impl_->module, options.init_sync);
   {
     WithoutViewTracking guard;
     impl_->reducer = make_reducer(config, impl_->group.c10d());
@@ -319,7 +183,7 @@ std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
 }
 
 void DataParallelEngine::sync_buffers() {
-  impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
+  broadcast_buffers(impl_->group, *impl_->module, 0);
 }
 
 at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/named_tensor.h"
+#include "worker/ddp/module_states.h"
 #include "worker/shm/decide/format.h"
 
 namespace ddprun::ddp {
@@ -115,14 +115,7 @@ void DataParallelEngine::finish_join() {
   }
   if (impl_->joining->last_active.empty()) return;  // nobody took a step
   // Whoever has joined early has missed the optimizer steps since.
-  std::vector<at::Tensor> state;
-  for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
-    state.push_back(item.tensor.detach());
-  }
-  for (const NamedTensor& item : named_buffers(*impl_->module, false)) {
-    state.push_back(item.tensor.detach());
-  }
-  impl_->group.broadcast(state, impl_->joining->last_active.back());
+  broadcast_module_states(impl_->group, *impl_->module, impl_->joining->last_active.back());
 }
 
 }  // namespace ddprun::ddp
