@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "worker/ddp/data_parallel_impl.h"
+#include "worker/ddp/gradients.h"
 #include "worker/ddp/module_states.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/peer_failures.h"
@@ -180,6 +181,18 @@ void DataParallelEngine::reduce_after_backward(const std::vector<at::Tensor>& ou
 
 std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
   return impl_->logger->get_bucket_sizes();
+}
+
+double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
+  if (!impl_->sync) {
+    throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");
+  }
+  impl_->group.peer_failures().check();
+  return ddp::clip_grad_norm(*impl_->module, max_norm, norm_type);
+}
+
+void DataParallelEngine::zero_grad(bool set_to_none) {
+  ddp::zero_grad(*impl_->module, set_to_none);
 }
 
 void DataParallelEngine::sync_buffers() {
