@@ -12,7 +12,6 @@
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_compat.h"
-#include "worker/ddp/replica_check.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -61,36 +60,9 @@ void register_hooks(c10d::Reducer& reducer, c10d::Logger& logger, const ProcessG
   }
 }
 
-void DataParallelEngine::Impl::send_buffers(int root) {
-  if (!options.broadcast_buffers || !are_buffers_due) return;
-  broadcast_buffers(group, *module, root);
-}
-
 void DataParallelEngine::Impl::rebuild_buckets() {
   WithoutViewTracking guard;
   reducer->rebuild_buckets();
-}
-
-void DataParallelEngine::Impl::check_now_and_then() {
-  if (options.check_replicas_every <= 0) return;
-  if (++synchronised_forwards % options.check_replicas_every != 0) return;
-  check_replicas(group, named_parameters(*module, false));
-}
-
-std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
-                                                            const ReducerConfig& config) {
-  auto at_end = [group = impl.group, names = config.names,
-                 owner = &impl](const std::vector<std::size_t>& missing) {
-    if (missing.empty()) {
-      group.peer_failures().clear_left_out(owner);
-      return;
-    }
-    std::vector<std::string> left_out;
-    for (std::size_t index : missing) left_out.push_back(names[index]);
-    group.peer_failures().set_left_out(owner, left_out, owner->options.split_backward);
-  };
-  return std::make_unique<GradientWatch>(config.parameters, impl.options.static_graph,
-                                         std::move(at_end));
 }
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
@@ -118,7 +90,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     impl_->reducer->set_static_graph();
     impl_->logger->set_static_graph();
   }
-  if (!options.find_unused_parameters) impl_->watch = watch_of(*impl_, config);
+  if (!options.find_unused_parameters) impl_->left_out.emplace(impl_->group, config, options);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -139,15 +111,15 @@ void DataParallelEngine::before_forward() {
   }
   const int root = impl_->joining ? impl_->announce_step() : 0;
   impl_->rebuild_buckets();
-  if (impl_->is_muted) *impl_->is_muted = false;
-  if (impl_->sync && !impl_->joining) impl_->check_now_and_then();
-  impl_->send_buffers(root);
+  impl_->mute.lift();
+  if (impl_->sync && !impl_->joining) impl_->replica_check.before_forward();
+  impl_->buffers.before_forward(root);
 }
 
 void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   if (!at::GradMode::is_enabled()) return;
-  impl_->are_buffers_due = impl_->sync;
-  if (impl_->watch) impl_->sync ? impl_->watch->expect() : impl_->watch->ignore();
+  impl_->buffers.after_forward(impl_->sync);
+  if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);
   if (!impl_->sync) return;
   const bool searches = impl_->options.find_unused_parameters && !impl_->options.static_graph;
   std::vector<at::Tensor*> differentiable;
@@ -200,18 +172,7 @@ void DataParallelEngine::sync_buffers() {
 }
 
 at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
-  if (weight != 0) return loss * weight;
-  if (!impl_->is_muted) {
-    impl_->is_muted = std::make_shared<bool>();
-    for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
-      if (!item.tensor.requires_grad()) continue;
-      item.tensor.register_hook([is_muted = impl_->is_muted](const at::Tensor& gradient) {
-        return *is_muted ? at::zeros_like(gradient) : gradient;
-      });
-    }
-  }
-  *impl_->is_muted = true;
-  return (loss * 0).nan_to_num(0, 0, 0);
+  return weight != 0 ? loss * weight : impl_->mute.mute(loss);
 }
 
 BucketLayout DataParallelEngine::bucket_layout() {

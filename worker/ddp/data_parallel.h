@@ -34,9 +34,6 @@
 
 namespace ddprun::ddp {
 
-class GradientWatch;
-struct ReducerConfig;
-
 // What DistributedDataParallel does that does not depend on the module's type.
 class DataParallelEngine {
  public:
@@ -69,7 +66,6 @@ class DataParallelEngine {
 
  private:
   struct Impl;  // data_parallel_impl.h
-  static std::unique_ptr<GradientWatch> watch_of(Impl& impl, const ReducerConfig& config);
   void reduce_after_backward(const std::vector<at::Tensor>& outputs);
 
   std::unique_ptr<Impl> impl_;

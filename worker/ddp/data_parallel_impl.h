@@ -8,8 +8,11 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
+#include "worker/ddp/buffer_sync.h"
 #include "worker/ddp/data_parallel.h"
-#include "worker/ddp/gradient_watch.h"
+#include "worker/ddp/gradient_mute.h"
+#include "worker/ddp/left_out_report.h"
+#include "worker/ddp/replica_check.h"
 
 namespace ddprun::ddp {
 
@@ -23,29 +26,19 @@ struct DataParallelEngine::Impl {
   std::shared_ptr<torch::nn::Module> module;
   ProcessGroup group;
   DataParallelOptions options;
+  BufferSync buffers{group, module, options.broadcast_buffers};
+  ReplicaCheck replica_check{group, module, options.check_replicas_every};
+  GradientMute mute{module};
   std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;  // after the Reducer, which it looks at when it ends
-  std::unique_ptr<GradientWatch> watch;  // none where parameters may be left out
+  std::shared_ptr<c10d::Logger> logger;   // after the Reducer, which it looks at when it ends
+  std::optional<LeftOutReport> left_out;  // none where parameters may be left out
   std::optional<Joining> joining;
   bool sync = true;
-  bool are_buffers_due = true;  // the last forward synchronised, so the next one sends buffers
-
-  std::int64_t synchronised_forwards = 0;
-
-  // Whether this rank's gradients count as zero in this step; null until weighted() has asked for
-  // it once, which is when the parameters get their hooks.
-  std::shared_ptr<bool> is_muted;
 
   // Of a static graph: whether the one reduction after the first backward has been asked for.
   std::shared_ptr<bool> is_graph_known = std::make_shared<bool>(false);
 
-  // Gives every rank the buffers of `root`, if the module has any and they are due.
-  void send_buffers(int root);
-
   void rebuild_buckets();
-
-  // Throws when the ranks' parameters differ, where the options ask for it.
-  void check_now_and_then();
 
   // While joining, before a forward: tells the ranks that have no inputs left, and returns the
   // rank whose buffers count.

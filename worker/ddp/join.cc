@@ -67,8 +67,8 @@ int DataParallelEngine::Impl::announce_step() {
 
 void DataParallelEngine::Impl::shadow_step(bool is_synchronised) {
   rebuild_buckets();
-  send_buffers(joining->last_active.back());
-  are_buffers_due = is_synchronised;
+  buffers.before_forward(joining->last_active.back());
+  buffers.after_forward(is_synchronised);
   if (!is_synchronised) return;
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
   for (c10d::GradBucket& bucket : reducer->get_grad_buckets(/*return_zero_tensors=*/true)) {
