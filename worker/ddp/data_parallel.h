@@ -66,8 +66,6 @@ class DataParallelEngine {
 
  private:
   struct Impl;  // data_parallel_impl.h
-  void reduce_after_backward(const std::vector<at::Tensor>& outputs);
-
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,7 +3,8 @@
 // Uneven inputs.  Each forward begins with one small all-reduce in which every rank says whether it
 // still has inputs; a rank that has none answers for every step of the others with gradients of
 // zero, in the order in which c10d::Reducer sends its buckets.
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <algorithm>
+#include <string>
 
 #include "worker/ddp/data_parallel_impl.h"
 #include "worker/ddp/module_states.h"
@@ -45,42 +46,21 @@ void throw_if_early(const ProcessGroup& group, const Joining& joining,
                  " ran out of inputs before " + format_ranks(active));
 }
 
-// The number of ranks that share a step, in the form in which the Reducer asks for it.
-c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  std::vector<at::Tensor> result{at::tensor({static_cast<double>(count)}, at::kDouble)};
-  future->markCompleted(c10::IValue(std::move(result)));
-  return c10d::Work::create_from_future(future);
-}
-
 }  // namespace
 
 int DataParallelEngine::Impl::announce_step() {
   Agreement agreement = agree(group, true, sync);
   throw_if_early(group, *joining, agreement.active);
   joining->last_active = agreement.active;
-  reducer->set_forward_pass_work_handle(divisor(agreement.active.size()),
-                                        joining->options.divide_by_initial_world_size);
+  reducer.set_active_ranks(agreement.active.size(), joining->options.divide_by_initial_world_size);
   return agreement.active.back();
 }
 
 void DataParallelEngine::Impl::shadow_step(bool is_synchronised) {
-  rebuild_buckets();
+  reducer.rebuild_buckets();
   buffers.before_forward(joining->last_active.back());
   buffers.after_forward(is_synchronised);
-  if (!is_synchronised) return;
-  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
-  for (c10d::GradBucket& bucket : reducer->get_grad_buckets(/*return_zero_tensors=*/true)) {
-    reductions.push_back(reducer->run_comm_hook(bucket));
-  }
-  for (auto& reduction : reductions) reduction->waitAndThrow();
-  if (options.find_unused_parameters) {
-    // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
-    // map, so that a parameter which nobody uses any more gets gradients of zero.)
-    group.all_reduce(at::zeros_like(reducer->get_local_used_map_on_device()));
-  }
-  reducer->push_rebuilt_params_for_all_indices();
+  if (is_synchronised) reducer.reduce_zeros();
 }
 
 void DataParallelEngine::enter_join(const JoinOptions& options) {
@@ -102,7 +82,7 @@ void DataParallelEngine::enter_join(const JoinOptions& options) {
 
 void DataParallelEngine::leave_join() {
   impl_->joining.reset();
-  impl_->reducer->set_forward_pass_work_handle({}, true);
+  impl_->reducer.reset_active_ranks();
 }
 
 void DataParallelEngine::finish_join() {
