@@ -3,12 +3,31 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "worker/ddp/data_parallel_impl.h"
+#include "worker/ddp/buffer_sync.h"
+#include "worker/ddp/gradient_mute.h"
+#include "worker/ddp/gradient_reducer.h"
 #include "worker/ddp/gradients.h"
+#include "worker/ddp/join.h"
+#include "worker/ddp/left_out_report.h"
 #include "worker/ddp/module_states.h"
 #include "worker/ddp/peer_failures.h"
+#include "worker/ddp/reducer_config.h"
+#include "worker/ddp/replica_check.h"
 
 namespace ddprun::ddp {
+
+struct DataParallelEngine::Impl {
+  std::shared_ptr<torch::nn::Module> module;
+  ProcessGroup group;
+  DataParallelOptions options;
+  GradientReducer reducer;
+  BufferSync buffers{group, module, options.broadcast_buffers};
+  ReplicaCheck replica_check{group, module, options.check_replicas_every};
+  GradientMute mute{module};
+  std::optional<LeftOutReport> left_out;  // none where parameters may be left out
+  std::optional<Join> join;
+  bool sync = true;
+};
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
                                        ProcessGroup group, const DataParallelOptions& options) {
@@ -39,10 +58,10 @@ void DataParallelEngine::before_forward() {
   if (!at::GradMode::is_enabled()) return;
   impl_->group.peer_failures().check();
   if (impl_->sync) impl_->reducer.prepare_for_forward();
-  const int root = impl_->joining ? impl_->announce_step() : 0;
+  const int root = impl_->join ? impl_->join->announce_step(impl_->sync) : 0;
   impl_->reducer.rebuild_buckets();
   impl_->mute.lift();
-  if (impl_->sync && !impl_->joining) impl_->replica_check.before_forward();
+  if (impl_->sync && !impl_->join) impl_->replica_check.before_forward();
   impl_->buffers.before_forward(root);
 }
 
@@ -51,6 +70,20 @@ void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) 
   impl_->buffers.after_forward(impl_->sync);
   if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);
   if (impl_->sync) impl_->reducer.prepare_for_backward(outputs);
+}
+
+void DataParallelEngine::enter_join(const JoinOptions& options) {
+  if (impl_->join) throw DdpError("join() is called within another one of the same module");
+  check_join(impl_->options, options);
+  impl_->join.emplace(impl_->group, impl_->module, impl_->reducer, impl_->buffers, options);
+}
+
+void DataParallelEngine::finish_join() {
+  impl_->join->finish();
+}
+
+void DataParallelEngine::leave_join() {
+  impl_->join.reset();
 }
 
 double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {

@@ -65,7 +65,7 @@ class DataParallelEngine {
   at::Tensor weighted(const at::Tensor& loss, double weight);
 
  private:
-  struct Impl;  // data_parallel_impl.h
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
