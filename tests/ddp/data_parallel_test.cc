@@ -268,6 +268,21 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("a weight of 0 ends with the wrapper") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      {
+        DistributedDataParallel<torch::nn::Linear> model(net, group);
+        const double weight = group.rank() == 1 ? 0 : 2;
+        model.weighted(model(torch::ones({1, 1})).sum(), weight).backward();
+      }
+      net->zero_grad();
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      model(torch::full({1, 1}, 3.0)).sum().backward();
+      expect(net->weight.grad().item<float>() == 3, "the gradient is the mean");
+    });
+  }
+
   TEST_CASE("compression is refused for complex parameters, whose imaginary part it would drop") {
     struct ComplexNet : torch::nn::Module {
       ComplexNet() {

@@ -16,6 +16,9 @@ namespace ddprun::ddp {
 class GradientMute {
  public:
   explicit GradientMute(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
+  ~GradientMute() { lift(); }
+  GradientMute(const GradientMute&) = delete;
+  GradientMute& operator=(const GradientMute&) = delete;
 
   // Makes the gradients of the module's parameters zero until lift(), also those that are NaN or
   // infinite.  Returns `loss`, a scalar, as a zero with its graph, whose backward still brings
