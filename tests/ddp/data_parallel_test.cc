@@ -617,6 +617,18 @@ TEST_SUITE("ddp/data_parallel") {
     }
   }
 
+  TEST_CASE("the bucket layout counts the parameters that were wrapped") {
+    on_ranks(2, [](ProcessGroup group) {
+      Tied net;
+      DistributedDataParallel<Tied> model(net, group, {.bucket_cap_bytes = 16});
+      model(inputs(group.rank(), 0, {kBatch, 6})).sum().backward();
+      const BucketLayout layout = model.bucket_layout();
+      expect(layout.size() == 2, "a bucket for each parameter");
+      net->into->weight.requires_grad_(false);
+      expect(model.bucket_layout() == layout, "one that is frozen now is still counted");
+    });
+  }
+
   TEST_CASE("tiny caps make many buckets, once the order of the gradients is known") {
     std::vector<Mixed> nets = make_nets<Mixed>(2);
     on_ranks(2, [&](ProcessGroup group) {
