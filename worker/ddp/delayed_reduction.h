@@ -25,8 +25,12 @@ class DelayedReduction {
   explicit DelayedReduction(const std::shared_ptr<c10d::Reducer>& reducer);
 
   // Waits for the backward pass of `outputs`, the results of one forward.  Does nothing after the
-  // first pass.
+  // first pass that has come to its end.  When a pass has failed, the next one throws DdpError: the
+  // Reducer has counted a part of the failed one, and is to be made anew before the next forward.
   void await_backward(const std::vector<at::Tensor>& outputs);
+
+  // Whether a pass has begun and not come to its end.  Not asked while one runs.
+  bool has_failed() const;
 
  private:
   struct State;

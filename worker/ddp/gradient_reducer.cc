@@ -49,21 +49,28 @@ c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
 GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& module_name,
                                  const ReducerConfig& config, const DataParallelOptions& options)
     : group_(group),
-      parameters_(config.parameters),
-      searches_unused_(options.find_unused_parameters && !options.static_graph),
-      is_lazy_(options.lazy_bucket_allocation) {
+      module_name_(module_name),
+      config_(config),
+      options_(options),
+      searches_unused_(options.find_unused_parameters && !options.static_graph) {
+  make();
+}
+
+void GradientReducer::make() {
+  logger_.reset();
+  reducer_.reset();  // ends its hooks on the parameters before new ones are made
   {
     WithoutViewTracking guard;
-    reducer_ = make_reducer(config, group_.c10d());
+    reducer_ = make_reducer(config_, group_.c10d());
   }
   // The Reducer uses its logger without asking whether it has one.
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
-  logger_->set_construction_data_and_log(module_name, /*device_ids=*/{}, /*output_device=*/-1,
-                                         options.broadcast_buffers, /*has_sync_bn=*/false,
-                                         options.static_graph);
-  register_comm_hook(options);
-  if (options.static_graph) {
+  logger_->set_construction_data_and_log(module_name_, /*device_ids=*/{}, /*output_device=*/-1,
+                                         options_.broadcast_buffers, /*has_sync_bn=*/false,
+                                         options_.static_graph);
+  register_comm_hook();
+  if (options_.static_graph) {
     reducer_->set_static_graph();
     logger_->set_static_graph();
     delayed_.emplace(reducer_);
@@ -72,13 +79,13 @@ GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& m
 
 GradientReducer::~GradientReducer() = default;
 
-void GradientReducer::register_comm_hook(const DataParallelOptions& options) {
-  if (options.comm_hook) {
-    reducer_->register_comm_hook(adapt(options.comm_hook, group_));
+void GradientReducer::register_comm_hook() {
+  if (options_.comm_hook) {
+    reducer_->register_comm_hook(adapt(options_.comm_hook, group_));
     logger_->set_comm_hook("user's");
     return;
   }
-  switch (options.compression) {
+  switch (options_.compression) {
     case Compression::None:
       return;
     case Compression::Float16:
@@ -93,6 +100,7 @@ void GradientReducer::register_comm_hook(const DataParallelOptions& options) {
 }
 
 void GradientReducer::prepare_for_forward() {
+  if (delayed_ && delayed_->has_failed()) make();
   logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }
@@ -122,14 +130,14 @@ std::vector<std::int64_t> GradientReducer::bucket_sizes() const {
 }
 
 BucketLayout GradientReducer::bucket_layout() {
-  if (is_lazy_) {
+  if (options_.lazy_bucket_allocation) {
     throw DdpError(
         "bucket_layout() and lazy_bucket_allocation exclude each other: its buckets are not "
         "there between two steps");
   }
   rebuild_buckets();
   std::unordered_map<c10::TensorImpl*, std::size_t> indices;
-  for (const at::Tensor& parameter : parameters_) {
+  for (const at::Tensor& parameter : config_.parameters) {
     indices.emplace(parameter.unsafeGetTensorImpl(), indices.size());
   }
   BucketLayout layout;

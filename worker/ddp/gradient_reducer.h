@@ -35,7 +35,8 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Before a forward whose backward synchronises.
+  // Before a forward whose backward synchronises.  Makes the Reducer anew where the first backward
+  // of a static graph has failed, since it would never reduce again.
   void prepare_for_forward();
 
   // Before every forward: makes the buckets anew, once the order in which the gradients become
@@ -61,12 +62,14 @@ class GradientReducer {
   void reduce_zeros();
 
  private:
-  void register_comm_hook(const DataParallelOptions& options);
+  void make();
+  void register_comm_hook();
 
   ProcessGroup group_;
-  std::vector<at::Tensor> parameters_;
+  std::string module_name_;
+  ReducerConfig config_;
+  DataParallelOptions options_;
   bool searches_unused_;  // before each backward, by a walk over the graph
-  bool is_lazy_;
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
   std::optional<DelayedReduction> delayed_;  // of a static graph
