@@ -41,6 +41,7 @@
 #include "worker/process/marks.h"
 #include "worker/process/reaper.h"
 #include "worker/process/sweep.h"
+#include "worker/process/users_below.h"
 
 namespace ddprun::cli {
 namespace {
@@ -53,9 +54,11 @@ constexpr auto kLastLinePatience = std::chrono::seconds(1);
 // How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.
 constexpr auto kLastWordPatience = std::chrono::seconds(3);
 
-std::unique_ptr<rendezvous::Handler> make_rendezvous(
-    asio::any_io_executor executor, const LaunchConfig& config,
-    const std::shared_ptr<process::Guardian>& guardian, process::IoThread& hosts_disk) {
+std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
+                                                     const LaunchConfig& config,
+                                                     const agent::AgentConfig& agent,
+                                                     process::IoThread& hosts_disk) {
+  const std::shared_ptr<process::Guardian>& guardian = agent.guardian;
   rendezvous::LeaseHolder holder;
   if (guardian) {
     holder.renew = [guardian](MonoTime end, Duration patience) {
@@ -65,14 +68,23 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(
       guardian->leave_last_word(std::move(word));
     };
   }
-  if (config.network)
+  rendezvous::WorkerStoreAccess access = config.worker_store;
+  auto users = std::make_shared<process::UsersBelow>(agent.sweep_scope);
+  access.is_of_job = [users](std::uint32_t user) {
+    return users->have(user, std::chrono::steady_clock::now());
+  };
+  if (config.network) {
+    rendezvous::NetworkConfig network = *config.network;
+    network.worker_store = std::move(access);
     return std::make_unique<rendezvous::NetworkHandler>(
-        executor, *config.network, run_file_place("", read_environment(), hosts_disk),
+        executor, std::move(network), run_file_place("", read_environment(), hosts_disk),
         std::move(holder));
+  }
   return std::make_unique<rendezvous::SingleNodeHandler>(
-      executor,
-      rendezvous::SingleNodeConfig{
-          .self = config.self, .max_restarts = config.max_restarts, .master = config.master});
+      executor, rendezvous::SingleNodeConfig{.self = config.self,
+                                             .max_restarts = config.max_restarts,
+                                             .master = config.master,
+                                             .worker_store = std::move(access)});
 }
 
 std::string describe(const process::IoThread::Stall& stall) {
@@ -217,7 +229,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
 
   add_guardian(agent_config, *logger);
   std::unique_ptr<rendezvous::Handler> rendezvous =
-      make_rendezvous(loop.get_executor(), config, agent_config.guardian, hosts_disk);
+      make_rendezvous(loop.get_executor(), config, agent_config, hosts_disk);
   const std::vector<int> stop_signals = agent_config.stop_signals;
   const Duration stop_grace = agent_config.core.stop_grace;
   process::Reaper reaper(loop.get_executor());

@@ -26,8 +26,9 @@ struct ServiceConfig {
   std::string only_run{};  // see runs::State
 
   // Called before the commands of a round of the static backend go out: the workers' store, which
-  // is the common space of this one, is to be emptied.
-  std::function<void()> renew_common_space = [] {};
+  // is the common space of this one, is to be emptied, and is for the workers at these addresses.
+  std::function<void(const std::vector<std::string>& peers)> renew_common_space =
+      [](const std::vector<std::string>&) {};
 
   // The run files: what the process before this one has left, and where this one's are kept.
   std::vector<RunFile> found_files{};

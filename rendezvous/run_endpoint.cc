@@ -10,6 +10,7 @@
 #include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
+#include "store/socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -99,6 +100,7 @@ store::Async<bool> RunEndpoint::host_if_possible() {
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
                                  parts_.run_files, parts_.log);
+  host_->guard_common_namespace(config_.worker_store);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();
@@ -139,8 +141,13 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;
-    listening = server.listen.host.empty() ? listen_everywhere(executor_, server)
-                                           : store::Server::listen(executor_, server);
+    Result<Fd> socket =
+        server.listen.host.empty() ? listen_everywhere(port) : store::listen_on(server.listen);
+    if (socket) {
+      listening = store::Server::serve(executor_, std::move(*socket), server);
+    } else {
+      listening = socket.error();
+    }
     if (listening) config_.endpoint.port = port;
     if (listening || listening.error().code != boost::system::errc::address_in_use) break;
   }

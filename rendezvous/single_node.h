@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/notice_queue.h"
 #include "store/server.h"
@@ -26,6 +27,8 @@ struct SingleNodeConfig {
   // address can only mean this machine, else all interfaces, as torch's store does.  Port 0 takes a
   // free one each round; any other is used in every round.
   Endpoint master{.host = "127.0.0.1", .port = 0};
+
+  WorkerStoreAccess worker_store{};
 };
 
 // A round fails where the store cannot listen, with the address and the system's reason, and where

@@ -84,6 +84,18 @@ constexpr std::array kSpecs = {
                "Whose connections to take if this node hosts the rendezvous (default: all)",
                {},
                kOurs},
+    OptionSpec{"worker-store-allow", 0, "CIDR,...|any", true, kRendezvous,
+               "Which machines may connect to the workers' store beside the nodes of the round",
+               "any", kOurs},
+    OptionSpec{"allow-users",
+               0,
+               nullptr,
+               true,
+               kRendezvous,
+               "All users of this machine may connect to the workers' store (default: this user, "
+               "root, and those that workers run as)",
+               {},
+               kOurs},
 
     OptionSpec{"max-restarts", 0, "N", true, kFailures,
                "How often the workers are started again after a failure (default 0)"},

@@ -294,7 +294,8 @@ class MemberTransition {
                        .store_port = state_.store_port,
                        .node_rank = node.node_rank,
                        .restart_count = state_.restart_count,
-                       .preflight_failure = node.preflight_failure};
+                       .preflight_failure = node.preflight_failure,
+                       .addresses = node.addresses};
     join.is_back = state_.has_joined;
     join.was_in_round = state_.workers != Workers::Down ||
                         (state_.was_in_round_until && now_ < *state_.was_in_round_until);

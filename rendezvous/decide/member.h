@@ -28,6 +28,8 @@ struct NodeConfig {
   Policy policy{};
   std::optional<int> node_rank{};   // as the user gave it
   std::string preflight_failure{};  // why it cannot run workers; empty where it can
+  // From which its workers may connect; NetworkHandler sets them with each connection.
+  std::vector<std::string> addresses{};
 };
 
 struct Config {

@@ -27,6 +27,13 @@ inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 // The most workers that a node, and nodes that a run, may announce.
 inline constexpr int kMaxCount = 1'000'000;
 
+// What a list of the addresses of all nodes of a round, and a command with it, may take.
+inline constexpr std::size_t kMaxPeersBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kMaxCommandBytes = kMaxPeersBytes + kMaxMessageBytes;
+
+// The most addresses that a node may announce.
+inline constexpr std::size_t kMaxAddresses = 16;
+
 // What all nodes of a run must agree on; the first to join sets it.
 struct Settings {
   int min_nodes = 1;
@@ -92,6 +99,8 @@ struct Join {
   bool is_back = false;              // it has joined before, maybe at another coordinator
   bool was_in_round = false;         // that round was the present one when it lost its coordinator
   std::string preflight_failure{};   // why this node can start no worker; empty where it can
+  // From which its workers may connect, the likeliest first: numeric.
+  std::vector<std::string> addresses{};
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -159,6 +168,9 @@ struct Round {
   int max_restarts = 0;
   Assignment ranks{};
   Endpoint master{};  // where the workers of this round meet: an empty store
+  // For the node that has that store: the addresses from which the workers of all nodes may
+  // connect.  From an older coordinator: nullopt.
+  std::optional<std::vector<std::string>> peers{};
 };
 // Stop the workers of `round`; another round follows.
 struct Stop {

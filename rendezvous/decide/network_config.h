@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "store/base/endpoint.h"
 #include "store/decide/allow_list.h"
 
@@ -26,6 +27,7 @@ struct NetworkConfig {
   std::size_t expected_nodes = 0;
   std::string bind{};        // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};  // who may come in, if this node hosts
+  WorkerStoreAccess worker_store{};
   member::Config member{};
 };
 

@@ -35,8 +35,14 @@ struct Over {
 struct KeepRunFile {
   RunFile file;
 };
+// Before the commands of a round of the static backend: the workers' store, which is the common
+// space of the one where the nodes meet, is to be empty, and for the workers at these addresses.
+struct EmptyCommonSpace {
+  std::vector<std::string> peers;
+};
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile>;
+using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile,
+                            action::EmptyCommonSpace>;
 
 class Outgoing {
  public:

@@ -151,7 +151,6 @@ class RunsTransition {
     }
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
-    bool is_emptied = false;
     for (coordinator::Action& action : next.actions) {
       if (auto* over = std::get_if<coordinator::action::Over>(&action)) {
         remember(name, std::move(*over));
@@ -167,11 +166,11 @@ class RunsTransition {
         actions_.emplace_back(std::move(*keep));
         continue;
       }
-      auto& send = std::get<coordinator::action::Send>(action);
-      bool begins_round = std::holds_alternative<command::Round>(send.command);
-      if (begins_round && run.settings.master && !std::exchange(is_emptied, true)) {
-        actions_.emplace_back(action::EmptyCommonSpace{});
+      if (auto* empty = std::get_if<action::EmptyCommonSpace>(&action)) {
+        actions_.emplace_back(std::move(*empty));
+        continue;
       }
+      auto& send = std::get<coordinator::action::Send>(action);
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
         send_last(send.node, send.connection, std::move(send.command));
       } else {

@@ -104,9 +104,7 @@ using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::Hos
 namespace action {
 using Send = coordinator::action::Send;
 using Forget = coordinator::action::Forget;
-// Before the commands that follow: a round of the static backend begins, and the workers' store,
-// which is the common space of this one, is to be empty.
-struct EmptyCommonSpace {};
+using EmptyCommonSpace = coordinator::action::EmptyCommonSpace;
 using KeepRunFile = coordinator::action::KeepRunFile;
 // No worker of this run lives.
 struct DropRunFile {

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "rendezvous/decide/waiting_text.h"
 #include "store/base/variant.h"
 
@@ -66,6 +68,7 @@ struct Run {
         file = keep->file;
         continue;
       }
+      if (std::holds_alternative<coordinator::action::EmptyCommonSpace>(action)) continue;
       const auto* send = std::get_if<coordinator::action::Send>(&action);
       text += text.empty() ? "" : "; ";
       text += send != nullptr ? send->node + ": " + words(send->command)
@@ -306,6 +309,46 @@ TEST_CASE("Coordinator: who has succeeded may go") {
   CHECK(run.is_lost("b") == "forget b");
   run.succeeds("a");
   CHECK(run.succeeds("c") == "a: end 0; c: end 0");
+}
+
+TEST_CASE("Coordinator: group rank 0 hears from where the workers of the round may come") {
+  Run run;
+  auto joins_from = [&](const std::string& id, std::vector<std::string> addresses) {
+    auto join = run.join_of(id);
+    join.addresses = std::move(addresses);
+    return run.says(id, join);
+  };
+  auto peers_of = [&](const std::string& id) { return run.state.nodes.at(id).round->peers; };
+  joins_from("a", {"10.0.0.1", "172.17.0.1"});
+  joins_from("b", {"10.0.0.2", "172.17.0.1", "fd00::2"});
+  joins_from("c", {});
+  REQUIRE(run.state.phase == coordinator::Phase::Running);
+  CHECK(peers_of("a") == std::vector<std::string>{"10.0.0.1", "10.0.0.2", "172.17.0.1", "fd00::2"});
+  CHECK_FALSE(peers_of("b"));
+  CHECK_FALSE(peers_of("c"));
+}
+
+TEST_CASE("Coordinator: of too many addresses the first of each node are kept") {
+  constexpr int kNodes = 4500;
+  Run run;
+  run.settings = {.min_nodes = kNodes, .max_nodes = kNodes};
+  std::string tail(55, 'f');
+  for (int i = 0; i < kNodes; ++i) {
+    auto join = run.join_of("n" + std::to_string(i));
+    for (std::size_t k = 0; k < kMaxAddresses; ++k)
+      join.addresses.push_back(std::to_string(k) + ":" + std::to_string(i) + ":" + tail);
+    run.says("n" + std::to_string(i), join);
+  }
+  std::vector<std::string> peers;
+  std::size_t bytes = 0;
+  for (const auto& [id, node] : run.state.nodes) {
+    if (node.round && node.round->peers) peers = *node.round->peers;
+  }
+  for (const std::string& peer : peers) bytes += peer.size();
+  CHECK(bytes < kMaxPeersBytes);
+  CHECK(bytes > kMaxPeersBytes * 9 / 10);
+  CHECK(peers.size() < kNodes * kMaxAddresses);
+  CHECK(std::ranges::count_if(peers, [](auto& peer) { return peer.starts_with("0:"); }) == kNodes);
 }
 
 TEST_CASE("Coordinator: group rank 0 has the workers' store, and may go only after all others") {

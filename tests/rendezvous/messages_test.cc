@@ -41,7 +41,8 @@ std::vector<Message> messages() {
                      .previous_nodes = 4,
                      .is_back = true,
                      .was_in_round = true,
-                     .preflight_failure = "no log folder"};
+                     .preflight_failure = "no log folder",
+                     .addresses = {"10.0.0.7", "fd00::7"}};
   std::vector<Message> all;
   for (const Request& request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
@@ -64,6 +65,11 @@ std::vector<Command> commands() {
                          .run_uuid = "node0-1.0",
                          .ranks = {.group_rank = 1, .group_world_size = 2},
                          .master = {"m", 9}},
+          command::Round{.number = 3,
+                         .ranks = {.group_world_size = 2},
+                         .master = {"m", 9},
+                         .peers = std::vector<std::string>{"10.0.0.7", "fd00::7"}},
+          command::Round{.master = {"m", 9}, .peers = std::vector<std::string>{}},
           command::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
           command::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
           command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
