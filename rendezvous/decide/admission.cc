@@ -44,9 +44,9 @@ void Admission::consider(const std::string& id, const request::Join& join,
 // The nodes of the same agent, by the end of their names: "host-uuid.INCARNATION".
 std::vector<std::string> Admission::incarnations_of(const std::string& id) const {
   std::vector<std::string> found;
-  std::size_t dot = id.rfind('.');
-  if (dot == std::string::npos) return found;
-  std::string name = id.substr(0, dot + 1);
+  std::string name = name_of(id);
+  if (name == id) return found;
+  name += '.';
   for (auto node = state_.nodes.lower_bound(name);
        node != state_.nodes.end() && node->first.starts_with(name); ++node) {
     if (node->first != id) found.push_back(node->first);

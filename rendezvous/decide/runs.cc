@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/decide/node_id.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 
@@ -49,8 +50,7 @@ class RunsTransition {
     const Message& message = event.message;
     if (message.run == state_.only_run && is_last_word(message.request) &&
         state_.gone.size() < kMaxGone) {
-      state_.gone.insert(
-          message.node.substr(0, message.node.rfind('.')));  // without its incarnation
+      state_.gone.insert(coordinator::name_of(message.node));
     }
     const auto* join = std::get_if<request::Join>(&message.request);
     if (const auto* resume = std::get_if<request::Resume>(&message.request)) join = &resume->join;
