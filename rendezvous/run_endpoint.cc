@@ -64,18 +64,20 @@ asio::awaitable<void> RunEndpoint::stop() {
 }
 
 // Of one connect.  What is left of the search is enough for one more try.
-Duration RunEndpoint::attempt_limit() const {
-  return std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+store::ClientConfig RunEndpoint::one_attempt() {
+  store::ClientConfig client;
+  client.connect_timeout =
+      std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+  client.tries_once = true;
+  client.namespace_name = keys::kNamespace;
+  client.resolver = &resolver_;
+  return client;
 }
 
 store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
   if (host_) co_return co_await host_->connect();
-  store::ClientConfig client;
-  client.connect_timeout = attempt_limit();
-  client.tries_once = true;
-  client.namespace_name = keys::kNamespace;
+  store::ClientConfig client = one_attempt();
   client.silence_limit = config_.member.node.policy.silence_limit();
-  client.resolver = &resolver_;
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
@@ -172,12 +174,8 @@ store::Async<void> RunEndpoint::find_port() {
 }
 
 store::Async<void> RunEndpoint::look_for_home(std::uint16_t port) {
-  store::ClientConfig config;
-  config.connect_timeout = attempt_limit();
-  config.tries_once = true;
-  config.namespace_name = keys::kNamespace;
-  config.resolver = &resolver_;
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
+  store::ClientConfig config = one_attempt();
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();
   std::vector<std::string> keys = {keys::home(config_.member.run)};
