@@ -204,9 +204,7 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
 
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
-  std::optional<Former> former = std::move(state_.former.awaited);
-  state_ = State{.last_turn = now_};
-  state_.former.awaited = std::move(former);
+  state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 

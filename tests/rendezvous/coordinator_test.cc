@@ -1065,6 +1065,27 @@ TEST_CASE("Coordinator: the round of a run file goes on where its nodes resume")
   }
 }
 
+TEST_CASE("Coordinator: what is known of rounds before holds for the run that follows at once") {
+  FoundFile run;
+  run.policy.join_timeout = 2s;
+  run.joins("x.0");
+  run.state.former.past_rounds["second"] = 9;
+  request::Left left{.why = "was lost (its agent, pid 7, was killed)", .round = 4};
+  CHECK(run.says("b.0", left) == "forget b.0");
+  REQUIRE(run.pass(3s, {"x.0"}).find("x.0: end 80") != std::string::npos);
+  CHECK(run.joins("y.0") == "");
+  REQUIRE(run.has_left("x.0") == "forget x.0");
+  request::Resume resume{.join = run.returning("a"), .workers = Workers::Up};
+  resume.join.was_in_round = true;
+  SUBCASE("a round that a node has left does not go on") {
+    CHECK(run.says("a.0", resume).find("a.0: continue; a.0: stop 4") == 0);
+  }
+  SUBCASE("nor one that its start had before others") {
+    resume.join.run_uuid = "second";
+    CHECK(run.says("a.0", resume) == "a.0: dropped, its lease was over");
+  }
+}
+
 TEST_CASE("Coordinator: without those of a run file a last call is made as ever") {
   FoundFile run;
   run.policy.last_call_timeout = 20s;
