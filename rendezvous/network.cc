@@ -9,7 +9,6 @@
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
-#include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
 #include "store/socket.h"
