@@ -11,9 +11,9 @@
 
 #include "agent/decide/core.h"
 #include "cli/config/launch_config.h"
-#include "cli/config/options.h"
 #include "cli/launch.h"
 #include "cli/machine.h"
+#include "cli/options/options.h"
 #include "cli/print.h"
 
 namespace {

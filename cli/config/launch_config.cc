@@ -8,9 +8,9 @@
 #include "cli/config/dry_run.h"
 #include "cli/config/failure_options.h"
 #include "cli/config/log_options.h"
-#include "cli/config/parse.h"
 #include "cli/config/placement_options.h"
 #include "cli/config/rendezvous_options.h"
+#include "cli/options/parse.h"
 #include "cli/slurm/scheduler.h"
 #include "cli/slurm/signals.h"
 

@@ -13,7 +13,7 @@
 
 #include "agent/decide/config.h"
 #include "cli/config/numa.h"
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/decide/ranks.h"
 #include "rendezvous/decide/worker_store_access.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 
 namespace ddprun::cli {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/option_table.h"
+#include "cli/options/option_table.h"
 
 #include <algorithm>
 #include <array>
