@@ -209,6 +209,25 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
     agent.signal_reports = std::make_shared<Fd>(agent.guardian->take_reports());
 }
 
+// Runs the agent until its output is taken as well, and returns its exit code.
+asio::awaitable<int> run_to_the_end(agent::Agent& agent, Outputs outputs,
+                                    std::vector<int> stop_signals, Duration stop_grace,
+                                    spdlog::logger& logger) {
+  int exit_code = co_await agent.run();
+  MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
+  if (agent.late_signal() != 0) {
+    deadline = std::chrono::steady_clock::now() + kLastLinePatience;
+  } else if (agent.shutdown_signal() == 0) {
+    deadline = MonoTime::max();
+  }
+  OutputEnd end = co_await finish_output(outputs, stop_signals, deadline, logger);
+  if (end.is_lost && exit_code == 0) {
+    for (int signal : {agent.shutdown_signal(), agent.late_signal(), end.signal})
+      if (signal != 0) exit_code = 128 + signal;
+  }
+  co_return exit_code;
+}
+
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.
 int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   asio::io_context loop(1);
@@ -217,6 +236,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
     logger->warn("{}", describe(stall));
   };
   process::IoThread disk(loop.get_executor(), say_stall);
+  // Of its own: what a host keeps does not wait for the disk of the logs.
   process::IoThread hosts_disk(loop.get_executor(), say_stall);
   process::Console out(loop.get_executor(), STDOUT_FILENO, say_stall);
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
@@ -246,25 +266,12 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
                           .clock = read_clocks};
   agent::Agent agent(loop.get_executor(), std::move(agent_config), std::move(parts));
   int exit_code = agent::kExitInfrastructure;
-  // NOLINTNEXTLINE(cppcoreguidelines-avoid-capturing-lambda-coroutines): it outlives loop.run()
-  auto run_to_the_end = [&]() -> asio::awaitable<void> {
-    exit_code = co_await agent.run();
-    MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
-    if (agent.late_signal() != 0) {
-      deadline = std::chrono::steady_clock::now() + kLastLinePatience;
-    } else if (agent.shutdown_signal() == 0) {
-      deadline = MonoTime::max();
-    }
-    OutputEnd end = co_await finish_output({out, err, disk}, stop_signals, deadline, *logger);
-    if (end.is_lost && exit_code == 0) {
-      for (int signal : {agent.shutdown_signal(), agent.late_signal(), end.signal})
-        if (signal != 0) exit_code = 128 + signal;
-    }
-  };
-  asio::co_spawn(loop, run_to_the_end(), [&](std::exception_ptr error) {
-    if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
-    loop.stop();
-  });
+  asio::co_spawn(loop, run_to_the_end(agent, {out, err, disk}, stop_signals, stop_grace, *logger),
+                 [&](std::exception_ptr error, int code) {
+                   if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
+                   exit_code = code;
+                   loop.stop();
+                 });
   loop.run();
   // The exit code is decided: a signal must not change it once the agent, which catches it, is
   // gone.
