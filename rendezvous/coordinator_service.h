@@ -51,7 +51,7 @@ class CoordinatorService {
 
   ~CoordinatorService();
 
-  // Ends all runs, for this reason and signal, and lets nobody in any more; see
+  // Ends all runs, for this reason and signal, and lets no node in any more; see
   // coordinator::event::HostLeaves.
   void host_leaves(const std::string& why, int signal);
 

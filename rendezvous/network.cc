@@ -121,7 +121,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   co_await endpoint_.stop();
 }
 
-// A node that is slow to start, and finds nobody, would look for the host of a short run in vain.
+// A node that is slow to start, and finds no other, would look for the host of a short run in vain.
 asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinator) {
   std::size_t missing = coordinator.missing(config_.expected_nodes);
   if (missing == 0) co_return;
@@ -198,7 +198,7 @@ void NetworkHandler::perform(const member::Action& action) {
 
 // The workers' store.
 
-// It is bound since the node joined, and nobody is served before it is known who may be.
+// It is bound since the node joined, and no client is served before it is known which may be.
 void NetworkHandler::open_worker_store(const Round& round) {
   Fd listener = std::move(worker_listener_);
   if (!listener || round.ranks.group_rank != 0) return;

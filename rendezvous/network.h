@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The rendezvous of a run of several nodes: the shell of member.h.  It connects to the store at the
-// endpoint, or hosts that store if the endpoint is an address of this machine and nobody else there
-// does; it carries messages and commands, and keeps the worker store of the rounds in which this
-// node has rank 0.
+// endpoint, or hosts that store if the endpoint is an address of this machine and no other program
+// there does; it carries messages and commands, and keeps the worker store of the rounds in which
+// this node has rank 0.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

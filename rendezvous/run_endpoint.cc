@@ -196,7 +196,7 @@ store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) 
   co_return *after != *before;
 }
 
-// Who coordinates at the store.  Beside torch's own server nobody does; the first node there
+// Who coordinates at the store.  Beside torch's own server none does; the first node there
 // becomes the one.
 store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
   if (client.has_extensions()) {

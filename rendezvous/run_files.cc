@@ -108,7 +108,7 @@ std::vector<RunFile> read_files(const Fd& folder, const std::string& beginning,
   return files;
 }
 
-// Whoever reads it sees all of the text, or what was there before.
+// A reader sees all of the text, or what was there before.
 bool write_file(const Fd& folder, const std::string& name, const std::string& text) {
   const std::string partial = name + kPartial;
   ::unlinkat(folder.get(), partial.c_str(), 0);  // left by a process that was killed

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The rendezvous of a run that has one node: there is nobody to meet, so the coordinator sits in
-// the same process and is talked to without a store, and a round is complete at once.  What remains
-// is to give each round an empty worker store.  (torchrun 2.15 keeps one store for all rounds; keys
-// of the attempt before make about half of its Gloo restarts fail.)
+// The rendezvous of a run that has one node: there is no other node to meet, so the coordinator
+// sits in the same process and is talked to without a store, and a round is complete at once.  What
+// remains is to give each round an empty worker store.  (torchrun 2.15 keeps one store for all
+// rounds; keys of the attempt before make about half of its Gloo restarts fail.)
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

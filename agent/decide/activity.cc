@@ -135,7 +135,7 @@ HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& wait
     if (verdict.hung.empty()) verdict.hung = suspects;
     verdict.is_clear = true;
   } else if (suspects.size() == 1 && waits.contains(suspects.front())) {
-    verdict.is_clear = true;  // it has nobody beside it to differ from
+    verdict.is_clear = true;  // it has no other beside it to differ from
   }
   return verdict;
 }

@@ -35,7 +35,7 @@ struct HangVerdict {
   std::map<int, std::string> doing;  // of the silent ones
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
-  bool is_clear = false;             // hung[0] does what the others do not, and waits for nobody
+  bool is_clear = false;  // hung[0] does what the others do not, and waits for none of them
 
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
 };

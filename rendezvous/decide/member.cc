@@ -230,7 +230,7 @@ class MemberTransition {
   void operator()(const event::Tick&) {
     note_late_tick();
     state_.last_tick = now_;
-    // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
+    // No host is asked, and no node counts on this one; or no node goes on while it stands still.
     if (!state_.is_joined || state_.is_own_host) state_.pulse_at = now_;
     if (!state_.is_joined) return;
     Duration limit = contact_limit(state_, config_);

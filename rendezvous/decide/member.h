@@ -40,7 +40,7 @@ struct Config {
   Duration read_timeout = std::chrono::seconds(60);
   // What the workers have to end when this node is told to stop: --shutdown-timeout.
   Duration stop_grace = std::chrono::seconds(30);
-  // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
+  // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
 

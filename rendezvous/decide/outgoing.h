@@ -25,7 +25,7 @@ struct Forget {
   std::string node;
   std::uint64_t connection = 0;  // what was sent on it
 };
-// The run has had its last round.  Whoever comes back to it later is to hear this.
+// The run has had its last round.  A node that comes back to it later is to hear this.
 struct Over {
   std::string run_uuid;
   command::End verdict;

@@ -228,7 +228,7 @@ void Rounds::stand_by(const std::string& id, Node& node) {
   out_.send(id, command::Standby{reason});
 }
 
-// To the nodes that were in the last round; who comes later has lost nobody.
+// To the nodes that were in the last round; one that comes later has lost none.
 void Rounds::announce_shortage() {
   if (!state_.shortage || std::exchange(state_.shortage->is_announced, true)) return;
   for (const auto& [id, node] : state_.nodes) {

@@ -180,7 +180,7 @@ class RunsTransition {
     if (coordinator::is_over(run)) forget(name);
   }
 
-  // Nobody is left in the run, and no worker of its own lives.
+  // No node is left in the run, and no worker of its own lives.
   void forget(const std::string& name) {
     auto run = state_.runs.extract(name);
     if (run.mapped().has_formed && run.mapped().phase != coordinator::Phase::Ended) {

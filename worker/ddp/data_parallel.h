@@ -173,7 +173,7 @@ class DistributedDataParallel {
   // (the highest of several); optimizers' state stays as it is.  As Python's join().
   //
   // All ranks call it.  Each step of the body is one forward with gradients and its backward; what
-  // else the body asks of the group (an all_reduce of the loss) nobody would answer.  An exception
+  // else the body asks of the group (an all_reduce of the loss) no rank would answer.  An exception
   // out of the body passes through, and the others are left waiting for this rank.
   template <class Body>
   void join(Body&& body, const JoinOptions& options = {}) {

@@ -166,7 +166,7 @@ void GradientReducer::reduce_zeros() {
   for (auto& reduction : reductions) reduction->waitAndThrow();
   if (searches_unused_) {
     // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
-    // map, so that a parameter which nobody uses any more gets gradients of zero.)
+    // map, so that a parameter which no forward uses any more gets gradients of zero.)
     group_.all_reduce(at::zeros_like(reducer_->get_local_used_map_on_device()));
   }
   reducer_->push_rebuilt_params_for_all_indices();

@@ -56,7 +56,7 @@ void report(int signal, siginfo_t* info, void*) {
   errno = error;
 }
 
-// Every signal that somebody may send for a purpose.
+// Every signal that a user or a scheduler may send for a purpose.
 void report_signals() {
   struct sigaction action = {};
   action.sa_sigaction = report;
@@ -216,7 +216,7 @@ class Watch {
   Watch watch(marks, deliver);  // while the agent is this process's parent
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
-  ::dup2(pipe, kPipe);  // nobody must wait for our copies of the agent's stdout and stderr to close
+  ::dup2(pipe, kPipe);  // no reader must wait for our copies of the agent's stdout and stderr
   ::dup2(reports, kReports);
   ::syscall(SYS_close_range, 2U, UINT_MAX, 0U);
   report_signals();
