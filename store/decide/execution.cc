@@ -10,6 +10,7 @@
 
 #include "store/base/error.h"
 #include "store/base/number.h"
+#include "store/decide/listed.h"
 #include "store/decide/values_reply.h"
 
 namespace ddprun::store {
@@ -189,7 +190,7 @@ struct Operations : Execution {
     context.replies->reserve(context.replies->size() + budget.usage().keys + 1);
     context.reply(reply::Number{static_cast<std::int64_t>(budget.usage().keys)});
     entries.table().for_each([&](const Node& node) {
-      if (node.entry.value) context.reply(reply::Bytes{Value(node.name())});
+      if (node.entry.value) context.reply(listed(node.name()));
     });
     return std::nullopt;
   }
