@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "store/decide/entries.h"
+#include "store/decide/entry.h"
 #include "store/decide/hash.h"
 #include "store/decide/value.h"
 
