@@ -67,7 +67,7 @@ std::optional<std::string> Keyspace::begin(ClientId client, const Request& reque
   return std::nullopt;
 }
 
-Keyspace::Progress Keyspace::proceed(std::size_t effort, MonoTime now, Replies& replies) {
+Progress Keyspace::proceed(std::size_t effort, MonoTime now, Replies& replies) {
   check(parts_->large != nullptr, "there is no large request to go on with");
   Progress progress = parts_->large->proceed(effort, now, replies);
   if (progress.is_done) parts_->large.reset();

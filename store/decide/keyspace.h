@@ -58,10 +58,6 @@ class Keyspace {
   std::optional<std::string> begin(ClientId client, const Request& request, MonoTime now,
                                    Replies& replies);
 
-  struct Progress {
-    bool is_done;
-    std::optional<std::string> fault;  // why the client must be disconnected; the request is done
-  };
   // Goes on with the request begun, for as much as `effort` names cost.
   Progress proceed(std::size_t effort, MonoTime now, Replies& replies);
 

@@ -210,7 +210,7 @@ void LargeRequest::keep_promise(std::size_t keys, std::size_t bytes) {
   budget_.keep_promise(keys, bytes);
 }
 
-LargeRequest::Progress LargeRequest::proceed(std::size_t effort, MonoTime now, Replies& replies) {
+Progress LargeRequest::proceed(std::size_t effort, MonoTime now, Replies& replies) {
   Context context{client_, now, &replies};
   Progress progress = std::visit(Steps{*this, context, effort}, request_);
   if (progress.is_done) {

@@ -11,7 +11,6 @@
 
 #include "store/decide/budget.h"
 #include "store/decide/entries.h"
-#include "store/decide/keyspace.h"
 #include "store/decide/outgoing.h"
 #include "store/decide/snapshot.h"
 #include "store/decide/waits.h"
@@ -39,7 +38,6 @@ class LargeRequest {
 
   ClientId client() const { return client_; }
 
-  using Progress = Keyspace::Progress;
   // Goes on for as much as `effort` names cost.
   Progress proceed(std::size_t effort, MonoTime now, Replies& replies);
 

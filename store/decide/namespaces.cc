@@ -86,7 +86,7 @@ std::optional<Namespaces::Done> Namespaces::proceed(std::size_t effort, MonoTime
     done.fault = keyspace.begin(first.client, first.request, now, replies);
   }
   if (!done.fault) {
-    Keyspace::Progress progress = keyspace.proceed(effort, now, replies);
+    Progress progress = keyspace.proceed(effort, now, replies);
     note_pending_work(keyspace);
     if (!progress.is_done) return std::nullopt;
     done.fault = std::move(progress.fault);

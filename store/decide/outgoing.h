@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,12 @@ struct Outgoing {
   Reply reply;
 };
 using Replies = std::vector<Outgoing>;
+
+// Of a request that is carried out in steps.
+struct Progress {
+  bool is_done;
+  std::optional<std::string> fault;  // why the client must be disconnected; the request is done
+};
 
 // One call from outside: the client that asks, the time, and where the replies go.
 struct Context {

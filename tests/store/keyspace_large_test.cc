@@ -59,7 +59,7 @@ struct Clients {
 
   std::string proceed(std::size_t effort) {
     Replies replies;
-    Keyspace::Progress progress = keyspace.proceed(effort, now, replies);
+    Progress progress = keyspace.proceed(effort, now, replies);
     std::string text = in_words(replies) + (progress.fault ? "closed: " + *progress.fault : "");
     return progress.is_done ? text : text + " ...";
   }
