@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The table of the store's operations: number, name and fields of each.  Decoder, encoder and names
-// come from it.  A new operation needs its number in Op, its struct in `request` (both in wire.h),
-// and a row here.  Included by wire.cc only.
+// come from it.  A new operation needs its number in Op, its struct in `request` (both in
+// request.h), and a row here.  Included by wire.cc only.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <variant>
 
-#include "store/decide/wire.h"
+#include "store/decide/request.h"
 
 namespace ddprun::store {
 
