@@ -30,13 +30,13 @@ srun_options=(accel-bind= 'bcast[=]' bcast-exclude= 'compress[=]' cpu-bind= X/di
   'resv-ports[=]' 'send-libs[=]' slurmd-debug= task-epilog= task-prolog= T/threads= u/unbuffered
   W/wait= whole 'x11[=]')
 
-ddprun_options=(allow= bind= dry-run duplicate-stderr-filters= duplicate-stdout-filters=
+ddprun_options=(allow= allow-users bind= dry-run duplicate-stderr-filters= duplicate-stdout-filters=
   event-log-handler= exit-code= hang-timeout= local-addr= local-ranks-filter=
   log-dir= log-line-prefix-template= logs-specs= master-addr= master-port= max-restarts= m/module
   monitor-interval= nnodes= no-python no-restart-exit-codes= node-rank= nproc-per-node=
   numa-binding= print-completion= rdzv-backend= rdzv-conf= rdzv-endpoint= rdzv-id= r/redirects=
   role= run-path shutdown-timeout= signals-to-forward= signals-to-handle= standalone start-method=
-  t/tee= virtual-local-rank)
+  t/tee= virtual-local-rank worker-store-allow=)
 
 # Cuts "$@" into `slurm_words` (long options, each in one word) and `command_words`: ddprun's
 # options, the script and its arguments.  Calls own_option for each of own_options.
