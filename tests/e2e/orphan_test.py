@@ -137,8 +137,7 @@ class OrphanTest(LaunchCase):
                                stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: run.poll() is None and run.kill())
         wait_until(lambda: (self.path / "began.0").exists(), "the worker runs")
-        (inside,) = [pid for pid in processes_with(DDPRUN) if os.path.samefile(f"/proc/{pid}/exe", DDPRUN)
-                     and str(self.logs) in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+        (inside,) = [pid for pid in processes_with(str(self.logs)) if os.path.samefile(f"/proc/{pid}/exe", DDPRUN)
                      and pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddprun-guardian"]
         mark = f"87{os.getpid()}.5"
         subprocess.run(["nsenter", "-t", str(inside), "-p", "-m", "sh", "-c", f"setsid /bin/sleep {mark} &"], check=True)
