@@ -187,6 +187,7 @@ std::vector<ActivitySample> HangMonitor::sample() const {
     samples.push_back({.local_rank = worker.local_rank,
                        .output_bytes = worker.output_bytes ? worker.output_bytes() : 0,
                        .cpu_time = stats.cpu_time,
+                       .moved_bytes = stats.moved_bytes,
                        .heartbeat_ns = touched_at(heartbeat_path(worker.folder)),
                        .doing = std::move(stats.doing)});
   }

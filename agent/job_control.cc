@@ -30,7 +30,7 @@ void JobControl::wait() {
 void JobControl::stop_until_continued() {
   signal_workers_(SIGSTOP);
   signals_.remove(SIGTSTP);  // back to its default action
-  // Returns when somebody continues us, or at once where nobody could: in an orphaned group.
+  // Returns when a shell continues us, or at once where none could: in an orphaned group.
   ::raise(SIGTSTP);
   signals_.add(SIGTSTP);
   signal_workers_(SIGCONT);

@@ -18,7 +18,7 @@ class JobControl {
   // `signal_workers` sends a signal to all workers that run.
   JobControl(boost::asio::any_io_executor executor, std::function<void(int signal)> signal_workers);
 
-  // From now on SIGTSTP stops the job.  Where whoever started us ignores it, it stays ignored.
+  // From now on SIGTSTP stops the job.  Where the starting program ignores it, it stays ignored.
   void start();
 
   void stop() { signals_.cancel(); }

@@ -56,7 +56,7 @@ Result<void> try_to_write(const std::string& folder) {
   return {};
 }
 
-// Lets base/latest lead to `name`, as a whole: whoever looks sees the old link or the new one.
+// Lets base/latest lead to `name`, as a whole: a reader sees the old link or the new one.
 // What stands there and is no link stays.  A convenience: where it cannot be made, it is missing.
 void link_latest(const std::string& base, const std::string& name) {
   std::string link = base + "/latest";

@@ -56,7 +56,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
 // The cause, in full, as the last thing that is said.
 asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_code,
                                                  int max_restarts, bool is_stopped) {
-  // A failure that nobody is left to judge stands before the end all the same.
+  // A failure that no node is left to judge stands before the end all the same.
   if (state.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state.failure);
   JobReport report = parts_.failures.report(outcome_, config_.workers.hostname);
   report.run_id = config_.workers.run_id;

@@ -49,11 +49,11 @@ class SignalRelay {
 
   boost::asio::posix::stream_descriptor reports_;
   process::SignalReport next_;
-  std::map<int, int> heard_;   // by signal: reports that nobody has asked for yet
+  std::map<int, int> heard_;   // by signal: reports that have not been asked for yet
   std::map<int, int> missed_;  // by signal: questions answered with no for want of a report
   std::string sender_;
   bool is_to_all_;
-  bool is_alone_ = false;  // as far as is known, nobody but the agent is signalled
+  bool is_alone_ = false;  // as far as is known, only the agent is signalled
   store::Event news_;      // something was heard
 };
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 #include "store/base/endpoint.h"
 #include "store/base/number.h"
 

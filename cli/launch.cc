@@ -41,6 +41,7 @@
 #include "worker/process/marks.h"
 #include "worker/process/reaper.h"
 #include "worker/process/sweep.h"
+#include "worker/process/users_below.h"
 
 namespace ddprun::cli {
 namespace {
@@ -53,9 +54,11 @@ constexpr auto kLastLinePatience = std::chrono::seconds(1);
 // How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.
 constexpr auto kLastWordPatience = std::chrono::seconds(3);
 
-std::unique_ptr<rendezvous::Handler> make_rendezvous(
-    asio::any_io_executor executor, const LaunchConfig& config,
-    const std::shared_ptr<process::Guardian>& guardian, process::IoThread& hosts_disk) {
+std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor executor,
+                                                     const LaunchConfig& config,
+                                                     const agent::AgentConfig& agent,
+                                                     process::IoThread& hosts_disk) {
+  const std::shared_ptr<process::Guardian>& guardian = agent.guardian;
   rendezvous::LeaseHolder holder;
   if (guardian) {
     holder.renew = [guardian](MonoTime end, Duration patience) {
@@ -65,14 +68,23 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(
       guardian->leave_last_word(std::move(word));
     };
   }
-  if (config.network)
+  rendezvous::WorkerStoreAccess access = config.worker_store;
+  auto users = std::make_shared<process::UsersBelow>(agent.sweep_scope);
+  access.is_of_job = [users](std::uint32_t user) {
+    return users->have(user, std::chrono::steady_clock::now());
+  };
+  if (config.network) {
+    rendezvous::NetworkConfig network = *config.network;
+    network.worker_store = std::move(access);
     return std::make_unique<rendezvous::NetworkHandler>(
-        executor, *config.network, run_file_place("", read_environment(), hosts_disk),
+        executor, std::move(network), run_file_place("", read_environment(), hosts_disk),
         std::move(holder));
+  }
   return std::make_unique<rendezvous::SingleNodeHandler>(
-      executor,
-      rendezvous::SingleNodeConfig{
-          .self = config.self, .max_restarts = config.max_restarts, .master = config.master});
+      executor, rendezvous::SingleNodeConfig{.self = config.self,
+                                             .max_restarts = config.max_restarts,
+                                             .master = config.master,
+                                             .worker_store = std::move(access)});
 }
 
 std::string describe(const process::IoThread::Stall& stall) {
@@ -197,6 +209,25 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
     agent.signal_reports = std::make_shared<Fd>(agent.guardian->take_reports());
 }
 
+// Runs the agent until its output is taken as well, and returns its exit code.
+asio::awaitable<int> run_to_the_end(agent::Agent& agent, Outputs outputs,
+                                    std::vector<int> stop_signals, Duration stop_grace,
+                                    spdlog::logger& logger) {
+  int exit_code = co_await agent.run();
+  MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
+  if (agent.late_signal() != 0) {
+    deadline = std::chrono::steady_clock::now() + kLastLinePatience;
+  } else if (agent.shutdown_signal() == 0) {
+    deadline = MonoTime::max();
+  }
+  OutputEnd end = co_await finish_output(outputs, stop_signals, deadline, logger);
+  if (end.is_lost && exit_code == 0) {
+    for (int signal : {agent.shutdown_signal(), agent.late_signal(), end.signal})
+      if (signal != 0) exit_code = 128 + signal;
+  }
+  co_return exit_code;
+}
+
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.
 int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   asio::io_context loop(1);
@@ -205,6 +236,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
     logger->warn("{}", describe(stall));
   };
   process::IoThread disk(loop.get_executor(), say_stall);
+  // Of its own: what a host keeps does not wait for the disk of the logs.
   process::IoThread hosts_disk(loop.get_executor(), say_stall);
   process::Console out(loop.get_executor(), STDOUT_FILENO, say_stall);
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
@@ -217,7 +249,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
 
   add_guardian(agent_config, *logger);
   std::unique_ptr<rendezvous::Handler> rendezvous =
-      make_rendezvous(loop.get_executor(), config, agent_config.guardian, hosts_disk);
+      make_rendezvous(loop.get_executor(), config, agent_config, hosts_disk);
   const std::vector<int> stop_signals = agent_config.stop_signals;
   const Duration stop_grace = agent_config.core.stop_grace;
   process::Reaper reaper(loop.get_executor());
@@ -234,24 +266,12 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
                           .clock = read_clocks};
   agent::Agent agent(loop.get_executor(), std::move(agent_config), std::move(parts));
   int exit_code = agent::kExitInfrastructure;
-  auto run_to_the_end = [&]() -> asio::awaitable<void> {
-    exit_code = co_await agent.run();
-    MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
-    if (agent.late_signal() != 0) {
-      deadline = std::chrono::steady_clock::now() + kLastLinePatience;
-    } else if (agent.shutdown_signal() == 0) {
-      deadline = MonoTime::max();
-    }
-    OutputEnd end = co_await finish_output({out, err, disk}, stop_signals, deadline, *logger);
-    if (end.is_lost && exit_code == 0) {
-      for (int signal : {agent.shutdown_signal(), agent.late_signal(), end.signal})
-        if (signal != 0) exit_code = 128 + signal;
-    }
-  };
-  asio::co_spawn(loop, run_to_the_end(), [&](std::exception_ptr error) {
-    if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
-    loop.stop();
-  });
+  asio::co_spawn(loop, run_to_the_end(agent, {out, err, disk}, stop_signals, stop_grace, *logger),
+                 [&](std::exception_ptr error, int code) {
+                   if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
+                   exit_code = code;
+                   loop.stop();
+                 });
   loop.run();
   // The exit code is decided: a signal must not change it once the agent, which catches it, is
   // gone.

@@ -11,9 +11,9 @@
 
 #include "agent/decide/core.h"
 #include "cli/config/launch_config.h"
-#include "cli/config/options.h"
 #include "cli/launch.h"
 #include "cli/machine.h"
+#include "cli/options/options.h"
 #include "cli/print.h"
 
 namespace {
@@ -25,7 +25,7 @@ using namespace ddprun;
 void open_standard_streams() {
   int fd = 0;
   do {
-    fd = ::open("/dev/null", O_RDWR);
+    fd = ::open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): workers inherit it
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) ::close(fd);
 }

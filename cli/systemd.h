@@ -25,11 +25,11 @@ class Notifier {
   // Reads and removes NOTIFY_SOCKET.
   Notifier();
 
-  // Sends lines such as "READY=1".  Nobody is waited for, and a failure is no failure of ours.
+  // Sends lines such as "READY=1".  It waits for no answer, and a failure is no failure of ours.
   void tell(const std::string& lines) const;
 
  private:
-  std::string path_;  // empty where nobody wants to know
+  std::string path_;  // empty where systemd has not asked
 };
 
 }  // namespace ddprun::cli

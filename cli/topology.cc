@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 #include "store/base/number.h"
 #include "worker/process/text_file.h"
 

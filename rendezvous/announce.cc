@@ -15,7 +15,8 @@ boost::asio::awaitable<void> Announcement::make(
   if (version != version_) co_return;
   if (!client) {
     co_return unreachable("this node cannot reach the workers' store at " + to_string(master) +
-                          ": " + to_string(client.error()));
+                          ": " + to_string(client.error()) +
+                          " (a firewall may be in between, or NAT: see --worker-store-allow)");
   }
   if (!(*client)->has_extensions()) co_return;
   auto told = co_await (*client)->expect_world(world_size);

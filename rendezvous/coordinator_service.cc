@@ -116,7 +116,9 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::Forget& forget) {
               outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
             },
-            [this](runs::action::EmptyCommonSpace&) { config_.renew_common_space(); },
+            [this](runs::action::EmptyCommonSpace& empty) {
+              config_.renew_common_space(empty.peers);
+            },
             [this](runs::action::KeepRunFile& keep) { config_.keep_file(std::move(keep.file)); },
             [this](runs::action::DropRunFile& drop) { config_.drop_file(drop.run); },
         },

@@ -26,8 +26,9 @@ struct ServiceConfig {
   std::string only_run{};  // see runs::State
 
   // Called before the commands of a round of the static backend go out: the workers' store, which
-  // is the common space of this one, is to be emptied.
-  std::function<void()> renew_common_space = [] {};
+  // is the common space of this one, is to be emptied, and is for the workers at these addresses.
+  std::function<void(const std::vector<std::string>& peers)> renew_common_space =
+      [](const std::vector<std::string>&) {};
 
   // The run files: what the process before this one has left, and where this one's are kept.
   std::vector<RunFile> found_files{};
@@ -50,7 +51,7 @@ class CoordinatorService {
 
   ~CoordinatorService();
 
-  // Ends all runs, for this reason and signal, and lets nobody in any more; see
+  // Ends all runs, for this reason and signal, and lets no node in any more; see
   // coordinator::event::HostLeaves.
   void host_leaves(const std::string& why, int signal);
 

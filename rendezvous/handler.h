@@ -48,7 +48,7 @@ class Handler {
   virtual void listen(Listener listener) = 0;
 
   // Asks for the next round.  No worker of this node runs.  The worker store of the round before is
-  // closed, so that whoever still waits in it fails at once.
+  // closed, so that a client that waits in it fails at once.
   virtual void join() = 0;
 
   // The workers of `round` run, as these processes: for people who ask the workers' store who has

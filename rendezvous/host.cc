@@ -13,6 +13,7 @@
 
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "rendezvous/worker_store.h"
 #include "store/base/count.h"
 
 namespace ddprun::rendezvous {
@@ -71,7 +72,10 @@ store::Async<void> Host::open(std::string only_run) {
   ServiceConfig service;
   service.record = coordinator_record(name_, is_daemon_);
   service.only_run = std::move(only_run);
-  service.renew_common_space = [this] { server_->renew_common_namespace(); };
+  service.renew_common_space = [this](const std::vector<std::string>& peers) {
+    server_->renew_common_namespace(access_ ? std::optional(worker_store_gate(*access_, peers))
+                                            : std::nullopt);
+  };
   service.found_files = co_await run_files_.read();
   if (!service.found_files.empty()) log_(describe(service.found_files));
   service.keep_file = [this](RunFile file) { run_files_.keep(std::move(file)); };

@@ -7,10 +7,13 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/coordinator_service.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/run_files.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
@@ -26,6 +29,10 @@ class Host {
   Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
        std::string name, bool is_daemon, RunFilePlace run_files,
        std::function<void(const std::string&)> log);
+
+  // Of a run of the static backend the workers meet in the common namespace of this store, and it
+  // is for them alone.  Without this call it is for all clients.  To be called before open().
+  void guard_common_namespace(WorkerStoreAccess access) { access_ = std::move(access); }
 
   // Lets nodes in.  `only_run`: see runs::State.
   store::Async<void> open(std::string only_run = "");
@@ -44,6 +51,7 @@ class Host {
   std::unique_ptr<store::Server> server_;
   std::string name_;
   bool is_daemon_;
+  std::optional<WorkerStoreAccess> access_;
   std::function<void(const std::string&)> log_;
   RunFiles run_files_;
   std::unique_ptr<CoordinatorService> coordinator_;

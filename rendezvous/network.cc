@@ -9,9 +9,9 @@
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/variant.h"
-#include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
+#include "store/socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -61,16 +61,14 @@ std::string NetworkHandler::workers_meet_at() const {
 
 void NetworkHandler::join() {
   announcement_.withdraw();
-  if (worker_store_) worker_store_->close();
-  worker_store_.reset();
+  close_worker_store();
   std::uint16_t port = 0;
   if (!is_static()) {
-    auto listening = listen_for_workers(executor_, {.host = workers_meet_at()});
-    if (!listening) {
-      return notices_.push(notice::Failed{"worker store: " + to_string(listening.error())});
-    }
-    worker_store_ = std::move(*listening);
-    port = worker_store_->port();
+    auto listening = listen_for_workers({.host = workers_meet_at()});
+    auto bound = listening ? store::local_port(listening->get()) : listening.error();
+    if (!bound) return notices_.push(notice::Failed{"worker store: " + to_string(bound.error())});
+    worker_listener_ = std::move(*listening);
+    port = *bound;
   }
   step(member::event::RoundWanted{port});
 }
@@ -103,7 +101,7 @@ void NetworkHandler::leave(std::string why, int signal) {
 asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
-  if (worker_store_) worker_store_->close();
+  close_worker_store();
   step(member::event::Finished{});
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
   if (CoordinatorService* coordinator = endpoint_.coordinator()) {
@@ -123,7 +121,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   co_await endpoint_.stop();
 }
 
-// A node that is slow to start, and finds nobody, would look for the host of a short run in vain.
+// A node that is slow to start, and finds no other, would look for the host of a short run in vain.
 asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinator) {
   std::size_t missing = coordinator.missing(config_.expected_nodes);
   if (missing == 0) co_return;
@@ -142,7 +140,7 @@ void NetworkHandler::close() {
   ticker_.cancel();
   reached_.notify();
   disconnect();
-  if (worker_store_) worker_store_->close();
+  close_worker_store();
   endpoint_.close();
 }
 
@@ -175,11 +173,7 @@ void NetworkHandler::perform(const member::Action& action) {
                    if (link_) link_->post_heartbeat(encode(wanted.message));
                  },
                  [this](const member::action::NotifyRound& told) {
-                   bool has_workers_store = told.round.ranks.group_rank == 0;
-                   if (worker_store_ && !has_workers_store) {
-                     worker_store_->close();
-                     worker_store_.reset();
-                   }
+                   open_worker_store(told.round);
                    notices_.push(told.round);
                  },
                  [this](const member::action::NotifyStop& told) {
@@ -202,6 +196,42 @@ void NetworkHandler::perform(const member::Action& action) {
                  },
              },
              action);
+}
+
+// The workers' store.
+
+// It is bound since the node joined, and no client is served before it is known which may be.
+void NetworkHandler::open_worker_store(const Round& round) {
+  Fd listener = std::move(worker_listener_);
+  if (!listener || round.ranks.group_rank != 0) return;
+  auto log = [this](const std::string& line) { notices_.push(notice::Info{line}); };
+  auto serving =
+      serve_workers(executor_, std::move(listener), config_.worker_store, round.peers, log);
+  if (!serving) return notices_.push(notice::Failed{"worker store: " + to_string(serving.error())});
+  worker_store_ = std::move(*serving);
+}
+
+void NetworkHandler::close_worker_store() {
+  worker_listener_ = Fd();
+  if (worker_store_) worker_store_->close();
+  worker_store_.reset();
+}
+
+// From where workers of this node may connect to another one: the address by which it reaches the
+// host comes first.
+void NetworkHandler::note_addresses(const store::Client& client) {
+  std::vector<std::string>& addresses = config_.member.node.addresses;
+  addresses.clear();
+  auto add = [&](std::string address) {
+    address = address.substr(0, address.find('%'));
+    bool is_of_use =
+        is_numeric_host(address) && !is_loopback_host(address) && addresses.size() < kMaxAddresses;
+    if (is_of_use && std::ranges::find(addresses, address) == addresses.end())
+      addresses.push_back(std::move(address));
+  };
+  add(client.local_address());
+  add(config_.member.node.address);
+  for (std::string& address : own_addresses()) add(std::move(address));
 }
 
 // Connecting.
@@ -233,6 +263,7 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   }
   link_ = std::move(*link);
   const store::Client& client = link_->client();
+  note_addresses(client);
   Endpoint store = endpoint_.from_here(client);
   last_word_ = {
       .address = store.host, .port = store.port, .has_extensions = client.has_extensions()};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The rendezvous of a run of several nodes: the shell of member.h.  It connects to the store at the
-// endpoint, or hosts that store if the endpoint is an address of this machine and nobody else there
-// does; it carries messages and commands, and keeps the worker store of the rounds in which this
-// node has rank 0.
+// endpoint, or hosts that store if the endpoint is an address of this machine and no other program
+// there does; it carries messages and commands, and keeps the worker store of the rounds in which
+// this node has rank 0.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -22,6 +22,7 @@
 #include "rendezvous/link.h"
 #include "rendezvous/notice_queue.h"
 #include "rendezvous/run_endpoint.h"
+#include "store/base/fd.h"
 #include "store/event.h"
 #include "store/server.h"
 #include "store/task_group.h"
@@ -66,6 +67,9 @@ class NetworkHandler final : public Handler {
   store::Async<std::shared_ptr<Link>> reach(const member::action::Connect& wanted);
   Link::Listener link_listener();
   void disconnect();
+  void note_addresses(const store::Client& client);
+  void open_worker_store(const Round& round);
+  void close_worker_store();
   void leave_last_word();
 
   boost::asio::awaitable<void> keep_time();
@@ -86,6 +90,7 @@ class NetworkHandler final : public Handler {
   bool is_reaching_ = false;    // an attempt is under way, the last or one before
   store::Event reached_;        // it has ended
   std::shared_ptr<Link> link_;
+  Fd worker_listener_;  // of the next round's store, should this node have it
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
   bool is_open_ = true;

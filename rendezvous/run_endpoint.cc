@@ -10,6 +10,7 @@
 #include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
+#include "store/socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -63,18 +64,20 @@ asio::awaitable<void> RunEndpoint::stop() {
 }
 
 // Of one connect.  What is left of the search is enough for one more try.
-Duration RunEndpoint::attempt_limit() const {
-  return std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+store::ClientConfig RunEndpoint::one_attempt() {
+  store::ClientConfig client;
+  client.connect_timeout =
+      std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+  client.tries_once = true;
+  client.namespace_name = keys::kNamespace;
+  client.resolver = &resolver_;
+  return client;
 }
 
 store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
   if (host_) co_return co_await host_->connect();
-  store::ClientConfig client;
-  client.connect_timeout = attempt_limit();
-  client.tries_once = true;
-  client.namespace_name = keys::kNamespace;
+  store::ClientConfig client = one_attempt();
   client.silence_limit = config_.member.node.policy.silence_limit();
-  client.resolver = &resolver_;
   co_return co_await store::Client::connect(executor_, config_.endpoint, client);
 }
 
@@ -99,6 +102,7 @@ store::Async<bool> RunEndpoint::host_if_possible() {
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
                                  parts_.run_files, parts_.log);
+  host_->guard_common_namespace(config_.worker_store);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
   if (!opened) co_return opened.error();
@@ -139,8 +143,13 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;
-    listening = server.listen.host.empty() ? listen_everywhere(executor_, server)
-                                           : store::Server::listen(executor_, server);
+    Result<Fd> socket =
+        server.listen.host.empty() ? listen_everywhere(port) : store::listen_on(server.listen);
+    if (socket) {
+      listening = store::Server::serve(executor_, std::move(*socket), server);
+    } else {
+      listening = socket.error();
+    }
     if (listening) config_.endpoint.port = port;
     if (listening || listening.error().code != boost::system::errc::address_in_use) break;
   }
@@ -165,12 +174,8 @@ store::Async<void> RunEndpoint::find_port() {
 }
 
 store::Async<void> RunEndpoint::look_for_home(std::uint16_t port) {
-  store::ClientConfig config;
-  config.connect_timeout = attempt_limit();
-  config.tries_once = true;
-  config.namespace_name = keys::kNamespace;
-  config.resolver = &resolver_;
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
+  store::ClientConfig config = one_attempt();
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();
   std::vector<std::string> keys = {keys::home(config_.member.run)};
@@ -191,7 +196,7 @@ store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) 
   co_return *after != *before;
 }
 
-// Who coordinates at the store.  Beside torch's own server nobody does; the first node there
+// Who coordinates at the store.  Beside torch's own server none does; the first node there
 // becomes the one.
 store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
   if (client.has_extensions()) {

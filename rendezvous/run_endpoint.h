@@ -62,7 +62,7 @@ class RunEndpoint {
   std::vector<std::uint16_t> ports() const;
   store::Async<void> find_port();
   store::Async<void> look_for_home(std::uint16_t port);
-  Duration attempt_limit() const;
+  store::ClientConfig one_attempt();
   store::Async<std::unique_ptr<store::Client>> connect_once();
   store::Async<bool> beats(store::Client& client, std::string pulse);
   store::Async<std::string> coordinator_at(store::Client& client);

@@ -78,7 +78,37 @@ std::optional<std::string> read_file(const Fd& folder, const std::string& name) 
   return text;
 }
 
-// Whoever reads it sees all of the text, or what was there before.
+// The first of `folders` that can be taken; `problem` says why none can.
+Fd open_first(const std::vector<std::string>& folders, std::string& problem) {
+  std::string reasons;
+  for (const std::string& path : folders) {
+    std::string why;
+    Fd folder = open_folder(path, why);
+    if (folder) return folder;
+    reasons += (reasons.empty() ? "" : "; ") + path + ": " + why;
+  }
+  problem = "no run files are kept (" + reasons +
+            "): if this host is killed and begins anew, a round may begin beside workers that are "
+            "cut off";
+  return {};
+}
+
+// Those whose names begin so.  `problem` names one that is none.
+std::vector<RunFile> read_files(const Fd& folder, const std::string& beginning,
+                                std::string& problem) {
+  std::vector<RunFile> files;
+  for (const std::string& name : names_in(folder, beginning)) {
+    auto file = decode_run_file(read_file(folder, name).value_or(""));
+    if (file) {
+      files.push_back(std::move(*file));
+    } else {
+      problem = "ignored the run file " + name + ": " + to_string(file.error());
+    }
+  }
+  return files;
+}
+
+// A reader sees all of the text, or what was there before.
 bool write_file(const Fd& folder, const std::string& name, const std::string& text) {
   const std::string partial = name + kPartial;
   ::unlinkat(folder.get(), partial.c_str(), 0);  // left by a process that was killed
@@ -120,30 +150,12 @@ RunFiles::RunFiles(asio::any_io_executor executor, RunFilePlace place, const End
       endpoint_(to_string(endpoint)),
       shared_(std::make_shared<Shared>(executor, std::move(log))) {
   std::ranges::replace(endpoint_, '/', '_');
-  call("read the run files",
-       [shared = shared_, place = place_, beginning = name_of("")]() -> std::string {
-         std::string why;
-         for (const std::string& folder : place.folders) {
-           std::string problem;
-           shared->folder = open_folder(folder, problem);
-           if (shared->folder) break;
-           why += (why.empty() ? "" : "; ") + folder + ": " + problem;
-         }
-         if (!shared->folder) {
-           return "no run files are kept (" + why +
-                  "): if this host is killed and begins anew, a round may begin beside workers "
-                  "that are "
-                  "cut off";
-         }
-         std::string problem;
-         for (const std::string& name : names_in(shared->folder, beginning)) {
-           auto text = read_file(shared->folder, name);
-           auto file = decode_run_file(text.value_or(""));
-           if (file) shared->found.push_back(std::move(*file));
-           if (!file) problem = "ignored the run file " + name + ": " + to_string(file.error());
-         }
-         return problem;
-       });
+  call("read the run files", [shared = shared_, folders = place_.folders, beginning = name_of("")] {
+    std::string problem;
+    shared->folder = open_first(folders, problem);
+    if (shared->folder) shared->found = read_files(shared->folder, beginning, problem);
+    return problem;
+  });
 }
 
 RunFiles::~RunFiles() {
@@ -185,7 +197,7 @@ void RunFiles::drop(const std::string& run) {
 }
 
 asio::awaitable<std::vector<RunFile>> RunFiles::read() {
-  co_await wait();
+  co_await settle();
   if (shared_->pending > 0) {
     shared_->log("the disk with the run files stands still; going on without them");
     co_return std::vector<RunFile>{};
@@ -194,10 +206,6 @@ asio::awaitable<std::vector<RunFile>> RunFiles::read() {
 }
 
 asio::awaitable<void> RunFiles::settle() {
-  co_await wait();
-}
-
-asio::awaitable<void> RunFiles::wait() {
   std::shared_ptr<Shared> shared = shared_;
   for (MonoTime end = mono_now() + kPatience; shared->pending > 0 && mono_now() < end;)
     co_await shared->has_ended.wait_until(end);

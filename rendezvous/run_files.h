@@ -52,7 +52,6 @@ class RunFiles {
   struct Shared;
   // `work` returns what is wrong.
   void call(const std::string& what, std::function<std::string()> work);
-  boost::asio::awaitable<void> wait();
   std::string name_of(const std::string& run) const;
 
   RunFilePlace place_;

@@ -38,12 +38,20 @@ void SingleNodeHandler::join() {
 asio::awaitable<void> SingleNodeHandler::open_store() {
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
-  auto listening = listen_for_workers(executor_, config_.master);
+  auto listening = listen_for_workers(config_.master);
   if (!listening) {
     notices_.push(notice::Failed{"worker store: " + to_string(listening.error())});
     co_return;
   }
-  worker_store_ = std::move(*listening);
+  auto log = [this](const std::string& line) { notices_.push(notice::Info{line}); };
+  const std::vector<std::string> no_other_machine;
+  auto serving =
+      serve_workers(executor_, std::move(*listening), config_.worker_store, no_other_machine, log);
+  if (!serving) {
+    notices_.push(notice::Failed{"worker store: " + to_string(serving.error())});
+    co_return;
+  }
+  worker_store_ = std::move(*serving);
 
   // What workers will do, and would try in vain for minutes where it is not possible.
   Endpoint master{.host = config_.master.host, .port = worker_store_->port()};

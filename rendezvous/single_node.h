@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The rendezvous of a run that has one node: there is nobody to meet, so the coordinator sits in
-// the same process and is talked to without a store, and a round is complete at once.  What remains
-// is to give each round an empty worker store.  (torchrun 2.15 keeps one store for all rounds; keys
-// of the attempt before make about half of its Gloo restarts fail.)
+// The rendezvous of a run that has one node: there is no other node to meet, so the coordinator
+// sits in the same process and is talked to without a store, and a round is complete at once.  What
+// remains is to give each round an empty worker store.  (torchrun 2.15 keeps one store for all
+// rounds; keys of the attempt before make about half of its Gloo restarts fail.)
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/notice_queue.h"
 #include "store/server.h"
@@ -26,6 +27,8 @@ struct SingleNodeConfig {
   // address can only mean this machine, else all interfaces, as torch's store does.  Port 0 takes a
   // free one each round; any other is used in every round.
   Endpoint master{.host = "127.0.0.1", .port = 0};
+
+  WorkerStoreAccess worker_store{};
 };
 
 // A round fails where the store cannot listen, with the address and the system's reason, and where

@@ -1,29 +1,56 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/worker_store.h"
 
+#include <unistd.h>
+
 #include <utility>
+
+#include "rendezvous/host.h"
+#include "store/socket.h"
 
 namespace ddprun::rendezvous {
 
-Result<std::unique_ptr<store::Server>> listen_everywhere(boost::asio::any_io_executor executor,
-                                                         store::ServerConfig config) {
-  config.listen.host = "::";
-  auto listening = store::Server::listen(executor, config);
+Result<Fd> listen_everywhere(std::uint16_t port) {
+  auto listening = store::listen_on({.host = "::", .port = port});
   if (listening) return listening;
   const boost::system::error_code& code = listening.error().code;
   bool has_no_ipv6 = code == boost::system::errc::address_family_not_supported ||
                      code == boost::system::errc::address_not_available;
   if (!has_no_ipv6) return listening;
-  config.listen.host = "0.0.0.0";
-  return store::Server::listen(executor, std::move(config));
+  return store::listen_on({.host = "0.0.0.0", .port = port});
 }
 
-Result<std::unique_ptr<store::Server>> listen_for_workers(boost::asio::any_io_executor executor,
-                                                          const Endpoint& master) {
+Result<Fd> listen_for_workers(const Endpoint& master) {
+  if (is_loopback_host(master.host)) return store::listen_on(master);
+  return listen_everywhere(master.port);
+}
+
+store::Gate worker_store_gate(const WorkerStoreAccess& access,
+                              const std::optional<std::vector<std::string>>& peers) {
+  store::Gate gate{
+      .machines = access.machines,
+      .any_machine = access.any_machine || !peers,
+      .user = ::geteuid(),
+      .any_user = access.any_user,
+      .admits_user = access.is_of_job,
+      .advice_for_machines = ": no node of this round has it (--worker-store-allow admits more)",
+      .advice_for_users = " (--allow-users admits all)"};
+  for (const std::string& address : own_addresses()) gate.own.add(address);
+  if (peers) {
+    for (const std::string& address : *peers) gate.machines.add(address);
+  }
+  return gate;
+}
+
+Result<std::unique_ptr<store::Server>> serve_workers(
+    boost::asio::any_io_executor executor, Fd listener, const WorkerStoreAccess& access,
+    const std::optional<std::vector<std::string>>& peers,
+    const std::function<void(const std::string&)>& log) {
   store::ServerConfig config;
-  config.listen = master;
-  if (is_loopback_host(master.host)) return store::Server::listen(executor, std::move(config));
-  return listen_everywhere(executor, std::move(config));
+  config.gate = worker_store_gate(access, peers);
+  config.expected_clients = 1;  // a line about a short queue in each round would be too many
+  config.log = [log](const std::string& line) { log("the workers' store: " + line); };
+  return store::Server::serve(std::move(executor), std::move(listener), std::move(config));
 }
 
 }  // namespace ddprun::rendezvous

@@ -4,23 +4,42 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "rendezvous/decide/worker_store_access.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
+#include "store/base/fd.h"
+#include "store/decide/gate.h"
 #include "store/server.h"
 
 namespace ddprun::rendezvous {
 
-// A store on all interfaces, of IPv6 and IPv4 or, on a machine without IPv6, of IPv4; the host in
-// `config` does not count.
-Result<std::unique_ptr<store::Server>> listen_everywhere(boost::asio::any_io_executor executor,
-                                                         store::ServerConfig config);
+// A socket that listens on all interfaces, of IPv6 and IPv4 or, on a machine without IPv6, of IPv4.
+Result<Fd> listen_everywhere(std::uint16_t port);
 
-// An empty store where workers that are told `master` can reach it: on loopback only when
+// A socket that listens where workers that are told `master` can reach it: on loopback only when
 // the address can only mean this machine, else on all interfaces, as torch's store does.  Port 0
-// takes a free one.  Fails where it cannot listen, with the address and the system's reason.
-Result<std::unique_ptr<store::Server>> listen_for_workers(boost::asio::any_io_executor executor,
-                                                          const Endpoint& master);
+// takes a free one.  Fails where it cannot listen, with the address and the system's reason.  Who
+// connects now waits for serve_workers().
+Result<Fd> listen_for_workers(const Endpoint& master);
+
+// Who may connect to a store of workers: processes of this machine that belong to this user, to
+// root or to the job, and machines at `peers`, or all if these are not known, and what `access`
+// adds.
+store::Gate worker_store_gate(const WorkerStoreAccess& access,
+                              const std::optional<std::vector<std::string>>& peers);
+
+// An empty store at that socket.  `log` is told of connections that its gate refuses, once for
+// each address and user.
+Result<std::unique_ptr<store::Server>> serve_workers(
+    boost::asio::any_io_executor executor, Fd listener, const WorkerStoreAccess& access,
+    const std::optional<std::vector<std::string>>& peers,
+    const std::function<void(const std::string&)>& log);
 
 }  // namespace ddprun::rendezvous

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How a client reaches a server before the two speak: names, addresses, pauses.  Used by
-// Client::connect() only.
+// How a client reaches a server before the two speak: addresses and pauses.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -10,7 +9,6 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "store/async.h"
 #include "store/base/endpoint.h"
@@ -28,10 +26,6 @@ class ConnectPause {
   std::minstd_rand random_{std::random_device{}()};
   Duration pause_ = std::chrono::milliseconds(20);
 };
-
-// The addresses of an endpoint.  A numeric address and "localhost" ask no name server.
-Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_executor executor,
-                                                           Endpoint endpoint);
 
 // "node0:29500 (10.0.0.7)", or just "10.0.0.7:29500" where that is what was asked for.
 std::string name_of(const Endpoint& endpoint, const boost::asio::ip::tcp::endpoint& address);

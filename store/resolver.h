@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Names that are looked up once in a while, however often their addresses are asked for: a thousand
-// nodes that have lost their host would otherwise ask the name server several times a second each.
+// The addresses of a name.  A Resolver looks a name up once in a while, however often its addresses
+// are asked for: a thousand nodes that have lost their host would otherwise ask the name server
+// several times a second each.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -17,6 +18,10 @@
 #include "store/base/time.h"
 
 namespace ddprun::store {
+
+// The addresses of an endpoint.  A numeric address and "localhost" ask no name server.
+Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_executor executor,
+                                                           Endpoint endpoint);
 
 // Keeps an answer for 5 s and a failure for 1 s.  Threads: used from the executor's thread only.
 // Lifetime: must outlive its calls.

@@ -54,15 +54,15 @@ Result<std::unique_ptr<Server>> Server::listen(asio::any_io_executor executor,
   return serve(std::move(executor), std::move(*listener), std::move(config));
 }
 
-Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Fd fd,
+Result<std::unique_ptr<Server>> Server::serve(asio::any_io_executor executor, Fd listener,
                                               ServerConfig config) {
-  Result<Fd> listener = take_listener(std::move(fd));
-  if (!listener) return listener.error();
-  Result<Endpoint> endpoint = local_endpoint(listener->get());
+  Result<Fd> taken = take_listener(std::move(listener));
+  if (!taken) return taken.error();
+  Result<Endpoint> endpoint = local_endpoint(taken->get());
   if (!endpoint) return endpoint.error();
   Result<Fd> epoll_set = Poller::make_set();
   if (!epoll_set) return epoll_set.error();
-  auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*listener),
+  auto impl = std::make_unique<Impl>(std::move(executor), std::move(config), std::move(*taken),
                                      std::move(*epoll_set), std::move(*endpoint));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -88,8 +88,8 @@ std::size_t Server::connection_count() const {
   return impl_->connection_count();
 }
 
-void Server::renew_common_namespace() {
-  impl_->renew_common_namespace();
+void Server::renew_common_namespace(std::optional<Gate> gate) {
+  impl_->renew_common_namespace(std::move(gate));
 }
 
 const Namespaces& Server::namespaces() const {
@@ -128,8 +128,17 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
         " connections can queue up here (net.core.somaxconn); more that come at once wait for "
         "seconds");
   }
+  if (config_.gate) find_owners(*config_.gate);
   resume_accepting();
   await_events();
+}
+
+void Server::Impl::find_owners(const Gate& gate) {
+  if (gate.any_user || owners_.can_answer()) return;
+  owners_ = SocketOwners(listener_.get());
+  if (!owners_.can_answer())
+    log("this system does not say whose connections these are: all users of this machine can "
+        "connect");
 }
 
 void Server::Impl::close() {
@@ -145,7 +154,9 @@ void Server::Impl::close() {
   closing_.close_all();
 }
 
-void Server::Impl::renew_common_namespace() {
+void Server::Impl::renew_common_namespace(std::optional<Gate> gate) {
+  common_gate_ = std::move(gate);
+  if (common_gate_) find_owners(*common_gate_);
   auto is_member = [this](const Session& session) {
     return session.ns == &namespaces_.common() && session.decoder.is_validated();
   };
@@ -218,11 +229,23 @@ void Server::Impl::resume_accepting() {
 }
 
 void Server::Impl::add_session(Fd fd, MonoTime now) {
-  if (!config_.allow.empty()) {
-    std::string host = peer_host(fd.get());
-    if (!config_.allow.admits(host)) return refuse(host);
-  }
+  if (std::optional<Refusal> refusal = why_refused(fd.get())) return refuse(*refusal);
   admit(std::move(fd), now, false);
+}
+
+std::optional<Refusal> Server::Impl::why_refused(int fd) {
+  if (config_.allow.empty() && !config_.gate) return std::nullopt;
+  std::string host = peer_host(fd);
+  if (!config_.allow.admits(host)) return Refusal{host, "its address is not allowed"};
+  return config_.gate ? why_refused_at(*config_.gate, fd, host) : std::nullopt;
+}
+
+std::optional<Refusal> Server::Impl::why_refused_at(const Gate& gate, int fd,
+                                                    const std::string& host) {
+  Result<Endpoint> reached = local_endpoint(fd);
+  if (!is_this_machine(gate, host, reached ? reached->host : ""))
+    return store::why_refused(gate, host);
+  return gate.any_user ? std::nullopt : store::why_refused(gate, owners_.peer_of(fd));
 }
 
 // The limits are for others than this process itself.
@@ -258,13 +281,13 @@ Result<Fd> Server::Impl::connect() {
 
 // A stranger costs a line in the log, once.  Of more strangers than are remembered, some may have
 // another.
-void Server::Impl::refuse(const std::string& host) {
-  constexpr std::size_t kRememberedHosts = 1024;
+void Server::Impl::refuse(const Refusal& refusal) {
+  constexpr std::size_t kRememberedPeers = 1024;
   ++status_.metrics.refused;
-  if (refused_hosts_.contains(host)) return;
-  if (refused_hosts_.size() >= kRememberedHosts) refused_hosts_.clear();
-  refused_hosts_.insert(host);
-  log("refused " + host + ": its address is not allowed");
+  if (refusal.why.empty() || refused_peers_.contains(refusal.peer)) return;
+  if (refused_peers_.size() >= kRememberedPeers) refused_peers_.clear();
+  refused_peers_.insert(refusal.peer);
+  log("refused " + refusal.peer + ": " + refusal.why);
 }
 
 void Server::Impl::await_handshake() {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "store/base/endpoint.h"
@@ -19,6 +20,7 @@
 #include "store/base/fd.h"
 #include "store/base/time.h"
 #include "store/decide/allow_list.h"
+#include "store/decide/gate.h"
 #include "store/decide/keyspace.h"
 #include "store/decide/namespaces.h"
 #include "store/decide/wire.h"
@@ -33,6 +35,10 @@ struct ServerConfig {
   // The addresses whose connections are taken; all while empty.  Others are closed before a byte is
   // read, counted, and logged once for each address.
   AllowList allow{};
+
+  // And beside it, for a store that serves one job.  Without it any process of this machine, and
+  // all other machines, may connect.
+  std::optional<Gate> gate{};
 
   // What one request may announce; torch's limits.
   WireLimits wire{};
@@ -118,8 +124,10 @@ class Server {
   // Closes every connection that is in the common namespace, and empties that namespace; last wills
   // left in it are not carried out.  Connections in a named namespace live on, and those that have
   // not shaken hands may go on.  So several rounds of workers share a port, and each begins with an
-  // empty store whose former clients fail at once.
-  void renew_common_namespace();
+  // empty store whose former clients fail at once.  With a `gate`, from now on only those whom it
+  // admits are served there: another client is closed at its first request that is neither part of
+  // the handshake nor ENTER_NAMESPACE.
+  void renew_common_namespace(std::optional<Gate> gate = std::nullopt);
 
   std::size_t connection_count() const;
   const Namespaces& namespaces() const;

@@ -24,6 +24,7 @@
 #include "store/server.h"
 #include "store/session.h"
 #include "store/socket.h"
+#include "store/socket_owner.h"
 #include "store/status.h"
 
 namespace ddprun::store {
@@ -72,7 +73,7 @@ class Server::Impl {
   const Endpoint& endpoint() const { return endpoint_; }
   std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
-  void renew_common_namespace();
+  void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect();
   void reserve_namespace(std::string name) { namespaces_.reserve(std::move(name)); }
   void close();
@@ -98,7 +99,10 @@ class Server::Impl {
   void resume_accepting();
   void add_session(Fd fd, MonoTime now);
   void admit(Fd fd, MonoTime now, bool is_own);
-  void refuse(const std::string& host);
+  void find_owners(const Gate& gate);
+  std::optional<Refusal> why_refused(int fd);
+  std::optional<Refusal> why_refused_at(const Gate& gate, int fd, const std::string& host);
+  void refuse(const Refusal& refusal);
   void await_handshake();
   void close_unvalidated();
   void await_expiry(MonoTime deadline);
@@ -116,6 +120,7 @@ class Server::Impl {
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
+  bool may_use_common_namespace(Session& session, const Request& request);
   void stall(Session& session);
   void await_stall();
   void close_stalled();
@@ -144,7 +149,9 @@ class Server::Impl {
   DeadlineQueue handshakes_;        // clients that have not validated yet
 
   RateLimitedLog log_;
-  std::unordered_set<std::string> refused_hosts_;  // that were logged lately
+  std::unordered_set<std::string> refused_peers_;  // that were logged lately
+  SocketOwners owners_;
+  std::optional<Gate> common_gate_;  // of the common namespace
   Namespaces namespaces_;
   Sessions sessions_;
   Status status_{namespaces_, sessions_};

@@ -106,11 +106,28 @@ void Server::Impl::serve(Session& session) {
     }
     const Request& request = std::get<Request>(next);
     status_.note(session, request);
+    bool is_common = session.ns == &namespaces_.common();
+    if (is_common && common_gate_ && !may_use_common_namespace(session, request))
+      return forget(session);
     if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
     auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
     route();
     if (fault) return drop(session, *fault);
   }
+}
+
+// A node that enters the namespace of the rendezvous begins in the common one.
+bool Server::Impl::may_use_common_namespace(Session& session, const Request& request) {
+  bool is_on_its_way = std::holds_alternative<request::Validate>(request) ||
+                       std::holds_alternative<request::Ping>(request) ||
+                       std::holds_alternative<request::Probe>(request) ||
+                       std::holds_alternative<request::EnterNamespace>(request);
+  if (is_on_its_way || session.is_admitted || session.is_own()) return true;
+  int fd = session.fd.get();
+  std::optional<Refusal> refusal = why_refused_at(*common_gate_, fd, peer_host(fd));
+  if (refusal) refuse(*refusal);
+  session.is_admitted = !refusal;
+  return session.is_admitted;
 }
 
 // A client is not read from until it reads.

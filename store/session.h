@@ -42,6 +42,7 @@ struct Session {
   MonoTime stalled_since{};            // its unread replies have not become fewer since
   std::size_t stalled_bytes = 0;       // those replies, while it is not read from; otherwise 0
   bool closes_when_flushed = false;
+  bool is_admitted = false;  // to the common namespace, which may have a gate
   // Its large request is in progress.  It is not read from, and stays even if its connection is
   // lost: then it has no descriptor.
   bool is_busy = false;

@@ -22,7 +22,7 @@ enum class StopCause : std::uint8_t {
   Signal,        // "signal": from outside, and no more is known
   TimeLimit,     // "time-limit": the job's time is over, or nearly
   Preempted,     // "preempted": the scheduler wants the nodes for another job
-  Cancelled,     // "cancelled": somebody has ended the job
+  Cancelled,     // "cancelled": a user has ended the job
   NodeFailed,    // "node-failed": the scheduler ends the job, since one of its nodes is lost
   Requeued,      // "requeued": the scheduler begins the job again; why is not known
   WorkerFailed,  // "worker-failed": one of this run, on whichever node

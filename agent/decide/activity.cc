@@ -45,6 +45,11 @@ bool is_working(Duration used, Duration between) {
          static_cast<double>(used.count()) >= kIdleShare * static_cast<double>(between.count());
 }
 
+bool is_moving(std::uint64_t bytes, Duration between) {
+  double seconds = std::chrono::duration<double>(between).count();
+  return static_cast<double>(bytes) >= static_cast<double>(kMovingBytes) * std::max(1.0, seconds);
+}
+
 }  // namespace
 
 Duration look_period(Duration timeout) {
@@ -52,20 +57,23 @@ Duration look_period(Duration timeout) {
 }
 
 void ActivityLog::note(const ActivitySample& sample, MonoTime now) {
-  auto [found, is_new] =
-      activities_.try_emplace(sample.local_rank, Activity{sample, now, sample.cpu_time});
+  auto [found, is_new] = activities_.try_emplace(
+      sample.local_rank, Activity{sample, now, sample.cpu_time, sample.moved_bytes});
   if (is_new) return;
   Activity& activity = found->second;
+  activity.moved_bytes = std::min(activity.moved_bytes, sample.moved_bytes);
   bool is_beating = sample.heartbeat_ns != 0;
   bool is_alive = sample.heartbeat_ns != activity.last.heartbeat_ns;
   if (!is_beating) {
     is_alive = sample.output_bytes != activity.last.output_bytes ||
-               is_working(sample.cpu_time - activity.cpu_time, now - activity.alive_at);
+               is_working(sample.cpu_time - activity.cpu_time, now - activity.alive_at) ||
+               is_moving(sample.moved_bytes - activity.moved_bytes, now - activity.alive_at);
   }
   activity.last = sample;
   if (!is_alive) return;
   activity.alive_at = now;
   activity.cpu_time = sample.cpu_time;
+  activity.moved_bytes = sample.moved_bytes;
 }
 
 // While this process was stopped, by Ctrl-Z or with its machine, so were the workers; and one look
@@ -127,7 +135,7 @@ HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& wait
     if (verdict.hung.empty()) verdict.hung = suspects;
     verdict.is_clear = true;
   } else if (suspects.size() == 1 && waits.contains(suspects.front())) {
-    verdict.is_clear = true;  // it has nobody beside it to differ from
+    verdict.is_clear = true;  // it has no other beside it to differ from
   }
   return verdict;
 }

@@ -4,8 +4,9 @@
 // verdict out.  agent/hang_monitor takes the samples.
 //
 // A sign of life is output through the agent's pipes, CPU time of the worker and its descendants,
-// or a touch of the heartbeat file.  A worker that has touched that file once is judged by it
-// alone: only it knows whether its busy loop gets on.  (NCCL waits with the CPU at full speed.)
+// bytes that these read or write, or a touch of the heartbeat file.  A worker that has touched that
+// file once is judged by it alone: only it knows whether its busy loop gets on.  (NCCL waits with
+// the CPU at full speed.)
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,12 @@
 
 namespace ddprun::agent {
 
-// What was seen of one worker at one moment.  The numbers only ever grow.
+// What was seen of one worker at one moment.
 struct ActivitySample {
   int local_rank = 0;
   std::uint64_t output_bytes = 0;
   Duration cpu_time{};            // of its process and all below it
+  std::uint64_t moved_bytes = 0;  // read, written and paged in, by the same; less when one ends
   std::int64_t heartbeat_ns = 0;  // the file's mtime; 0: never touched
   std::string doing;              // "sleeping in hrtimer_nanosleep"; two that wait alike say alike
 };
@@ -33,7 +35,7 @@ struct HangVerdict {
   std::map<int, std::string> doing;  // of the silent ones
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
-  bool is_clear = false;             // hung[0] does what the others do not, and waits for nobody
+  bool is_clear = false;  // hung[0] does what the others do not, and waits for none of them
 
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
 };
@@ -44,6 +46,11 @@ inline constexpr double kIdleShare = 0.02;
 // Nor is less than this: the kernel counts in ticks of 10 ms, and one of them in a short time would
 // look like a lot.
 inline constexpr Duration kIdleTime = std::chrono::milliseconds(30);
+
+// So many bytes, and so many for each second since the last sign of life, are one: a worker that
+// reads its data or its own program from a slow disk needs little CPU.  What watches the machine
+// (a profiler that reads /proc, an event descriptor) moves far less.
+inline constexpr std::uint64_t kMovingBytes = 1 << 20;
 
 // How often to look.
 Duration look_period(Duration timeout);
@@ -67,6 +74,7 @@ class ActivityLog {
     ActivitySample last;
     MonoTime alive_at{};  // the last sign of life
     Duration cpu_time{};  // then
+    std::uint64_t moved_bytes = 0;
   };
   void note(const ActivitySample& sample, MonoTime now);
   void forgive_own_silence(MonoTime now);

@@ -29,7 +29,7 @@ struct RunOutcome {
   int restart_count = 0;
   std::string why;        // it ended, where that was no worker's failure
   bool took_part = true;  // this node had workers at some time
-  std::string outside{};  // why somebody outside has stopped it, where that is known
+  std::string outside{};  // why it was stopped from outside, where that is known
   std::string loss{};     // of a node, since which there was no round: "n2 was lost (...)"
 };
 

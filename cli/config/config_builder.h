@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/config/launch_config.h"
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 #include "cli/slurm/defaults.h"
 #include "store/base/error.h"
 

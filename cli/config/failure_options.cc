@@ -5,7 +5,7 @@
 #include <chrono>
 #include <limits>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 #include "store/base/number.h"
 
 namespace ddprun::cli {

@@ -8,9 +8,9 @@
 #include "cli/config/dry_run.h"
 #include "cli/config/failure_options.h"
 #include "cli/config/log_options.h"
-#include "cli/config/parse.h"
 #include "cli/config/placement_options.h"
 #include "cli/config/rendezvous_options.h"
+#include "cli/options/parse.h"
 #include "cli/slurm/scheduler.h"
 #include "cli/slurm/signals.h"
 
@@ -88,8 +88,9 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
 agent::SignalReach reach_of_slurm(const ConfigBuilder& builder) {
   std::optional<std::string> text;
   std::string folder;
-  for (std::string path : {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
-                           std::string("/run/slurm/conf/slurm.conf")}) {
+  for (const std::string& path :
+       {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
+        std::string("/run/slurm/conf/slurm.conf")}) {
     if (text || path.empty()) continue;
     text = builder.machine.file_text(path);
     folder = path.substr(0, path.rfind('/'));

@@ -13,9 +13,10 @@
 
 #include "agent/decide/config.h"
 #include "cli/config/numa.h"
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/decide/ranks.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
 
@@ -51,6 +52,7 @@ struct LaunchConfig {
   std::optional<rendezvous::NetworkConfig> network{};
   // With one node: MASTER_ADDR and MASTER_PORT of the workers; port 0: a free one each round.
   Endpoint master{};
+  rendezvous::WorkerStoreAccess worker_store{};
   std::string log_level = "info";     // spdlog's names
   std::string event_log;              // "console", "jsonl:PATH", or empty for none
   std::vector<std::string> notes;     // what the user should know, one line each

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 
 namespace ddprun::cli {
 namespace {

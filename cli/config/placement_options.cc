@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/config/placement_options.h"
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 
 namespace ddprun::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 
 namespace ddprun::cli {
 namespace {
@@ -34,6 +34,8 @@ class RendezvousOptions {
     if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
     Result<void> checked = read_settings();
     if (!checked) return checked;
+    Result<void> access = worker_store_access();
+    if (!access) return access;
     if (max_nodes_ > 1) {
       if (is_standalone) {
         return invalid("--standalone is for one node; it does not go with " +
@@ -293,6 +295,19 @@ class RendezvousOptions {
     auto list = store::AllowList::parse(allow->text);
     if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
     network().allow = std::move(*list);
+    return {};
+  }
+
+  Result<void> worker_store_access() {
+    rendezvous::WorkerStoreAccess& access = config().worker_store;
+    access.any_user = builder_.given("allow-users") != nullptr;
+    const OptionValue* allow = builder_.given("worker-store-allow");
+    if (allow == nullptr) return {};
+    access.any_machine = allow->text == "any";
+    if (access.any_machine) return {};
+    auto list = store::AllowList::parse(allow->text);
+    if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
+    access.machines = std::move(*list);
     return {};
   }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 #include "store/base/count.h"
 #include "store/base/number.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 #include "cli/slurm/step.h"
 #include "store/base/error.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 #include "cli/slurm/nodelist.h"
 #include "store/base/number.h"
 

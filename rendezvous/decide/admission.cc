@@ -46,9 +46,9 @@ void Admission::consider(const std::string& id, const request::Join& join,
 // The nodes of the same agent, by the end of their names: "host-uuid.INCARNATION".
 std::vector<std::string> Admission::incarnations_of(const std::string& id) const {
   std::vector<std::string> found;
-  std::size_t dot = id.rfind('.');
-  if (dot == std::string::npos) return found;
-  std::string name = id.substr(0, dot + 1);
+  std::string name = name_of(id);
+  if (name == id) return found;
+  name += '.';
   for (auto node = state_.nodes.lower_bound(name);
        node != state_.nodes.end() && node->first.starts_with(name); ++node) {
     if (node->first != id) found.push_back(node->first);
@@ -208,11 +208,9 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
 
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
-  std::optional<Former> former = std::move(state_.former.awaited);
   std::string self = std::move(state_.quorum.self);
-  state_ = State{.last_turn = now_};
+  state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
   state_.quorum.self = std::move(self);
-  state_.former.awaited = std::move(former);
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 

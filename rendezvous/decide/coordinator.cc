@@ -123,7 +123,7 @@ class CoordinatorTransition {
     if (left != nullptr) takeover_.node_left(event.node, *left);
   }
 
-  // Should this process have been stopped for a while, nobody else was silent meanwhile.
+  // Should this process have been stopped for a while, no other node was silent meanwhile.
   void forgive_own_silence() {
     Duration slept = now_ - state_.last_turn;
     if (!state_.nodes.empty() && slept > 2 * state_.policy.keep_alive_interval) {

@@ -29,7 +29,7 @@ struct Arrived {
   std::uint64_t connection = 0;
 };
 struct Tick {};
-// Whoever hosts this coordinator is about to go.
+// The host of this coordinator is about to go.
 struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
@@ -49,10 +49,10 @@ struct Step {
 
 [[nodiscard]] Step step(State state, const Event& event, Now now);
 
-// When a Tick is due, if nothing happens before; nothing while there is nobody.
+// When a Tick is due, if nothing happens before; nothing while there is no node.
 std::optional<MonoTime> deadline(const State& state);
 
-// Whether nobody is left, so that the run can be forgotten.
+// Whether no node is left, so that the run can be forgotten.
 bool is_over(const State& state);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -42,6 +42,13 @@ std::optional<Former> FormerRounds::take(bool was_stopped) {
   return std::exchange(awaited, std::nullopt);
 }
 
+FormerRounds FormerRounds::take_for_next_run() {
+  FormerRounds next;
+  if (auto former = take(false)) next.begin(std::move(*former));
+  next.past_rounds = std::move(past_rounds);
+  return next;
+}
+
 bool FormerRounds::node_is_back(const std::string& id, const request::Join& join, MonoTime until,
                                 bool goes_on, bool was_in_round) {
   if (settled_starts.contains(join.run_uuid)) return false;

@@ -51,6 +51,9 @@ struct FormerRounds {
   // Begins with what is left of a round, and returns that when the run has no node.
   void begin(Former former);
   std::optional<Former> take(bool was_stopped);
+  // For a run of the same id that begins when this one is over: what is left of a round, and the
+  // past ones.
+  FormerRounds take_for_next_run();
 
   // A node comes that was here before this coordinator: so may others have been, whose leases are
   // over at `until` at the latest.  It goes on with its round, or its workers are dead.

@@ -71,7 +71,7 @@ void Losses::go_on_without(const std::vector<Loss>& losses) {
       rounds_.form_if_due();
       break;
     case Phase::Running:
-      // Whoever has succeeded may go: nothing of the round depends on it any more.
+      // A node that has succeeded may go: nothing of the round depends on it any more.
       if (worst != losses.end()) {
         rounds_.stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal});
       } else {

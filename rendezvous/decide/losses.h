@@ -29,7 +29,7 @@ class Losses {
  private:
   struct Loss {
     std::string why;
-    bool was_up = false;      // its workers ran, and nobody knew that it goes
+    bool was_up = false;      // its workers ran, and it was not known to leave
     bool was_member = false;  // of the last round
     bool had_store = false;   // of the workers of the round, which others still need
     int signal = 0;           // which stopped it

@@ -266,7 +266,7 @@ class MemberTransition {
     note_late_tick();
     state_.last_tick = now_;
     if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
-    // Nobody is asked, and nobody counts on this node; or nobody goes on while it stands still.
+    // No host is asked, and no node counts on this one; or no node goes on while it stands still.
     if (!state_.is_joined || is_above_lease(state_)) state_.pulse_at = now_;
     if (!state_.is_joined) return;
     knock_if_due();
@@ -419,7 +419,8 @@ class MemberTransition {
                        .store_port = state_.store_port,
                        .node_rank = node.node_rank,
                        .restart_count = state_.restart_count,
-                       .preflight_failure = node.preflight_failure};
+                       .preflight_failure = node.preflight_failure,
+                       .addresses = node.addresses};
     join.is_back = state_.has_joined;
     join.was_in_round = state_.workers != Workers::Down ||
                         (state_.was_in_round_until && now_ < *state_.was_in_round_until);

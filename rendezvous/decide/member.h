@@ -28,6 +28,8 @@ struct NodeConfig {
   Policy policy{};
   std::optional<int> node_rank{};   // as the user gave it
   std::string preflight_failure{};  // why it cannot run workers; empty where it can
+  // From which its workers may connect; NetworkHandler sets them with each connection.
+  std::vector<std::string> addresses{};
 };
 
 struct Config {
@@ -41,7 +43,7 @@ struct Config {
   // Where this node would host the run: its listener's port, bound already.  0: nowhere; then the
   // run ends with its host.
   std::uint16_t stand_in_port = 0;
-  // Nobody counts on this node.  If there is no host, the run may have ended before it came, and
+  // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
 

@@ -130,7 +130,22 @@ Json to_json(const request::Join& join) {
   if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
   if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
   if (join.pulse > 0) json["pulse"] = join.pulse;
+  if (!join.addresses.empty()) json["addresses"] = join.addresses;
   return json;
+}
+
+std::vector<std::string> read_addresses(Reader& reader, const char* name, std::size_t most) {
+  constexpr std::size_t kLongest = 64;
+  std::vector<std::string> addresses;
+  for (const Json& address : reader.array(name)) {
+    auto text = address.is_string() ? address.get<std::string>() : std::string();
+    if (addresses.size() == most || text.size() > kLongest || !is_numeric_host(text)) {
+      reader.wrong(name, "no list of addresses");
+      return {};
+    }
+    addresses.push_back(std::move(text));
+  }
+  return addresses;
 }
 
 request::Join read_join(Reader& reader) {
@@ -169,6 +184,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("seen_age_ms")) join.seen_age = reader.duration("seen_age_ms");
   if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
   if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
+  if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
   return join;
 }
 
@@ -312,18 +328,19 @@ Request read_request(Reader& reader) {
 constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
 Json to_json(const command::Round& round) {
-  Json json = {{"type", "round"},
-               {"round", round.number},
-               {"run_uuid", round.run_uuid},
-               {"restart_count", round.restart_count},
-               {"max_restarts", round.max_restarts},
-               {"group_rank", round.ranks.group_rank},
-               {"group_world_size", round.ranks.group_world_size},
-               {"base_rank", round.ranks.base_rank},
-               {"world_size", round.ranks.world_size},
-               {"role_base_rank", round.ranks.role_base_rank},
-               {"role_world_size", round.ranks.role_world_size},
-               {"master", to_json(round.master)}};
+  Json json{{"type", "round"},
+            {"round", round.number},
+            {"run_uuid", round.run_uuid},
+            {"restart_count", round.restart_count},
+            {"max_restarts", round.max_restarts},
+            {"group_rank", round.ranks.group_rank},
+            {"group_world_size", round.ranks.group_world_size},
+            {"base_rank", round.ranks.base_rank},
+            {"world_size", round.ranks.world_size},
+            {"role_base_rank", round.ranks.role_base_rank},
+            {"role_world_size", round.ranks.role_world_size},
+            {"master", to_json(round.master)}};
+  if (round.peers) json["peers"] = *round.peers;
   if (!round.by.empty()) json["by"] = round.by;
   for (const StandIn& stand_in : round.stand_ins) {
     json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
@@ -347,19 +364,22 @@ std::vector<StandIn> read_stand_ins(Reader& reader) {
 
 command::Round read_round(Reader& reader) {
   constexpr int kMaxRank = std::numeric_limits<int>::max();
-  return {.number = reader.round("round"),
-          .run_uuid = reader.text("run_uuid", kMaxNameBytes),
-          .restart_count = reader.integer("restart_count", 0, kMaxRank),
-          .max_restarts = reader.integer("max_restarts", 0, kMaxRank),
-          .ranks = {.group_rank = reader.integer("group_rank", 0),
-                    .group_world_size = reader.integer("group_world_size", 1),
-                    .base_rank = reader.integer("base_rank", 0, kMaxRank),
-                    .world_size = reader.integer("world_size", 1, kMaxRank),
-                    .role_base_rank = reader.integer("role_base_rank", 0, kMaxRank),
-                    .role_world_size = reader.integer("role_world_size", 1, kMaxRank)},
-          .master = read_endpoint(reader, "master"),
-          .by = reader.has("by") ? reader.name("by") : "",
-          .stand_ins = reader.has("stand_ins") ? read_stand_ins(reader) : std::vector<StandIn>{}};
+  command::Round round{.number = reader.round("round"),
+                       .run_uuid = reader.text("run_uuid", kMaxNameBytes),
+                       .restart_count = reader.integer("restart_count", 0, kMaxRank),
+                       .max_restarts = reader.integer("max_restarts", 0, kMaxRank),
+                       .ranks = {.group_rank = reader.integer("group_rank", 0),
+                                 .group_world_size = reader.integer("group_world_size", 1),
+                                 .base_rank = reader.integer("base_rank", 0, kMaxRank),
+                                 .world_size = reader.integer("world_size", 1, kMaxRank),
+                                 .role_base_rank = reader.integer("role_base_rank", 0, kMaxRank),
+                                 .role_world_size = reader.integer("role_world_size", 1, kMaxRank)},
+                       .master = read_endpoint(reader, "master")};
+  if (reader.has("peers"))
+    round.peers = read_addresses(reader, "peers", std::numeric_limits<std::size_t>::max());
+  if (reader.has("by")) round.by = reader.name("by");
+  if (reader.has("stand_ins")) round.stand_ins = read_stand_ins(reader);
+  return round;
 }
 
 Json to_json(const command::Stop& stop) {
@@ -452,8 +472,8 @@ Command read_command(Reader& reader) {
 }
 
 // Reads the object and the version that it is written in.
-Result<std::pair<Json, int>> parse(std::string_view text) {
-  if (text.size() > kMaxMessageBytes) {
+Result<std::pair<Json, int>> parse(std::string_view text, std::size_t max_bytes) {
+  if (text.size() > max_bytes) {
     return Error{Errc::Protocol, "a message of " + std::to_string(text.size()) + " bytes"};
   }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -516,7 +536,7 @@ std::string encode(const Command& command) {
 }
 
 Result<Message> decode_message(std::string_view text) {
-  auto parsed = parse(text);
+  auto parsed = parse(text, kMaxMessageBytes);
   if (!parsed) return parsed.error();
   auto& [json, version] = *parsed;
   Reader reader(json);
@@ -529,7 +549,7 @@ Result<Message> decode_message(std::string_view text) {
 }
 
 Result<Command> decode_command(std::string_view text) {
-  auto parsed = parse(text);
+  auto parsed = parse(text, kMaxCommandBytes);
   if (!parsed) return parsed.error();
   auto& [json, version] = *parsed;
   if (version != kProtocolVersion) {

@@ -48,6 +48,13 @@ struct RoundId {
   friend auto operator<=>(const RoundId&, const RoundId&) = default;
 };
 
+// What a list of the addresses of all nodes of a round, and a command with it, may take.
+inline constexpr std::size_t kMaxPeersBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kMaxCommandBytes = kMaxPeersBytes + kMaxMessageBytes;
+
+// The most addresses that a node may announce.
+inline constexpr std::size_t kMaxAddresses = 16;
+
 // What all nodes of a run must agree on; the first to join sets it.
 struct Settings {
   int min_nodes = 1;
@@ -120,6 +127,8 @@ struct Join {
   std::optional<Duration> seen_age{};
   std::string seen_of{};
   std::int64_t pulse = 0;  // as in Heartbeat
+  // From which its workers may connect, the likeliest first: numeric.
+  std::vector<std::string> addresses{};
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -202,6 +211,9 @@ struct Round {
   Endpoint master{};                 // where the workers of this round meet: an empty store
   std::string by{};                  // RoundId::by
   std::vector<StandIn> stand_ins{};  // in the order in which they are to be tried
+  // For the node that has that store: the addresses from which the workers of all nodes may
+  // connect.  From an older coordinator: nullopt.
+  std::optional<std::vector<std::string>> peers{};
 
   RoundId id() const { return {.number = number, .by = by}; }
 };

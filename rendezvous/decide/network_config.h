@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/worker_store_access.h"
 #include "store/base/endpoint.h"
 #include "store/decide/allow_list.h"
 
@@ -20,12 +21,13 @@ struct NetworkConfig {
   // Further ports of the same host, in the command to try them: the host takes the first that is
   // free, and the others go on where something else answers.  Empty: only the endpoint's.
   std::vector<std::uint16_t> other_ports{};
-  std::optional<bool> is_host{};  // the user's word; else whoever can bind the endpoint hosts
+  std::optional<bool> is_host{};  // the user's word; else the one that can bind the endpoint
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;
   std::string bind{};        // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};  // who may come in, if this node hosts
+  WorkerStoreAccess worker_store{};
   member::Config member{};
 };
 

@@ -25,7 +25,7 @@ struct Forget {
   std::string node;
   std::uint64_t connection = 0;  // what was sent on it
 };
-// The run has had its last round.  Whoever comes back to it later is to hear this.
+// The run has had its last round.  A node that comes back to it later is to hear this.
 struct Over {
   std::string run_uuid;
   command::End verdict;
@@ -35,8 +35,14 @@ struct Over {
 struct KeepRunFile {
   RunFile file;
 };
+// Before the commands of a round of the static backend: the workers' store, which is the common
+// space of the one where the nodes meet, is to be empty, and for the workers at these addresses.
+struct EmptyCommonSpace {
+  std::vector<std::string> peers;
+};
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile>;
+using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile,
+                            action::EmptyCommonSpace>;
 
 class Outgoing {
  public:

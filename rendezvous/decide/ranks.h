@@ -43,7 +43,7 @@ struct Claim {
 
 // The order of group ranks: element k of the result is the index of the claim that gets rank k.
 // A wanted rank comes first, then a previous one, so that a survivor keeps its place wherever there
-// still is such a place; whoever is left fills the gaps in the natural order of host names ("node2"
+// still is such a place; the others fill the gaps in the natural order of host names ("node2"
 // before "node10"), then of arrival.  Of two claims to one place the earlier arrival gets it.
 // O(n log n).
 std::vector<std::size_t> seat(std::span<const Claim> claims);

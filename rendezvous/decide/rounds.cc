@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,29 @@ namespace ddprun::rendezvous::coordinator {
 std::string preflight_text(const request::Join& join) {
   return join.host + " cannot start its workers: " + join.preflight_failure;
 }
+
+namespace {
+
+// From where the workers of these nodes may connect.  Of too many addresses the first of each node
+// are the last to be left out.
+std::vector<std::string> addresses_of(const std::vector<Seat>& seats) {
+  constexpr std::size_t kCost = 3;  // of one beside its text
+  std::vector<std::string> addresses;
+  std::unordered_set<std::string_view> known;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < kMaxAddresses; ++i) {
+    for (const Seat& seat : seats) {
+      const std::vector<std::string>& said = seat.node->join.addresses;
+      if (i >= said.size() || !known.insert(said[i]).second) continue;
+      bytes += said[i].size() + kCost;
+      if (bytes > kMaxPeersBytes) return addresses;
+      addresses.push_back(said[i]);
+    }
+  }
+  return addresses;
+}
+
+}  // namespace
 
 void Rounds::stop(command::Stop stop) {
   if (stop.cause != StopCause::WorkerFailed &&
@@ -111,6 +136,8 @@ void Rounds::form() {
   state_.restarts.failed_at.reset();
   state_.last_told.clear();
   state_.up_count = seats.size();
+  std::vector<std::string> peers = addresses_of(seats);
+  if (state_.settings.master) out_.add(action::EmptyCommonSpace{peers});
   for (std::size_t rank = 0; rank < seats.size(); ++rank) {
     auto& [id, node, assignment] = seats[rank];
     node->is_member = true;
@@ -119,7 +146,9 @@ void Rounds::form() {
     node->last_rank = static_cast<int>(rank);
     round.ranks = assignment;
     node->round = round;
-    out_.send(*id, round);
+    bool has_workers_store = rank == 0 && !state_.settings.master;
+    if (has_workers_store) node->round->peers = std::move(peers);
+    out_.send(*id, *node->round);
   }
   for (auto& [id, node] : state_.nodes) {
     if (!node.is_member && !node.is_standby) stand_by(id, node);
@@ -207,7 +236,7 @@ void Rounds::stand_by(const std::string& id, Node& node) {
   out_.send(id, command::Standby{reason});
 }
 
-// To the nodes that were in the last round; who comes later has lost nobody.
+// To the nodes that were in the last round; one that comes later has lost none.
 void Rounds::announce_shortage() {
   if (!state_.shortage || std::exchange(state_.shortage->is_announced, true)) return;
   for (const auto& [id, node] : state_.nodes) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/node_id.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 
@@ -59,8 +60,7 @@ class RunsTransition {
       return knocked(message, *knock);
     if (message.run == state_.only_run && is_last_word(message.request) &&
         state_.gone.size() < kMaxGone) {
-      state_.gone.insert(
-          message.node.substr(0, message.node.rfind('.')));  // without its incarnation
+      state_.gone.insert(coordinator::name_of(message.node));
     }
     const auto* join = std::get_if<request::Join>(&message.request);
     if (const auto* resume = std::get_if<request::Resume>(&message.request)) join = &resume->join;
@@ -202,7 +202,6 @@ class RunsTransition {
     }
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
-    bool is_emptied = false;
     for (coordinator::Action& action : next.actions) {
       if (auto* over = std::get_if<coordinator::action::Over>(&action)) {
         remember(name, std::move(*over));
@@ -218,11 +217,11 @@ class RunsTransition {
         actions_.emplace_back(std::move(*keep));
         continue;
       }
-      auto& send = std::get<coordinator::action::Send>(action);
-      bool begins_round = std::holds_alternative<command::Round>(send.command);
-      if (begins_round && run.settings.master && !std::exchange(is_emptied, true)) {
-        actions_.emplace_back(action::EmptyCommonSpace{});
+      if (auto* empty = std::get_if<action::EmptyCommonSpace>(&action)) {
+        actions_.emplace_back(std::move(*empty));
+        continue;
       }
+      auto& send = std::get<coordinator::action::Send>(action);
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
         send_last(send.node, send.connection, std::move(send.command));
       } else {
@@ -243,7 +242,7 @@ class RunsTransition {
     run.former.begin(std::move(former));
   }
 
-  // Nobody is left in the run, and no worker of its own lives.
+  // No node is left in the run, and no worker of its own lives.
   void forget(const std::string& name) {
     auto run = state_.runs.extract(name);
     if (run.mapped().has_formed && run.mapped().phase != coordinator::Phase::Ended) {

@@ -6,7 +6,7 @@
 //
 // Of a run that is over the verdict is kept for an hour, for nodes that were away when it ended:
 // such a node names the run uuid, and so is told the end and does not begin it anew.
-// Whoever comes without that begins another run, which may have the same id.
+// A node that comes without that begins another run, which may have the same id.
 #pragma once
 
 #include <deque>
@@ -97,7 +97,7 @@ struct State {
   // Of runs that have no coordinator here at present: whose workers may be alive.
   std::map<std::string, coordinator::Former> formers;
   std::set<std::string> filed;  // runs that have a run file
-  std::string why_leaving;      // set once nobody is let in any more
+  std::string why_leaving;      // set once no node is let in any more
 };
 
 namespace event {
@@ -128,9 +128,7 @@ using Event =
 namespace action {
 using Send = coordinator::action::Send;
 using Forget = coordinator::action::Forget;
-// Before the commands that follow: a round of the static backend begins, and the workers' store,
-// which is the common space of this one, is to be empty.
-struct EmptyCommonSpace {};
+using EmptyCommonSpace = coordinator::action::EmptyCommonSpace;
 using KeepRunFile = coordinator::action::KeepRunFile;
 // No worker of this run lives.
 struct DropRunFile {
@@ -164,7 +162,7 @@ MonoTime heard_at(const State& state, const std::string& run, MonoTime now);
 // Whether `only_run` has ended after a round.
 bool has_ended(const State& state);
 
-// "run 'job2' (3 nodes)"; empty where there is nobody.
+// "run 'job2' (3 nodes)"; empty where there is none.
 std::string who_is_here(const State& state);
 
 }  // namespace ddprun::rendezvous::runs

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "store/base/number.h"
 
@@ -27,20 +28,36 @@ Result<AllowList> AllowList::parse(std::string_view text) {
     auto comma = text.find(',');
     auto range = parse_range(std::string(text.substr(0, comma)));
     if (!range) return range.error();
-    list.ranges_.push_back(*range);
+    if (range->prefix_bits == kBits) {
+      list.single_.insert(range->base);
+    } else {
+      list.ranges_.push_back(*range);
+    }
     if (comma == std::string_view::npos) return list;
     text.remove_prefix(comma + 1);
   }
 }
 
-bool AllowList::admits(const std::string& address) const {
-  if (ranges_.empty()) return true;
+bool AllowList::add(const std::string& text) {
+  Address address;
+  if (!read(text, address)) return false;
+  single_.insert(address);
+  return true;
+}
+
+bool AllowList::lists(const std::string& address) const {
   Address peer;
   if (!read(address, peer)) return false;
+  if (single_.contains(peer)) return true;
   return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
     return range.base.is_v4 == peer.is_v4 &&
            masked(peer, range.prefix_bits).bytes == range.base.bytes;
   });
+}
+
+std::size_t AllowList::Hash::operator()(const Address& address) const {
+  std::string_view bytes(reinterpret_cast<const char*>(address.bytes.data()), address.bytes.size());
+  return std::hash<std::string_view>{}(bytes);
 }
 
 bool AllowList::read(const std::string& text, Address& address) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "store/base/error.h"
@@ -24,16 +25,27 @@ class AllowList {
   // behind the prefix, which is a slip as a rule.
   static Result<AllowList> parse(std::string_view text);
 
-  bool empty() const { return ranges_.empty(); }
+  // Adds one numeric address.  False, and nothing is added, for what is none.
+  bool add(const std::string& address);
+
+  bool empty() const { return ranges_.empty() && single_.empty(); }
 
   // Whether the list admits a numeric address.  What is no address, it does not, unless empty.
-  bool admits(const std::string& address) const;
+  bool admits(const std::string& address) const { return empty() || lists(address); }
+
+  // Whether a numeric address is listed; none is in an empty list.
+  bool lists(const std::string& address) const;
 
  private:
   // An address of either family; IPv4 takes the last 32 bits.
   struct Address {
     bool is_v4 = false;
     std::array<std::uint8_t, 16> bytes{};
+
+    friend bool operator==(const Address&, const Address&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Address& address) const;
   };
   struct Range {
     Address base;
@@ -46,6 +58,8 @@ class AllowList {
   static std::string to_string(const Address& address);
 
   std::vector<Range> ranges_;
+  std::unordered_set<Address, Hash>
+      single_;  // ranges of one address: of a run there may be 100,000
 };
 
 }  // namespace ddprun::store

@@ -44,6 +44,27 @@ TEST_SUITE("agent/decide/activity") {
     }));
   }
 
+  TEST_CASE("who waits for a slow disk works, and who reads a little now and then does not") {
+    Node node;
+    auto verdict = node.pass(1000, [&] {
+      for (ActivitySample& worker : node.workers) worker.moved_bytes += kMovingBytes;
+      node.workers[2].moved_bytes -= kMovingBytes / 2;  // what watches the machine
+    });
+    REQUIRE(verdict);
+    CHECK(verdict->hung == std::vector{2});
+  }
+
+  TEST_CASE("bytes of a process that has ended are not missed") {
+    Node node;
+    node.workers[1].moved_bytes = 100 * kMovingBytes;
+    CHECK_FALSE(node.pass(1000, [&] {
+      for (ActivitySample& worker : node.workers) worker.cpu_time += 1s;
+      if (node.now == MonoTime(10s)) node.workers[1].moved_bytes = 0;
+      node.workers[1].cpu_time = 0s;
+      node.workers[1].moved_bytes += 2 * kMovingBytes;
+    }));
+  }
+
   TEST_CASE("one tick of the kernel's clock is no sign of life") {
     ActivityLog activity(8s);
     ActivitySample sample;

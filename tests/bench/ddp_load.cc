@@ -9,6 +9,7 @@
 //   ddp_load all_reduce BYTES COUNT                  the median of COUNT, in microseconds
 //   ddp_load memcpy BYTES COUNT                      the same of a copy, in a program of one rank
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
 #include <cstring>

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "worker/checkpoint/formats/file_layout.h"
 #include "worker/checkpoint/formats/pickle.h"
 
 namespace {

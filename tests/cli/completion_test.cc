@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/completion.h"
+#include "cli/options/completion.h"
 
 #include <doctest/doctest.h>
 
-#include "cli/config/option_table.h"
+#include "cli/options/option_table.h"
 
 using namespace ddprun;
 using namespace ddprun::cli;
 
-TEST_SUITE("cli/config/completion") {
+TEST_SUITE("cli/options/completion") {
   TEST_CASE("every shell's script knows every option in both spellings") {
     for (const char* shell : {"bash", "zsh", "fish", "tcsh"}) {
       CAPTURE(shell);

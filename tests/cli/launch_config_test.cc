@@ -283,6 +283,25 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--nnodes=2", "--allow=here", "train.py"}).starts_with("--allow=here"));
   }
 
+  TEST_CASE_FIXTURE(Launch, "the workers' store admits more machines and users, if asked to") {
+    for (const char* nodes : {"--nnodes=1", "--nnodes=2"}) {
+      auto as_before = accepted({nodes, "--rdzv-backend=c10d", "train.py"}).worker_store;
+      CHECK(as_before.machines.empty());
+      CHECK_FALSE(as_before.any_machine);
+      CHECK_FALSE(as_before.any_user);
+      auto some = accepted({nodes, "--worker-store-allow=10.0.0.0/8,fd00::7", "train.py"});
+      CHECK(some.worker_store.machines.lists("10.1.2.3"));
+      CHECK_FALSE(some.worker_store.machines.lists("11.1.2.3"));
+      CHECK_FALSE(some.worker_store.any_machine);
+      auto all = accepted({nodes, "--worker-store-allow=any", "--allow-users", "train.py"});
+      CHECK(all.worker_store.any_machine);
+      CHECK(all.worker_store.any_user);
+    }
+    CHECK(why_not({"--worker-store-allow=all", "train.py"}) ==
+          "--worker-store-allow=all: 'all' is not a range of addresses: 'all' is not a numeric "
+          "address");
+  }
+
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
     CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
           "--rdzv-backend=etcd is not supported: c10d needs no service beside ddprun; for a "

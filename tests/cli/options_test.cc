@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 
 #include <doctest/doctest.h>
 
@@ -37,7 +37,7 @@ std::string read(const std::vector<std::string>& arguments, const Variables& var
 
 }  // namespace
 
-TEST_SUITE("cli/config/options") {
+TEST_SUITE("cli/options/options") {
   TEST_CASE("both spellings, with and without '=', mean the same") {
     for (const char* spelling : {"--nproc-per-node", "--nproc_per_node"}) {
       CHECK(read({spelling, "2", "train.py"}) == "nproc-per-node=2 (--nproc-per-node) | train.py");

@@ -268,6 +268,21 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("a weight of 0 ends with the wrapper") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      {
+        DistributedDataParallel<torch::nn::Linear> model(net, group);
+        const double weight = group.rank() == 1 ? 0 : 2;
+        model.weighted(model(torch::ones({1, 1})).sum(), weight).backward();
+      }
+      net->zero_grad();
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      model(torch::full({1, 1}, 3.0)).sum().backward();
+      expect(net->weight.grad().item<float>() == 3, "the gradient is the mean");
+    });
+  }
+
   TEST_CASE("compression is refused for complex parameters, whose imaginary part it would drop") {
     struct ComplexNet : torch::nn::Module {
       ComplexNet() {
@@ -460,6 +475,47 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("a static graph is learned anew where its first backward has failed") {
+    for (const bool views : {false, true}) {
+      for (const bool in_the_middle : {false, true}) {
+        CAPTURE(views);
+        CAPTURE(in_the_middle);
+        std::vector<Mixed> nets = make_nets<Mixed>(4);
+        on_ranks(2, [&](ProcessGroup group) {
+          auto rank = static_cast<std::size_t>(group.rank());
+          Mixed net = nets[2 * rank];
+          DistributedDataParallel<Mixed> model(
+              net, group, {.static_graph = true, .gradient_as_bucket_view = views});
+          torch::Tensor output = model(inputs(group.rank(), 0, {kBatch, 6}));
+          // The last layer's gradients come first.
+          torch::Tensor failing = in_the_middle ? net->first->weight : output;
+          const unsigned hook = failing.register_hook(
+              [](const torch::Tensor&) -> torch::Tensor { throw Unexpected("no memory"); });
+          for (const char* problem : {"no memory", "backward() of a static graph"}) {
+            std::string thrown;
+            try {
+              output.sum().backward({}, /*retain_graph=*/true);
+            } catch (const std::exception& error) {
+              thrown = error.what();
+            }
+            expect(thrown.starts_with(problem), "it says " + std::string(problem) + ": " + thrown);
+          }
+          failing.remove_hook(hook);
+          model.zero_grad();
+          Mixed reference = nets[2 * rank + 1];
+          for (int step = 1; step < 4; ++step) {
+            model.zero_grad();
+            reference->zero_grad();
+            mixed_loss(model, group.rank(), step).backward();
+            mixed_loss(reference, group.rank(), step).backward();
+            average_gradients(group, *reference);
+            expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+          }
+        });
+      }
+    }
+  }
+
   TEST_CASE("compressed gradients are near the mean, and the same on all ranks") {
     for (auto [compression, precision] :
          {std::pair(Compression::Float16, 2e-3), std::pair(Compression::BFloat16, 2e-2)}) {
@@ -600,6 +656,18 @@ TEST_SUITE("ddp/data_parallel") {
         expect(!net->first->weight.grad().defined(), "the gradient is forgotten");
       });
     }
+  }
+
+  TEST_CASE("the bucket layout counts the parameters that were wrapped") {
+    on_ranks(2, [](ProcessGroup group) {
+      Tied net;
+      DistributedDataParallel<Tied> model(net, group, {.bucket_cap_bytes = 16});
+      model(inputs(group.rank(), 0, {kBatch, 6})).sum().backward();
+      const BucketLayout layout = model.bucket_layout();
+      expect(layout.size() == 2, "a bucket for each parameter");
+      net->into->weight.requires_grad_(false);
+      expect(model.bucket_layout() == layout, "one that is frozen now is still counted");
+    });
   }
 
   TEST_CASE("tiny caps make many buckets, once the order of the gradients is known") {

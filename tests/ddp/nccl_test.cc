@@ -50,7 +50,8 @@ struct FakeNccl : c10d::Backend {
     calls.push_back("broadcast " + tensors[0].device().str());
     return {};
   }
-  void abort() { calls.emplace_back("abort"); }  // virtual in newer LibTorch only
+  // Virtual in newer LibTorch only.
+  void abort() { calls.emplace_back("abort"); }  // NOLINT(modernize-use-override)
 
   int device;
   std::vector<std::string> calls;
@@ -103,7 +104,7 @@ TEST_SUITE("ddp/nccl") {
     MESSAGE(std::string(plugin.class_name)
             << ", NCCL " << plugin.compiled_version << " at compile time, "
             << plugin.loaded_version() << " at run time, " << plugin.gpu_count() << " GPUs");
-    if (why_no_gpu() != "") CHECK(plugin.gpu_count() == 0);
+    if (!why_no_gpu().empty()) CHECK(plugin.gpu_count() == 0);
   }
 
   TEST_CASE("another NCCL than that of the build is refused") {

@@ -16,8 +16,9 @@ struct FakeCuda : CUDAHooksInterface {
   explicit FakeCuda(CUDAHooksArgs) {}
   void init() const override {}
   bool hasCUDA() const override { return true; }
-  bool isBuilt() const { return true; }  // these two are virtual in newer LibTorch only
-  bool isAvailable() const { return true; }
+  // These two are virtual in newer LibTorch only.
+  bool isBuilt() const { return true; }      // NOLINT(modernize-use-override)
+  bool isAvailable() const { return true; }  // NOLINT(modernize-use-override)
   DeviceIndex deviceCount() const override { return 2; }
   const Generator& getDefaultGenerator(DeviceIndex index) const override {
     static const Generator generators[] = {make_generator<CPUGeneratorImpl>(1),

@@ -57,6 +57,8 @@ mode_t mode_of(int flags, va_list rest) {
 }  // namespace
 
 extern "C" {
+// The C library has names of its own for these.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 
 ssize_t write(int fd, const void* bytes, size_t count) {
   static auto next = next_of<ssize_t (*)(int, const void*, size_t)>("write");
@@ -138,4 +140,6 @@ int execve(const char* path, char* const argv[], char* const environment[]) noex
   if (program != nullptr && std::strcmp(path, program) == 0) wait_while_frozen();
   return next(path, argv, environment);
 }
+
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 }

@@ -32,6 +32,7 @@ LEASE_S = 2.0  # the silence limit below
 SETTINGS = ("last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5,"
             "flap_limit=0")
 END_LIMIT_S = 90  # from the last fault to the end of the last agent, beside what workers take to end
+HOLD_LIMIT_S = 20  # from the end of a pause to the guardians' look
 ORPHAN_LIMIT_S = 15  # from the end of the last agent to the end of the last guardian
 SANITIZED = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
 BUG = re.compile(r"check failed|terminate called|Assertion")
@@ -59,6 +60,21 @@ def name_of(pid):
         return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+def status_of(pid):
+    """What a process does ("S": it waits), and how often it has begun to wait."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    state = re.search(r"^State:\s*(\w)", status, re.MULTILINE)[1]
+    return state, int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
+
+
+def waits_anew(pid, waits):
+    try:
+        state, count = status_of(pid)
+        return state == "S" and count > waits
+    except OSError:
+        return True  # it has ended
 
 
 def send(number, pids):
@@ -161,11 +177,18 @@ class History:
             self.replace_agent(place)
 
     def stop_for_a_while(self, pids, workers):
-        """After more than the lease the guardians wake first, and let the workers go on or not: two processes that
-        wake together would run for some milliseconds before the one can hold the other."""
+        """After more than the lease the guardians wake first and hold the workers, which the agents then let go on or
+        not: processes that wake together would run for some milliseconds before the one can hold the other."""
         is_long = self.draw.random() < 0.5
         send(signal.SIGSTOP, pids)
         time.sleep(self.draw.uniform(1.5, 3) * LEASE_S if is_long else self.draw.uniform(0.1, 0.4) * LEASE_S)
+        if is_long:
+            guardians = {pid: status_of(pid)[1] for pid in pids if name_of(pid) == "ddprun-guardian"}
+            send(signal.SIGCONT, guardians)
+            end = time.monotonic() + HOLD_LIMIT_S
+            while not all(waits_anew(pid, waits) for pid, waits in guardians.items()):
+                assert time.monotonic() < end, "a guardian does not hold its workers"
+                time.sleep(0.005)
         send(signal.SIGCONT, [pid for pid in pids if not is_long or pid not in workers])
 
     def play(self):

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "rendezvous/decide/waiting_text.h"
 #include "store/base/variant.h"
 
@@ -67,6 +69,7 @@ struct Run {
         file = keep->file;
         continue;
       }
+      if (std::holds_alternative<coordinator::action::EmptyCommonSpace>(action)) continue;
       const auto* send = std::get_if<coordinator::action::Send>(&action);
       text += text.empty() ? "" : "; ";
       text += send != nullptr ? send->node + ": " + words(send->command)
@@ -307,6 +310,46 @@ TEST_CASE("Coordinator: who has succeeded may go") {
   CHECK(run.is_lost("b") == "forget b");
   run.succeeds("a");
   CHECK(run.succeeds("c") == "a: end 0; c: end 0");
+}
+
+TEST_CASE("Coordinator: group rank 0 hears from where the workers of the round may come") {
+  Run run;
+  auto joins_from = [&](const std::string& id, std::vector<std::string> addresses) {
+    auto join = run.join_of(id);
+    join.addresses = std::move(addresses);
+    return run.says(id, join);
+  };
+  auto peers_of = [&](const std::string& id) { return run.state.nodes.at(id).round->peers; };
+  joins_from("a", {"10.0.0.1", "172.17.0.1"});
+  joins_from("b", {"10.0.0.2", "172.17.0.1", "fd00::2"});
+  joins_from("c", {});
+  REQUIRE(run.state.phase == coordinator::Phase::Running);
+  CHECK(peers_of("a") == std::vector<std::string>{"10.0.0.1", "10.0.0.2", "172.17.0.1", "fd00::2"});
+  CHECK_FALSE(peers_of("b"));
+  CHECK_FALSE(peers_of("c"));
+}
+
+TEST_CASE("Coordinator: of too many addresses the first of each node are kept") {
+  constexpr int kNodes = 4500;
+  Run run;
+  run.settings = {.min_nodes = kNodes, .max_nodes = kNodes};
+  std::string tail(55, 'f');
+  for (int i = 0; i < kNodes; ++i) {
+    auto join = run.join_of("n" + std::to_string(i));
+    for (std::size_t k = 0; k < kMaxAddresses; ++k)
+      join.addresses.push_back(std::to_string(k) + ":" + std::to_string(i) + ":" + tail);
+    run.says("n" + std::to_string(i), join);
+  }
+  std::vector<std::string> peers;
+  std::size_t bytes = 0;
+  for (const auto& [id, node] : run.state.nodes) {
+    if (node.round && node.round->peers) peers = *node.round->peers;
+  }
+  for (const std::string& peer : peers) bytes += peer.size();
+  CHECK(bytes < kMaxPeersBytes);
+  CHECK(bytes > kMaxPeersBytes * 9 / 10);
+  CHECK(peers.size() < kNodes * kMaxAddresses);
+  CHECK(std::ranges::count_if(peers, [](auto& peer) { return peer.starts_with("0:"); }) == kNodes);
 }
 
 TEST_CASE("Coordinator: group rank 0 has the workers' store, and may go only after all others") {
@@ -1020,6 +1063,27 @@ TEST_CASE("Coordinator: the round of a run file goes on where its nodes resume")
     resume.join.next_round = 4;
     resume.join.was_in_round = true;
     CHECK(other.says("a.0", resume) == "a.0: dropped, its lease was over");
+  }
+}
+
+TEST_CASE("Coordinator: what is known of rounds before holds for the run that follows at once") {
+  FoundFile run;
+  run.policy.join_timeout = 2s;
+  run.joins("x.0");
+  run.state.former.past_rounds["second"] = 9;
+  request::Left left{.why = "was lost (its agent, pid 7, was killed)", .round = 4};
+  CHECK(run.says("b.0", left) == "forget b.0");
+  REQUIRE(run.pass(3s, {"x.0"}).find("x.0: end 80") != std::string::npos);
+  CHECK(run.joins("y.0") == "");
+  REQUIRE(run.has_left("x.0") == "forget x.0");
+  request::Resume resume{.join = run.returning("a"), .workers = Workers::Up};
+  resume.join.was_in_round = true;
+  SUBCASE("a round that a node has left does not go on") {
+    CHECK(run.says("a.0", resume).find("a.0: continue; a.0: stop 4") == 0);
+  }
+  SUBCASE("nor one that its start had before others") {
+    resume.join.run_uuid = "second";
+    CHECK(run.says("a.0", resume) == "a.0: dropped, its lease was over");
   }
 }
 

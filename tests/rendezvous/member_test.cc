@@ -14,7 +14,6 @@
 using namespace ddprun;
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
-using member::Link;
 
 namespace {
 

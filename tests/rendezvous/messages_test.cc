@@ -41,9 +41,10 @@ std::vector<Message> messages() {
                      .previous_nodes = 4,
                      .is_back = true,
                      .was_in_round = true,
-                     .preflight_failure = "no log folder"};
+                     .preflight_failure = "no log folder",
+                     .addresses = {"10.0.0.7", "fd00::7"}};
   std::vector<Message> all;
-  for (Request request : std::initializer_list<Request>{
+  for (const Request& request : std::initializer_list<Request>{
            join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
            request::Failed{7, sample_failure(), true}, request::Succeeded{7},
            request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},
@@ -80,6 +81,11 @@ std::vector<Command> commands() {
                          .by = "node0-1@2",
                          .stand_ins = {{.name = "node1-2", .at = {"node1", 7}}}},
           command::Moved{.to = {"node1", 7}, .why = "the run has another host"},
+          command::Round{.number = 3,
+                         .ranks = {.group_world_size = 2},
+                         .master = {"m", 9},
+                         .peers = std::vector<std::string>{"10.0.0.7", "fd00::7"}},
+          command::Round{.master = {"m", 9}, .peers = std::vector<std::string>{}},
           command::Stop{.round = 3, .cause = StopCause::WorkerFailed, .failure = sample_failure()},
           command::Stop{.round = 3, .cause = StopCause::NodeJoined, .why = "node8 has joined"},
           command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},

@@ -135,6 +135,17 @@ TEST_CASE("Runs: who comes too late to a run whose id is nobody else's hears how
   CHECK(place.joins("other", "d.0") == "d.0: round");
 }
 
+TEST_CASE("Runs: a static round begins in an empty store, once") {
+  Place place;
+  request::Join join = place.join_of("a");
+  join.settings = {.min_nodes = 2, .max_nodes = 2, .master = Endpoint{"m", 1}};
+  CHECK(place.says("job", "a", join) == "");
+  CHECK(place.says("job", "b", join) == "empty; a: round; b: round");
+  // b has not heard of it; a's workers are in that store.
+  CHECK(place.says("job", "b", request::Resume{.join = join}).ends_with("b: round"));
+  CHECK(place.says("job", "b", request::Resume{.join = join}).find("empty") == std::string::npos);
+}
+
 TEST_CASE("Runs: who was away when its run ended is told so, and does not begin it anew") {
   Over place;
   CHECK(place.says("job", "b.1", place.returning()) == "b.1: end 0");

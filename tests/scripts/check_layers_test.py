@@ -58,12 +58,17 @@ class CheckLayers(unittest.TestCase):
         self.write("store/server.cc", "", '#include "rendezvous/decide/ranks.h"')
         self.write("rendezvous/handler.h", '#include "agent/decide/core.h"')
         self.write("worker/error_file.h", '#include "worker/process/spawn.h"')
-        self.write("agent/agent.cc", '#include "cli/config/options.h"')
+        self.write("agent/agent.cc", '#include "cli/options/options.h"')
         self.write("cli/main.cc", '#include "worker/ddp/verification.h"', '#include "tests/rng.h"')
+        self.write("cli/config/command.cc", '#include "cli/slurm/step.h"')
+        self.write("cli/slurm/step.cc", '#include "cli/options/parse.h"', '#include "cli/config/numa.h"')
+        self.write("cli/options/help.cc", '#include "cli/slurm/step.h"')
         self.assert_reports(
-            "agent/agent.cc:1: agent may not include cli/config/options.h",
+            "agent/agent.cc:1: agent may not include cli/options/options.h",
             "cli/main.cc:1: cli may not include worker/ddp/verification.h",
             "cli/main.cc:2: cli may not include tests/rng.h",
+            "cli/options/help.cc:1: cli/options may not include cli/slurm/step.h",
+            "cli/slurm/step.cc:2: cli/slurm may not include cli/config/numa.h",
             "rendezvous/handler.h:1: rendezvous may not include agent/decide/core.h",
             "store/base/error.cc:1: store/base may not include store/decide/wire.h",
             "store/server.cc:2: store may not include rendezvous/decide/ranks.h",
@@ -110,15 +115,15 @@ class CheckLayers(unittest.TestCase):
         self.write("store/decide/wire.cc", "#include <unistd.h>", "#include <sys/socket.h>")
         self.write("store/server.h", "#include <boost/asio.hpp>", '#include "store/decide/wire.h"')
         self.write("rendezvous/handler.h", '#include "store/server.h"')
-        self.write("cli/config/parse.h", "#include <spdlog/fwd.h>", '#include "cli/config/a.h"')
+        self.write("cli/config/numa.h", "#include <spdlog/fwd.h>", '#include "cli/config/a.h"')
         self.write("cli/config/a.h", '#include "rendezvous/handler.h"')
         shell = "rendezvous/handler.h -> store/server.h -> boost/asio.hpp"
         self.assert_reports(
             "cli/config/a.h:1: cli/config may not include rendezvous/handler.h",
             f"cli/config/a.h:1: a pure file may not reach {shell}",
-            "cli/config/parse.h:1: cli/config may not include spdlog: spdlog/fwd.h",
-            "cli/config/parse.h:1: a pure file may not reach spdlog/fwd.h",
-            f"cli/config/parse.h:2: a pure file may not reach cli/config/a.h -> {shell}",
+            "cli/config/numa.h:1: cli/config may not include spdlog: spdlog/fwd.h",
+            "cli/config/numa.h:1: a pure file may not reach spdlog/fwd.h",
+            f"cli/config/numa.h:2: a pure file may not reach cli/config/a.h -> {shell}",
             "store/decide/wire.cc:1: a pure file may not reach unistd.h",
             "store/decide/wire.cc:2: a pure file may not reach sys/socket.h",
         )

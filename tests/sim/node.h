@@ -26,7 +26,7 @@ class Node {
   void signal(int signal);
 
   // From the network.
-  void heard(const Wire& wire, const std::string& command);
+  void heard(const Wire& wire, const std::string& text);
   void connection_lost(const Wire& wire, const std::string& why);
 
   const NodePlan& plan() const { return plan_; }

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "rendezvous/decide/node_id.h"
 #include "tests/sim/host.h"
 #include "tests/sim/node.h"
 
@@ -13,8 +14,8 @@ namespace ddprun::sim {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-World::World(Scenario given, bool is_traced_)
-    : scenario(std::move(given)),
+World::World(Scenario scenario_, bool is_traced_)
+    : scenario(std::move(scenario_)),
       random(scenario.seed),
       machines(static_cast<std::size_t>(scenario.machines)),
       oracle(*this),
@@ -41,7 +42,7 @@ Process& World::add_process(const std::string& name, int machine) {
 }
 
 Node* World::find(const std::string& node_id) {
-  auto found = by_name_.find(node_id.substr(0, node_id.rfind('.')));
+  auto found = by_name_.find(rendezvous::coordinator::name_of(node_id));
   return found == by_name_.end() ? nullptr : found->second;
 }
 

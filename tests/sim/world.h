@@ -62,7 +62,7 @@ using Wire = std::shared_ptr<Connection>;
 
 class World {
  public:
-  World(Scenario scenario, bool is_traced);
+  World(Scenario scenario_, bool is_traced_);
   ~World();
 
   // Plays it all; throws Violation.

@@ -521,7 +521,8 @@ TEST_SUITE("store/decide/keyspace") {
     SUBCASE("bytes of many small queues") {
       Clients clients({.max_bytes = 100'000});
       int count = 0;
-      while (count < 1000 && clients.ask(1, request::QueuePush{std::to_string(count), ""}) == "") {
+      while (count < 1000 &&
+             clients.ask(1, request::QueuePush{std::to_string(count), ""}).empty()) {
         ++count;
       }
       CHECK(count > 50);
@@ -532,7 +533,7 @@ TEST_SUITE("store/decide/keyspace") {
       Keys same(3000, "a");  // 50 bytes of memory for each
       CHECK(clients.wait(1, same) == "closed: no room for WAIT of 'a'");
       ClientId count = 0;
-      while (count < 1000 && clients.wait(2 + count, {"a"}) == "") ++count;
+      while (count < 1000 && clients.wait(2 + count, {"a"}).empty()) ++count;
       CHECK(count > 100);
       CHECK(count < 350);  // and 350 for the first name of each client
       for (ClientId i = 0; i <= count; ++i) clients.leave(2 + i);

@@ -277,7 +277,7 @@ TEST_SUITE("store/server") {
     for (const std::string& name : names) are_right &= large.receive_bytes() == name;
     CHECK(are_right);
     REQUIRE(large.receive_number() == 20'000);
-    for (std::size_t i = 0; i < names.size(); ++i) are_right &= large.receive_bytes() != "";
+    for (std::size_t i = 0; i < names.size(); ++i) are_right &= !large.receive_bytes().empty();
     CHECK(are_right);
     CHECK(large.receive(4) == "\2\0\0\0"sv);
   }

@@ -126,7 +126,7 @@ class KeyspaceProgram {
   std::string difference(const store::Replies& replies) const;
   bool play(store::ClientId client, const store::Request& asked, store::Replies& replies);
   void delete_crowd(store::Replies& replies);
-  void begin_large(store::ClientId client, const store::Request& request, store::Replies& replies);
+  void begin_large(store::ClientId client, const store::Request& asked, store::Replies& replies);
   void proceed(std::size_t effort, store::Replies& replies);
   void proceed_in_model(std::size_t effort);
   std::string take_from_large(store::Replies& replies, bool proceeded);

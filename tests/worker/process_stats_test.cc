@@ -23,12 +23,37 @@ using namespace std::chrono_literals;
 TEST_SUITE("worker/process/process_stats") {
   TEST_CASE("stat's times are behind a name that may hold anything") {
     ProcessStat stat = parse_stat(
-        "4211 (a) b (c) S 1 4211 4211 0 -1 4194560 100 200 0 0 150 50 20 30 20 0 1 0 99", 100);
+        "4211 (a) b (c) S 1 4211 4211 0 -1 4194560 100 200 7 2 150 50 20 30 20 0 1 0 99", 100);
     CHECK(stat.state == 'S');
+    CHECK(stat.major_faults == 9);
     CHECK(stat.cpu_time == 2500ms);
     CHECK(parse_stat("", 100).state == '?');
     CHECK(parse_stat("1 (x", 100).cpu_time == 0s);
     CHECK(parse_stat("1 (x) R 1", 100).cpu_time == 0s);
+  }
+
+  TEST_CASE("io's bytes are those that were read and written") {
+    CHECK(parse_io("rchar: 300\nwchar: 20\nsyscr: 9\nsyscw: 9\nread_bytes: 4096\n") == 320);
+    CHECK(parse_io("") == 0);
+    CHECK(parse_io("rchar: many\n") == 0);
+  }
+
+  TEST_CASE("the bytes of what a process has started count") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const std::uint64_t before = stats_of(::getpid()).moved_bytes;
+    const std::string written(20000, 'x');
+    pid_t child = ::fork();
+    if (child == 0) {
+      if (::write(ends[1], written.data(), written.size()) < 0) ::_exit(1);
+      ::pause();
+    }
+    std::string taken(written.size(), '\0');
+    REQUIRE(::read(ends[0], taken.data(), 1) == 1);
+    CHECK(stats_of(::getpid()).moved_bytes >= before + written.size());
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    for (int end : ends) ::close(end);
   }
 
   TEST_CASE("a stopped process is told from one that has gone") {

@@ -1,259 +1,48 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/autograd.h>
-#include <torch/nn/modules/embedding.h>
+#include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
-#include <unordered_map>
-#include <unordered_set>
-
-#include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/memory_order.h"
-#include "worker/ddp/named_tensor.h"
+#include "worker/ddp/buffer_sync.h"
+#include "worker/ddp/gradient_mute.h"
+#include "worker/ddp/gradient_reducer.h"
+#include "worker/ddp/gradients.h"
+#include "worker/ddp/join.h"
+#include "worker/ddp/left_out_report.h"
+#include "worker/ddp/module_states.h"
 #include "worker/ddp/peer_failures.h"
-#include "worker/ddp/reducer_compat.h"
+#include "worker/ddp/reducer_config.h"
 #include "worker/ddp/replica_check.h"
-#include "worker/ddp/verification.h"
 
 namespace ddprun::ddp {
-namespace {
 
-std::string described(const char* kind, const NamedTensor& item) {
-  return std::string(kind) + " " + item.name + " " + kind_of(item.tensor) +
-         (item.tensor.requires_grad() ? "" : " without gradient");
-}
-
-std::string described(const BucketLayout& layout) {
-  std::string text;
-  for (const std::vector<std::size_t>& bucket : layout) {
-    text += '[';
-    for (std::size_t index : bucket) text += std::to_string(index) + ' ';
-    text += ']';
-  }
-  return text;
-}
-
-std::string described(const DataParallelOptions& options) {
-  return "options init_sync=" + std::to_string(options.init_sync) +
-         " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
-         " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
-         " static_graph=" + std::to_string(options.static_graph) +
-         " compression=" + std::to_string(static_cast<int>(options.compression)) +
-         " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
-         " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
-         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
-         " split_backward=" + std::to_string(options.split_backward) +
-         " check_replicas_every=" + std::to_string(options.check_replicas_every) +
-         " bucket_layout=" + described(options.bucket_layout);
-}
-
-Description describe(const std::vector<NamedTensor>& parameters,
-                     const std::vector<NamedTensor>& buffers, const DataParallelOptions& options) {
-  Description lines;
-  for (const NamedTensor& item : parameters) lines.push_back(described("parameter", item));
-  for (const NamedTensor& item : buffers) lines.push_back(described("buffer", item));
-  lines.push_back(described(options));
-  return lines;
-}
-
-// A layout that was given must have each of `count` parameters once.
-void check_layout(const BucketLayout& layout, std::size_t count) {
-  std::vector<std::size_t> given;
-  bool has_empty = false;
-  for (const std::vector<std::size_t>& bucket : layout) {
-    given.insert(given.end(), bucket.begin(), bucket.end());
-    has_empty = has_empty || bucket.empty();
-  }
-  std::sort(given.begin(), given.end());
-  std::vector<std::size_t> all(count);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (has_empty || given != all) {
-    throw DdpError("bucket_layout is not one of this module, which has " + std::to_string(count) +
-                   " parameters that need a gradient");
-  }
-}
-
-// The weights whose gradients are sparse tensors.
-std::unordered_set<c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
-  std::unordered_set<c10::TensorImpl*> weights;
-  for (const auto& part : module.modules()) {
-    if (auto* embedding = part->as<torch::nn::Embedding>()) {
-      if (embedding->options.sparse()) weights.insert(embedding->weight.unsafeGetTensorImpl());
-    } else if (auto* bag = part->as<torch::nn::EmbeddingBag>()) {
-      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
-    }
-  }
-  return weights;
-}
-
-ReducerConfig reducer_config(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
-                             const DataParallelOptions& options) {
-  ReducerConfig config;
-  std::unordered_set<c10::TensorImpl*> sparse = sparse_weights(module);
-  for (const NamedTensor& item : parameters) {
-    if (!item.tensor.requires_grad()) continue;
-    config.parameters.push_back(item.tensor);
-    config.names.push_back(item.name);
-    config.expect_sparse.push_back(sparse.count(item.tensor.unsafeGetTensorImpl()) > 0);
-  }
-  if (config.parameters.empty())
-    throw DdpError("the module has no parameter that needs a gradient");
-  for (std::size_t i = 0; i < config.parameters.size(); ++i) {
-    if (options.compression == Compression::None || !config.parameters[i].is_complex()) continue;
-    throw DdpError("compression would drop the imaginary part of the gradients of " +
-                   config.names[i] + ", which is complex");
-  }
-
-  bool is_default_cap = options.bucket_cap_bytes <= 0;
-  config.bucket_cap_bytes =
-      is_default_cap ? c10d::kDefaultBucketBytesCap : options.bucket_cap_bytes;
-  config.first_bucket_cap_bytes =
-      is_default_cap ? c10d::kDefaultFirstBucketBytes : config.bucket_cap_bytes;
-  config.find_unused_parameters = options.find_unused_parameters;
-  config.gradient_as_bucket_view = options.gradient_as_bucket_view;
-  config.batched_grad_copy = options.batched_grad_copy;
-  config.lazy_bucket_allocation = options.lazy_bucket_allocation;
-
-  if (!options.bucket_layout.empty()) {
-    check_layout(options.bucket_layout, config.parameters.size());
-    config.buckets = options.bucket_layout;
-    return config;
-  }
-  // As Python does: one bucket until the first backward has shown the order in which gradients
-  // become ready, unless unused parameters are looked for, when buckets are never rebuilt.
-  std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
-  if (options.find_unused_parameters && !options.static_graph) {
-    limits = {static_cast<std::size_t>(config.first_bucket_cap_bytes),
-              static_cast<std::size_t>(config.bucket_cap_bytes)};
-  }
-  config.buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(config.parameters, limits, config.expect_sparse));
-  std::reverse(config.buckets.begin(), config.buckets.end());
-  return config;
-}
-
-// Hands its inputs through.  Where an output is not part of the loss, its backward still runs and
-// passes an undefined gradient on, so that the Reducer hears of the parameters behind that output.
-struct PassThrough : torch::autograd::Function<PassThrough> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                at::TensorList inputs) {
-    context->set_materialize_grads(false);
-    torch::autograd::variable_list outputs;
-    for (const at::Tensor& input : inputs) outputs.push_back(input.clone());
-    return outputs;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return gradients;
-  }
+struct DataParallelEngine::Impl {
+  std::shared_ptr<torch::nn::Module> module;
+  ProcessGroup group;
+  DataParallelOptions options;
+  GradientReducer reducer;
+  BufferSync buffers{group, module, options.broadcast_buffers};
+  ReplicaCheck replica_check{group, module, options.check_replicas_every};
+  GradientMute mute{module};
+  std::optional<LeftOutReport> left_out;  // none where parameters may be left out
+  std::optional<Join> join;
+  bool sync = true;
 };
 
-// While one lives, views are made that autograd takes for tensors of their own.  The Reducer hands
-// views of its buckets out as gradients, and LibTorch's optimizers call detach_() on gradients,
-// which refuses a view that autograd knows.
-using WithoutViewTracking = at::AutoDispatchBelowADInplaceOrView;
-
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
-  return tensors;
-}
-
-}  // namespace
-
-void register_hooks(c10d::Reducer& reducer, c10d::Logger& logger, const ProcessGroup& group,
-                    const DataParallelOptions& options) {
-  if (options.comm_hook) {
-    reducer.register_comm_hook(adapt(options.comm_hook, group));
-    logger.set_comm_hook("user's");
-    return;
-  }
-  switch (options.compression) {
-    case Compression::None:
-      return;
-    case Compression::Float16:
-      reducer.register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
-      logger.set_comm_hook("float16");
-      return;
-    case Compression::BFloat16:
-      reducer.register_comm_hook(adapt(bfloat16_hook(), group));
-      logger.set_comm_hook("bfloat16");
-      return;
-  }
-}
-
-void DataParallelEngine::Impl::send_buffers(int root) {
-  if (!options.broadcast_buffers || !are_buffers_due) return;
-  // Read again each time: a module may have put new tensors in the place of its buffers.
-  group.broadcast(tensors_of(named_buffers(*module, false)), root);
-}
-
-void DataParallelEngine::Impl::rebuild_buckets() {
-  WithoutViewTracking guard;
-  reducer->rebuild_buckets();
-}
-
-void DataParallelEngine::Impl::check_now_and_then() {
-  if (options.check_replicas_every <= 0) return;
-  if (++synchronised_forwards % options.check_replicas_every != 0) return;
-  check_replicas(group, named_parameters(*module, false));
-}
-
-std::unique_ptr<GradientWatch> DataParallelEngine::watch_of(Impl& impl,
-                                                            const ReducerConfig& config) {
-  auto at_end = [group = impl.group, names = config.names,
-                 owner = &impl](const std::vector<std::size_t>& missing) {
-    if (missing.empty()) {
-      group.peer_failures().clear_left_out(owner);
-      return;
-    }
-    std::vector<std::string> left_out;
-    for (std::size_t index : missing) left_out.push_back(names[index]);
-    group.peer_failures().set_left_out(owner, left_out, owner->options.split_backward);
-  };
-  return std::make_unique<GradientWatch>(config.parameters, impl.options.static_graph,
-                                         std::move(at_end));
-}
-
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
-                                       ProcessGroup group, const DataParallelOptions& options)
-    : impl_(new Impl{.module = std::move(module), .group = std::move(group), .options = options}) {
+                                       ProcessGroup group, const DataParallelOptions& options) {
   if (options.comm_hook && options.compression != Compression::None) {
     throw DdpError("comm_hook and compression exclude each other: the hook decides what is sent");
   }
-  std::vector<NamedTensor> parameters = named_parameters(*impl_->module, false);
-  std::vector<NamedTensor> buffers = named_buffers(*impl_->module, false);
-  impl_->group.barrier();  // names a rank that does not come, which a collective cannot
-  verify_same(impl_->group, "modules", describe(parameters, buffers, options));
-  ReducerConfig config = reducer_config(*impl_->module, parameters, options);
-  std::vector<NamedTensor> trained = parameters;
-  std::erase_if(trained, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
-  agree_on_memory_order(impl_->group, trained, /*may_change=*/options.init_sync);
-  if (options.init_sync) {
-    std::vector<at::Tensor> state = tensors_of(parameters);
-    for (const at::Tensor& buffer : tensors_of(buffers)) state.push_back(buffer);
-    impl_->group.broadcast(state);
-  }
-  {
-    WithoutViewTracking guard;
-    impl_->reducer = make_reducer(config, impl_->group.c10d());
-  }
-  // The Reducer uses its logger without asking whether it has one.
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);
-  impl_->reducer->set_logger(impl_->logger);
-  impl_->logger->set_construction_data_and_log(impl_->module->name(), /*device_ids=*/{},
-                                               /*output_device=*/-1, options.broadcast_buffers,
-                                               /*has_sync_bn=*/false, options.static_graph);
-  register_hooks(*impl_->reducer, *impl_->logger, impl_->group, options);
-  if (options.static_graph) {
-    impl_->reducer->set_static_graph();
-    impl_->logger->set_static_graph();
-  }
-  if (!options.find_unused_parameters) impl_->watch = watch_of(*impl_, config);
+  group.barrier();  // names a rank that does not come, which a collective cannot
+  verify_same_modules(group, *module, options);
+  const ReducerConfig config = reducer_config(*module, options);
+  init_module_states(group, *module, options.init_sync);
+  impl_.reset(new Impl{.module = module,
+                       .group = group,
+                       .options = options,
+                       .reducer = GradientReducer(group, module->name(), config, options)});
+  if (!options.find_unused_parameters) impl_->left_out.emplace(group, config, options);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -268,96 +57,61 @@ void DataParallelEngine::set_sync(bool on) {
 void DataParallelEngine::before_forward() {
   if (!at::GradMode::is_enabled()) return;
   impl_->group.peer_failures().check();
-  if (impl_->sync) {
-    impl_->logger->set_runtime_stats_and_log();
-    impl_->reducer->prepare_for_forward();
-  }
-  const int root = impl_->joining ? impl_->announce_step() : 0;
-  impl_->rebuild_buckets();
-  if (impl_->is_muted) *impl_->is_muted = false;
-  if (impl_->sync && !impl_->joining) impl_->check_now_and_then();
-  impl_->send_buffers(root);
+  if (impl_->sync) impl_->reducer.prepare_for_forward();
+  const int root = impl_->join ? impl_->join->announce_step(impl_->sync) : 0;
+  impl_->reducer.rebuild_buckets();
+  impl_->mute.lift();
+  if (impl_->sync && !impl_->join) impl_->replica_check.before_forward();
+  impl_->buffers.before_forward(root);
 }
 
 void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   if (!at::GradMode::is_enabled()) return;
-  impl_->are_buffers_due = impl_->sync;
-  if (impl_->watch) impl_->sync ? impl_->watch->expect() : impl_->watch->ignore();
-  if (!impl_->sync) return;
-  const bool searches = impl_->options.find_unused_parameters && !impl_->options.static_graph;
-  std::vector<at::Tensor*> differentiable;
-  torch::autograd::variable_list values;
-  for (at::Tensor* output : outputs) {
-    if (!output->grad_fn()) continue;
-    differentiable.push_back(output);
-    values.push_back(*output);
-  }
-  if (impl_->options.static_graph && !*impl_->is_graph_known) reduce_after_backward(values);
-  impl_->reducer->prepare_for_backward(searches ? values : torch::autograd::variable_list{});
-  if (!searches || values.empty()) return;
-  torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
-  for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
+  impl_->buffers.after_forward(impl_->sync);
+  if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);
+  if (impl_->sync) impl_->reducer.prepare_for_backward(outputs);
 }
 
-// In the first step of a static graph the Reducer only counts; it must be told when the backward
-// pass is over, which the first of the outputs' gradients to come gives the occasion for.
-void DataParallelEngine::reduce_after_backward(const std::vector<at::Tensor>& outputs) {
-  for (const at::Tensor& output : outputs) {
-    output.register_hook([is_graph_known = impl_->is_graph_known,
-                          weak = std::weak_ptr(impl_->reducer)](const at::Tensor&) {
-      if (*is_graph_known) return;
-      *is_graph_known = true;
-      torch::autograd::Engine::get_default_engine().queue_callback([weak] {
-        if (auto reducer = weak.lock()) reducer->delay_all_reduce();
-      });
-    });
+void DataParallelEngine::enter_join(const JoinOptions& options) {
+  if (impl_->join) throw DdpError("join() is called within another one of the same module");
+  check_join(impl_->options, options);
+  impl_->join.emplace(impl_->group, impl_->module, impl_->reducer, impl_->buffers, options);
+}
+
+void DataParallelEngine::finish_join() {
+  impl_->join->finish();
+}
+
+void DataParallelEngine::leave_join() {
+  impl_->join.reset();
+}
+
+double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
+  if (!impl_->sync) {
+    throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");
   }
+  impl_->group.peer_failures().check();
+  return ddp::clip_grad_norm(*impl_->module, max_norm, norm_type);
+}
+
+void DataParallelEngine::zero_grad(bool set_to_none) {
+  ddp::zero_grad(*impl_->module, set_to_none);
 }
 
 std::vector<std::int64_t> DataParallelEngine::bucket_sizes() const {
-  return impl_->logger->get_bucket_sizes();
-}
-
-void DataParallelEngine::sync_buffers() {
-  impl_->group.broadcast(tensors_of(named_buffers(*impl_->module, false)));
-}
-
-at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
-  if (weight != 0) return loss * weight;
-  if (!impl_->is_muted) {
-    impl_->is_muted = std::make_shared<bool>();
-    for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
-      if (!item.tensor.requires_grad()) continue;
-      item.tensor.register_hook([is_muted = impl_->is_muted](const at::Tensor& gradient) {
-        return *is_muted ? at::zeros_like(gradient) : gradient;
-      });
-    }
-  }
-  *impl_->is_muted = true;
-  return (loss * 0).nan_to_num(0, 0, 0);
+  return impl_->reducer.bucket_sizes();
 }
 
 BucketLayout DataParallelEngine::bucket_layout() {
-  if (impl_->options.lazy_bucket_allocation) {
-    throw DdpError(
-        "bucket_layout() and lazy_bucket_allocation exclude each other: its buckets are not "
-        "there between two steps");
-  }
-  impl_->rebuild_buckets();
-  std::unordered_map<c10::TensorImpl*, std::size_t> indices;
-  for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
-    if (!item.tensor.requires_grad()) continue;
-    indices.emplace(item.tensor.unsafeGetTensorImpl(), indices.size());
-  }
-  BucketLayout layout;
-  for (const c10d::GradBucket& bucket :
-       impl_->reducer->get_grad_buckets(/*return_zero_tensors=*/false)) {
-    layout.emplace_back();
-    for (const at::Tensor& parameter : bucket.getParameters()) {
-      layout.back().push_back(indices.at(parameter.unsafeGetTensorImpl()));
-    }
-  }
-  return layout;
+  return impl_->reducer.bucket_layout();
+}
+
+void DataParallelEngine::sync_buffers() {
+  broadcast_buffers(impl_->group, *impl_->module, 0);
+}
+
+at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
+  return weight != 0 ? loss * weight : impl_->mute.mute(loss);
 }
 
 }  // namespace ddprun::ddp

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <cmath>
+#include "worker/ddp/gradients.h"
 
-#include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/peer_failures.h"
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "worker/ddp/error.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -19,19 +25,15 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
+double clip_grad_norm(const torch::nn::Module& module, double max_norm, double norm_type) {
   if (!(max_norm > 0) || std::isnan(norm_type) || norm_type == 0) {
     throw DdpError("clip_grad_norm: max_norm " + std::to_string(max_norm) + " and norm_type " +
                    std::to_string(norm_type) +
                    "; a max_norm above 0 and a norm_type that is not 0 "
                    "are accepted");
   }
-  if (!impl_->sync) {
-    throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");
-  }
-  impl_->group.peer_failures().check();
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients = gradients_of(*impl_->module);
+  std::vector<at::Tensor> gradients = gradients_of(module);
   if (gradients.empty()) return 0;
   std::vector<at::Tensor> norms;
   for (const at::Tensor& norm : at::_foreach_norm(gradients, norm_type)) {
@@ -43,9 +45,9 @@ double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
   return total;
 }
 
-void DataParallelEngine::zero_grad(bool set_to_none) {
+void zero_grad(const torch::nn::Module& module, bool set_to_none) {
   at::NoGradGuard no_grad;
-  for (at::Tensor& parameter : impl_->module->parameters()) {
+  for (at::Tensor& parameter : module.parameters()) {
     at::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined()) continue;
     if (set_to_none) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// Uneven inputs.  Each forward begins with one small all-reduce in which every rank says whether it
-// still has inputs; a rank that has none answers for every step of the others with gradients of
-// zero, in the order in which c10d::Reducer sends its buckets.
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include "worker/ddp/join.h"
 
-#include "worker/ddp/data_parallel_impl.h"
-#include "worker/ddp/named_tensor.h"
+#include <algorithm>
+#include <string>
+
+#include "worker/ddp/module_states.h"
 #include "worker/shm/decide/format.h"
 
 namespace ddprun::ddp {
@@ -33,59 +31,9 @@ Agreement agree(ProcessGroup& group, bool is_active, bool is_synchronised) {
   return agreement;
 }
 
-void throw_if_early(const ProcessGroup& group, const Joining& joining,
-                    const std::vector<int>& active) {
-  auto world_size = static_cast<std::size_t>(group.world_size());
-  if (!joining.options.throw_on_early_end || active.size() == world_size) return;
-  std::vector<int> done;
-  for (int rank = 0; rank < group.world_size(); ++rank) {
-    if (std::find(active.begin(), active.end(), rank) == active.end()) done.push_back(rank);
-  }
-  throw DdpError(format_ranks(done) + " of " + std::to_string(world_size) +
-                 " ran out of inputs before " + format_ranks(active));
-}
-
-// The number of ranks that share a step, in the form in which the Reducer asks for it.
-c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  std::vector<at::Tensor> result{at::tensor({static_cast<double>(count)}, at::kDouble)};
-  future->markCompleted(c10::IValue(std::move(result)));
-  return c10d::Work::create_from_future(future);
-}
-
 }  // namespace
 
-int DataParallelEngine::Impl::announce_step() {
-  Agreement agreement = agree(group, true, sync);
-  throw_if_early(group, *joining, agreement.active);
-  joining->last_active = agreement.active;
-  reducer->set_forward_pass_work_handle(divisor(agreement.active.size()),
-                                        joining->options.divide_by_initial_world_size);
-  return agreement.active.back();
-}
-
-void DataParallelEngine::Impl::shadow_step(bool is_synchronised) {
-  rebuild_buckets();
-  send_buffers(joining->last_active.back());
-  are_buffers_due = is_synchronised;
-  if (!is_synchronised) return;
-  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
-  for (c10d::GradBucket& bucket : reducer->get_grad_buckets(/*return_zero_tensors=*/true)) {
-    reductions.push_back(reducer->run_comm_hook(bucket));
-  }
-  for (auto& reduction : reductions) reduction->waitAndThrow();
-  if (options.find_unused_parameters) {
-    // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
-    // map, so that a parameter which nobody uses any more gets gradients of zero.)
-    group.all_reduce(at::zeros_like(reducer->get_local_used_map_on_device()));
-  }
-  reducer->push_rebuilt_params_for_all_indices();
-}
-
-void DataParallelEngine::enter_join(const JoinOptions& options) {
-  const DataParallelOptions& own = impl_->options;
-  if (impl_->joining) throw DdpError("join() is called within another one of the same module");
+void check_join(const DataParallelOptions& own, const JoinOptions& options) {
   if (own.static_graph || own.lazy_bucket_allocation) {
     throw DdpError(std::string("join() and ") +
                    (own.static_graph ? "static_graph" : "lazy_bucket_allocation") +
@@ -97,32 +45,57 @@ void DataParallelEngine::enter_join(const JoinOptions& options) {
         "join() without divide_by_initial_world_size excludes comm_hook and compression, which "
         "divide by the number of all ranks");
   }
-  impl_->joining.emplace(Joining{.options = options, .last_active = {}});
 }
 
-void DataParallelEngine::leave_join() {
-  impl_->joining.reset();
-  impl_->reducer->set_forward_pass_work_handle({}, true);
+Join::Join(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, GradientReducer& reducer,
+           BufferSync& buffers, const JoinOptions& options)
+    : group_(std::move(group)),
+      module_(std::move(module)),
+      reducer_(reducer),
+      buffers_(buffers),
+      options_(options) {}
+
+Join::~Join() {
+  reducer_.reset_active_ranks();
 }
 
-void DataParallelEngine::finish_join() {
+void Join::check_early_end(const std::vector<int>& active) const {
+  auto world_size = static_cast<std::size_t>(group_.world_size());
+  if (!options_.throw_on_early_end || active.size() == world_size) return;
+  std::vector<int> done;
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (std::find(active.begin(), active.end(), rank) == active.end()) done.push_back(rank);
+  }
+  throw DdpError(format_ranks(done) + " of " + std::to_string(world_size) +
+                 " ran out of inputs before " + format_ranks(active));
+}
+
+int Join::announce_step(bool is_synchronised) {
+  Agreement agreement = agree(group_, true, is_synchronised);
+  check_early_end(agreement.active);
+  last_active_ = agreement.active;
+  reducer_.set_active_ranks(agreement.active.size(), options_.divide_by_initial_world_size);
+  return agreement.active.back();
+}
+
+void Join::shadow_step(bool is_synchronised) {
+  reducer_.rebuild_buckets();
+  buffers_.before_forward(last_active_.back());
+  buffers_.after_forward(is_synchronised);
+  if (is_synchronised) reducer_.reduce_zeros();
+}
+
+void Join::finish() {
   for (;;) {
-    Agreement agreement = agree(impl_->group, false, false);
+    Agreement agreement = agree(group_, false, false);
     if (agreement.active.empty()) break;
-    throw_if_early(impl_->group, *impl_->joining, agreement.active);
-    impl_->joining->last_active = agreement.active;
-    impl_->shadow_step(agreement.is_synchronised);
+    check_early_end(agreement.active);
+    last_active_ = agreement.active;
+    shadow_step(agreement.is_synchronised);
   }
-  if (impl_->joining->last_active.empty()) return;  // nobody took a step
-  // Whoever has joined early has missed the optimizer steps since.
-  std::vector<at::Tensor> state;
-  for (const NamedTensor& item : named_parameters(*impl_->module, false)) {
-    state.push_back(item.tensor.detach());
-  }
-  for (const NamedTensor& item : named_buffers(*impl_->module, false)) {
-    state.push_back(item.tensor.detach());
-  }
-  impl_->group.broadcast(state, impl_->joining->last_active.back());
+  if (last_active_.empty()) return;  // no rank took a step
+  // A rank that has joined early has missed the optimizer steps since.
+  broadcast_module_states(group_, *module_, last_active_.back());
 }
 
 }  // namespace ddprun::ddp

@@ -30,7 +30,7 @@ Addresses look_up(const std::string& host, std::uint16_t port, int type) {
   return Addresses(problem == 0 ? found : nullptr);
 }
 
-// Whether somebody accepts a connection at `to` before `deadline`.
+// Whether a program accepts a connection at `to` before `deadline`.
 bool is_accepted(const addrinfo& to, Clock::time_point deadline) {
   int fd = ::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;

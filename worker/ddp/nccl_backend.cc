@@ -60,12 +60,14 @@ class BackendOfSeveralGpus : public shm::Forwarding {
   const std::string getBackendName() const override { return others_->getBackendName(); }
 
   // Virtual in newer LibTorch only, hence without "override".
+  // NOLINTBEGIN(modernize-use-override)
   void abort() {
     for (const auto& backend : backends_) abort_of(*backend);
   }
   void shutdown() {
     for (const auto& backend : backends_) shutdown_of(*backend);
   }
+  // NOLINTEND(modernize-use-override)
 
  protected:
   c10d::Backend& other(const at::Tensor& tensor) override {

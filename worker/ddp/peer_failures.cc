@@ -40,7 +40,7 @@ std::vector<int> ranks_of(const std::map<int, std::string>& reports) {
   return ranks;
 }
 
-// Gloo says "Timed out waiting 2000ms for recv operation", and "Application timeout" to whoever
+// Gloo says "Timed out waiting 2000ms for recv operation", and "Application timeout" to a rank that
 // comes later.
 bool is_timeout(const std::string& problem) {
   return problem.find("imed out") != std::string::npos ||
@@ -179,7 +179,7 @@ std::string PeerFailures::missing_after_timeout() {
     // One request, that the store answers when all are there: many ranks ask the same.
     store_->wait(keys, std::min(timeout_ / 2, kMaxSkew));
   } catch (const std::exception&) {
-    // Somebody is missing.
+    // A rank is missing.
   }
   const std::map<int, std::string> here = reports(kGaveUp);
   std::vector<int> missing;

@@ -250,7 +250,7 @@ void ProcessGroup::barrier() {
   guarded("barrier", [&] {
     impl_->peer_failures->check_collective();
     store_barrier(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
-    // Whoever is here has left the barrier before this one, so that one's keys can go.
+    // A rank that is here has left the barrier before this one, so that one's keys can go.
     if (impl_->barrier_count > 0) {
       clear_store_barrier(*impl_->store, "barrier/" + std::to_string(impl_->barrier_count - 1),
                           rank());

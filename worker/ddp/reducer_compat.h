@@ -11,21 +11,9 @@
 #include <type_traits>
 
 #include "worker/ddp/error.h"
+#include "worker/ddp/reducer_config.h"
 
 namespace ddprun::ddp {
-
-struct ReducerConfig {
-  std::vector<at::Tensor> parameters;             // trainable, without duplicates
-  std::vector<std::string> names;                 // of the parameters, for messages
-  std::vector<std::vector<std::size_t>> buckets;  // indices into parameters, last layers first
-  std::vector<bool> expect_sparse;                // per parameter
-  std::int64_t first_bucket_cap_bytes;
-  std::int64_t bucket_cap_bytes;
-  bool find_unused_parameters = false;
-  bool gradient_as_bucket_view = false;
-  bool batched_grad_copy = false;       // torch 2.13 or newer
-  bool lazy_bucket_allocation = false;  // torch 2.15 or newer
-};
 
 namespace detail {
 

@@ -52,4 +52,9 @@ void check_replicas(ProcessGroup& group, const std::vector<NamedTensor>& paramet
                  " parameters differ); every rank must change its parameters alike");
 }
 
+void ReplicaCheck::before_forward() {
+  if (every_ <= 0 || ++forwards_ % every_ != 0) return;
+  check_replicas(group_, named_parameters(*module_, false));
+}
+
 }  // namespace ddprun::ddp

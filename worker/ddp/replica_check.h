@@ -3,7 +3,10 @@
 // Whether the ranks still hold the same parameters.
 #pragma once
 
+#include <torch/nn/module.h>
+
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "worker/ddp/named_tensor.h"
@@ -19,5 +22,22 @@ std::uint64_t hash_of(const at::Tensor& tensor);
 // the same DdpError when a parameter's values differ between ranks: it names the first such
 // parameter and the ranks that differ from rank 0.
 void check_replicas(ProcessGroup& group, const std::vector<NamedTensor>& parameters);
+
+// Owns the count of steps after which a module is checked; the same on all ranks.
+class ReplicaCheck {
+ public:
+  // `every` is the option check_replicas_every; 0: never.
+  ReplicaCheck(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, std::int64_t every)
+      : group_(std::move(group)), module_(std::move(module)), every_(every) {}
+
+  // Before a forward whose backward synchronises.  Throws as check_replicas() does.
+  void before_forward();
+
+ private:
+  ProcessGroup group_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::int64_t every_;
+  std::int64_t forwards_ = 0;
+};
 
 }  // namespace ddprun::ddp

@@ -54,7 +54,7 @@ Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
     const fs::path& directory, Damaged damaged,
     const std::function<void(const std::string& sentence)>& notify) {
   std::error_code error;
-  fs::directory_iterator(directory, error);
+  [[maybe_unused]] const fs::directory_iterator opened(directory, error);
   if (error == std::errc::no_such_file_or_directory) return std::nullopt;
   if (error) return system_error(error.value(), "read " + directory.string());
 

@@ -41,9 +41,11 @@ class Backend : public Forwarding {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
   // Virtual in newer LibTorch only, hence without "override".
+  // NOLINTBEGIN(modernize-use-override)
   void abort();
   void shutdown();
   void setTimeout(std::chrono::milliseconds timeout);
+  // NOLINTEND(modernize-use-override)
 
  private:
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;

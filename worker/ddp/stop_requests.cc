@@ -83,7 +83,7 @@ struct StopRequests::Exchange {
     if (!under_way || std::uncaught_exceptions() > 0) return;
     try {
       under_way->wait();
-    } catch (const std::exception&) {  // nobody asks for the answer any more
+    } catch (const std::exception&) {  // the answer is not asked for any more
     }
   }
 

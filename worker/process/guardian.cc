@@ -16,6 +16,8 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "store/base/number.h"
 #include "worker/process/pidfd.h"
@@ -23,8 +25,10 @@
 namespace ddprun::process {
 namespace {
 
-constexpr int kRounds = 1000;          // of killing, until nothing carries the mark any more
-constexpr useconds_t kPause = 10'000;  // between rounds; microseconds
+// For so long the guardian kills, until nothing carries the mark any more.
+constexpr Duration kKilling = std::chrono::seconds(10);
+constexpr Duration kPause = std::chrono::milliseconds(10);  // at most, between two rounds of it
+constexpr std::size_t kMostAwaited = 64;  // of those killed in a round; each is a descriptor
 
 // What the agent writes to the guardian; a last word's text follows it.  Written in one piece,
 // which a pipe keeps together.
@@ -52,7 +56,7 @@ void report(int signal, siginfo_t* info, void*) {
   errno = error;
 }
 
-// Every signal that somebody may send for a purpose.
+// Every signal that a user or a scheduler may send for a purpose.
 void report_signals() {
   struct sigaction action = {};
   action.sa_sigaction = report;
@@ -93,7 +97,8 @@ class Watch {
       }
     }
     if (has_goodbye_ || !is_own_proc()) return;
-    for (int round = 0; round < kRounds && signal_marked(SIGKILL); ++round) ::usleep(kPause);
+    const MonoTime deadline = std::chrono::steady_clock::now() + kKilling;
+    while (signal_marked(SIGKILL) && std::chrono::steady_clock::now() < deadline) await_signalled();
     if (deliver_ && !last_word_.empty()) deliver_(last_word_);
   }
 
@@ -103,8 +108,8 @@ class Watch {
     return std::clamp<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero(), kLook);
   }
 
-  static bool is_readable(Duration patience) {
-    pollfd pipe{.fd = kPipe, .events = POLLIN, .revents = 0};
+  static bool is_readable(Duration patience, int fd = kPipe) {
+    pollfd pipe{.fd = fd, .events = POLLIN, .revents = 0};
     bool is_for_ever = patience == Duration::max();
     auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
     int timeout = is_for_ever ? -1 : static_cast<int>(std::min<std::int64_t>(ms, INT_MAX));
@@ -162,10 +167,21 @@ class Watch {
     }
   }
 
+  // Until the processes that were signalled have ended, as their pidfds show; one that does not, or
+  // that has no pidfd, costs kPause.
+  void await_signalled() {
+    const MonoTime deadline = std::chrono::steady_clock::now() + kPause;
+    for (const Fd& process : signalled_) {
+      Duration left = deadline - std::chrono::steady_clock::now();
+      if (left <= Duration::zero() || !is_readable(left, process.get())) return;
+    }
+  }
+
   // Whether there was one.  A worker that is started after a renewal is found after it, too: so the
   // signal is sent only while no message has come.
   bool signal_marked(int signal) {
     bool found = false;
+    signalled_.clear();
     std::error_code error;
     const pid_t self = ::getpid();
     for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
@@ -178,6 +194,7 @@ class Watch {
       if (is_for_lease && is_readable(Duration::zero())) return true;
       found = true;
       send_signal(process, signal);
+      if (signalled_.size() < kMostAwaited) signalled_.push_back(std::move(process));
     }
     return found;
   }
@@ -189,6 +206,7 @@ class Watch {
   Duration patience_{};
   bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
+  std::vector<Fd> signalled_;  // in the last round
   bool has_goodbye_ = false;
   std::string last_word_;
 };
@@ -198,7 +216,7 @@ class Watch {
   Watch watch(marks, deliver);  // while the agent is this process's parent
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
-  ::dup2(pipe, kPipe);  // nobody must wait for our copies of the agent's stdout and stderr to close
+  ::dup2(pipe, kPipe);  // no reader must wait for our copies of the agent's stdout and stderr
   ::dup2(reports, kReports);
   ::syscall(SYS_close_range, 2U, UINT_MAX, 0U);
   report_signals();

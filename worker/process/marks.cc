@@ -26,7 +26,7 @@ bool is_zombie(pid_t pid) {
 
 // Lowers the soft limit by a random number that no other agent is likely to have.
 std::optional<std::uint64_t> mark_limit(std::uint64_t random) {
-  constexpr std::uint64_t kLeast = 65536;     // what remains must be of use to somebody
+  constexpr std::uint64_t kLeast = 65536;     // what remains must be of use
   constexpr std::uint64_t kHuge = 1U << 31U;  // in the place of no limit
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_MSGQUEUE, &limit) != 0) return std::nullopt;

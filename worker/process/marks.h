@@ -36,7 +36,7 @@ struct Marks {
 Marks mark_this_process(const std::string& inherited);
 
 // The marks for a sweep of this process's own descendants: the limit is what this process has,
-// whoever has set it.
+// no matter which program has set it.
 Marks marks_of_descendants(const Marks& marks);
 
 // Whether the living process `pid` has one of the marks.

@@ -11,7 +11,7 @@
 
 namespace ddprun::process {
 
-// Threads: any one at a time.  A file that cannot be read is a silent witness, never a failure.
+// Threads: any one at a time.  A file that cannot be read says nothing, and is never a failure.
 class OomWatch {
  public:
   // Takes the first reading.  `root` stands before /proc, /sys and /dev: for tests.

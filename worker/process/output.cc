@@ -90,7 +90,7 @@ void OutputPump::wait_for_pipe() {
   pipe_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                    [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
                      if (alive.expired() || error) return;
-                     // One buffer a turn, so that a talkative worker starves nobody.
+                     // One buffer a turn, so that a talkative worker starves no other.
                      if (read_once() != Read::End) read_when_ready();
                    });
 }

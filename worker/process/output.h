@@ -55,7 +55,7 @@ class OutputPump {
   // To be called once the worker has been started, so that its end is seen as end of file.
   void close_write_end() { write_end_ = Fd(); }
 
-  // Passes on what the pipe holds now, in bounds: whoever holds its other end may write on.
+  // Passes on what the pipe holds now, in bounds: what holds its other end may write on.
   void pull();
 
   // Passes on what the pipe still holds, without waiting for more, and an unfinished line.

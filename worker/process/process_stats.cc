@@ -44,17 +44,36 @@ ProcessStat parse_stat(std::string_view stat, long ticks_per_second) {
   if (close == std::string_view::npos || ticks_per_second <= 0) return result;
   std::istringstream fields{std::string(stat.substr(close + 1))};
   fields >> result.state;
-  std::string skipped;  // from ppid to cmajflt
-  for (int i = 0; i < 10; ++i) fields >> skipped;
+  std::string skipped;  // from ppid to cminflt
+  for (int i = 0; i < 8; ++i) fields >> skipped;
+  std::uint64_t faults_of_children = 0;
+  fields >> result.major_faults >> faults_of_children;
+  result.major_faults += faults_of_children;
   long ticks = 0;
   for (long part = 0, i = 0; i < 4 && fields >> part; ++i) ticks += part;
   result.cpu_time = std::chrono::nanoseconds(std::chrono::seconds(1)) * ticks / ticks_per_second;
   return result;
 }
 
+std::uint64_t parse_io(std::string_view io) {
+  std::istringstream fields{std::string(io)};
+  std::uint64_t bytes = 0;
+  std::string name;
+  for (std::uint64_t value = 0; fields >> name >> value;) {
+    if (name == "rchar:" || name == "wchar:") bytes += value;
+  }
+  return bytes;
+}
+
 ProcessStats stats_of(pid_t pid) {
-  ProcessStats stats{.cpu_time = stat_of(pid).cpu_time, .doing = doing_of(pid)};
-  for (const Leftover& below : descendants_of(pid)) stats.cpu_time += stat_of(below.pid).cpu_time;
+  ProcessStats stats{.doing = doing_of(pid)};
+  auto add = [&stats](pid_t one) {
+    ProcessStat stat = stat_of(one);
+    stats.cpu_time += stat.cpu_time;
+    stats.moved_bytes += parse_io(text_of(one, "io")) + stat.major_faults * kBytesPerMajorFault;
+  };
+  add(pid);
+  for (const Leftover& below : descendants_of(pid)) add(below.pid);
   return stats;
 }
 

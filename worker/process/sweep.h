@@ -56,8 +56,8 @@ struct SweepScope {
   std::optional<Marks> marks;
 };
 
-// Every living descendant of this process within `scope`.  Ended ones that nobody has collected do
-// not count.  None where obstacle_to_sweep() says why.
+// Every living descendant of this process within `scope`.  Ended ones whose parent has not waited
+// for them do not count.  None where obstacle_to_sweep() says why.
 std::vector<Leftover> descendants(const SweepScope& scope = {});
 
 // Every living descendant of `pid`.

@@ -11,7 +11,7 @@
 
 #include "store/base/error.h"
 #include "worker/checkpoint/formats/stored_tensor.h"
-#include "worker/checkpoint/formats/zip.h"
+#include "worker/checkpoint/formats/tensor_places.h"
 
 namespace ddprun::ddp {
 
@@ -22,14 +22,6 @@ enum class TensorFormat : std::uint8_t {
 
 // "safetensors", "pt": the ending of a file's name.
 const char* extension_of(TensorFormat format);
-
-// A file to be: where each tensor goes, and what else is in it.
-struct FileLayout {
-  std::uint64_t file_bytes = 0;
-  std::vector<StoredTensor> tensors;  // in the file's order
-  std::vector<zip::Fragment> fragments;
-  zip::Layout archive;  // of a .pt; else without records
-};
 
 // Lays out `tensors`, of which name, dtype and shape count.  `metadata` is kept in a safetensors
 // file only.  Fails with Errc::InvalidInput for a name that is there twice or a dtype that the

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/checkpoint/formats/file_layout.h"
+#include "store/base/error.h"
+#include "worker/checkpoint/formats/tensor_places.h"
 
 namespace ddprun::ddp::pt {
 

@@ -9,7 +9,7 @@
 
 namespace ddprun::process {
 
-// Keeps the end of a stream, for whoever asks what was said last.
+// Keeps the end of a stream, to show what was said last.
 class Tail {
  public:
   static constexpr std::size_t kKeptBytes = 16 * 1024;  // twice that for a moment

@@ -19,8 +19,8 @@ Plan::Plan(Algorithm algorithm, std::size_t bytes, std::uint64_t first, const La
   chunks_ = std::max<std::uint64_t>(1, (bytes + chunk_bytes_ - 1) / chunk_bytes_);
 }
 
-Span Plan::chunk(std::uint64_t chunk) const {
-  std::size_t begin = static_cast<std::size_t>(chunk) * chunk_bytes_;
+Span Plan::chunk(std::uint64_t index) const {
+  std::size_t begin = static_cast<std::size_t>(index) * chunk_bytes_;
   return {begin, std::min(chunk_bytes_, bytes_ - std::min(begin, bytes_))};
 }
 

@@ -63,9 +63,9 @@ class Plan {
   std::uint64_t number(std::uint64_t chunk) const { return first_ + chunk; }
   std::uint64_t end() const { return first_ + chunks_; }
 
-  // The part of the tensor that is `chunk`, and the part of it that `rank` adds up.
-  Span chunk(std::uint64_t chunk) const;
-  Span piece(std::uint64_t chunk, int rank) const;
+  // The part of the tensor that is the chunk `index`, and the part of it that `rank` adds up.
+  Span chunk(std::uint64_t index) const;
+  Span piece(std::uint64_t index, int rank) const;
 
   // The steps, in the order in which every rank runs them, one cycle at a time.  Chunks overlap: a
   // rank posts the next chunk before it waits for its peers' part of this one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/parse.h"
+#include "cli/options/parse.h"
 
 #include <csignal>
 #include <cstring>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 #include "store/base/error.h"
 
 namespace ddprun::cli {

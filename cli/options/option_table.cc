@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/option_table.h"
+#include "cli/options/option_table.h"
 
 #include <algorithm>
 #include <array>
@@ -82,6 +82,18 @@ constexpr std::array kSpecs = {
                true,
                kRendezvous,
                "Whose connections to take if this node hosts the rendezvous (default: all)",
+               {},
+               kOurs},
+    OptionSpec{"worker-store-allow", 0, "CIDR,...|any", true, kRendezvous,
+               "Which machines may connect to the workers' store beside the nodes of the round",
+               "any", kOurs},
+    OptionSpec{"allow-users",
+               0,
+               nullptr,
+               true,
+               kRendezvous,
+               "All users of this machine may connect to the workers' store (default: this user, "
+               "root, and those that workers run as)",
                {},
                kOurs},
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/options.h"
+#include "cli/options/options.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "cli/config/completion.h"
-#include "cli/config/help.h"
-#include "cli/config/option_table.h"
+#include "cli/options/completion.h"
+#include "cli/options/help.h"
+#include "cli/options/option_table.h"
 
 namespace ddprun::cli {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/help.h"
+#include "cli/options/help.h"
 
 #include <sstream>
 #include <string_view>
 
-#include "cli/config/option_table.h"
+#include "cli/options/option_table.h"
 
 namespace ddprun::cli {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/config/completion.h"
+#include "cli/options/completion.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "cli/config/option_table.h"
+#include "cli/options/option_table.h"
 
 namespace ddprun::cli {
 namespace {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Gives every rank one rank's buffers before the forwards, as Python's DDP does.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+
+#include "worker/ddp/process_group.h"
+
+namespace ddprun::ddp {
+
+// Owns the knowledge of when buffers are due: before a forward that follows one which synchronised.
+// The ranks call both functions at the same places, so it is the same on all.
+class BufferSync {
+ public:
+  // `is_on` is the option broadcast_buffers; without it nothing is ever due.
+  BufferSync(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, bool is_on)
+      : group_(std::move(group)), module_(std::move(module)), is_on_(is_on) {}
+
+  // Gives every rank the buffers of `root` if they are due.
+  void before_forward(int root);
+
+  void after_forward(bool is_synchronised) { is_due_ = is_synchronised; }
+
+ private:
+  ProcessGroup group_;
+  std::shared_ptr<torch::nn::Module> module_;
+  bool is_on_;
+  bool is_due_ = true;
+};
+
+}  // namespace ddprun::ddp

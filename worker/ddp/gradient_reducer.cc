@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/gradient_reducer.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/autograd.h>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_map>
+
+#include "worker/ddp/reducer_compat.h"
+
+namespace ddprun::ddp {
+namespace {
+
+// Hands its inputs through.  Where an output is not part of the loss, its backward still runs and
+// passes an undefined gradient on, so that the Reducer hears of the parameters behind that output.
+struct PassThrough : torch::autograd::Function<PassThrough> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                at::TensorList inputs) {
+    context->set_materialize_grads(false);
+    torch::autograd::variable_list outputs;
+    for (const at::Tensor& input : inputs) outputs.push_back(input.clone());
+    return outputs;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return gradients;
+  }
+};
+
+// While one lives, views are made that autograd takes for tensors of their own.  The Reducer hands
+// views of its buckets out as gradients, and LibTorch's optimizers call detach_() on gradients,
+// which refuses a view that autograd knows.
+using WithoutViewTracking = at::AutoDispatchBelowADInplaceOrView;
+
+// `count` in the form in which the Reducer asks for it.
+c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  std::vector<at::Tensor> result{at::tensor({static_cast<double>(count)}, at::kDouble)};
+  future->markCompleted(c10::IValue(std::move(result)));
+  return c10d::Work::create_from_future(future);
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& module_name,
+                                 const ReducerConfig& config, const DataParallelOptions& options)
+    : group_(group),
+      module_name_(module_name),
+      config_(config),
+      options_(options),
+      searches_unused_(options.find_unused_parameters && !options.static_graph) {
+  make();
+}
+
+void GradientReducer::make() {
+  logger_.reset();
+  reducer_.reset();  // ends its hooks on the parameters before new ones are made
+  {
+    WithoutViewTracking guard;
+    reducer_ = make_reducer(config_, group_.c10d());
+  }
+  // The Reducer uses its logger without asking whether it has one.
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  logger_->set_construction_data_and_log(module_name_, /*device_ids=*/{}, /*output_device=*/-1,
+                                         options_.broadcast_buffers, /*has_sync_bn=*/false,
+                                         options_.static_graph);
+  register_comm_hook();
+  if (options_.static_graph) {
+    reducer_->set_static_graph();
+    logger_->set_static_graph();
+    delayed_.emplace(reducer_);
+  }
+}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::register_comm_hook() {
+  if (options_.comm_hook) {
+    reducer_->register_comm_hook(adapt(options_.comm_hook, group_));
+    logger_->set_comm_hook("user's");
+    return;
+  }
+  switch (options_.compression) {
+    case Compression::None:
+      return;
+    case Compression::Float16:
+      reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+      logger_->set_comm_hook("float16");
+      return;
+    case Compression::BFloat16:
+      reducer_->register_comm_hook(adapt(bfloat16_hook(), group_));
+      logger_->set_comm_hook("bfloat16");
+      return;
+  }
+}
+
+void GradientReducer::prepare_for_forward() {
+  if (delayed_ && delayed_->has_failed()) make();
+  logger_->set_runtime_stats_and_log();
+  reducer_->prepare_for_forward();
+}
+
+void GradientReducer::rebuild_buckets() {
+  WithoutViewTracking guard;
+  reducer_->rebuild_buckets();
+}
+
+void GradientReducer::prepare_for_backward(const std::vector<at::Tensor*>& outputs) {
+  std::vector<at::Tensor*> differentiable;
+  torch::autograd::variable_list values;
+  for (at::Tensor* output : outputs) {
+    if (!output->grad_fn()) continue;
+    differentiable.push_back(output);
+    values.push_back(*output);
+  }
+  if (delayed_) delayed_->await_backward(values);
+  reducer_->prepare_for_backward(searches_unused_ ? values : torch::autograd::variable_list{});
+  if (!searches_unused_ || values.empty()) return;
+  torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
+  for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
+}
+
+std::vector<std::int64_t> GradientReducer::bucket_sizes() const {
+  return logger_->get_bucket_sizes();
+}
+
+BucketLayout GradientReducer::bucket_layout() {
+  if (options_.lazy_bucket_allocation) {
+    throw DdpError(
+        "bucket_layout() and lazy_bucket_allocation exclude each other: its buckets are not "
+        "there between two steps");
+  }
+  rebuild_buckets();
+  std::unordered_map<c10::TensorImpl*, std::size_t> indices;
+  for (const at::Tensor& parameter : config_.parameters) {
+    indices.emplace(parameter.unsafeGetTensorImpl(), indices.size());
+  }
+  BucketLayout layout;
+  for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
+    layout.emplace_back();
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      layout.back().push_back(indices.at(parameter.unsafeGetTensorImpl()));
+    }
+  }
+  return layout;
+}
+
+void GradientReducer::set_active_ranks(std::size_t active_ranks, bool divide_by_world_size) {
+  reducer_->set_forward_pass_work_handle(divisor(active_ranks), divide_by_world_size);
+}
+
+void GradientReducer::reset_active_ranks() {
+  reducer_->set_forward_pass_work_handle({}, true);
+}
+
+void GradientReducer::reduce_zeros() {
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
+  for (c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/true)) {
+    reductions.push_back(reducer_->run_comm_hook(bucket));
+  }
+  for (auto& reduction : reductions) reduction->waitAndThrow();
+  if (searches_unused_) {
+    // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
+    // map, so that a parameter which no forward uses any more gets gradients of zero.)
+    group_.all_reduce(at::zeros_like(reducer_->get_local_used_map_on_device()));
+  }
+  reducer_->push_rebuilt_params_for_all_indices();
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The reduction of one wrapped module's gradients: c10d's Reducer, and what it must be told and
+// asked around each forward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/ddp/data_parallel_options.h"
+#include "worker/ddp/delayed_reduction.h"
+#include "worker/ddp/process_group.h"
+#include "worker/ddp/reducer_config.h"
+
+namespace c10d {
+class Logger;
+class Reducer;
+}  // namespace c10d
+
+namespace ddprun::ddp {
+
+// Owns the Reducer, its logger and its comm hook.
+//
+// Threads: used from one thread.  Errors: what the reduction meets comes out of backward().
+class GradientReducer {
+ public:
+  // Talks to no other rank.  Throws DdpError for an option that this torch lacks.
+  GradientReducer(const ProcessGroup& group, const std::string& module_name,
+                  const ReducerConfig& config, const DataParallelOptions& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  // Before a forward whose backward synchronises.  Makes the Reducer anew where the first backward
+  // of a static graph has failed, since it would never reduce again.
+  void prepare_for_forward();
+
+  // Before every forward: makes the buckets anew, once the order in which the gradients become
+  // ready is known.  The ranks do so together.
+  void rebuild_buckets();
+
+  // After a forward whose backward synchronises; may replace `outputs`, the tensors of its result,
+  // by equal ones.
+  void prepare_for_backward(const std::vector<at::Tensor*>& outputs);
+
+  // The sizes of the buckets in bytes, in the order in which they are reduced.
+  std::vector<std::int64_t> bucket_sizes() const;
+
+  // The buckets of the next step.  All ranks call it.  Throws DdpError with lazy_bucket_allocation.
+  BucketLayout bucket_layout();
+
+  // While some ranks have no inputs, `active_ranks` take the next step; the sum of their gradients
+  // is divided by that number or by the world size, which is what all other steps do.
+  void set_active_ranks(std::size_t active_ranks, bool divide_by_world_size);
+  void reset_active_ranks();
+
+  // Takes part in the reductions of one backward pass of the other ranks, with zeros.
+  void reduce_zeros();
+
+ private:
+  void make();
+  void register_comm_hook();
+
+  ProcessGroup group_;
+  std::string module_name_;
+  ReducerConfig config_;
+  DataParallelOptions options_;
+  bool searches_unused_;  // before each backward, by a walk over the graph
+  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
+  std::optional<DelayedReduction> delayed_;  // of a static graph
+};
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/module_states.h"
+
+#include <string>
+#include <vector>
+
+#include "worker/ddp/memory_order.h"
+#include "worker/ddp/named_tensor.h"
+#include "worker/ddp/verification.h"
+
+namespace ddprun::ddp {
+namespace {
+
+std::string described(const char* kind, const NamedTensor& item) {
+  return std::string(kind) + " " + item.name + " " + kind_of(item.tensor) +
+         (item.tensor.requires_grad() ? "" : " without gradient");
+}
+
+std::string described(const BucketLayout& layout) {
+  std::string text;
+  for (const std::vector<std::size_t>& bucket : layout) {
+    text += '[';
+    for (std::size_t index : bucket) text += std::to_string(index) + ' ';
+    text += ']';
+  }
+  return text;
+}
+
+std::string described(const DataParallelOptions& options) {
+  return "options init_sync=" + std::to_string(options.init_sync) +
+         " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
+         " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
+         " static_graph=" + std::to_string(options.static_graph) +
+         " compression=" + std::to_string(static_cast<int>(options.compression)) +
+         " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
+         " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
+         " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
+         " split_backward=" + std::to_string(options.split_backward) +
+         " check_replicas_every=" + std::to_string(options.check_replicas_every) +
+         " bucket_layout=" + described(options.bucket_layout);
+}
+
+Description describe(const torch::nn::Module& module, const DataParallelOptions& options) {
+  Description lines;
+  for (const NamedTensor& item : named_parameters(module, false)) {
+    lines.push_back(described("parameter", item));
+  }
+  for (const NamedTensor& item : named_buffers(module, false)) {
+    lines.push_back(described("buffer", item));
+  }
+  lines.push_back(described(options));
+  return lines;
+}
+
+void append(std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& items) {
+  for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
+}
+
+}  // namespace
+
+void verify_same_modules(ProcessGroup& group, const torch::nn::Module& module,
+                         const DataParallelOptions& options) {
+  verify_same(group, "modules", describe(module, options));
+}
+
+void init_module_states(ProcessGroup& group, const torch::nn::Module& module, bool init_sync) {
+  std::vector<NamedTensor> trained = named_parameters(module, false);
+  std::erase_if(trained, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
+  agree_on_memory_order(group, trained, /*may_change=*/init_sync);
+  if (init_sync) broadcast_module_states(group, module, 0);
+}
+
+void broadcast_module_states(ProcessGroup& group, const torch::nn::Module& module, int root) {
+  std::vector<at::Tensor> state;
+  append(state, named_parameters(module, false));
+  append(state, named_buffers(module, false));
+  group.broadcast(state, root);
+}
+
+void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int root) {
+  std::vector<at::Tensor> buffers;
+  append(buffers, named_buffers(module, false));
+  group.broadcast(buffers, root);
+}
+
+}  // namespace ddprun::ddp

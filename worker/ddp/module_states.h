@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How the ranks come to hold the same module: they compare what they have built, and take over one
+// rank's parameters and buffers.  All ranks call these functions together.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "worker/ddp/data_parallel_options.h"
+#include "worker/ddp/process_group.h"
+
+namespace ddprun::ddp {
+
+// Returns when all ranks have modules of the same parameters and buffers, and the same options;
+// else throws the same DdpError on every rank, which names the first difference.
+void verify_same_modules(ProcessGroup& group, const torch::nn::Module& module,
+                         const DataParallelOptions& options);
+
+// Returns when the parameters of all ranks lie in memory alike and, with `init_sync`, all ranks
+// hold rank 0's parameters and buffers.  Throws as agree_on_memory_order() does.
+void init_module_states(ProcessGroup& group, const torch::nn::Module& module, bool init_sync);
+
+// Gives every rank the parameters and buffers of `root`.
+void broadcast_module_states(ProcessGroup& group, const torch::nn::Module& module, int root);
+
+// Gives every rank the buffers of `root`.  Reads the module again each time, which may have put new
+// tensors in the place of its buffers.
+void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int root);
+
+}  // namespace ddprun::ddp
