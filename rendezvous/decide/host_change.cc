@@ -19,7 +19,8 @@ std::vector<Present> present_nodes(const State& state) {
                        .knows = node.knows,
                        .nodes = node.join.previous_nodes,
                        .contact = node.join.is_host ? MonoTime::max() : node.contact,
-                       .is_member = node.is_member});
+                       .is_member = node.is_member,
+                       .after = node.join.after});
   }
   return present;
 }
@@ -64,20 +65,22 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
   }
 }
 
-void note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
+bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
   bool is_ours = node.round && node.round->number == round && !node.round->by.empty();
-  if (!is_ours || node.knows == node.round->id()) return;
+  if (!is_ours || node.knows == node.round->id()) return false;
   node.knows = node.round->id();
-  heard_of(state.quorum, name_of(id), round);
+  return heard_of(state.quorum, name_of(id), round);
 }
 
 void note_gone(State& state, const std::string& id, const request::Left& left) {
   auto node = state.nodes.find(id);
   if (!left.knows.by.empty()) {
-    state.quorum.gone[name_of(id)] = {.knows = left.knows, .nodes = left.nodes};
+    state.quorum.gone[name_of(id)] = {
+        .knows = left.knows, .nodes = left.nodes, .after = left.after};
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
-                                      .nodes = node->second.join.previous_nodes};
+                                      .nodes = node->second.join.previous_nodes,
+                                      .after = node->second.join.after};
   }
 }
 
@@ -89,6 +92,7 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   std::vector<Present> present = present_nodes(state);
   auto bodies = basis(state.quorum, present);
   if (!bodies || bodies->empty()) return bodies;
+  if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
   auto heard = heard_at(
       {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
       present);
@@ -129,6 +133,10 @@ void name_stand_ins(const State& state, command::Round& round, const std::vector
     round.stand_ins.push_back(
         {.name = name_of(*seat.id), .at = {.host = join.address, .port = join.stand_in_port}});
   }
+}
+
+void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
+  if (!round.by.empty()) round.after = unsettled(from, name_of(id));
 }
 
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now) {

@@ -25,8 +25,8 @@ RoundId known_round(const request::Join& join);
 MonoTime published_at(std::int64_t pulse, MonoTime now);
 void note_contact_elsewhere(State& state, const request::Join& join, MonoTime now);
 
-// A node has heard of this round of ours.
-void note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
+// A node has heard of this round of ours.  True: the round needs none before it from now on.
+bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
 // No process of it lives.
 void note_gone(State& state, const std::string& id, const request::Left& left);
 
@@ -46,6 +46,8 @@ void set_former_end(State& state);
 // The first members by group rank are named in a round, without the host's own node.
 struct Seat;
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats);
+// What a node is told of the rounds that this one goes on from.
+void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);
 
 // Whether enough nodes are heard to see this coordinator.

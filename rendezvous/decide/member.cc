@@ -159,6 +159,7 @@ class MemberTransition {
     if (state_.last) {
       left.knows = state_.last->id();
       left.nodes = state_.last->ranks.group_world_size;
+      left.after = state_.last->after;
     }
     if (state_.is_joined) post(left);
     state_.workers = Workers::Down;
@@ -430,6 +431,7 @@ class MemberTransition {
       join.run_uuid = state_.last->run_uuid;
       join.previous_nodes = state_.last->ranks.group_world_size;
       join.round_by = state_.last->by;
+      join.after = state_.last->after;
     }
     if (config_.stand_in_port != 0) {
       join.stand_in_port = config_.stand_in_port;
@@ -612,6 +614,9 @@ class MemberTransition {
     if (state_.contact_before) state_.contact = std::exchange(state_.contact_before, std::nullopt);
     state_.was_in_round_until = state_.was_in_round_until_before;
   }
+  void heard(const command::Settled& settled) {
+    if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();
+  }
   // Its lease is over, and the others may run without it.
   void heard(const command::Dropped& dropped) {
     if (!state_.is_joined) return;
@@ -645,6 +650,7 @@ Message last_message(const State& state, const Config& config, const std::string
   if (state.last) {
     left.knows = state.last->id();
     left.nodes = state.last->ranks.group_world_size;
+    left.after = state.last->after;
   }
   return {.run = config.run,
           .node = node_id(state, config),

@@ -97,6 +97,34 @@ Failure read_failure(Reader& parent, const Json& json) {
   return failure;
 }
 
+Json to_json(const std::vector<Unsettled>& after) {
+  Json json = Json::array();
+  for (const Unsettled& round : after) {
+    json.push_back({{"round", round.id.number},
+                    {"by", round.id.by},
+                    {"nodes", round.nodes},
+                    {"was_in", round.was_in}});
+  }
+  return json;
+}
+
+std::vector<Unsettled> read_after(Reader& reader) {
+  std::vector<Unsettled> after;
+  if (!reader.has("after")) return after;
+  for (const Json& each : reader.array("after")) {
+    if (after.size() >= kMaxUnsettled) {
+      reader.wrong("after", "too many");
+      break;
+    }
+    Reader part(each);
+    after.push_back({.id = {.number = part.round("round"), .by = part.name("by")},
+                     .nodes = part.integer("nodes", 0),
+                     .was_in = part.flag("was_in")});
+    reader.include(part);
+  }
+  return after;
+}
+
 Json to_json(const request::Join& join) {
   Json json = {{"type", "join"},
                {"host", join.host},
@@ -127,6 +155,7 @@ Json to_json(const request::Join& join) {
   if (join.stand_in_port != 0) json["stand_in_port"] = join.stand_in_port;
   if (join.is_host) json["is_host"] = true;
   if (!join.round_by.empty()) json["round_by"] = join.round_by;
+  if (!join.after.empty()) json["after"] = to_json(join.after);
   if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
   if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
   if (join.pulse > 0) json["pulse"] = join.pulse;
@@ -181,6 +210,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("stand_in_port")) join.stand_in_port = reader.port("stand_in_port");
   if (reader.has("is_host")) join.is_host = reader.flag("is_host");
   if (reader.has("round_by")) join.round_by = reader.name("round_by");
+  join.after = read_after(reader);
   if (reader.has("seen_age_ms")) join.seen_age = reader.duration("seen_age_ms");
   if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
   if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
@@ -258,6 +288,7 @@ Json to_json(const Request& request) {
                             json["knows_round"] = left.knows.number;
                             json["knows_by"] = left.knows.by;
                             json["knows_nodes"] = left.nodes;
+                            if (!left.after.empty()) json["after"] = to_json(left.after);
                           }
                           return json;
                         },
@@ -304,6 +335,7 @@ Request read_request(Reader& reader) {
     if (reader.has("knows_by")) {
       left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};
       left.nodes = reader.integer("knows_nodes", 0);
+      left.after = read_after(reader);
     }
     return left;
   }
@@ -342,6 +374,7 @@ Json to_json(const command::Round& round) {
             {"master", to_json(round.master)}};
   if (round.peers) json["peers"] = *round.peers;
   if (!round.by.empty()) json["by"] = round.by;
+  if (!round.after.empty()) json["after"] = to_json(round.after);
   for (const StandIn& stand_in : round.stand_ins) {
     json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
   }
@@ -379,6 +412,7 @@ command::Round read_round(Reader& reader) {
     round.peers = read_addresses(reader, "peers", std::numeric_limits<std::size_t>::max());
   if (reader.has("by")) round.by = reader.name("by");
   if (reader.has("stand_ins")) round.stand_ins = read_stand_ins(reader);
+  round.after = read_after(reader);
   return round;
 }
 
@@ -467,6 +501,9 @@ Command read_command(Reader& reader) {
   if (type == "moved") {
     return command::Moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
   }
+  if (type == "settled") {
+    return command::Settled{{.number = reader.round("round"), .by = reader.name("by")}};
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
 }
@@ -528,6 +565,11 @@ std::string encode(const Command& command) {
           },
           [](const command::Moved& moved) {
             return Json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
+          },
+          [](const command::Settled& settled) {
+            return Json{{"type", "settled"},
+                        {"round", settled.round.number},
+                        {"by", settled.round.by}};
           },
       },
       command);

@@ -48,6 +48,18 @@ struct RoundId {
   friend auto operator<=>(const RoundId&, const RoundId&) = default;
 };
 
+// A round before another one, from which nodes may still go on that have not heard of that one.
+struct Unsettled {
+  RoundId id;
+  int nodes = 0;        // so many had it
+  bool was_in = false;  // the node that says so, or is told so, is one of them
+
+  friend bool operator==(const Unsettled&, const Unsettled&) = default;
+};
+
+// A round has at most so many of them before it.
+inline constexpr std::size_t kMaxUnsettled = 16;
+
 // What a list of the addresses of all nodes of a round, and a command with it, may take.
 inline constexpr std::size_t kMaxPeersBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMaxCommandBytes = kMaxPeersBytes + kMaxMessageBytes;
@@ -123,6 +135,7 @@ struct Join {
   std::uint16_t stand_in_port = 0;   // where it would host the run; 0: nowhere
   bool is_host = false;              // its agent hosts this coordinator
   std::string round_by{};            // RoundId::by of the last round it knows
+  std::vector<Unsettled> after{};    // those before that round
   // How long ago it last saw the pulse of a coordinator change, and which one that was.
   std::optional<Duration> seen_age{};
   std::string seen_of{};
@@ -158,6 +171,7 @@ struct Left {
   std::optional<std::uint64_t> round{};
   RoundId knows{};  // the last round that this node was told of
   int nodes = 0;    // that this round had
+  std::vector<Unsettled> after{};  // those before it
 };
 // The node is back on another connection, under the same name.
 struct Resume {
@@ -211,6 +225,7 @@ struct Round {
   Endpoint master{};                 // where the workers of this round meet: an empty store
   std::string by{};                  // RoundId::by
   std::vector<StandIn> stand_ins{};  // in the order in which they are to be tried
+  std::vector<Unsettled> after{};    // who goes on from this round needs these as well
   // For the node that has that store: the addresses from which the workers of all nodes may
   // connect.  From an older coordinator: nullopt.
   std::optional<std::vector<std::string>> peers{};
@@ -276,10 +291,14 @@ struct Moved {
   Endpoint to;
   std::string why;
 };
+// Enough nodes have heard of this round: no other can go on from one before it.
+struct Settled {
+  RoundId round;
+};
 }  // namespace command
 using Command = std::variant<command::Round, command::Stop, command::Waiting, command::End,
                              command::Refuse, command::Standby, command::Info, command::KeepAlive,
-                             command::Continue, command::Dropped, command::Moved>;
+                             command::Continue, command::Dropped, command::Moved, command::Settled>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -32,7 +32,8 @@ struct Body {
 // A node of which no process lives, and the last round that it knew.
 struct Gone {
   RoundId knows;
-  int nodes = 0;  // that this round had
+  int nodes = 0;                   // that this round had
+  std::vector<Unsettled> after{};  // before it
 };
 
 // What a coordinator knows of the rounds that it goes on from.
@@ -53,6 +54,7 @@ struct Present {
   int nodes = 0;          // that this round had
   MonoTime contact{};     // the pulse that it has seen last was published then
   bool is_member = true;  // of the present round
+  std::span<const Unsettled> after{};  // the rounds before `knows`
 };
 
 // Of `nodes`, of which `gone` are known to be gone: how many are enough.  Two groups with nothing
@@ -76,8 +78,12 @@ std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> prese
 // A round has been formed from `basis`, of these nodes.
 void formed(Quorum& quorum, std::vector<Body> basis, Body round);
 
-// A node has heard of one of this coordinator's rounds.
-void heard_of(Quorum& quorum, const std::string& name, std::uint64_t round);
+// What a node of the next round is told of those that it goes on from.
+std::vector<Unsettled> unsettled(std::span<const Body> basis, std::string_view name);
+
+// A node has heard of one of this coordinator's rounds.  True: from now on the others of that round
+// need none before it.
+bool heard_of(Quorum& quorum, const std::string& name, std::uint64_t round);
 
 // The last time at which enough of the nodes were heard to see this coordinator; none if too few
 // are here.

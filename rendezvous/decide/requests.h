@@ -29,6 +29,8 @@ class Requests {
   void answer_those_who_asked();
 
  private:
+  // The node has heard of the round, and with that perhaps enough nodes have.
+  void note_round_of(const std::string& id, Node& node, std::uint64_t round);
   void heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat);
   void heard(const std::string& id, Node& node, const request::Ready& ready);
   void heard(const std::string& id, Node& node, const request::Failed& failed);

@@ -145,6 +145,7 @@ void Rounds::form() {
     node->is_standby = false;
     node->last_rank = static_cast<int>(rank);
     round.ranks = assignment;
+    name_unsettled(round, from, *id);
     node->round = round;
     bool has_workers_store = rank == 0 && !state_.settings.master;
     if (has_workers_store) node->round->peers = std::move(peers);

@@ -155,6 +155,38 @@ TEST_CASE("Host change: the guardian's word of the old host spares the wait") {
   CHECK(place.told<command::Round>() == 2);
 }
 
+TEST_CASE("Host change: a round names those before it until enough nodes have heard of it") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  REQUIRE(place.told<command::Round>() == 2);
+  const std::vector<Unsettled> after{{.id = kRound, .nodes = 3, .was_in = true}};
+  for (const auto& send : place.sent) {
+    if (const auto* round = std::get_if<command::Round>(&send.command))
+      CHECK(round->after == after);
+  }
+  place.says("b.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 2);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+}
+
+TEST_CASE("Host change: a node says which rounds came before its own until that is settled") {
+  Seeker node;
+  const std::vector<Unsettled> after{{.id = {.number = 3, .by = "b@1"}, .nodes = 4}};
+  node.state.last->after = after;
+  auto left = [&] {
+    return std::get<request::Left>(member::last_message(node.state, node.config, "").request);
+  };
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "b@1"}}});
+  CHECK(left().after == after);
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "a@0"}}});
+  CHECK(left().after.empty());
+}
+
 TEST_CASE("Host change: a node without the others does not go on, unless they are gone") {
   Place place("b@1", 1);
   place.joins_from("b.1", kRound, 100ms);

@@ -78,6 +78,70 @@ TEST_CASE("nodes that know a later round do not count for the one before") {
   CHECK_FALSE(may(quorum, {node("b", kFirst, 4), node("c", kFirst, 4), node("d", kSecond, 3)}));
 }
 
+// a published kSecond to b and c, of the five nodes that had kFirst, and d and e never heard of it.
+TEST_CASE("nodes of a round that is not settled go on with enough of the round before it only") {
+  Quorum quorum{.self = "self"};
+  const std::vector<Unsettled> after{{.id = kFirst, .nodes = 5, .was_in = true}};
+  Present b = node("b", kSecond, 3);
+  Present c = node("c", kSecond, 3);
+  b.after = after;
+  c.after = after;
+  const Present d = node("d", kFirst, 5);
+  CHECK_FALSE(may(quorum, {b, c}));
+  SUBCASE("the others may go on from the round before") {
+    const Present e = node("e", kFirst, 5);
+    CHECK_FALSE(may(quorum, {d, e}));
+    CHECK(may(quorum, {d, e, node("a", kFirst, 5)}));
+  }
+  SUBCASE("with one of them there are enough, and the next round comes after both") {
+    auto bodies = basis(quorum, std::vector{b, c, d});
+    REQUIRE(bodies);
+    CHECK(unsettled(*bodies, "d") ==
+          std::vector<Unsettled>{{.id = kFirst, .nodes = 5, .was_in = true},
+                                 {.id = kSecond, .nodes = 3, .was_in = false}});
+  }
+  SUBCASE("a node that knows neither does not count") {
+    CHECK_FALSE(may(quorum, {b, c, node("x", {}, 0)}));
+  }
+  SUBCASE("nor does one that was not in the round before") {
+    const std::vector<Unsettled> newcomer{{.id = kFirst, .nodes = 5, .was_in = false}};
+    Present x = node("x", kSecond, 3);
+    x.after = newcomer;
+    CHECK_FALSE(may(quorum, {b, c, x}));
+  }
+  SUBCASE("one that knows another later round does not count for the round before") {
+    Present other = node("d", {.number = 4, .by = "d@9"}, 3);
+    other.after = after;
+    CHECK_FALSE(may(quorum, {b, c, other}));
+  }
+  SUBCASE("one that is gone counts as gone in both") {
+    quorum.gone["a"] = {.knows = kSecond, .nodes = 3, .after = after};
+    CHECK_FALSE(may(quorum, {b, c}));
+    quorum.gone["d"] = {.knows = kFirst, .nodes = 5};
+    CHECK(may(quorum, {b, c}));
+  }
+  SUBCASE("one of them knows that the round is settled") {
+    c.after = {};
+    CHECK(may(quorum, {b, c}));
+  }
+}
+
+TEST_CASE("a host of an earlier round counts for it as half in a later line") {
+  Quorum quorum{.self = "self"};
+  formed(quorum, {}, own_round(3, {"a", "b", "c", "d"}));
+  const RoundId own{.number = 3, .by = "self"};
+  const RoundId later{.number = 4, .by = "b@2"};
+  const std::vector<Unsettled> after{{.id = own, .nodes = 4, .was_in = true}};
+  Present b = node("b", later, 3);
+  Present c = node("c", later, 3);
+  b.after = after;
+  c.after = after;
+  auto bodies = basis(quorum, std::vector{b, c});
+  REQUIRE(bodies);
+  CHECK(bodies->back().id == later);
+  CHECK_FALSE(may(quorum, {b, node("a", own, 4)}));
+}
+
 TEST_CASE("a node that is back as another incarnation counts once") {
   Quorum quorum{.self = "self"};
   CHECK_FALSE(may(quorum, {node("b", kFirst, 4), node("b", kFirst, 4), node("c", kFirst, 4)}));
