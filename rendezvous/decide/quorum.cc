@@ -71,8 +71,8 @@ class ForeignRounds {
     std::vector<Quorum> found;
     for (const auto& [id, known] : rounds_) {
       Quorum line{.self = quorum_.self, .bodies = {}, .heard_of = {}, .gone = quorum_.gone};
-      for (const auto& [before, nodes] : *known.before) line.bodies.push_back(body(before, nodes));
-      line.bodies.push_back(body(id, known.nodes));
+      for (const auto& [before, nodes] : *known.before) line.bodies.push_back(body_of(before, nodes));
+      line.bodies.push_back(body_of(id, known.nodes));
       found.push_back(std::move(line));
     }
     std::ranges::reverse(found);
@@ -103,7 +103,7 @@ class ForeignRounds {
     }
   }
 
-  Body body(const RoundId& id, int nodes) const {
+  Body body_of(const RoundId& id, int nodes) const {
     auto own = std::ranges::find(quorum_.bodies, id, &Body::id);
     if (own != quorum_.bodies.end() && own->is_own) return *own;
     Body body{.id = id, .nodes = nodes, .names = {}};
