@@ -128,7 +128,7 @@ class Server::Impl {
   void keep_working();
   void work_on();
   void finish(const Namespaces::Done& done);
-  void route();
+  void route(Session* target = nullptr);
   void flush_all();
   bool flush(Session& session);
   void write_to(Session& session);

@@ -111,18 +111,19 @@ void Server::Impl::serve(Session& session) {
       return forget(session);
     if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
     auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
-    route();
+    route(&session);
     if (fault) return drop(session, *fault);
   }
 }
 
 // A node that enters the namespace of the rendezvous begins in the common one.
 bool Server::Impl::may_use_common_namespace(Session& session, const Request& request) {
+  if (session.is_admitted || session.is_own()) return true;
   bool is_on_its_way = std::holds_alternative<request::Validate>(request) ||
                        std::holds_alternative<request::Ping>(request) ||
                        std::holds_alternative<request::Probe>(request) ||
                        std::holds_alternative<request::EnterNamespace>(request);
-  if (is_on_its_way || session.is_admitted || session.is_own()) return true;
+  if (is_on_its_way) return true;
   int fd = session.fd.get();
   std::optional<Refusal> refusal = why_refused_at(*common_gate_, fd, peer_host(fd));
   if (refusal) refuse(*refusal);
@@ -196,9 +197,8 @@ void Server::Impl::finish(const Namespaces::Done& done) {
   account_for(done.client);
 }
 
-// Hands the replies of one step to those they are for.
-void Server::Impl::route() {
-  Session* target = nullptr;
+// Hands the replies of one step to those they are for; as a rule to `target` only.
+void Server::Impl::route(Session* target) {
   for (Outgoing& outgoing : replies_) {
     if (target == nullptr || target->id != outgoing.to) target = find(outgoing.to);
     if (target == nullptr) continue;

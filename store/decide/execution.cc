@@ -27,20 +27,24 @@ std::optional<std::int64_t> parse_counter(std::string_view text) {
 }
 
 // Each operation answers why the client must be disconnected, if it must be.
-struct Operations : Execution {
+struct Operations {
+  const Execution& on;
+  const Context& context;
+
   using Fault = std::optional<std::string>;
 
   // Handled by the decoder.
   Fault operator()(const request::Validate&) { return std::nullopt; }
 
   Fault operator()(const request::Set& r) {
-    if (!entries.has_room_for(context.client, r.key, r.value.size())) return no_room("SET", r.key);
+    if (!on.entries.has_room_for(context.client, r.key, r.value.size()))
+      return no_room("SET", r.key);
     set(r.key, r.value);
     return std::nullopt;
   }
 
   Fault operator()(const request::CompareSet& r) {
-    Node* node = entries.find(r.key);
+    Node* node = on.entries.find(r.key);
     bool is_present = node != nullptr && node->entry.value;
     bool may_store = is_present ? node->entry.value.view() == r.expected : r.expected.empty();
     if (!may_store) {
@@ -48,31 +52,32 @@ struct Operations : Execution {
       context.reply(reply::Bytes{is_present ? node->entry.value : Value(r.expected)});
       return std::nullopt;
     }
-    if (!entries.has_room_for(context.client, r.key, r.desired.size()))
+    if (!on.entries.has_room_for(context.client, r.key, r.desired.size()))
       return no_room("COMPARE_SET", r.key);
     context.reply(reply::Bytes{set(r.key, r.desired).entry.value});
     return std::nullopt;
   }
 
   Fault operator()(const request::Get& r) {
-    context.reply(reply::Bytes{entries.value_of(r.key)});
+    context.reply(reply::Bytes{on.entries.value_of(r.key)});
     return std::nullopt;
   }
 
   Fault operator()(const request::Add& r) {
     Result<std::int64_t> sum = added("ADD", r.key, r.delta);
     if (!sum) return to_string(sum.error());
-    Node& node = entries.find_or_create(r.key);
-    entries.set(node, std::to_string(*sum));
-    waits.wake_all(context,
-                   node);  // before the reply, as in torch, should the client be among them
+    Node& node = on.entries.find_or_create(r.key);
+    on.entries.set(node, std::to_string(*sum));
+    on.waits.wake_all(context,
+                      node);  // before the reply, as in torch, should the client be among them
     context.reply(reply::Number{*sum});
     return std::nullopt;
   }
 
   Fault operator()(const request::Check& r) {
-    std::size_t stop = walk(
-        r.keys, [&](std::string_view key, Hash hash) { return exists(entries.find(key, hash)); });
+    std::size_t stop = walk(r.keys, [&](std::string_view key, Hash hash) {
+      return exists(on.entries.find(key, hash));
+    });
     context.reply(reply::Byte{stop == r.keys.size() ? kReady : kNotReady});
     return std::nullopt;
   }
@@ -81,36 +86,36 @@ struct Operations : Execution {
     if (r.keys.size() == 1) return wait_for_one(r.keys.front());
     std::vector<std::string_view> missing;
     walk(r.keys, [&](std::string_view key, Hash hash) {
-      if (!exists(entries.find(key, hash))) missing.push_back(key);
+      if (!exists(on.entries.find(key, hash))) missing.push_back(key);
       return true;
     });
     return wait_for(missing, WaitKind::Names);
   }
 
   Fault operator()(const request::GetNumKeys&) {
-    context.reply(reply::Number{static_cast<std::int64_t>(budget.usage().keys)});
+    context.reply(reply::Number{static_cast<std::int64_t>(on.budget.usage().keys)});
     return std::nullopt;
   }
 
   Fault operator()(const request::DeleteKey& r) {
-    Node* node = entries.find(r.key);
+    Node* node = on.entries.find(r.key);
     bool is_present = node != nullptr && node->entry.value;
     if (is_present) {
-      entries.unset(*node);
-      entries.drop_if_unused(*node);
+      on.entries.unset(*node);
+      on.entries.drop_if_unused(*node);
     }
     context.reply(reply::Number{is_present ? 1 : 0});
     return std::nullopt;
   }
 
   Fault operator()(const request::Append& r) {
-    Node* found = entries.find(r.key);
+    Node* found = on.entries.find(r.key);
     std::size_t old_size = found != nullptr ? found->entry.value.size() : 0;
-    if (!entries.has_room_for(context.client, r.key, old_size + r.value.size()))
+    if (!on.entries.has_room_for(context.client, r.key, old_size + r.value.size()))
       return no_room("APPEND", r.key);
-    Node& node = entries.find_or_create(r.key);
-    entries.append(node, r.value);
-    waits.wake_all(context, node);
+    Node& node = on.entries.find_or_create(r.key);
+    on.entries.append(node, r.value);
+    on.waits.wake_all(context, node);
     return std::nullopt;
   }
 
@@ -118,7 +123,7 @@ struct Operations : Execution {
     const Value nothing;  // no copies: they would count references up and down
     ValuesReply values(context, r.keys.size());
     walk(r.keys, [&](std::string_view key, Hash hash) {
-      const Node* node = entries.find(key, hash);
+      const Node* node = on.entries.find(key, hash);
       values.add(node != nullptr ? node->entry.value : nothing);
       return true;
     });
@@ -128,19 +133,19 @@ struct Operations : Execution {
 
   // All or nothing: the decoder has the whole of it, and there is room for the whole of it.
   Fault operator()(const request::MultiSet& r) {
-    if (!budget.has_room_for(context.client, r.pairs)) return no_room_for_pairs(r.pairs.size());
+    if (!on.budget.has_room_for(context.client, r.pairs)) return no_room_for_pairs(r.pairs.size());
     auto key_of = [&](std::size_t i) { return r.pairs[i].key; };
-    entries.table().walk(0, r.pairs.size(), key_of, [&](std::size_t i, Hash hash) {
-      Node& node = entries.find_or_create(r.pairs[i].key, hash);
-      entries.set(node, r.pairs[i].value);
-      waits.wake_all(context, node);
+    on.entries.table().walk(0, r.pairs.size(), key_of, [&](std::size_t i, Hash hash) {
+      Node& node = on.entries.find_or_create(r.pairs[i].key, hash);
+      on.entries.set(node, r.pairs[i].value);
+      on.waits.wake_all(context, node);
       return true;
     });
     return std::nullopt;
   }
 
   Fault operator()(const request::CancelWait&) {
-    waits.cancel_all(context.client);
+    on.waits.cancel_all(context.client);
     context.reply(reply::Byte{kWaitCancelled});
     return std::nullopt;
   }
@@ -151,34 +156,34 @@ struct Operations : Execution {
   }
 
   Fault operator()(const request::QueuePush& r) {
-    Node* found = entries.find(r.queue);
+    Node* found = on.entries.find(r.queue);
     Queue* old = found != nullptr ? found->entry.queue.get() : nullptr;
-    bool is_full = old != nullptr && old->items.size() >= limits.max_queue_items;
+    bool is_full = old != nullptr && old->items.size() >= on.limits.max_queue_items;
     if (is_full && !is_own(context.client)) {
       return "a push to a queue of " + std::to_string(old->items.size()) + " items";
     }
     std::size_t new_bytes = cost::of_queue(r.queue, r.value.size());
     if (old != nullptr) new_bytes -= cost::kQueue;
-    if (budget.room_bytes(context.client) < new_bytes) return no_room("QUEUE_PUSH", r.queue);
-    queues.push(context, r.queue, Value(r.value));
+    if (on.budget.room_bytes(context.client) < new_bytes) return no_room("QUEUE_PUSH", r.queue);
+    on.queues.push(context, r.queue, Value(r.value));
     return std::nullopt;
   }
 
   Fault operator()(const request::QueuePop& r) {
-    Node* node = entries.find(r.queue);
+    Node* node = on.entries.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
-    if (queue != nullptr) queues.take_reservation(context.client, *node);
+    if (queue != nullptr) on.queues.take_reservation(context.client, *node);
     if (queue == nullptr || !queue->has_free_item()) {
       context.reply(reply::Number{0});
       return std::nullopt;
     }
-    queues.pop(context, *node);
-    entries.drop_if_unused(*node);
+    on.queues.pop(context, *node);
+    on.entries.drop_if_unused(*node);
     return std::nullopt;
   }
 
   Fault operator()(const request::QueueLen& r) {
-    Node* node = entries.find(r.queue);
+    Node* node = on.entries.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     context.reply(
         reply::Number{queue != nullptr ? static_cast<std::int64_t>(queue->items.size()) : 0});
@@ -186,9 +191,9 @@ struct Operations : Execution {
   }
 
   Fault operator()(const request::ListKeys&) {
-    context.replies->reserve(context.replies->size() + budget.usage().keys + 1);
-    context.reply(reply::Number{static_cast<std::int64_t>(budget.usage().keys)});
-    entries.table().for_each([&](const Node& node) {
+    context.replies->reserve(context.replies->size() + on.budget.usage().keys + 1);
+    context.reply(reply::Number{static_cast<std::int64_t>(on.budget.usage().keys)});
+    on.entries.table().for_each([&](const Node& node) {
       if (node.entry.value) context.reply(reply::Bytes{Value(node.name())});
     });
     return std::nullopt;
@@ -198,20 +203,20 @@ struct Operations : Execution {
     Result<std::int64_t> count = added("BARRIER", r.key, 1);
     if (!count) return to_string(count.error());
     bool is_complete = *count >= r.world_size;
-    if (!is_complete && budget.room_bytes(context.client) < cost::kWait + cost::kAwaitedName) {
+    if (!is_complete && on.budget.room_bytes(context.client) < cost::kWait + cost::kAwaitedName) {
       return no_room("BARRIER", r.key);
     }
-    Node& node = entries.find_or_create(r.key);
+    Node& node = on.entries.find_or_create(r.key);
     if (!is_complete) {
-      if (Fault fault = waits.start(context, {&node}, WaitKind::Names)) {
-        entries.drop_if_unused(node);
+      if (Fault fault = on.waits.start(context, {&node}, WaitKind::Names)) {
+        on.entries.drop_if_unused(node);
         return fault;
       }
     }
-    entries.set(node, std::to_string(*count));
+    on.entries.set(node, std::to_string(*count));
     if (is_complete) {
       context.reply(reply::Byte{kStopWaiting});
-      waits.wake_all(context, node);
+      on.waits.wake_all(context, node);
     }
     return std::nullopt;
   }
@@ -223,14 +228,14 @@ struct Operations : Execution {
 
   Fault operator()(const request::LastWill& r) {
     std::size_t new_bytes = cost::of_queue(r.queue, r.item.size());
-    if (budget.room_bytes(context.client) < new_bytes) return no_room("LAST_WILL", r.queue);
-    last_wills.set(context.client, LastWill{std::string(r.queue), Value(r.item)});
+    if (on.budget.room_bytes(context.client) < new_bytes) return no_room("LAST_WILL", r.queue);
+    on.last_wills.set(context.client, LastWill{std::string(r.queue), Value(r.item)});
     context.reply(reply::Byte{kReady});
     return std::nullopt;
   }
 
   Fault operator()(const request::ClearLastWill&) {
-    last_wills.clear(context.client);
+    on.last_wills.clear(context.client);
     context.reply(reply::Byte{kReady});
     return std::nullopt;
   }
@@ -245,11 +250,11 @@ struct Operations : Execution {
   }
 
   Fault operator()(const request::QueueTake& r) {
-    Node* node = entries.find(r.queue);
+    Node* node = on.entries.find(r.queue);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     if (queue != nullptr && queue->has_free_item()) {
-      queues.pop(context, *node);
-      entries.drop_if_unused(*node);
+      on.queues.pop(context, *node);
+      on.entries.drop_if_unused(*node);
       return std::nullopt;
     }
     if (r.timeout_ms > 0) return take_later(r);
@@ -263,20 +268,20 @@ struct Operations : Execution {
   template <class Visit>
   std::size_t walk(std::span<const std::string_view> keys, Visit visit) {
     auto key_of = [&](std::size_t i) { return keys[i]; };
-    return entries.table().walk(0, keys.size(), key_of,
-                                [&](std::size_t i, Hash hash) { return visit(keys[i], hash); });
+    return on.entries.table().walk(0, keys.size(), key_of,
+                                   [&](std::size_t i, Hash hash) { return visit(keys[i], hash); });
   }
 
   Node& set(std::string_view key, std::string_view value) {
-    Node& node = entries.find_or_create(key);
-    entries.set(node, value);
-    waits.wake_all(context, node);
+    Node& node = on.entries.find_or_create(key);
+    on.entries.set(node, value);
+    on.waits.wake_all(context, node);
     return node;
   }
 
   // The counter at `key` plus `delta`; nothing is changed yet.
   Result<std::int64_t> added(const char* operation, std::string_view key, std::int64_t delta) {
-    Node* node = entries.find(key);
+    Node* node = on.entries.find(key);
     std::optional<std::int64_t> old = 0;
     if (node != nullptr && node->entry.value) old = parse_counter(node->entry.value.view());
     std::int64_t sum = 0;
@@ -286,7 +291,7 @@ struct Operations : Execution {
                                        " number"};
     }
     constexpr std::size_t kMaxDigits = 20;
-    if (!entries.has_room_for(context.client, key, kMaxDigits)) {
+    if (!on.entries.has_room_for(context.client, key, kMaxDigits)) {
       return Error{Errc::LimitExceeded, no_room(operation, key)};
     }
     return sum;
@@ -294,10 +299,10 @@ struct Operations : Execution {
 
   // A blocking pop waits like this, so an item is set aside for it when there is one.
   Fault wait_for_one(std::string_view key) {
-    Node* node = entries.find(key);
+    Node* node = on.entries.find(key);
     Queue* queue = node != nullptr ? node->entry.queue.get() : nullptr;
     bool has_item = queue != nullptr && queue->has_free_item();
-    if (has_item) queues.reserve(context, context.client, *node);
+    if (has_item) on.queues.reserve(context, context.client, *node);
     if (has_item || (node != nullptr && node->entry.value)) {
       context.reply(reply::Byte{kStopWaiting});
       return std::nullopt;
@@ -308,7 +313,7 @@ struct Operations : Execution {
   Fault take_later(const request::QueueTake& r) {
     if (Fault fault = wait_for({r.queue}, WaitKind::Take)) return fault;
     auto timeout = std::chrono::milliseconds(std::min(r.timeout_ms, kLongestTakeMs));
-    waits.set_deadline(context.client, context.now + timeout);
+    on.waits.set_deadline(context.client, context.now + timeout);
     return std::nullopt;
   }
 
@@ -321,14 +326,14 @@ struct Operations : Execution {
     for (std::string_view key : missing) {
       new_bytes += key.size() + cost::kName + cost::kAwaitedName;
     }
-    if (budget.room_bytes(context.client) < new_bytes) return no_room("WAIT", missing.front());
+    if (on.budget.room_bytes(context.client) < new_bytes) return no_room("WAIT", missing.front());
     std::vector<Node*> nodes;
     nodes.reserve(missing.size());
-    for (std::string_view key : missing) nodes.push_back(&entries.find_or_create(key));
-    Fault fault = waits.start(context, nodes, kind);
+    for (std::string_view key : missing) nodes.push_back(&on.entries.find_or_create(key));
+    Fault fault = on.waits.start(context, nodes, kind);
     if (fault) {
       for (std::string_view key : missing) {
-        if (Node* node = entries.find(key)) entries.drop_if_unused(*node);
+        if (Node* node = on.entries.find(key)) on.entries.drop_if_unused(*node);
       }
     }
     return fault;
@@ -337,8 +342,9 @@ struct Operations : Execution {
 
 }  // namespace
 
-std::optional<std::string> execute(const Request& request, const Execution& on) {
-  return std::visit(Operations{on}, request);
+std::optional<std::string> execute(const Request& request, const Execution& on,
+                                   const Context& context) {
+  return std::visit(Operations{on, context}, request);
 }
 
 }  // namespace ddprun::store

@@ -15,7 +15,7 @@
 
 namespace ddprun::store {
 
-// What an operation works on.
+// What the operations work on.
 struct Execution {
   const KeyspaceLimits& limits;
   Budget& budget;
@@ -23,11 +23,11 @@ struct Execution {
   Waits& waits;
   Queues& queues;
   LastWills& last_wills;
-  const Context& context;
 };
 
-// Carries out `request` and appends what must be sent.  Answers why the client must be
-// disconnected, if it must be; the request then had no effect.
-std::optional<std::string> execute(const Request& request, const Execution& on);
+// Carries out `request`, of context.client, and appends what must be sent.  Answers why the client
+// must be disconnected, if it must be; the request then had no effect.
+std::optional<std::string> execute(const Request& request, const Execution& on,
+                                   const Context& context);
 
 }  // namespace ddprun::store

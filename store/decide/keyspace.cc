@@ -23,6 +23,7 @@ struct Keyspace::Parts {
   Waits waits{limits, budget, entries};
   Queues queues{entries, waits};
   LastWills last_wills;
+  const Execution execution{limits, budget, entries, waits, queues, last_wills};
   std::unique_ptr<LargeRequest> large;
 };
 
@@ -42,8 +43,7 @@ std::optional<std::string> Keyspace::execute(ClientId client, const Request& req
     const auto* pop = std::get_if<request::QueuePop>(&request);
     p.queues.release(context, client, pop != nullptr ? p.entries.find(pop->queue) : nullptr);
   }
-  auto fault = store::execute(
-      request, {p.limits, p.budget, p.entries, p.waits, p.queues, p.last_wills, context});
+  auto fault = store::execute(request, p.execution, context);
   if (p.large) p.large->hold_back(replies, before);
   return fault;
 }
@@ -102,6 +102,10 @@ void Keyspace::clear() {
   p.waits.clear();
   p.last_wills.clear_all();
   p.entries.clear();
+}
+
+bool Keyspace::has_pending_work() const {
+  return parts_->waits.has_pending_work() || parts_->queues.has_reservations();
 }
 
 std::optional<MonoTime> Keyspace::deadline() const {

@@ -65,6 +65,9 @@ class Keyspace {
   // Goes on with the request begun, for as much as `effort` names cost.
   Progress proceed(std::size_t effort, MonoTime now, Replies& replies);
 
+  // Whether there is anything to clean up or to expire: as a rule there is not.
+  bool has_pending_work() const;
+
   // A wait for many names that has ended leaves some work behind: whether there is any, and doing
   // as much of it as `effort` names cost.  It is visible only in bytes().
   bool needs_cleanup() const;

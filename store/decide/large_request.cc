@@ -2,11 +2,13 @@
 #include "store/decide/large_request.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <utility>
+#include <variant>
 
 #include "store/base/check.h"
-#include "store/base/variant.h"
 #include "store/decide/values_reply.h"
 
 namespace ddprun::store {
@@ -27,19 +29,18 @@ std::size_t effort_of(const KeyValue& pair) {
   return 1 + pair.value.size() / kBytesPerName;
 }
 
+// Asked for every request.
 bool is_large(const Request& request, std::size_t names_at_once, std::size_t table_size) {
   auto many = [=](std::size_t count) { return count > names_at_once; };
-  return std::visit(Overloaded{[&](const request::Check& r) { return many(r.keys.size()); },
-                               [&](const request::Wait& r) { return many(r.keys.size()); },
-                               [&](const request::MultiGet& r) { return many(r.keys.size()); },
-                               [&](const request::ListKeys&) { return many(table_size); },
-                               [&](const request::MultiSet& r) {
-                                 std::size_t effort = 0;
-                                 for (const KeyValue& pair : r.pairs) effort += effort_of(pair);
-                                 return many(effort);
-                               },
-                               [](const auto&) { return false; }},
-                    request);
+  if (const auto* r = std::get_if<request::Check>(&request)) return many(r->keys.size());
+  if (const auto* r = std::get_if<request::Wait>(&request)) return many(r->keys.size());
+  if (const auto* r = std::get_if<request::MultiGet>(&request)) return many(r->keys.size());
+  if (const auto* r = std::get_if<request::MultiSet>(&request)) {
+    const auto& pairs = r->pairs;
+    return many(std::transform_reduce(pairs.begin(), pairs.end(), std::size_t{0}, std::plus<>(),
+                                      effort_of));
+  }
+  return std::holds_alternative<request::ListKeys>(request) && many(table_size);
 }
 
 // One step of each operation.  `effort` is what is left of it.

@@ -131,6 +131,7 @@ void Namespaces::expire(MonoTime now, Replies& replies) {
 }
 
 void Namespaces::note_pending_work(const Keyspace& touched) {
+  if (!touched.has_pending_work()) return;
   if (touched.needs_cleanup()) needs_cleanup_ = true;
   std::optional<MonoTime> deadline = touched.deadline();
   if (deadline && (!deadline_ || *deadline < *deadline_)) deadline_ = deadline;

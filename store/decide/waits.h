@@ -85,6 +85,7 @@ class Waits {
   // Takes the first waiter, which there must be, out of the name's waiters.
   static Wait& take_first(Node& node);
 
+  bool has_pending_work() const { return needs_cleanup() || !deadlines_.empty(); }
   bool needs_cleanup() const { return !ended_.empty(); }
   // Takes about `effort` links of ended waits out of their names' waiters.
   void clean_up(std::size_t effort);
