@@ -163,6 +163,7 @@ void Server::Impl::renew_common_namespace(std::optional<Gate> gate) {
   sessions_.remove_if(is_member, [this](Session& session) {
     if (session.fd) close_later(std::move(session.fd));
   });
+  sessions_.for_each([](Session& session) { session.is_admitted = false; });  // by the gate before
   namespaces_.renew_common();
   status_.expected.clear();
 }
@@ -236,7 +237,7 @@ void Server::Impl::add_session(Fd fd, MonoTime now) {
 std::optional<Refusal> Server::Impl::why_refused(int fd) {
   if (config_.allow.empty() && !config_.gate) return std::nullopt;
   std::string host = peer_host(fd);
-  if (!config_.allow.admits(host)) return Refusal{host, "its address is not allowed"};
+  if (!config_.allow.admits(host)) return not_allowed(host);
   return config_.gate ? why_refused_at(*config_.gate, fd, host) : std::nullopt;
 }
 

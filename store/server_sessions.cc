@@ -105,10 +105,9 @@ void Server::Impl::serve(Session& session) {
       return drop(session, malformed->reason);
     }
     const Request& request = std::get<Request>(next);
+    bool is_asked = common_gate_ && !session.is_admitted && session.ns == &namespaces_.common();
+    if (is_asked && !may_use_common_namespace(session, request)) return forget(session);
     status_.note(session, request);
-    bool is_common = session.ns == &namespaces_.common();
-    if (is_common && common_gate_ && !may_use_common_namespace(session, request))
-      return forget(session);
     if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
     auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
     route(&session);
@@ -118,12 +117,11 @@ void Server::Impl::serve(Session& session) {
 
 // A node that enters the namespace of the rendezvous begins in the common one.
 bool Server::Impl::may_use_common_namespace(Session& session, const Request& request) {
-  if (session.is_admitted || session.is_own()) return true;
   bool is_on_its_way = std::holds_alternative<request::Validate>(request) ||
                        std::holds_alternative<request::Ping>(request) ||
                        std::holds_alternative<request::Probe>(request) ||
                        std::holds_alternative<request::EnterNamespace>(request);
-  if (is_on_its_way) return true;
+  if (is_on_its_way || session.is_own()) return true;
   int fd = session.fd.get();
   std::optional<Refusal> refusal = why_refused_at(*common_gate_, fd, peer_host(fd));
   if (refusal) refuse(*refusal);

@@ -14,10 +14,14 @@ bool is_this_machine(const Gate& gate, const std::string& host, const std::strin
   return host == reached || is_loopback_host(host) || gate.own.lists(host);
 }
 
+Refusal not_allowed(const std::string& host, const std::string& advice) {
+  if (host.empty()) return {};  // it has gone already
+  return {.peer = host, .why = "its address is not allowed" + advice};
+}
+
 std::optional<Refusal> why_refused(const Gate& gate, const std::string& host) {
   if (gate.any_machine || gate.machines.lists(host)) return std::nullopt;
-  if (host.empty()) return Refusal{};  // it has gone already
-  return Refusal{.peer = host, .why = "its address is not allowed" + gate.advice_for_machines};
+  return not_allowed(host, gate.advice_for_machines);
 }
 
 std::optional<Refusal> why_refused(const Gate& gate, const PeerProcess& process) {

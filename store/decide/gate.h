@@ -8,7 +8,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "store/decide/allow_list.h"
 
@@ -47,13 +46,16 @@ struct PeerProcess {
 
 // A refused connection.
 struct Refusal {
-  std::string peer{};  // "10.0.0.9", "user 1001 of this machine": each is logged once
+  std::string peer{};  // "10.0.0.9", "a process of user 1001 on this machine": each is logged once
   std::string why{};   // empty: nothing to log
 };
 
 // Whether `host`, a numeric address, means this machine; `reached` is its address at which the
 // connection arrived.
 bool is_this_machine(const Gate& gate, const std::string& host, const std::string& reached);
+
+// Of a machine that no list has; `advice` ends the line.
+Refusal not_allowed(const std::string& host, const std::string& advice = "");
 
 // Of another machine.
 std::optional<Refusal> why_refused(const Gate& gate, const std::string& host);

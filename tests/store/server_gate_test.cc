@@ -54,6 +54,21 @@ bool holds_for(uid_t user, const std::function<bool()>& claim) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// The kernel counts a connection as that of the user who made its socket.
+RawClient client_of(uid_t user, std::uint16_t port) {
+  REQUIRE(::seteuid(user) == 0);
+  RawClient client(port);
+  REQUIRE(::seteuid(0) == 0);
+  return client;
+}
+
+void renew_with(RunningServer& server, const Gate& gate) {
+  server.ask([&](Server& store) {
+    store.renew_common_namespace(gate);
+    return true;
+  });
+}
+
 bool can_become_others() {
   if (::geteuid() == 0 && holds_for(kStranger, [] { return true; })) return true;
   MESSAGE("skipped: only root can play another user");
@@ -116,6 +131,34 @@ TEST_SUITE("store/server/gate") {
     CHECK(holds_for(kNobody, served_at(server)));
     CHECK_FALSE(holds_for(kStranger, served_at(server)));
     CHECK(holds_for(kStranger, served_at(open)));
+  }
+
+  TEST_CASE("of a client that is refused nothing is noted") {
+    if (!can_become_others()) return;
+    RunningServer server;
+    renew_with(server, Gate{.user = ::geteuid()});
+    RawClient stranger = client_of(kStranger, server.port());
+    stranger.shake_hands().send(request::Expect{.name = "", .pid = 7});
+    CHECK(stranger.is_closed());
+    RawClient browser(server.port());
+    browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
+    CHECK(browser.receive_all().find("\"world_size\": null") != std::string::npos);
+  }
+
+  TEST_CASE("whom one gate has admitted, the next one is asked about again") {
+    if (!can_become_others()) return;
+    RunningServer server;
+    renew_with(server, Gate{.user = ::geteuid(), .any_user = true});
+    RawClient stranger = client_of(kStranger, server.port());
+    stranger.shake_hands().send(request::Add{"counter", 1});
+    CHECK(stranger.receive_number() == 1);
+    stranger.send(request::EnterNamespace{"elsewhere"});
+    CHECK(stranger.receive_byte() == 0);
+    renew_with(server, Gate{.user = ::geteuid()});
+    stranger.send(request::EnterNamespace{""}).send(request::Add{"counter", 1});
+    CHECK(stranger.receive_byte() == 0);
+    CHECK(stranger.is_closed());
+    CHECK(server.ask([](Server& store) { return store.keyspace().key_count(); }) == 0);
   }
 
   // The kernel says of a socket without a process that it is root's.
