@@ -2,7 +2,6 @@
 #include "store/resolver.h"
 
 #include <netdb.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -17,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "store/base/signal_mask.h"
 #include "store/clock.h"
 
 namespace ddprun::store {
@@ -59,16 +59,12 @@ class LookupThread {
   LookupThread(asio::steady_timer& answered, const Endpoint& endpoint)
       : shared_(std::make_shared<Shared>()) {
     shared_->answered = &answered;
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
+      SignalsBlocked blocked;
       std::thread([shared = shared_, endpoint] { look_up(shared, endpoint); }).detach();
       has_begun_ = true;
     } catch (const std::system_error&) {  // a limit of the user's
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~LookupThread() {
     std::lock_guard lock(shared_->mutex);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/process/io_thread.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -13,6 +11,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "store/base/signal_mask.h"
 
 namespace ddprun::process {
 namespace {
@@ -77,17 +77,13 @@ void IoThread::run(std::string what, std::function<void()> work, std::function<v
 // The thread handles no signal: they are the event loop's.  Where no thread can be made (a limit of
 // the user's), a call waits where it is made.
 bool IoThread::start() {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
+    SignalsBlocked blocked;
     std::thread([shared = shared_] { serve(shared); }).detach();
     has_thread_ = true;
   } catch (const std::system_error&) {
     has_thread_ = false;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return has_thread_;
 }
 

@@ -15,6 +15,8 @@
 #include <climits>
 #include <memory>
 
+#include "store/base/signal_mask.h"
+
 namespace ddprun::process {
 namespace {
 
@@ -149,14 +151,14 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
   auto stack =
       std::make_unique<std::byte[]>(kStackBytes);  // the ABI wants its end 16-byte aligned: it is
 
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  pid_t pid = ::clone(run_child, stack.get() + kStackBytes, CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
-  int clone_error = errno;
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  pid_t pid = -1;
+  int clone_error = 0;
+  {
+    SignalsBlocked blocked;
+    pid = ::clone(run_child, stack.get() + kStackBytes, CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+    clone_error = errno;
+  }
   if (pid < 0) return system_error(clone_error, context);
   return StartingProcess{.process = {.pid = pid, .pidfd = Fd(pidfd)},
                          .report = std::move(report),

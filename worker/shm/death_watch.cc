@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "worker/shm/signal_masked_thread.h"
+#include "store/base/signal_mask.h"
 
 namespace ddprun::ddp::shm {
 
@@ -22,8 +22,9 @@ Result<std::unique_ptr<DeathWatch>> DeathWatch::start(const std::vector<int>& pi
     if (fd < 0) return system_error(errno, "watch process " + std::to_string(pid));
     watch->pidfds_.push_back(fd);
   }
-  watch->thread_ = signal_masked_thread(
-      [watch = watch.get(), on_death = std::move(on_death)] { watch->run(on_death); });
+  SignalsBlocked blocked;  // the handlers run on the program's own threads
+  watch->thread_ =
+      std::thread([watch = watch.get(), on_death = std::move(on_death)] { watch->run(on_death); });
   return watch;
 }
 

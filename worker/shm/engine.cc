@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "worker/shm/signal_masked_thread.h"
+#include "store/base/signal_mask.h"
 
 namespace ddprun::ddp::shm {
 
@@ -97,8 +97,9 @@ void Engine::run_first(Lock& lock, WaitMode mode) {
 void Engine::wake_background() {
   if (has_stopped_) return;
   if (free_background_ == 0 && (!queue_.empty() || background_.empty())) {
+    SignalsBlocked blocked;  // the handlers run on the program's own threads
+    background_.emplace_back([this] { run_background(); });
     ++free_background_;
-    background_.push_back(signal_masked_thread([this] { run_background(); }));
   } else {
     work_ready_.notify_one();
   }
