@@ -17,7 +17,7 @@
 #include "store/base/count.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
-#include "worker/process/process_stats.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::agent {
 namespace {

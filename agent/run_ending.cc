@@ -8,7 +8,6 @@
 
 #include "agent/report_writer.h"
 #include "store/clock.h"
-#include "worker/process/process_stats.h"
 
 namespace ddprun::agent {
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "store/base/count.h"
-#include "worker/process/process_stats.h"
 
 namespace ddprun::agent {
 

@@ -13,6 +13,7 @@
 
 #include "tests/support/event_loop.h"
 #include "tests/support/temp_dir.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/stacks.h"
 #include "worker/process/sweep.h"
 

@@ -55,7 +55,7 @@ class OtherUser {
 
 TEST_SUITE("process/users_below") {
   TEST_CASE("a user counts while a process below runs as that user, looked at once a second") {
-    UsersBelow users(nullptr);
+    UsersBelow users(std::make_shared<SweepScope>());
     MonoTime now{};
     CHECK_FALSE(users.have(kOther, now));
     {

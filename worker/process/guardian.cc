@@ -98,7 +98,7 @@ class Watch {
     }
     if (has_goodbye_ || !is_own_proc()) return;
     const MonoTime deadline = std::chrono::steady_clock::now() + kKilling;
-    while (signal_marked(SIGKILL) && std::chrono::steady_clock::now() < deadline) await_signalled();
+    while (signal_marked(SIGKILL) && std::chrono::steady_clock::now() < deadline) await_killed();
     if (deliver_ && !last_word_.empty()) deliver_(last_word_);
   }
 
@@ -109,11 +109,11 @@ class Watch {
   }
 
   static bool is_readable(Duration patience, int fd = kPipe) {
-    pollfd pipe{.fd = fd, .events = POLLIN, .revents = 0};
+    pollfd polled{.fd = fd, .events = POLLIN, .revents = 0};
     bool is_for_ever = patience == Duration::max();
     auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
     int timeout = is_for_ever ? -1 : static_cast<int>(std::min<std::int64_t>(ms, INT_MAX));
-    return ::poll(&pipe, 1, timeout) > 0;
+    return ::poll(&polled, 1, timeout) > 0;
   }
 
   static bool read_all(void* bytes, std::size_t size) {
@@ -162,16 +162,15 @@ class Watch {
     } else {
       // Until nothing is found any more; a message from the agent comes first.
       if (!signal_marked(SIGKILL)) end_ = MonoTime::max();
-      if (end_ != MonoTime::max())
-        end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+      if (end_ != MonoTime::max()) end_ = std::chrono::steady_clock::now() + kPause;
     }
   }
 
-  // Until the processes that were signalled have ended, as their pidfds show; one that does not, or
+  // Until the processes that were killed have ended, as their pidfds show; one that does not, or
   // that has no pidfd, costs kPause.
-  void await_signalled() {
+  void await_killed() {
     const MonoTime deadline = std::chrono::steady_clock::now() + kPause;
-    for (const Fd& process : signalled_) {
+    for (const Fd& process : killed_) {
       Duration left = deadline - std::chrono::steady_clock::now();
       if (left <= Duration::zero() || !is_readable(left, process.get())) return;
     }
@@ -181,7 +180,7 @@ class Watch {
   // signal is sent only while no message has come.
   bool signal_marked(int signal) {
     bool found = false;
-    signalled_.clear();
+    killed_.clear();
     std::error_code error;
     const pid_t self = ::getpid();
     for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
@@ -194,7 +193,8 @@ class Watch {
       if (is_for_lease && is_readable(Duration::zero())) return true;
       found = true;
       send_signal(process, signal);
-      if (signalled_.size() < kMostAwaited) signalled_.push_back(std::move(process));
+      bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
+      if (is_awaited) killed_.push_back(std::move(process));
     }
     return found;
   }
@@ -206,7 +206,7 @@ class Watch {
   Duration patience_{};
   bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
-  std::vector<Fd> signalled_;  // in the last round
+  std::vector<Fd> killed_;  // in the last round
   bool has_goodbye_ = false;
   std::string last_word_;
 };

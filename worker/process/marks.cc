@@ -9,19 +9,14 @@
 #include <random>
 
 #include "store/base/number.h"
-#include "worker/process/text_file.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::process {
 namespace {
 
-std::string text_of(pid_t pid, const char* file_name) {
-  return text_of_file("/proc/" + std::to_string(pid) + "/" + file_name).value_or("");
-}
-
 bool is_zombie(pid_t pid) {
-  std::string stat = text_of(pid, "stat");
-  auto close = stat.rfind(')');
-  return close == std::string::npos || close + 2 >= stat.size() || stat[close + 2] == 'Z';
+  StatLine stat = split_stat(text_of_process(pid, "stat"));
+  return stat.fields.empty() || stat.fields.front() == 'Z';
 }
 
 // Lowers the soft limit by a random number that no other agent is likely to have.
@@ -66,9 +61,9 @@ Marks marks_of_descendants(const Marks& marks) {
 
 // A zombie has no environment, but limits.
 bool carries(pid_t pid, const Marks& marks) {
-  if (has_mark(text_of(pid, "environ"), marks.name)) return true;
-  return marks.queue_limit && parse_queue_limit(text_of(pid, "limits")) == marks.queue_limit &&
-         !is_zombie(pid);
+  if (has_mark(text_of_process(pid, "environ"), marks.name)) return true;
+  return marks.queue_limit &&
+         parse_queue_limit(text_of_process(pid, "limits")) == marks.queue_limit && !is_zombie(pid);
 }
 
 bool has_mark(std::string_view environ, std::string_view mark) {

@@ -16,8 +16,7 @@
 
 #include "store/base/number.h"
 #include "worker/process/pidfd.h"
-#include "worker/process/process_stats.h"
-#include "worker/process/text_file.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::process {
 namespace {
@@ -43,22 +42,15 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 // The name, or nothing for a process that has gone or is a zombie.
 std::string living_name(pid_t pid) {
-  std::string stat = text_of_file("/proc/" + std::to_string(pid) + "/stat").value_or("");
-  auto open = stat.find('(');
-  auto close = stat.rfind(')');  // the name itself may contain brackets
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat.size())
-    return "";
-  char state = stat[close + 2];
-  return state == 'Z' || state == 'X' ? "" : stat.substr(open + 1, close - open - 1);
+  StatLine stat = split_stat(text_of_process(pid, "stat"));
+  bool is_dead = stat.fields.empty() || stat.fields.front() == 'Z' || stat.fields.front() == 'X';
+  return is_dead ? "" : stat.name;
 }
 
 // A field of /proc/PID/stat by its number in proc(5), from the third; 0 for a process that has
 // gone.
 std::uint64_t stat_field(pid_t pid, int number) {
-  std::string stat = text_of_file("/proc/" + std::to_string(pid) + "/stat").value_or("");
-  auto close = stat.rfind(')');
-  if (close == std::string::npos) return 0;
-  std::istringstream fields(stat.substr(close + 1));
+  std::istringstream fields(split_stat(text_of_process(pid, "stat")).fields);
   std::string field;
   for (int i = 2; i < number; ++i) fields >> field;
   return number_in<std::uint64_t>(field).value_or(0);

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "worker/process/text_file.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::process {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::size_t kRemembered = 64;
 
 // What files and sockets of the process belong to.
 std::optional<uid_t> user_of(pid_t pid) {
-  std::string status = text_of_file("/proc/" + std::to_string(pid) + "/status").value_or("");
+  std::string status = text_of_process(pid, "status");
   const std::string label = "\nUid:";
   auto line = status.find(label);
   if (line == std::string::npos) return std::nullopt;
@@ -37,9 +37,9 @@ bool UsersBelow::have(uid_t user, MonoTime now) {
   if (looks_.size() >= kRemembered) looks_.clear();
   Look& look = looks_[user];
   look.at = now;
-  look.has_found =
-      std::ranges::any_of(scope_ ? descendants(*scope_) : descendants(),
-                          [user](const Leftover& process) { return user_of(process.pid) == user; });
+  look.has_found = std::ranges::any_of(descendants(*scope_), [user](const Leftover& process) {
+    return user_of(process.pid) == user;
+  });
   return look.has_found;
 }
 

@@ -18,8 +18,7 @@ namespace ddprun::process {
 // Threads: one at a time.
 class UsersBelow {
  public:
-  // Without bystanders and others that did not stem from a worker; nullptr: every descendant
-  // counts.
+  // Only the descendants within `scope` count.
   explicit UsersBelow(std::shared_ptr<const SweepScope> scope) : scope_(std::move(scope)) {}
 
   // Whether a process that a worker has started runs as `user`.  It looks into /proc, at most once
