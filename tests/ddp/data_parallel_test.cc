@@ -47,8 +47,19 @@ Net seeded() {
   return Net();
 }
 
-// Trains a wrapped module beside a bare copy whose gradients the oracle averages.  `loss_of` runs a
-// forward: (model, rank, step) to a loss.
+// A forward and a backward of a wrapped module and of a bare copy, whose gradients the oracle
+// averages.  `loss_of` runs the forward: (model, rank, step) to a loss.
+template <class Net, class Loss>
+void step_beside_oracle(ProcessGroup& group, DistributedDataParallel<Net>& model, Net& reference,
+                        int step, Loss loss_of) {
+  model.zero_grad();
+  reference->zero_grad();
+  loss_of(model, group.rank(), step).backward();
+  loss_of(reference, group.rank(), step).backward();
+  average_gradients(group, *reference);
+}
+
+// Trains a wrapped module beside the bare copy.
 template <class Net, class Loss>
 void train_beside_oracle(ProcessGroup group, Net net, Net reference,
                          const DataParallelOptions& options, Loss loss_of) {
@@ -57,11 +68,7 @@ void train_beside_oracle(ProcessGroup group, Net net, Net reference,
   torch::optim::SGD reference_optimizer(reference->parameters(),
                                         torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < kSteps; ++step) {
-    model.zero_grad();
-    reference->zero_grad();
-    loss_of(model, group.rank(), step).backward();
-    loss_of(reference, group.rank(), step).backward();
-    average_gradients(group, *reference);
+    step_beside_oracle(group, model, reference, step, loss_of);
     expect_same_gradients(*net, *reference, "step " + std::to_string(step));
     optimizer.step();
     reference_optimizer.step();
@@ -501,14 +508,9 @@ TEST_SUITE("ddp/data_parallel") {
             expect(thrown.starts_with(problem), "it says " + std::string(problem) + ": " + thrown);
           }
           failing.remove_hook(hook);
-          model.zero_grad();
           Mixed reference = nets[2 * rank + 1];
           for (int step = 1; step < 4; ++step) {
-            model.zero_grad();
-            reference->zero_grad();
-            mixed_loss(model, group.rank(), step).backward();
-            mixed_loss(reference, group.rank(), step).backward();
-            average_gradients(group, *reference);
+            step_beside_oracle(group, model, reference, step, mixed_loss);
             expect_same_gradients(*net, *reference, "step " + std::to_string(step));
           }
         });
@@ -526,11 +528,7 @@ TEST_SUITE("ddp/data_parallel") {
         Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
         DistributedDataParallel<Mixed> model(net, group, {.compression = compression});
         for (int step = 0; step < 3; ++step) {
-          model.zero_grad();
-          reference->zero_grad();
-          mixed_loss(model, group.rank(), step).backward();
-          mixed_loss(reference, group.rank(), step).backward();
-          average_gradients(group, *reference);
+          step_beside_oracle(group, model, reference, step, mixed_loss);
           torch::Tensor here = net->wide->weight.grad(), there = reference->wide->weight.grad();
           double error =
               (here - there).abs().max().item<double>() / there.abs().max().item<double>();

@@ -15,9 +15,12 @@ namespace ddprun::ddp {
 // The ranks call both functions at the same places, so it is the same on all.
 class BufferSync {
  public:
-  // `is_on` is the option broadcast_buffers; without it nothing is ever due.
+  // `is_on` is the option broadcast_buffers; without it, and in a world of one, nothing is ever
+  // due.
   BufferSync(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, bool is_on)
-      : group_(std::move(group)), module_(std::move(module)), is_on_(is_on) {}
+      : group_(std::move(group)),
+        module_(std::move(module)),
+        is_on_(is_on && group_.world_size() > 1) {}
 
   // Gives every rank the buffers of `root` if they are due.
   void before_forward(int root);

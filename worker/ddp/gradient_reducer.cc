@@ -48,11 +48,7 @@ c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
 
 GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& module_name,
                                  const ReducerConfig& config, const DataParallelOptions& options)
-    : group_(group),
-      module_name_(module_name),
-      config_(config),
-      options_(options),
-      searches_unused_(options.find_unused_parameters && !options.static_graph) {
+    : group_(group), module_name_(module_name), config_(config), options_(options) {
   make();
 }
 
@@ -119,8 +115,9 @@ void GradientReducer::prepare_for_backward(const std::vector<at::Tensor*>& outpu
     values.push_back(*output);
   }
   if (delayed_) delayed_->await_backward(values);
-  reducer_->prepare_for_backward(searches_unused_ ? values : torch::autograd::variable_list{});
-  if (!searches_unused_ || values.empty()) return;
+  reducer_->prepare_for_backward(config_.searches_unused ? values
+                                                         : torch::autograd::variable_list{});
+  if (!config_.searches_unused || values.empty()) return;
   torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
   for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
 }
@@ -164,7 +161,7 @@ void GradientReducer::reduce_zeros() {
     reductions.push_back(reducer_->run_comm_hook(bucket));
   }
   for (auto& reduction : reductions) reduction->waitAndThrow();
-  if (searches_unused_) {
+  if (config_.searches_unused) {
     // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
     // map, so that a parameter which no forward uses any more gets gradients of zero.)
     group_.all_reduce(at::zeros_like(reducer_->get_local_used_map_on_device()));

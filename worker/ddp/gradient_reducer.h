@@ -69,7 +69,6 @@ class GradientReducer {
   std::string module_name_;
   ReducerConfig config_;
   DataParallelOptions options_;
-  bool searches_unused_;  // before each backward, by a walk over the graph
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
   std::optional<DelayedReduction> delayed_;  // of a static graph

@@ -53,7 +53,7 @@ BucketLayout initial_buckets(const ReducerConfig& config, const DataParallelOpti
     return options.bucket_layout;
   }
   std::vector<std::size_t> limits{std::numeric_limits<std::int32_t>::max()};
-  if (options.find_unused_parameters && !options.static_graph) {
+  if (config.searches_unused) {
     limits = {static_cast<std::size_t>(config.first_bucket_cap_bytes),
               static_cast<std::size_t>(config.bucket_cap_bytes)};
   }
@@ -88,6 +88,7 @@ ReducerConfig reducer_config(const torch::nn::Module& module, const DataParallel
   config.first_bucket_cap_bytes =
       is_default_cap ? c10d::kDefaultFirstBucketBytes : config.bucket_cap_bytes;
   config.find_unused_parameters = options.find_unused_parameters;
+  config.searches_unused = options.find_unused_parameters && !options.static_graph;
   config.gradient_as_bucket_view = options.gradient_as_bucket_view;
   config.batched_grad_copy = options.batched_grad_copy;
   config.lazy_bucket_allocation = options.lazy_bucket_allocation;

@@ -21,6 +21,7 @@ struct ReducerConfig {
   std::int64_t first_bucket_cap_bytes = 0;
   std::int64_t bucket_cap_bytes = 0;
   bool find_unused_parameters = false;
+  bool searches_unused = false;  // before each backward, by a walk over the graph
   bool gradient_as_bucket_view = false;
   bool batched_grad_copy = false;       // torch 2.13 or newer
   bool lazy_bucket_allocation = false;  // torch 2.15 or newer
