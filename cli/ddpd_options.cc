@@ -68,11 +68,12 @@ Result<void> set_allow(const OptionValue& value, DdpdOptions& options) {
   return {};
 }
 
-// Requests on their way in may take as much again as what is stored, and no more.
+// Requests on their way in, and unread replies, may each take as much again as what is stored.
 Result<void> set_memory(const OptionValue& value, DdpdOptions& options) {
   Result<void> read = set_size(value, options.server.keyspace.max_bytes);
   options.server.max_held_bytes =
       std::min(options.server.max_held_bytes, options.server.keyspace.max_bytes);
+  options.server.max_reply_bytes = options.server.keyspace.max_bytes;
   return read;
 }
 
@@ -112,8 +113,7 @@ constexpr Row kRows[] = {
      }},
     {"--max-memory", "SIZE",
      "Bytes of all keys, values, queues, last wills and waits, as 512M or 2G (default: no limit); "
-     "requests "
-     "on their way in may take as much again",
+     "requests on their way in, and unread replies, may each take as much again",
      set_memory},
     {"--max-keys", "N", "Keys at one time (default: no limit)",
      [](const OptionValue& value, DdpdOptions& options) {
@@ -149,6 +149,11 @@ constexpr Row kRows[] = {
     {"--max-awaited-keys", "N", "Keys that one connection waits for (default 262144)",
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.keyspace.max_awaited_keys);
+     }},
+    {"--max-waits", "N",
+     "WAITs, BARRIERs and QUEUE_TAKEs of one connection that are not answered (default 64)",
+     [](const OptionValue& value, DdpdOptions& options) {
+       return set_count(value, options.server.keyspace.max_waits);
      }},
     {"--max-namespaces", "N", "Namespaces of runs and of ddprun's own clients (default 1024)",
      [](const OptionValue& value, DdpdOptions& options) {

@@ -11,6 +11,7 @@
 #include "store/clock.h"
 #include "store/event.h"
 #include "store/socket.h"
+#include "store/system_limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -140,6 +141,7 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
     server.listen.host = config_.endpoint.host;
   server.allow = config_.allow;
   server.log = parts_.log;
+  limit_memory(server, store::memory_size());
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;

@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/host.h"
 #include "store/socket.h"
+#include "store/system_limits.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,6 +25,13 @@ Result<Fd> listen_everywhere(std::uint16_t port) {
 Result<Fd> listen_for_workers(const Endpoint& master) {
   if (is_loopback_host(master.host)) return store::listen_on(master);
   return listen_everywhere(master.port);
+}
+
+void limit_memory(store::ServerConfig& config, std::size_t memory_size) {
+  constexpr std::size_t kLeast = std::size_t{1} << 30;
+  config.keyspace.max_bytes = std::max(memory_size / 2, kLeast);
+  config.max_reply_bytes = config.keyspace.max_bytes / 2;
+  config.max_held_bytes = std::min(config.max_held_bytes, config.keyspace.max_bytes / 2);
 }
 
 store::Gate worker_store_gate(const WorkerStoreAccess& access,
@@ -48,6 +57,7 @@ Result<std::unique_ptr<store::Server>> serve_workers(
     const std::function<void(const std::string&)>& log) {
   store::ServerConfig config;
   config.gate = worker_store_gate(access, peers);
+  limit_memory(config, store::memory_size());
   config.expected_clients = 1;  // a line about a short queue in each round would be too many
   config.log = [log](const std::string& line) { log("the workers' store: " + line); };
   return store::Server::serve(std::move(executor), std::move(listener), std::move(config));

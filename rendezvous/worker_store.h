@@ -29,6 +29,10 @@ Result<Fd> listen_everywhere(std::uint16_t port);
 // connects now waits for serve_workers().
 Result<Fd> listen_for_workers(const Endpoint& master);
 
+// What the clients of a store in `ddprun` may use: half of the memory for what they store, at least
+// 1 GiB, and half of that each for requests and replies on their way.
+void limit_memory(store::ServerConfig& config, std::size_t memory_size);
+
 // Who may connect to a store of workers: processes of this machine that belong to this user, to
 // root or to the job, and machines at `peers`, or all if these are not known, and what `access`
 // adds.

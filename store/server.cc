@@ -334,6 +334,7 @@ void Server::Impl::forget(Session& session) {
   Namespace& ns = *session.ns;
   sessions_.forget_held(session);
   if (session.fd) close_later(std::move(session.fd));
+  session.outbox = Outbox();
   if (session.is_busy) return;  // finish() goes on from here
   sessions_.remove(session);
   status_.expected.forget(id);

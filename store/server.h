@@ -69,6 +69,10 @@ struct ServerConfig {
   // And when it has taken nothing more for so long, it is closed.
   Duration unread_timeout = std::chrono::minutes(2);
 
+  // What unread replies of all clients may hold, without values that are stored.  Beyond it, the
+  // client whose replies hold most is closed.
+  std::size_t max_reply_bytes = std::numeric_limits<std::size_t>::max();
+
   // What requests that have not arrived in full may hold, of all clients together.  Beyond it,
   // the client that holds most is closed.
   std::size_t max_held_bytes = std::size_t{4} << 30;

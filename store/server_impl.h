@@ -131,6 +131,7 @@ class Server::Impl {
   void route(Session* target = nullptr);
   void flush_all();
   bool flush(Session& session);
+  void limit_unread(ClientId id);
   void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
 

@@ -199,7 +199,7 @@ void Server::Impl::finish(const Namespaces::Done& done) {
 void Server::Impl::route(Session* target) {
   for (Outgoing& outgoing : replies_) {
     if (target == nullptr || target->id != outgoing.to) target = find(outgoing.to);
-    if (target == nullptr) continue;
+    if (target == nullptr || !target->fd) continue;
     target->outbox.add(std::move(outgoing.reply));
     if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
   }
@@ -216,9 +216,21 @@ void Server::Impl::flush_all() {
     if (session == nullptr) continue;
     session->is_dirty = false;
     flush(*session);
+    limit_unread(dirty_[i]);
   }
   dirty_.clear();
   memory_.give_back(namespaces_.usage().bytes);
+}
+
+// Keeps count of what unread replies hold.
+void Server::Impl::limit_unread(ClientId id) {
+  if (Session* session = find(id); session != nullptr && !session->is_own())
+    sessions_.count_unread(*session);
+  while (sessions_.unread_bytes() > config_.max_reply_bytes) {
+    Session& session = sessions_.largest_reader();
+    drop(session, "leaves " + std::to_string(session.unread_bytes) +
+                      " bytes of replies unread, and all together too much");
+  }
 }
 
 // Sends what the client takes now.  Answers whether that was all; if not, write_to() will go on,
@@ -246,7 +258,9 @@ bool Server::Impl::flush(Session& session) {
 
 void Server::Impl::write_to(Session& session) {
   ClientId id = session.id;
-  if (!flush(session)) return;
+  bool is_sent = flush(session);
+  limit_unread(id);
+  if (!is_sent || find(id) == nullptr) return;
   if (session.is_busy) return watch_for(session, {.readable = false, .writable = false});
   bool was_stalled = !session.interest.readable;
   session.stalled_bytes = 0;

@@ -38,6 +38,7 @@ struct Session {
   std::unique_ptr<HttpReader> http;    // if it began with a capital letter
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
+  std::size_t unread_bytes = 0;        // that its replies hold, as last counted
   bool is_dirty = false;               // is in the list of those to be flushed
   MonoTime stalled_since{};            // its unread replies have not become fewer since
   std::size_t stalled_bytes = 0;       // those replies, while it is not read from; otherwise 0
@@ -96,20 +97,33 @@ class Sessions {
     std::size_t held = session.decoder.held_bytes();
     held_bytes_ += held - std::exchange(session.held_bytes, held);
   }
-  void forget_held(Session& session) { held_bytes_ -= std::exchange(session.held_bytes, 0); }
+  // Counts anew what its replies hold.
+  void count_unread(Session& session) {
+    std::size_t unread = session.outbox.held_bytes();
+    unread_bytes_ += unread - std::exchange(session.unread_bytes, unread);
+  }
+  void forget_held(Session& session) {
+    held_bytes_ -= std::exchange(session.held_bytes, 0);
+    unread_bytes_ -= std::exchange(session.unread_bytes, 0);
+  }
   std::size_t held_bytes() const { return held_bytes_; }
+  std::size_t unread_bytes() const { return unread_bytes_; }
   // The session that holds most; there must be one.
-  Session& largest_holder() const {
-    auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
-      return a.second->held_bytes < b.second->held_bytes;
+  Session& largest_holder() const { return most_by(&Session::held_bytes); }
+  Session& largest_reader() const { return most_by(&Session::unread_bytes); }
+
+ private:
+  Session& most_by(std::size_t Session::*bytes) const {
+    auto most = std::max_element(sessions_.begin(), sessions_.end(), [bytes](auto& a, auto& b) {
+      return (*a.second).*bytes < (*b.second).*bytes;
     });
     return *most->second;
   }
 
- private:
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   std::size_t own_count_ = 0;
   std::size_t held_bytes_ = 0;
+  std::size_t unread_bytes_ = 0;
 };
 
 }  // namespace ddprun::store

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/status.h"
 
+#include <time.h>
+
 #include <string>
 #include <utility>
 
@@ -12,6 +14,13 @@ namespace {
 // /status names at most so many waits and missing clients, and so many names of each wait.
 constexpr std::size_t kShownWaits = 1000;
 constexpr std::size_t kShownNames = 8;
+
+// What this thread has had of a processor.
+Duration thread_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 }  // namespace
 
@@ -34,15 +43,26 @@ Page Status::page_for(const HttpReader& request, MonoTime now) {
   }
   std::string target = request.target();
   if (target == "/healthz") return {.body = "ok\n"};
+  if (target == "/status") return status_page_at(now);
+  if (target != "/metrics")
+    return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
   measure();
-  if (target == "/metrics") {
-    return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics)};
-  }
-  if (target == "/status") {
-    return {.content_type = "application/json",
+  return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics)};
+}
+
+// A page that cost much is shown for a while to all who ask, so that such pages take a twentieth of
+// the server's time at most.
+Page Status::status_page_at(MonoTime now) {
+  constexpr int kTimesItsCost = 20;
+  constexpr Duration kMuch = std::chrono::microseconds(100);
+  if (now < shown_until_) return shown_;
+  Duration start = thread_time();
+  measure();
+  shown_ = {.content_type = "application/json",
             .body = status_page(metrics, join_progress(), waiters(now))};
-  }
-  return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
+  Duration cost = thread_time() - start;
+  shown_until_ = cost > kMuch ? now + kTimesItsCost * cost : MonoTime::min();
+  return shown_;
 }
 
 void Status::measure() {

@@ -29,6 +29,7 @@ class Status {
   Page page_for(const HttpReader& request, MonoTime now);
 
  private:
+  Page status_page_at(MonoTime now);
   void measure();
   std::size_t wait_count() const;
   std::vector<Waiter> waiters(MonoTime now) const;
@@ -36,6 +37,8 @@ class Status {
 
   const Namespaces& namespaces_;
   const Sessions& sessions_;
+  Page shown_;  // as it was computed last
+  MonoTime shown_until_ = MonoTime::min();
 };
 
 }  // namespace ddprun::store

@@ -2,6 +2,7 @@
 #include "store/system_limits.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -23,6 +24,14 @@ std::optional<std::size_t> longest_backlog() {
   std::size_t length = 0;
   if (!(file >> length)) return std::nullopt;
   return length;
+}
+
+std::size_t memory_size() {
+  auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+  std::size_t size = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::ifstream file("/sys/fs/cgroup/memory.max");  // says "max" where there is no limit
+  std::size_t limit = 0;
+  return file >> limit ? std::min(size, limit) : size;
 }
 
 }  // namespace ddprun::store

@@ -18,4 +18,7 @@ void raise_file_limit();
 // to try again, after one second at first.  None where the system does not say.
 std::optional<std::size_t> longest_backlog();
 
+// The memory of this machine, or of the container that this process is in: in bytes.
+std::size_t memory_size();
+
 }  // namespace ddprun::store

@@ -31,6 +31,9 @@ struct KeyspaceLimits {
   std::size_t max_bytes = std::numeric_limits<std::size_t>::max();        // as Usage counts them
   // Of one connection at one time; one WAIT of torch's largest size must fit.
   std::size_t max_awaited_keys = 2 * 131072;
+  // WAITs, BARRIERs and QUEUE_TAKEs of one connection that have not been answered.  torch's client
+  // has one.  Their end costs others the time that all of one connection take.
+  std::size_t max_waits = 64;
   // A request for more names than this is large: see Keyspace::begin().
   std::size_t names_at_once = 4096;
 };

@@ -10,6 +10,7 @@
 
 #include "store/base/error.h"
 #include "store/base/number.h"
+#include "store/decide/listed.h"
 #include "store/decide/values_reply.h"
 
 namespace ddprun::store {
@@ -194,7 +195,7 @@ struct Operations {
     context.replies->reserve(context.replies->size() + on.budget.usage().keys + 1);
     context.reply(reply::Number{static_cast<std::int64_t>(on.budget.usage().keys)});
     on.entries.table().for_each([&](const Node& node) {
-      if (node.entry.value) context.reply(reply::Bytes{Value(node.name())});
+      if (node.entry.value) context.reply(listed(node.name()));
     });
     return std::nullopt;
   }

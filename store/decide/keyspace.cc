@@ -62,6 +62,9 @@ std::optional<std::string> Keyspace::begin(ClientId client, const Request& reque
   if (set != nullptr && !p.budget.has_room_for(client, set->pairs)) {
     return no_room_for_pairs(set->pairs.size());
   }
+  if (std::holds_alternative<request::Wait>(request)) {
+    if (auto fault = p.waits.too_many(client)) return fault;
+  }
   p.large =
       std::make_unique<LargeRequest>(p.limits, p.budget, p.entries, p.waits, context, request);
   return std::nullopt;
@@ -115,11 +118,12 @@ std::optional<MonoTime> Keyspace::deadline() const {
   return std::min(*held, *taken);
 }
 
-void Keyspace::expire(MonoTime now, Replies& replies) {
+std::size_t Keyspace::expire(MonoTime now, Replies& replies, std::size_t most) {
   std::size_t before = replies.size();
-  parts_->queues.expire(now, replies);
-  parts_->waits.expire(now, replies);
+  std::size_t count = parts_->queues.expire(now, replies, most);
+  count += parts_->waits.expire(now, replies, most - count);
   if (parts_->large) parts_->large->hold_back(replies, before);
+  return count;
 }
 
 std::vector<PendingWait> Keyspace::pending(std::size_t max_count, std::size_t max_names) const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,8 +85,9 @@ class Keyspace {
   std::optional<MonoTime> deadline() const;
 
   // Gives up what was set aside longer than Queues::kHold ago, which may wake others, and ends the
-  // takes whose time is up.
-  void expire(MonoTime now, Replies& replies);
+  // takes whose time is up: `most` of both at most.  Returns how many.
+  std::size_t expire(MonoTime now, Replies& replies,
+                     std::size_t most = std::numeric_limits<std::size_t>::max());
 
   // The first `max_count` waits, and `max_names` names of each.
   std::vector<PendingWait> pending(std::size_t max_count, std::size_t max_names) const;

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "store/base/check.h"
+#include "store/decide/listed.h"
 #include "store/decide/values_reply.h"
 
 namespace ddprun::store {
@@ -91,7 +92,7 @@ struct LargeRequest::Steps {
     if (!self.next_saved_) self.next_saved_ = snapshot.begin();
     for (auto& saved = *self.next_saved_; saved != snapshot.end(); ++saved) {
       if (!has_effort()) return unfinished();
-      if (saved->second.value) context.reply(reply::Bytes{Value(saved->first)});
+      if (saved->second.value) context.reply(listed(saved->first));
     }
     return done();
   }
@@ -158,7 +159,7 @@ struct LargeRequest::Steps {
   void list(const Node& node) {
     has_effort();
     if (!node.entry.value || self.snapshot_.find(node.name()) != nullptr) return;
-    context.reply(reply::Bytes{Value(node.name())});
+    context.reply(listed(node.name()));
   }
 
   std::optional<std::string> wait_for(std::string_view name, Hash hash) {

@@ -121,11 +121,13 @@ void Namespaces::renew_common() {
 }
 
 void Namespaces::expire(MonoTime now, Replies& replies) {
+  // Some milliseconds.
+  constexpr std::size_t kExpiredAtOnce = 4096;
   deadline_.reset();
-  common_->keyspace.expire(now, replies);
+  std::size_t left = kExpiredAtOnce - common_->keyspace.expire(now, replies, kExpiredAtOnce);
   note_pending_work(common_->keyspace);
   for (auto& [name, ns] : named_) {
-    ns->keyspace.expire(now, replies);
+    left -= ns->keyspace.expire(now, replies, left);
     note_pending_work(ns->keyspace);
   }
 }

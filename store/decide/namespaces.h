@@ -79,6 +79,7 @@ class Namespaces {
 
   // When expire() has something to do next, or earlier.
   std::optional<MonoTime> deadline() const { return deadline_; }
+  // Of very many that end at one moment it ends some; deadline() is past then.
   void expire(MonoTime now, Replies& replies);
 
   // The namespace of this name, if there is one.

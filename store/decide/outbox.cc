@@ -15,6 +15,7 @@ void Outbox::add(Reply reply) {
   std::size_t before = out.size();
   encode(reply, out);
   size_ += out.size() - before;
+  held_bytes_ += out.size() - before;
 }
 
 void Outbox::add(const Value& value) {
@@ -27,12 +28,14 @@ void Outbox::add(const Value& value) {
 void Outbox::add_run(std::string run) {
   if (run.size() <= kCopiedBytes) return add(std::string_view(run));
   size_ += run.size();
+  held_bytes_ += run.size();
   pieces_.emplace_back(std::move(run));
 }
 
 void Outbox::add(std::string_view bytes) {
   tail().append(bytes);
   size_ += bytes.size();
+  held_bytes_ += bytes.size();
 }
 
 std::size_t Outbox::front(std::span<std::string_view> views) const {
@@ -47,7 +50,9 @@ void Outbox::consume(std::size_t count) {
   size_ -= count;
   sent_ += count;
   while (first_ < pieces_.size() && sent_ >= view(pieces_[first_]).size()) {
-    sent_ -= view(pieces_[first_]).size();
+    std::size_t size = view(pieces_[first_]).size();
+    sent_ -= size;
+    if (std::holds_alternative<std::string>(pieces_[first_])) held_bytes_ -= size;
     pieces_[first_++] = Piece();  // a large value may be freed now
   }
   drop_sent();

@@ -29,6 +29,9 @@ class Outbox {
   // The bytes to be sent, whether held here or only referred to.
   std::size_t size() const { return size_; }
 
+  // Of these, about what is held here; a run counts until all of it is sent.
+  std::size_t held_bytes() const { return held_bytes_; }
+
   // How many pieces there are to send.
   std::size_t piece_count() const { return pieces_.size() - first_; }
 
@@ -56,6 +59,7 @@ class Outbox {
   std::size_t first_ = 0;  // the pieces before it have been sent
   std::size_t sent_ = 0;   // of the first piece
   std::size_t size_ = 0;
+  std::size_t held_bytes_ = 0;
 };
 
 }  // namespace ddprun::store

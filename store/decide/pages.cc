@@ -10,9 +10,17 @@
 namespace ddprun::store {
 namespace {
 
+// Of a longer name the beginning is shown.
+constexpr std::size_t kShownBytes = 256;
+
+// What the list of waiters may take; of more waiters the first are shown.
+constexpr std::streamoff kWaitersBytes = 1 << 20;
+
 // Names are bytes; what is no printable ASCII is shown as the character of the same number.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
+  bool is_cut = text.size() > kShownBytes;
+  text = text.substr(0, kShownBytes);
   for (unsigned char c : text) {
     if (c == '"' || c == '\\') {
       out += '\\';
@@ -25,7 +33,7 @@ std::string quoted(std::string_view text) {
       out += escape;
     }
   }
-  return out + '"';
+  return out + (is_cut ? "...\"" : "\"");
 }
 
 void metric(std::ostream& out, std::string_view name, std::string_view type, std::string_view help,
@@ -88,7 +96,9 @@ std::string status_page(const Metrics& metrics, const JoinProgress& join_progres
   write_join_progress(join_progress, out);
   out << ", \"waiting\": [";
   const char* separator = "";
+  std::streamoff start = out.tellp();
   for (const Waiter& waiter : waiters) {
+    if (out.tellp() - start > kWaitersBytes) break;
     out << separator << "\n  {\"peer\": " << quoted(waiter.peer) << ", \"pid\": ";
     waiter.pid ? out << *waiter.pid : out << "null";
     auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waiter.since).count();

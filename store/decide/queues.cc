@@ -84,13 +84,16 @@ std::optional<MonoTime> Queues::deadline() const {
   return reservations_.front().since + kHold;
 }
 
-void Queues::expire(MonoTime now, Replies& replies) {
-  while (!reservations_.empty() && reservations_.front().since + kHold <= now) {
+std::size_t Queues::expire(MonoTime now, Replies& replies, std::size_t most) {
+  std::size_t count = 0;
+  for (; count < most && !reservations_.empty(); ++count) {
+    if (reservations_.front().since + kHold > now) break;
     Reservation old = reservations_.front();
     drop(reservations_.begin());
     offer(Context{old.client, now, &replies}, *old.node);
     entries_.drop_if_unused(*old.node);
   }
+  return count;
 }
 
 void Queues::clear() {

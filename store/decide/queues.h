@@ -39,8 +39,9 @@ class Queues {
   bool has_reservations(ClientId client) const { return clients_.contains(client); }
 
   std::optional<MonoTime> deadline() const;
-  // Frees what was set aside longer than kHold ago, and wakes others by it.
-  void expire(MonoTime now, Replies& replies);
+  // Frees items that were set aside longer than kHold ago, and wakes others by them, `most` of them
+  // at most.  Returns how many.
+  std::size_t expire(MonoTime now, Replies& replies, std::size_t most);
 
   void clear();
 

@@ -9,6 +9,7 @@ namespace ddprun::store {
 
 std::optional<std::string> Waits::start(const Context& context, const std::vector<Node*>& missing,
                                         WaitKind kind) {
+  if (auto fault = too_many(context.client)) return fault;
   std::size_t awaited = awaited_names(context.client);
   if (missing.size() > limits_.max_awaited_keys - awaited) {
     return "waits for " + std::to_string(awaited + missing.size()) + " keys at once";
@@ -16,6 +17,11 @@ std::optional<std::string> Waits::start(const Context& context, const std::vecto
   Wait& wait = add(context, kind, missing.size());
   for (Node* node : missing) add_link(wait, *node);
   return std::nullopt;
+}
+
+std::optional<std::string> Waits::too_many(ClientId client) const {
+  if (is_own(client) || count(client) < limits_.max_waits) return std::nullopt;
+  return "waits " + std::to_string(limits_.max_waits + 1) + " times at once";
 }
 
 void Waits::set_deadline(ClientId client, MonoTime deadline) {
@@ -170,12 +176,14 @@ std::optional<MonoTime> Waits::deadline() const {
   return deadlines_.begin()->first;
 }
 
-void Waits::expire(MonoTime now, Replies& replies) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+std::size_t Waits::expire(MonoTime now, Replies& replies, std::size_t most) {
+  std::size_t count = 0;
+  for (; count < most && !deadlines_.empty() && deadlines_.begin()->first <= now; ++count) {
     Wait& wait = *deadlines_.begin()->second;
     replies.push_back({wait.client, reply::Number{0}});
     end(wait);
   }
+  return count;
 }
 
 std::size_t Waits::count(ClientId client) const {
@@ -184,6 +192,7 @@ std::size_t Waits::count(ClientId client) const {
 }
 
 std::vector<PendingWait> Waits::pending(std::size_t max_count, std::size_t max_names) const {
+  constexpr std::size_t kMaxNameBytes = 1024;
   std::vector<PendingWait> found;
   for (const auto& [id, client] : clients_) {
     for (const Wait& wait : client.waits) {
@@ -191,7 +200,8 @@ std::vector<PendingWait> Waits::pending(std::size_t max_count, std::size_t max_n
       PendingWait& one = found.emplace_back(PendingWait{id, wait.since, {}, wait.names_left});
       for (std::size_t i = 0; i < wait.link_count && one.missing.size() < max_names; ++i) {
         const WaitLink& link = wait.links[i];
-        if (link.place != WaitLink::kOut) one.missing.emplace_back(link.node->name());
+        if (link.place == WaitLink::kOut) continue;
+        one.missing.emplace_back(std::string_view(link.node->name()).substr(0, kMaxNameBytes));
       }
     }
   }

@@ -65,6 +65,8 @@ class Waits {
   // must be disconnected, if it must be; nothing has changed then.
   std::optional<std::string> start(const Context& context, const std::vector<Node*>& missing,
                                    WaitKind kind);
+  // Why the client must be disconnected if it begins to wait once more, if it must be.
+  std::optional<std::string> too_many(ClientId client) const;
   // The latest wait of this client, which there must be, ends at `deadline` with the number 0.
   void set_deadline(ClientId client, MonoTime deadline);
 
@@ -91,7 +93,8 @@ class Waits {
   void clean_up(std::size_t effort);
 
   std::optional<MonoTime> deadline() const;
-  void expire(MonoTime now, Replies& replies);
+  // Ends takes whose time is up, `most` of them at most.  Returns how many.
+  std::size_t expire(MonoTime now, Replies& replies, std::size_t most);
 
   bool has(ClientId client) const { return clients_.contains(client); }
   std::size_t count() const { return count_; }

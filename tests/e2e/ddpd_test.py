@@ -108,6 +108,7 @@ class DdpdTest(unittest.TestCase):
             (["--max-request-bytes", "64"], many(b"\x0a", bytes(99)), "a request of more than 64"),
             (["--max-held-bytes", "1K"], SET(b"k", bytes(4000))[:-1], "holds 4017 bytes of an inc"),
             (["--max-awaited-keys", "1"], many(b"\x06", b"a", b"b"), "waits for 2 keys at once"),
+            (["--max-waits", "2"], many(b"\x06", b"a") * 3, "waits 3 times at once"),
             (["--unread-timeout", "0.05"], SET(b"k", bytes(1 << 20)) + get * 50, "leaves "),
             (["--unread-timeout", "0.05", "--max-unread-bytes", "4M"],
              SET(b"k", bytes(1 << 20)) + get * 50, "leaves "),

@@ -294,4 +294,41 @@ TEST_SUITE("store/decide/namespaces") {
     CHECK(expire() == "1: 0, 2: 0");
     CHECK(namespaces.deadline() == now + 1s);
   }
+
+  TEST_CASE_FIXTURE(Clients, "of very many that end at once some are ended at a time") {
+    constexpr std::size_t kClients = 10'000;
+    for (ClientId client = 1; client <= kClients; ++client) {
+      if (client % 2 == 0) enter(client, std::to_string(client % 10));
+      ask(client, request::QueueTake{"q", 1000});
+    }
+    now += 1s;
+    std::size_t ended = 0;
+    int steps = 0;
+    for (; namespaces.deadline(); ++steps) {
+      Replies replies;
+      namespaces.expire(now, replies);
+      CHECK(replies.size() <= 4096);
+      ended += replies.size();
+    }
+    CHECK(ended == kClients);
+    CHECK(steps == 3);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "a client may have so many waits, of whatever kind, and no more") {
+    std::vector<std::string> names;
+    for (int i = 0; i < 5000; ++i) names.push_back("k" + std::to_string(i));
+    std::vector<std::string_view> many(names.begin(), names.end());
+    for (int i = 0; i < 64; ++i) CHECK(ask(1, request::Wait{std::array{"a"sv}}) == "");
+    CHECK(ask(1, request::Wait{std::array{"a"sv}}) == "closed: waits 65 times at once");
+    CHECK(ask(1, request::QueueTake{"q", 1000}) == "closed: waits 65 times at once");
+    CHECK(ask(1, request::Barrier{"b", 2}) == "closed: waits 65 times at once");
+    namespaces.enqueue(1, namespaces.common(), request::Wait{many});
+    Replies replies;
+    auto done = namespaces.proceed(1, now, replies);
+    REQUIRE(done.has_value());
+    CHECK(done->fault == "waits 65 times at once");
+    CHECK(ask(2, request::Wait{std::array{"a"sv}}) == "");
+    CHECK(ask(1, request::CancelWait{}) == "byte 1");
+    CHECK(ask(1, request::Wait{std::array{"a"sv}}) == "");
+  }
 }

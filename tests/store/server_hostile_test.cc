@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -45,6 +46,18 @@ std::string encoded(const Request& request) {
   std::string bytes;
   encode(request, bytes);
   return bytes;
+}
+
+// How long one answer took at most, asked again and again until `is_over`.
+std::chrono::milliseconds longest_answer(RunningServer& server, std::atomic<bool>& is_over) {
+  RawClient good = client_of(server);
+  std::chrono::nanoseconds longest{};
+  do {
+    auto start = std::chrono::steady_clock::now();
+    CHECK(is_served(good));
+    longest = std::max(longest, std::chrono::steady_clock::now() - start);
+  } while (!is_over);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(longest);
 }
 
 }  // namespace
@@ -313,4 +326,107 @@ TEST_SUITE("store/server/hostile") {
     CHECK(after < before + (full - before) / 10);
   }
 #endif
+
+  TEST_CASE("a client that begins to wait again and again is closed, at no cost to others") {
+    RunningServer server;
+    RawClient pusher = client_of(server);
+    std::atomic<bool> is_over = false;
+    std::chrono::milliseconds longest{};
+    std::thread good([&] { longest = longest_answer(server, is_over); });
+    for (int round = 0; round < 20; ++round) {
+      RawClient greedy = client_of(server);
+      std::string queue = "/queue" + std::to_string(round);
+      std::string waits;
+      for (int i = 0; i < 20'000; ++i)
+        encode(request::Wait{std::array{std::string_view(queue)}}, waits);
+      greedy.send(std::string_view(waits));
+      CHECK(greedy.is_closed());
+      for (int i = 0; i < 100; ++i) pusher.send(request::QueuePush{queue, "item"});
+    }
+    CHECK(is_served(pusher));
+    is_over = true;
+    good.join();
+    INFO(longest.count(), " ms");
+    CHECK(longest < 1s);
+    CHECK(server.log()[0].ends_with(": waits 65 times at once"));
+    CHECK(server.has_waiters(0));
+  }
+
+  TEST_CASE("many who wait and leave with what was set aside for them cost others little") {
+    RunningServer server;
+    RawClient pusher = client_of(server);
+    std::vector<RawClient> crowd;
+    for (int i = 0; i < 200; ++i) {
+      RawClient& client = crowd.emplace_back(server.port());
+      client.shake_hands();
+      for (int k = 0; k < 64; ++k) client.send(request::Wait{std::array{"/queue"sv}});
+      CHECK(is_served(client));
+    }
+    CHECK(server.has_waiters(200 * 64));
+    for (int i = 0; i < 200 * 64; ++i) pusher.send(request::QueuePush{"/queue", "item"});
+    CHECK(server.has_waiters(0));
+    std::atomic<bool> is_over = false;
+    std::chrono::milliseconds longest{};
+    std::thread good([&] { longest = longest_answer(server, is_over); });
+    crowd.clear();
+    CHECK(server.has_connections(2));
+    is_over = true;
+    good.join();
+    INFO(longest.count(), " ms");
+    CHECK(longest < 1s);
+    CHECK(pusher.send(request::QueueLen{"/queue"}).receive_number() == 200 * 64);
+  }
+
+  TEST_CASE("unread lists of all keys are bounded in all, at the cost of who holds most") {
+    RunningServer server({.max_reply_bytes = 64 << 20});
+    RawClient good = client_of(server);
+    std::string name(8000, 'n');
+    for (int i = 0; i < 2000; ++i) good.send(request::Set{name + std::to_string(i), ""});
+    REQUIRE(is_served(good));
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 30; ++i) {
+      greedy.emplace_back(server.port());
+      greedy.back().shake_hands().send(request::ListKeys{});
+    }
+    auto deadline = std::chrono::steady_clock::now() + ddprun::test::kLimit;
+    while (server.log().empty() && std::chrono::steady_clock::now() < deadline)
+      REQUIRE(is_served(good));
+    REQUIRE_FALSE(server.log().empty());
+    CHECK(server.log()[0].ends_with("bytes of replies unread, and all together too much"));
+    // Who reads gets all of it.
+    greedy.clear();
+    REQUIRE(server.has_connections(1));
+    RawClient reader = client_of(server);
+    reader.send(request::ListKeys{});
+    CHECK(reader.receive_number() == 2000);
+    CHECK(reader.receive(2000 * 8008).size() == 2000 * 8008);
+  }
+
+  TEST_CASE("the page about the waits is bounded, and others are served beside many who ask") {
+    RunningServer server;
+    std::vector<RawClient> waiters;
+    for (int i = 0; i < 100; ++i) {
+      RawClient& client = waiters.emplace_back(server.port());
+      client.shake_hands();
+      std::vector<std::string> names;
+      for (int k = 0; k < 8; ++k) names.push_back(std::string(8000, '\x1b') + std::to_string(k));
+      std::vector<std::string_view> views(names.begin(), names.end());
+      for (int k = 0; k < 20; ++k) client.send(request::Wait{views});
+    }
+    REQUIRE(server.has_waiters(2000));
+    std::atomic<bool> is_over = false;
+    std::chrono::milliseconds longest{};
+    std::thread good([&] { longest = longest_answer(server, is_over); });
+    for (int i = 0; i < 100; ++i) {
+      RawClient browser(server.port());
+      browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
+      std::string page = browser.receive_all();
+      CHECK(page.size() > 100'000);
+      CHECK(page.size() < 2 << 20);
+    }
+    is_over = true;
+    good.join();
+    INFO(longest.count(), " ms");
+    CHECK(longest < 1s);
+  }
 }
