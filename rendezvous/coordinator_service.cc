@@ -100,7 +100,7 @@ asio::awaitable<void> CoordinatorService::receive() {
 void CoordinatorService::take(const std::string& text) {
   Result<Message> message = decode_message(text);
   if (message) return step(runs::event::Arrived{std::move(*message)});
-  config_.log("ignored a message to the rendezvous: " + to_string(message.error()));
+  ignored_.line("ignored a message to the rendezvous: " + to_string(message.error()), mono_now());
 }
 
 void CoordinatorService::step(const runs::Event& event) {

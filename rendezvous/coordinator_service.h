@@ -15,6 +15,7 @@
 
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
+#include "store/decide/rate_limited_log.h"
 #include "store/event.h"
 #include "store/task_group.h"
 
@@ -87,8 +88,9 @@ class CoordinatorService {
   };
 
   ServiceConfig config_;
-  std::unique_ptr<store::Client> in_;   // waits for messages
-  std::unique_ptr<store::Client> out_;  // everything else
+  store::RateLimitedLog ignored_{config_.log};  // what is no message
+  std::unique_ptr<store::Client> in_;           // waits for messages
+  std::unique_ptr<store::Client> out_;          // everything else
   runs::State state_;
   std::deque<Outgoing> outgoing_;
   bool is_open_ = true;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -72,7 +73,8 @@ asio::awaitable<void> Link::receive(std::shared_ptr<Link> link) {
     }
     auto command = decode_command(*text);
     if (!command) {
-      link->listener_.info("ignored a command of the rendezvous: " + to_string(command.error()));
+      link->ignored_.line("ignored a command of the rendezvous: " + to_string(command.error()),
+                          mono_now());
       continue;
     }
     link->listener_.heard(std::move(*command));

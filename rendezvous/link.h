@@ -15,6 +15,7 @@
 #include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
 #include "store/client.h"
+#include "store/decide/rate_limited_log.h"
 #include "store/event.h"
 
 namespace ddprun::rendezvous {
@@ -68,6 +69,7 @@ class Link {
 
   Parts parts_;
   Listener listener_;
+  store::RateLimitedLog ignored_{listener_.info};  // what is no command
   std::deque<Outgoing> outgoing_;
   bool is_sending_ = false;
   bool is_open_ = true;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/options/parse.h"
+#include "store/base/text.h"
 
 namespace ddprun::cli {
 namespace {
@@ -166,8 +167,11 @@ class RendezvousOptions {
   Result<void> several_nodes() {
     for (const char* name : {"rdzv-id", "role"}) {
       const OptionValue* value = builder_.given(name);
-      if (value != nullptr && (value->text.empty() || value->text.size() > kMaxNameBytes)) {
-        return invalid_value(*value, "a name of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+      if (value == nullptr) continue;
+      const std::string& text = value->text;
+      if (text.empty() || text.size() > kMaxNameBytes || printable(text) != text) {
+        return invalid_value(
+            *value, "a printable name of 1 to " + std::to_string(kMaxNameBytes) + " bytes");
       }
     }
     config().network.emplace();

@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include "store/base/text.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -51,6 +53,14 @@ bool Reader::flag(const char* name) {
 }
 
 std::string Reader::text(const char* name, std::size_t max_bytes) {
+  return printable(raw(name, max_bytes));
+}
+
+std::string Reader::lines(const char* name) {
+  return printable(raw(name, kMaxMessageBytes), true);
+}
+
+std::string Reader::raw(const char* name, std::size_t max_bytes) {
   auto found = json_.find(name);
   bool is_good = found != json_.end() && found->is_string() &&
                  found->get_ref<const std::string&>().size() <= max_bytes;

@@ -29,8 +29,10 @@ class Reader {
   Duration duration(const char* name);
   Duration period(const char* name);  // of at least a millisecond
   bool flag(const char* name);
+  // Texts are quoted, as printable() does: they are shown to people.
   std::string text(const char* name, std::size_t max_bytes = kMaxMessageBytes);
-  std::string name(const char* name);  // a short text that is not empty
+  std::string lines(const char* name);  // of several lines
+  std::string name(const char* name);   // a short text that is not empty
   const Json& object(const char* name);
   const Json& array(const char* name);
 
@@ -45,6 +47,7 @@ class Reader {
   const std::string& problem() const { return problem_; }
 
  private:
+  std::string raw(const char* name, std::size_t max_bytes);
   const Json& child(const char* name, const Json& nothing, const char* what);
 
   const Json& json_;

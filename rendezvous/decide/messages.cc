@@ -85,13 +85,13 @@ Failure read_failure(Reader& parent, const Json& json) {
                   .status = {.exit_code = reader.integer("exit_code", 0, 255),
                              .signal = reader.integer("signal", 0, 128),
                              .core_dumped = reader.flag("core")},
-                  .message = reader.text("message"),
+                  .message = reader.lines("message"),
                   .log_path = reader.text("log_path"),
                   .restart_count = reader.integer("restart_count", 0)};
   if (reader.has("time_ms"))
     failure.at = WallTime(std::chrono::milliseconds(reader.number("time_ms", 0, kMaxTime)));
-  if (reader.has("traceback")) failure.traceback = reader.text("traceback");
-  if (reader.has("stderr")) failure.stderr_tail = reader.text("stderr");
+  if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
+  if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
   parent.include(reader);
   return failure;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Cuts texts to size without cutting a UTF-8 character in two.  A text that is no UTF-8 is cut near
-// the place.
+// Cuts texts to size without cutting a UTF-8 character in two, and quotes what strangers have sent.
+// A text that is no UTF-8 is cut near the place.
 #pragma once
 
 #include <cstddef>
@@ -34,5 +34,10 @@ inline std::string_view end_of(std::string_view text, std::size_t bytes) {
 inline std::string cut(std::string_view text, std::size_t bytes) {
   return std::string(beginning_of(text, bytes)) + (text.size() > bytes ? "..." : "");
 }
+
+// `text` as a line that a terminal only shows: what it would obey, what ends a line or turns its
+// direction, and what is no UTF-8, is written as "\x1b".  With `keeps_lines`, ends of lines and
+// tabs stay.
+std::string printable(std::string_view text, bool keeps_lines = false);
 
 }  // namespace ddprun

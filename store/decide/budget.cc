@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "store/base/text.h"
+
 namespace ddprun::store {
 
 void Budget::promise(std::size_t keys, std::size_t bytes) {
@@ -37,8 +39,13 @@ bool Budget::has_room_for(ClientId client, std::span<const KeyValue> pairs) cons
   return bytes <= room_bytes(client) && pairs.size() <= room_keys(client);
 }
 
+std::string shown(std::string_view name) {
+  constexpr std::size_t kShownBytes = 200;
+  return printable(cut(name, kShownBytes));
+}
+
 std::string no_room(const char* operation, std::string_view name) {
-  return std::string("no room for ") + operation + " of '" + std::string(name) + "'";
+  return std::string("no room for ") + operation + " of '" + shown(name) + "'";
 }
 
 std::string no_room_for_pairs(std::size_t count) {

@@ -99,6 +99,9 @@ class Budget {
   Usage* shared_;
 };
 
+// A name that a client has chosen, for the log.
+std::string shown(std::string_view name);
+
 // Why a request is refused that needs more room than there is.
 std::string no_room(const char* operation, std::string_view name);
 std::string no_room_for_pairs(std::size_t count);

@@ -287,7 +287,7 @@ struct Operations {
     if (node != nullptr && node->entry.value) old = parse_counter(node->entry.value.view());
     std::int64_t sum = 0;
     if (!old || __builtin_add_overflow(*old, delta, &sum)) {
-      return Error{Errc::Protocol, std::string(operation) + " to '" + std::string(key) +
+      return Error{Errc::Protocol, std::string(operation) + " to '" + shown(key) +
                                        "', which holds " + (old ? "too large a" : "no") +
                                        " number"};
     }

@@ -181,6 +181,9 @@ TEST_SUITE("cli/config/launch_config") {
         "--rdzv-endpoint='node0:x' is not host:port: 'x' is not a port (a number from 0 to 65535)");
     CHECK(why_not({"--master-port=70000", "train.py"}) ==
           "--master-port='70000' is not a port (a number from 0 to 65535)");
+    // The nodes would not find each other: what comes from the wire is quoted.
+    CHECK(why_not({"--nnodes=2", "--rdzv-endpoint=node0:1", "--rdzv-id=a\tb", "train.py"})
+              .ends_with(" is not a printable name of 1 to 256 bytes"));
   }
 
   TEST_CASE_FIXTURE(Launch, "options that the rendezvous leaves without effect are named") {

@@ -101,6 +101,8 @@ class DdpdTest(unittest.TestCase):
         for options, request, why in (
             (["--max-memory", "4K"], SET(b"k", bytes(5000)), "no room for SET of 'k'"),
             (["--max-keys", "1"], SET(b"k", b"") + SET(b"l", b""), "no room for SET of 'l'"),
+            (["--max-keys", "1"], SET(b"k", b"") + SET(b"\x1b[2J\nddprun error\xff", b""),
+             r"no room for SET of '\\x1b\[2J\\x0addprun error\\xff'"),
             (["--max-key-bytes", "4"], SET(b"long", b"") + SET(b"longer", b""), "a key of 6 bytes"),
             (["--max-value-bytes", "1K"], SET(b"k", bytes(1025)), "a value of 1025 bytes"),
             (["--max-queue-items", "2"], push * 3, "a push to a queue of 2 items"),

@@ -308,3 +308,26 @@ TEST_CASE("Messages: bytes turned and cut at random are refused or read, and no 
   }
   CHECK(read > 100);
 }
+
+TEST_CASE("Messages: what a terminal would obey is quoted, and lines stay where they are wanted") {
+  std::string evil = "x\x1b[2J\nddprun 12:00:00.000 error   forged";
+  request::Join join{.host = evil, .address = evil, .preflight_failure = evil};
+  auto read = decode_message(encode(Message{.run = evil, .node = evil, .request = join}));
+  REQUIRE(read.has_value());
+  std::string quoted = "x\\x1b[2J\\x0addprun 12:00:00.000 error   forged";
+  CHECK(read->run == quoted);
+  CHECK(std::get<request::Join>(read->request).host == quoted);
+  CHECK(std::get<request::Join>(read->request).preflight_failure == quoted);
+  Failure failure = sample_failure();
+  failure.node = failure.log_path = failure.message = failure.traceback = evil;
+  auto told = decode_command(encode(Command{command::End{.why = evil, .failures = {failure}}}));
+  REQUIRE(told.has_value());
+  const auto& end = std::get<command::End>(*told);
+  CHECK(end.why == quoted);
+  CHECK(end.failures[0].node == quoted);
+  CHECK(end.failures[0].log_path == quoted);
+  CHECK(end.failures[0].traceback == "x\\x1b[2J\nddprun 12:00:00.000 error   forged");
+  CHECK(end.failures[0].message == end.failures[0].traceback);
+  CHECK(problem(R"({"v":1,"run":"r","node":"n","type":"\u001b[2J\nddprun error"})")
+            .find("'\\x1b[2J\\x0addprun error'") != std::string::npos);
+}
