@@ -15,6 +15,7 @@
 #include "agent/worker_spec.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
+#include "store/base/seconds.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
 #include "worker/process/proc_files.h"
@@ -218,8 +219,8 @@ void Agent::forward_signalled(int signal) {
 
 // A program that dies young again and again is not started at full speed.
 asio::awaitable<void> Agent::join_later(Duration delay) {
-  logger_->info("the workers have died young too often; the next restart waits {:.1f} s",
-                milliseconds(delay) / 1000);
+  logger_->info("the workers have died young too often; the next restart waits {}",
+                seconds_text(delay));
   asio::steady_timer timer(executor_, delay);
   co_await timer.async_wait(asio::use_awaitable);
   if (state_.phase == Phase::Joining) rendezvous_.join();

@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/attempt_start.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <chrono>
 
 #include "store/base/count.h"
+#include "store/base/seconds.h"
+#include "store/clock.h"
 #include "worker/process/io_thread.h"
 
 namespace ddprun::agent {
-namespace {
-
-// "2.0 s".
-std::string in_seconds(Duration duration) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
-}
-
-}  // namespace
-
 AttemptStart::AttemptStart(const boost::asio::any_io_executor& executor, Parts parts)
     : parts_(std::move(parts)), slow_(executor) {}
 
 // An exec that takes long: Python on a slow shared disk, say.
 void AttemptStart::all_forked() {
-  exec_began_ = std::chrono::steady_clock::now();
+  exec_began_ = mono_now();
   slow_.expires_at(exec_began_ + process::IoThread::kStall);
   slow_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
     if (error || alive.expired()) return;
     has_warned_ = true;
-    Duration lasted = std::chrono::steady_clock::now() - exec_began_;
-    parts_.on_warning("'start " + parts_.program + "' has stood still for " + in_seconds(lasted) +
+    Duration lasted = mono_now() - exec_began_;
+    parts_.on_warning("'start " + parts_.program + "' has stood still for " + seconds_text(lasted) +
                       " for " + count_of(unsettled_, "worker") + "; the run goes on meanwhile");
   });
 }
@@ -47,8 +38,8 @@ void AttemptStart::fail(int local_rank, std::string why, int exit_code, int coun
 
 void AttemptStart::finish() {
   if (has_warned_) {
-    Duration lasted = std::chrono::steady_clock::now() - exec_began_;
-    parts_.on_warning("'start " + parts_.program + "' stood still for " + in_seconds(lasted));
+    Duration lasted = mono_now() - exec_began_;
+    parts_.on_warning("'start " + parts_.program + "' stood still for " + seconds_text(lasted));
   }
   if (is_stopping_) return;
   if (failure_) failure_->started = parts_.workers - not_started_;

@@ -121,7 +121,7 @@ void StopReasonFile::remove() {
 }
 
 asio::awaitable<void> StopReasonFile::written() {
-  co_await disk_.settled(std::chrono::steady_clock::now() + kDiskPatience);
+  co_await disk_.settled(mono_now() + kDiskPatience);
 }
 
 asio::awaitable<void> StopReasonFile::settled() {

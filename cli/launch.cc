@@ -32,6 +32,7 @@
 #include "rendezvous/network.h"
 #include "rendezvous/single_node.h"
 #include "store/base/fd.h"
+#include "store/base/seconds.h"
 #include "store/clock.h"
 #include "store/system_limits.h"
 #include "worker/process/cgroup.h"
@@ -70,9 +71,7 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
   }
   rendezvous::WorkerStoreAccess access = config.worker_store;
   auto users = std::make_shared<process::UsersBelow>(agent.sweep_scope);
-  access.is_of_job = [users](std::uint32_t user) {
-    return users->have(user, std::chrono::steady_clock::now());
-  };
+  access.is_of_job = [users](std::uint32_t user) { return users->have(user, mono_now()); };
   if (config.network) {
     rendezvous::NetworkConfig network = *config.network;
     network.worker_store = std::move(access);
@@ -88,10 +87,10 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
 }
 
 std::string describe(const process::IoThread::Stall& stall) {
-  double seconds = std::chrono::duration<double>(stall.lasted).count();
-  return stall.is_over ? fmt::format("'{}' stood still for {:.1f} s", stall.what, seconds)
-                       : fmt::format("'{}' has stood still for {:.1f} s; the run goes on meanwhile",
-                                     stall.what, seconds);
+  std::string lasted = seconds_text(stall.lasted);
+  return stall.is_over ? fmt::format("'{}' stood still for {}", stall.what, lasted)
+                       : fmt::format("'{}' has stood still for {}; the run goes on meanwhile",
+                                     stall.what, lasted);
 }
 
 // Where the output of this process goes.
@@ -134,7 +133,7 @@ asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>
   }
   bool is_lost = lost_out + lost_err > 0 || !outputs.disk.is_idle();
   // Of those lines, what a reader takes at once.
-  co_await outputs.err.finish(std::chrono::steady_clock::now() + kLastLinePatience);
+  co_await outputs.err.finish(mono_now() + kLastLinePatience);
   co_return OutputEnd{is_lost, signal};
 }
 
@@ -214,9 +213,9 @@ asio::awaitable<int> run_to_the_end(agent::Agent& agent, Outputs outputs,
                                     std::vector<int> stop_signals, Duration stop_grace,
                                     spdlog::logger& logger) {
   int exit_code = co_await agent.run();
-  MonoTime deadline = std::chrono::steady_clock::now() + stop_grace;
+  MonoTime deadline = mono_now() + stop_grace;
   if (agent.late_signal() != 0) {
-    deadline = std::chrono::steady_clock::now() + kLastLinePatience;
+    deadline = mono_now() + kLastLinePatience;
   } else if (agent.shutdown_signal() == 0) {
     deadline = MonoTime::max();
   }

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "cli/topology.h"
-#include "rendezvous/host.h"
 #include "store/base/count.h"
 #include "store/base/endpoint.h"
+#include "store/socket.h"
 #include "worker/process/spawn.h"
 #include "worker/process/text_file.h"
 
@@ -69,7 +69,7 @@ bool resolves(const std::string& host) {
 
 std::string address_instead_of(const std::string& name) {
   if (resolves(name)) return "";
-  for (const std::string& address : rendezvous::own_addresses()) {
+  for (const std::string& address : store::own_addresses()) {
     bool is_local = is_loopback_host(address) || address.starts_with("fe80:");
     if (!is_local) return address;
   }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/host.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,9 +9,9 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
-#include "rendezvous/decide/waiting_text.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/count.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -34,7 +31,7 @@ std::string describe(const std::vector<RunFile>& files) {
       files.size() == 1 ? "run '" + files.front().run + "'" : count_of(files.size(), "run");
   return "the host here before was killed, and workers of " + runs +
          " may be alive: no other round begins until they are accounted for, at most for " +
-         coordinator::seconds_text(longest);
+         seconds_text(longest);
 }
 
 }  // namespace
@@ -97,28 +94,6 @@ boost::asio::awaitable<void> Host::stop() {
   if (coordinator_) co_await coordinator_->stop();
   co_await run_files_.settle();
   co_await server_->stop();
-}
-
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return addresses;
-  for (ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    char text[INET6_ADDRSTRLEN] = {};
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-      ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-      ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    } else {
-      continue;
-    }
-    addresses.emplace_back(text);
-  }
-  ::freeifaddrs(first);
-  return addresses;
 }
 
 }  // namespace ddprun::rendezvous

@@ -60,7 +60,4 @@ class Host {
 // A new value of keys::kCoordinator for a coordinator in this process.
 std::string coordinator_record(const std::string& host, bool is_daemon);
 
-// The addresses of all interfaces of this machine, numeric: "10.0.0.7", "fe80::1".
-std::vector<std::string> own_addresses();
-
 }  // namespace ddprun::rendezvous

@@ -217,9 +217,8 @@ void NetworkHandler::close_worker_store() {
 
 // From where workers of this node may connect to another one: the address by which it reaches the
 // host comes first.
-void NetworkHandler::note_addresses(const store::Client& client) {
-  std::vector<std::string>& addresses = config_.member.node.addresses;
-  addresses.clear();
+std::vector<std::string> NetworkHandler::own_addresses(const store::Client& client) const {
+  std::vector<std::string> addresses;
   auto add = [&](std::string address) {
     address = address.substr(0, address.find('%'));
     bool is_of_use =
@@ -227,9 +226,11 @@ void NetworkHandler::note_addresses(const store::Client& client) {
     if (is_of_use && std::ranges::find(addresses, address) == addresses.end())
       addresses.push_back(std::move(address));
   };
-  add(client.local_address());
+  // The host's own connection stays in its process.
+  if (!endpoint_.is_hosting()) add(client.local_address());
   add(config_.member.node.address);
-  for (std::string& address : own_addresses()) add(std::move(address));
+  for (std::string& address : store::own_addresses()) add(std::move(address));
+  return addresses;
 }
 
 // Connecting.
@@ -261,7 +262,6 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   }
   link_ = std::move(*link);
   const store::Client& client = link_->client();
-  note_addresses(client);
   Endpoint store = endpoint_.from_here(client);
   last_word_ = {
       .address = store.host, .port = store.port, .has_extensions = client.has_extensions()};
@@ -270,7 +270,8 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   step(member::event::Connected{.address = endpoint_.own_address(client),
                                 .coordinator = link_->record(),
                                 .is_at_daemon = keys::is_at_daemon(link_->record()),
-                                .is_own_host = endpoint_.is_hosting()});
+                                .is_own_host = endpoint_.is_hosting(),
+                                .addresses = own_addresses(client)});
 }
 
 store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {

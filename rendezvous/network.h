@@ -67,7 +67,7 @@ class NetworkHandler final : public Handler {
   store::Async<std::shared_ptr<Link>> reach(const member::action::Connect& wanted);
   Link::Listener link_listener();
   void disconnect();
-  void note_addresses(const store::Client& client);
+  std::vector<std::string> own_addresses(const store::Client& client) const;
   void open_worker_store(const Round& round);
   void close_worker_store();
   void leave_last_word();

@@ -119,7 +119,7 @@ store::Async<bool> RunEndpoint::host_if_possible() {
 store::Async<bool> RunEndpoint::is_here() {
   auto addresses = co_await resolver_.resolve(config_.endpoint);
   if (!addresses) co_return addresses.error();
-  std::vector<std::string> own = own_addresses();
+  std::vector<std::string> own = store::own_addresses();
   co_return std::ranges::any_of(*addresses, [&](const auto& address) {
     return address.address().is_loopback() ||
            std::ranges::find(own, store::numeric(address.address())) != own.end();
@@ -147,11 +147,8 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
     server.listen.port = port;
     Result<Fd> socket =
         server.listen.host.empty() ? listen_everywhere(port) : store::listen_on(server.listen);
-    if (socket) {
-      listening = store::Server::serve(executor_, std::move(*socket), server);
-    } else {
-      listening = socket.error();
-    }
+    listening =
+        socket ? store::Server::serve(executor_, std::move(*socket), server) : socket.error();
     if (listening) config_.endpoint.port = port;
     if (listening || listening.error().code != boost::system::errc::address_in_use) break;
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/host.h"
 #include "store/socket.h"
 #include "store/system_limits.h"
 
@@ -44,7 +43,7 @@ store::Gate worker_store_gate(const WorkerStoreAccess& access,
       .admits_user = access.is_of_job,
       .advice_for_machines = ": no node of this round has it (--worker-store-allow admits more)",
       .advice_for_users = " (--allow-users admits all)"};
-  for (const std::string& address : own_addresses()) gate.own.add(address);
+  for (const std::string& address : store::own_addresses()) gate.own.add(address);
   if (peers) {
     for (const std::string& address : *peers) gate.machines.add(address);
   }

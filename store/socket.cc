@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -164,6 +165,28 @@ std::string peer_of(int fd) {
   Address address;
   if (::getpeername(fd, address.raw(), &address.size) != 0) return "unknown peer";
   return to_string(Endpoint{.host = host_of(address), .port = port_of(address)});
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return addresses;
+  for (ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    } else if (entry->ifa_addr->sa_family == AF_INET6) {
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    } else {
+      continue;
+    }
+    addresses.emplace_back(text);
+  }
+  ::freeifaddrs(first);
+  return addresses;
 }
 
 }  // namespace ddprun::store

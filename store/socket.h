@@ -46,4 +46,7 @@ std::string peer_of(int fd);
 // Its host alone, "10.0.0.7"; empty where the connection is gone.
 std::string peer_host(int fd);
 
+// The addresses of all interfaces of this machine, numeric: "10.0.0.7", "fe80::1".
+std::vector<std::string> own_addresses();
+
 }  // namespace ddprun::store

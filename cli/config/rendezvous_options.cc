@@ -294,11 +294,15 @@ class RendezvousOptions {
         return invalid_value(*bind, "a numeric address, or localhost");
       network().bind = bind->text;
     }
-    const OptionValue* allow = builder_.given("allow");
-    if (allow == nullptr) return {};
-    auto list = store::AllowList::parse(allow->text);
-    if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
-    network().allow = std::move(*list);
+    return read_ranges("allow", network().allow);
+  }
+
+  Result<void> read_ranges(const char* option, store::AllowList& ranges) {
+    const OptionValue* given = builder_.given(option);
+    if (given == nullptr) return {};
+    auto list = store::AllowList::parse(given->text);
+    if (!list) return invalid(given->origin + "=" + given->text + ": " + to_string(list.error()));
+    ranges = std::move(*list);
     return {};
   }
 
@@ -306,13 +310,8 @@ class RendezvousOptions {
     rendezvous::WorkerStoreAccess& access = config().worker_store;
     access.any_user = builder_.given("allow-users") != nullptr;
     const OptionValue* allow = builder_.given("worker-store-allow");
-    if (allow == nullptr) return {};
-    access.any_machine = allow->text == "any";
-    if (access.any_machine) return {};
-    auto list = store::AllowList::parse(allow->text);
-    if (!list) return invalid(allow->origin + "=" + allow->text + ": " + to_string(list.error()));
-    access.machines = std::move(*list);
-    return {};
+    access.any_machine = allow != nullptr && allow->text == "any";
+    return access.any_machine ? Result<void>() : read_ranges("worker-store-allow", access.machines);
   }
 
   // --rdzv-conf, torchelastic's keys.

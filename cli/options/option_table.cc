@@ -16,6 +16,7 @@ constexpr const char* kOutput = "Output and logs";
 constexpr const char* kHelp = "Help";
 constexpr const char* kNoEffect = "Accepted for torchrun's sake, without effect";
 constexpr bool kOurs = true;
+constexpr std::string_view kNoChoices;
 
 // Every option of torch 2.15's torchrun, and ours.  The order is that of --help.
 constexpr std::array kSpecs = {
@@ -67,35 +68,20 @@ constexpr std::array kSpecs = {
         "c10d, standalone: the address at which other nodes reach this one, hence MASTER_ADDR "
         "(default: the one that reaches the endpoint; 127.0.0.1 with one node)"},
     OptionSpec{
-        "bind",
-        0,
-        "ADDR",
-        true,
-        kRendezvous,
+        "bind", 0, "ADDR", true, kRendezvous,
         "The address to listen on if this node hosts the rendezvous (default: all, or loopback "
         "if the endpoint is on loopback)",
-        {},
-        kOurs},
-    OptionSpec{"allow",
-               0,
-               "CIDR,...",
-               true,
-               kRendezvous,
+        kNoChoices, kOurs},
+    OptionSpec{"allow", 0, "CIDR,...", true, kRendezvous,
                "Whose connections to take if this node hosts the rendezvous (default: all)",
-               {},
-               kOurs},
+               kNoChoices, kOurs},
     OptionSpec{"worker-store-allow", 0, "CIDR,...|any", true, kRendezvous,
                "Which machines may connect to the workers' store beside the nodes of the round",
                "any", kOurs},
-    OptionSpec{"allow-users",
-               0,
-               nullptr,
-               true,
-               kRendezvous,
+    OptionSpec{"allow-users", 0, nullptr, true, kRendezvous,
                "All users of this machine may connect to the workers' store (default: this user, "
                "root, and those that workers run as)",
-               {},
-               kOurs},
+               kNoChoices, kOurs},
 
     OptionSpec{"max-restarts", 0, "N", true, kFailures,
                "How often the workers are started again after a failure (default 0)"},
@@ -106,33 +92,18 @@ constexpr std::array kSpecs = {
         "signals-to-handle", 0, "SIG,...", true, kFailures,
         "Signals that stop the run and are passed on (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
 
-    OptionSpec{"signals-to-forward",
-               0,
-               "SIG,...",
-               true,
-               kFailures,
+    OptionSpec{"signals-to-forward", 0, "SIG,...", true, kFailures,
                "Signals that go on to each worker, once, and stop nothing (default "
                "SIGUSR1,SIGUSR2; '' for none)",
-               {},
-               kOurs},
-    OptionSpec{"no-restart-exit-codes",
-               0,
-               "CODE,...",
-               true,
-               kFailures,
+               kNoChoices, kOurs},
+    OptionSpec{"no-restart-exit-codes", 0, "CODE,...", true, kFailures,
                "A worker that ends with one of these ends the run; 128+n stands for signal n",
-               {},
-               kOurs},
+               kNoChoices, kOurs},
     OptionSpec{
-        "hang-timeout",
-        0,
-        "SECONDS",
-        true,
-        kFailures,
+        "hang-timeout", 0, "SECONDS", true, kFailures,
         "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
         "with stacks of all workers in the log folder (default: never)",
-        {},
-        kOurs},
+        kNoChoices, kOurs},
     OptionSpec{"exit-code", 0, "distinct|worker|torchrun", true, kFailures,
                "distinct: as below (default); worker: the code of the worker that failed first, "
                "also where the restarts are spent; torchrun: 1 for every failure",
@@ -177,15 +148,10 @@ constexpr std::array kSpecs = {
         "default"},
 
     OptionSpec{
-        "dry-run",
-        0,
-        nullptr,
-        false,
-        kHelp,
+        "dry-run", 0, nullptr, false, kHelp,
         "Print what would be run, where the rendezvous would be, and which option or variable "
         "decided it; run nothing",
-        {},
-        kOurs},
+        kNoChoices, kOurs},
     OptionSpec{"print-completion", 0, "SHELL", false, kHelp,
                "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
                "source <(ddprun --print-completion bash)",

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/decide/waiting_text.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
 

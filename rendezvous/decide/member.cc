@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "rendezvous/decide/waiting_text.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::member {
 namespace {
@@ -61,6 +61,10 @@ MonoTime reads_until(const State& state, const Config& config) {
   return *state.woke_at + contact_limit(state, config) / kReadingParts;
 }
 
+bool has_workers(const State& state) {
+  return state.workers == Workers::Up || state.workers == Workers::Stopping;
+}
+
 // One step: the state being changed and the actions being collected.
 class MemberTransition {
  public:
@@ -76,7 +80,7 @@ class MemberTransition {
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;
-    want(action::NotifyUser{"this node stood still for " + coordinator::seconds_text(since_tick) +
+    want(action::NotifyUser{"this node stood still for " + seconds_text(since_tick) +
                             "; asking whether the run goes on with it"});
     if (state_.link == Link::Up) resume();
   }
@@ -145,6 +149,7 @@ class MemberTransition {
     state_.link = Link::Up;
     state_.attempts = 0;
     state_.address = event.address;
+    state_.addresses = event.addresses;
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
@@ -178,7 +183,7 @@ class MemberTransition {
       state_.link = Link::Down;
       state_.is_over = true;
       if (event.is_final) return want(action::NotifyFailure{event.why});
-      std::string why = event.why + "; tried for " + coordinator::seconds_text(waited);
+      std::string why = event.why + "; tried for " + seconds_text(waited);
       if (!config_.is_spare || state_.last) return want(action::NotifyFailure{std::move(why)});
       return want(action::NotifyEnd{{.why = "this spare node was not needed: " + why}});
     }
@@ -186,8 +191,8 @@ class MemberTransition {
     if (waited >= kPatience && is_due) {
       state_.told = event.why;
       state_.told_at = now_;
-      want(action::NotifyUser{event.why + "; trying for " +
-                              coordinator::seconds_text(patience - waited) + " more"});
+      want(action::NotifyUser{event.why + "; trying for " + seconds_text(patience - waited) +
+                              " more"});
     }
     // The first word to people, and the last attempt, are not late.
     Duration left =
@@ -241,14 +246,14 @@ class MemberTransition {
       }
     } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
       return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
-                     coordinator::seconds_text(now_ - state_.pulse_at));
+                     seconds_text(now_ - state_.pulse_at));
     }
     if (!is_up) return;
     if (auto due = mute_at(state_, config_);
         due && now_ >= std::max(*due, reads_until(state_, config_))) {
       state_.muted_at = now_;
       return (*this)(event::ConnectionLost{"it has not answered for " +
-                                           coordinator::seconds_text(now_ - *state_.asked_at)});
+                                           seconds_text(now_ - *state_.asked_at)});
     }
     if (!state_.asked_at) state_.asked_at = now_;
     want(action::Heartbeat{message(request::Heartbeat{})});
@@ -295,7 +300,7 @@ class MemberTransition {
                        .node_rank = node.node_rank,
                        .restart_count = state_.restart_count,
                        .preflight_failure = node.preflight_failure,
-                       .addresses = node.addresses};
+                       .addresses = state_.addresses};
     join.is_back = state_.has_joined;
     join.was_in_round = state_.workers != Workers::Down ||
                         (state_.was_in_round_until && now_ < *state_.was_in_round_until);
@@ -361,23 +366,14 @@ class MemberTransition {
     state_.connection = 0;
     want(action::Disconnect{});
     if (was_joined && state_.workers != Workers::Down) state_.was_in_round_until = lease_end;
-    bool has_workers = state_.workers == Workers::Up || state_.workers == Workers::Stopping;
-    if (has_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
-    if (has_workers && state_.last) {
+    bool had_workers = has_workers(state_);
+    if (had_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
+    if (had_workers && state_.last) {
       state_.workers = Workers::Stopping;
-      want(action::NotifyStop{{.round = state_.last->number,
-                               .cause = StopCause::NodeLost,
-                               .why = why,
-                               .restart_count = state_.restart_count,
-                               .max_restarts = state_.last->max_restarts},
-                              state_.cut_off_lease});
+      want(action::NotifyStop{stop_of_last(why), state_.cut_off_lease});
     } else if (state_.workers == Workers::Succeeded && !state_.has_ended && !state_.is_leaving) {
       // Its workers have done their part, but the others may begin a round without knowing.
-      want(action::NotifyStop{{.round = state_.last->number,
-                               .cause = StopCause::NodeLost,
-                               .why = why,
-                               .restart_count = state_.restart_count,
-                               .max_restarts = state_.last->max_restarts}});
+      want(action::NotifyStop{stop_of_last(why)});
       want(action::NotifyWaiting{why});
     } else {
       want(action::NotifyUser{why});
@@ -389,15 +385,23 @@ class MemberTransition {
     }
   }
 
+  command::Stop stop_of_last(const std::string& why) const {
+    return {.round = state_.last->number,
+            .cause = StopCause::NodeLost,
+            .why = why,
+            .restart_count = state_.restart_count,
+            .max_restarts = state_.last->max_restarts};
+  }
+
   // Where the lease of the workers ends now, if that has changed.
   void renew_lease() {
-    bool has_workers = state_.workers == Workers::Up || state_.workers == Workers::Stopping;
-    if (!has_workers) state_.cut_off_lease.reset();
+    bool is_up = has_workers(state_);
+    if (!is_up) state_.cut_off_lease.reset();
     MonoTime end = MonoTime::max();
-    if (has_workers && state_.is_joined && !state_.is_own_host) {
+    if (is_up && state_.is_joined && !state_.is_own_host) {
       end = state_.pulse_at + lease(state_, config_);
     }
-    if (has_workers && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
+    if (is_up && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
     if (end != std::exchange(state_.lease_end, end)) want(action::RenewLease{end});
   }
 
@@ -512,8 +516,7 @@ Duration lease(const State& state, const Config& config) {
 }
 
 Duration contact_limit(const State& state, const Config& config) {
-  bool has_workers = state.workers == Workers::Up || state.workers == Workers::Stopping;
-  if (!has_workers) return lease(state, config);
+  if (!has_workers(state)) return lease(state, config);
   return policy_of(state, config).silence_limit() / 2;
 }
 

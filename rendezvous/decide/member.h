@@ -28,8 +28,6 @@ struct NodeConfig {
   Policy policy{};
   std::optional<int> node_rank{};   // as the user gave it
   std::string preflight_failure{};  // why it cannot run workers; empty where it can
-  // From which its workers may connect; NetworkHandler sets them with each connection.
-  std::vector<std::string> addresses{};
 };
 
 struct Config {
@@ -74,6 +72,7 @@ struct State {
   bool is_own_host = false;   // it is part of this agent: what stops this node stops it, too
   std::uint16_t store_port = 0;                  // of the worker store for the round that is wanted
   std::string address;                           // where the others can reach this node
+  std::vector<std::string> addresses;            // from which its workers may connect
   std::optional<command::Round> last;            // the last round this node was in
   int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
@@ -121,6 +120,7 @@ struct Connected {
   std::string coordinator;  // a name that no other coordinator has
   bool is_at_daemon = false;
   bool is_own_host = false;
+  std::vector<std::string> addresses{};  // from which its workers may connect
 };
 // One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
 // the machine of the endpoint says that no process listens there.

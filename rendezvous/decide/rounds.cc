@@ -15,10 +15,6 @@
 
 namespace ddprun::rendezvous::coordinator {
 
-std::string preflight_text(const request::Join& join) {
-  return join.host + " cannot start its workers: " + join.preflight_failure;
-}
-
 namespace {
 
 // From where the workers of these nodes may connect.  Of too many addresses the first of each node
@@ -41,6 +37,10 @@ std::vector<std::string> addresses_of(const std::vector<Seat>& seats) {
 }
 
 }  // namespace
+
+std::string preflight_text(const request::Join& join) {
+  return join.host + " cannot start its workers: " + join.preflight_failure;
+}
 
 void Rounds::stop(command::Stop stop) {
   if (stop.cause != StopCause::WorkerFailed &&
@@ -130,8 +130,7 @@ void Rounds::form() {
   state_.restarts.failed_at.reset();
   state_.last_told.clear();
   state_.up_count = seats.size();
-  std::vector<std::string> peers = addresses_of(seats);
-  if (state_.settings.master) out_.add(action::EmptyCommonSpace{peers});
+  if (state_.settings.master) out_.add(action::EmptyCommonSpace{addresses_of(seats)});
   for (std::size_t rank = 0; rank < seats.size(); ++rank) {
     auto& [id, node, assignment] = seats[rank];
     node->is_member = true;
@@ -140,8 +139,7 @@ void Rounds::form() {
     node->last_rank = static_cast<int>(rank);
     round.ranks = assignment;
     node->round = round;
-    bool has_workers_store = rank == 0 && !state_.settings.master;
-    if (has_workers_store) node->round->peers = std::move(peers);
+    if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
   }
   for (auto& [id, node] : state_.nodes) {

@@ -96,8 +96,8 @@ struct State {
   MonoTime next_look{};   // for silent nodes
   std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
-  std::string
-      beside;  // other runs that wait in this place, for people; the caller of step() sets it
+  // Other runs that wait in this place, for people; the caller of step() sets it.
+  std::string beside;
   command::End verdict;             // in Ended
   std::vector<NextComer> next_run;  // who came after the end
 };

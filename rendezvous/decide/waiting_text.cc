@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "store/base/count.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
 namespace {
@@ -101,12 +102,6 @@ std::string policy_text(const Policy& policy) {
          whole_seconds(policy.join_timeout) + ", last_call_timeout " +
          whole_seconds(policy.last_call_timeout) + ", keep-alive limit " +
          seconds_text(policy.silence_limit());
-}
-
-std::string seconds_text(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
 }
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -28,7 +28,4 @@ std::string difference_text(const Settings& settings, const Settings& expected);
 // "--max-restarts=3, join_timeout 600 s, ...".
 std::string policy_text(const Policy& policy);
 
-// "5.0 s".
-std::string seconds_text(Duration duration);
-
 }  // namespace ddprun::rendezvous::coordinator

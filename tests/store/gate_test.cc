@@ -5,7 +5,6 @@
 
 #include <string>
 
-using ddprun::store::AllowList;
 using ddprun::store::Gate;
 using ddprun::store::is_this_machine;
 using ddprun::store::PeerProcess;

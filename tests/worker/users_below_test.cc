@@ -10,8 +10,6 @@
 #include <chrono>
 #include <memory>
 
-#include "store/clock.h"
-
 using namespace ddprun;
 using namespace ddprun::process;
 using namespace std::chrono_literals;
