@@ -30,12 +30,17 @@ std::atomic<std::size_t> peak{0};  // of `live`, since it was last set
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
 
-void* operator new(std::size_t size) {
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   if (size > largest) largest = size;
   void* memory = std::malloc(size);
-  if (!memory) throw std::bad_alloc();
+  if (!memory) return nullptr;
   const std::size_t now = live += ::malloc_usable_size(memory);
   if (now > peak) peak = now;
+  return memory;
+}
+void* operator new(std::size_t size) {
+  void* memory = operator new(size, std::nothrow);
+  if (!memory) throw std::bad_alloc();
   return memory;
 }
 void operator delete(void* memory) noexcept {

@@ -18,6 +18,7 @@ import unittest
 from launch_test import DDPRUN, LIMIT, LaunchCase, environment, wait_until
 
 NODE = socket.gethostname()
+SANITIZE = os.environ.get("DDPRUN_SANITIZE")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = unittest.skipUnless(HAS_TORCH, "this Python has no torch")
 
@@ -101,6 +102,7 @@ class DeathTest(FaultCase):
                 document = self.check_report(2, words)
                 self.assertEqual(document["root_cause"]["exit_code"], code)
 
+    @unittest.skipIf(SANITIZE, f"in 64 MiB there is no room for the agent's own shadow memory ({SANITIZE})")
     def test_the_kernels_oom_killer_is_named(self):
         memory = pathlib.Path("/sys/fs/cgroup/memory")
         if not (memory / "memory.limit_in_bytes").exists():

@@ -21,7 +21,13 @@ World::World(Scenario scenario_, bool is_traced_)
       oracle(*this),
       is_traced(is_traced_) {}
 
-World::~World() = default;
+// A message under way holds the connection that holds it.
+World::~World() {
+  for (const Wire& wire : wires) {
+    wire->up.messages.clear();
+    wire->down.messages.clear();
+  }
+}
 
 void World::trace(const std::string& who, const std::string& what) const {
   if (!is_traced) return;
@@ -133,7 +139,9 @@ void World::exit(Process& process, bool tells) {
     if (gone != nullptr && wire->host == gone) close_at_host(wire, tells);
   }
   std::erase_if(wires, [](const Wire& wire) {
-    return !wire->is_open && !wire->is_served && wire->up.messages.empty();
+    bool is_over = !wire->is_open && !wire->is_served && wire->up.messages.empty();
+    if (is_over) wire->down.messages.clear();  // no reader
+    return is_over;
   });
 }
 
