@@ -302,7 +302,8 @@ TEST_CASE("Runs: a process that was killed has left run files to the next one") 
 }
 
 TEST_CASE("Runs: what a run file holds is read as it was written, and what is none is refused") {
-  RunFile file{.run = "a run/\n", .run_uuid = "u", .round = 7, .lease = 5s, .nodes = {"a", "b"}};
+  RunFile file{
+      .run = "a run/\"\\\xc3\xa9", .run_uuid = "u", .round = 7, .lease = 5s, .nodes = {"a", "b"}};
   RunFile read = decode_run_file(encode(file)).value();
   CHECK(read.run == file.run);
   CHECK(read.run_uuid == file.run_uuid);
