@@ -455,6 +455,7 @@ void Node::shake_hands(const std::string& node, std::uint64_t connection) {
   wire->node = node;
   wire->number = connection;
   world_.wires.push_back(wire);
+  world_.made_wires.push_back(wire);
   trying_ = wire;
   Host* host = world_.host;
   world_.send_up(wire, [this, wire, host, attempt] {

@@ -23,7 +23,9 @@ World::World(Scenario scenario_, bool is_traced_)
 
 // A message under way holds the connection that holds it.
 World::~World() {
-  for (const Wire& wire : wires) {
+  for (const std::weak_ptr<Connection>& made : made_wires) {
+    Wire wire = made.lock();
+    if (wire == nullptr) continue;
     wire->up.messages.clear();
     wire->down.messages.clear();
   }

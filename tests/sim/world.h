@@ -96,6 +96,7 @@ class World {
   Timeline time;
   std::vector<Machine> machines;
   std::vector<Wire> wires;
+  std::vector<std::weak_ptr<Connection>> made_wires;  // also those that are out of `wires`
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Node>> nodes;
   Host* host = nullptr;                          // who listens now
