@@ -345,6 +345,11 @@ Async<void> Client::send(Request request) {
   if (!socket_.is_open()) co_return failure(Errc::Closed, "the connection is closed");
   std::string bytes;
   encode(request, bytes);
+  if (stream_) {
+    std::string frames;
+    stream_->seal(bytes, frames);
+    bytes = std::move(frames);
+  }
   asio::steady_timer timer(socket_.get_executor(), reply_deadline());
   auto outcome = co_await (
       asio::async_write(socket_, asio::buffer(bytes), asio::as_tuple(asio::use_awaitable)) ||
@@ -372,6 +377,12 @@ Async<std::string> Client::read(std::size_t count, MonoTime deadline) {
     }
     auto [error, received] = std::get<0>(outcome);
     input_.resize(held + received);
+    if (stream_ && received > 0) {
+      std::string frames = input_.substr(held);
+      input_.resize(held);
+      if (!stream_->open(frames, input_))
+        co_return failure(Errc::Protocol, "it sent what its own end has not sealed");
+    }
     if (error == asio::error::eof)
       co_return failure(Errc::Closed, "the server closed the connection");
     if (error) co_return failure(error, "");

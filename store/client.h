@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "store/async.h"
+#include "store/auth/munge.h"
+#include "store/auth/sealed_stream.h"
+#include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/base/fd.h"
 #include "store/base/time.h"
@@ -54,6 +57,15 @@ struct ClientConfig {
   // live until connect() has answered.  (No std::string: with one, GCC 12 destroys a config that is
   // written as a braced list inside co_await twice.)
   std::string_view namespace_name{};
+
+  // What the server must know, and is shown that this client knows; from then on all is sealed.  A
+  // server that has no secret, or another, is refused with Errc::Protocol.  Null: a server that
+  // asks for a secret before it lets a client into `namespace_name` is refused in the same way.  It
+  // must live until connect() has answered.
+  const Secret* secret = nullptr;
+
+  // Without a secret of its own, by what this client makes the secret from what the server sends.
+  const Munge* munge = nullptr;
 
   // Where connect() has the name looked up; null: anew with each attempt.  It must outlive the
   // call.
@@ -147,6 +159,9 @@ class Client {
   // What this is connected to: the endpoint as given, and the address where that is a name.
   const std::string& peer() const { return peer_; }
 
+  // What both ends know, if they have shown that to each other.
+  const std::optional<Secret>& secret() const { return secret_; }
+
   // The numeric address of this end, "10.0.0.7": the one from which this machine reaches the
   // server.
   const std::string& local_address() const { return local_address_; }
@@ -176,8 +191,13 @@ class Client {
   // The first steps on a connection (client_connect.cc).
   Async<void> greet(MonoTime deadline);
   Async<bool> probe(MonoTime deadline);
+  Async<void> authenticate(MonoTime deadline);
   Async<void> enter_space(MonoTime deadline);
+  Async<std::string> read_short(MonoTime deadline);
   Error stranger(std::string answer) const;
+  Error no_secret_there() const;
+  Error secret_is_missing() const;
+  Result<Secret> shared_secret(std::string_view credential) const;
 
   Async<void> confirm(std::string what, Request request);
   Async<std::string> take(std::string name, Duration timeout);
@@ -204,6 +224,8 @@ class Client {
   bool is_in_step_ = true;  // nothing is half sent, and no answer is outstanding
   std::string what_;        // the call under way: "get 'k'"
   bool has_extensions_ = false;
+  std::optional<Secret> secret_;
+  std::optional<SealedStream> stream_;  // once both ends have shown that they know the secret
   bool is_busy_ = false;
   Event freed_;  // a call has ended
 };

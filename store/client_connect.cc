@@ -17,6 +17,7 @@
 #include <optional>
 #include <tuple>
 
+#include "store/auth/handshake.h"
 #include "store/base/fd.h"
 #include "store/client.h"
 #include "store/clock.h"
@@ -120,9 +121,13 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
     std::unique_ptr<Client> client(new Client(std::move(*socket), peer, config));
     auto greeted = co_await client->greet(deadline);
     if (!greeted) co_return greeted.error();
+    bool wants_secret = config.secret != nullptr || config.munge != nullptr;
+    if (probes_left == 0 && wants_secret) co_return client->no_secret_there();
     if (probes_left == 0) co_return client;
     auto probed = co_await client->probe(deadline);
     if (probed) {
+      auto authenticated = co_await client->authenticate(deadline);
+      if (!authenticated) co_return authenticated.error();
       auto entered = co_await client->enter_space(deadline);
       if (!entered) co_return entered.error();
       co_return client;
@@ -190,6 +195,76 @@ Async<bool> Client::probe(MonoTime deadline) {
   co_return finished(Result<bool>(has_extensions_));
 }
 
+Error Client::no_secret_there() const {
+  return {Errc::Protocol,
+          peer_ + (config_.secret != nullptr
+                       ? " asks for no secret, and this node has one (--rdzv-secret-file or "
+                         "DDPRUN_SECRET)"
+                       : " does not use MUNGE, and this node does (--rdzv-auth)")};
+}
+
+// The secret by which this client is to be known, from its own or from what the server has sent.
+Result<Secret> Client::shared_secret(std::string_view credential) const {
+  if (config_.secret != nullptr) return *config_.secret;
+  if (credential.empty()) return secret_is_missing();
+  Result<Secret> secret = config_.munge->open(std::string(credential));
+  if (secret) return secret;
+  return Error{secret.error().code, peer_ + ": " + secret.error().context};
+}
+
+Error Client::secret_is_missing() const {
+  return {Errc::Protocol,
+          peer_ + " asks for the secret of the run (--rdzv-secret-file or DDPRUN_SECRET)"};
+}
+
+// Each end shows the other that it knows the secret; all that follows is sealed.
+Async<void> Client::authenticate(MonoTime deadline) {
+  if (config_.secret == nullptr && config_.munge == nullptr) co_return Result<void>{};
+  if (!has_extensions_) co_return no_secret_there();
+  what_ = "show that this node knows the secret";
+  ClientHandshake handshake;
+  std::string challenge = handshake.challenge();
+  auto sent = co_await send(request::Authenticate{challenge});
+  if (!sent) co_return sent;
+  auto of_server = co_await read_short(deadline);
+  if (!of_server) co_return of_server.error();
+  if (of_server->empty()) co_return no_secret_there();
+  std::string_view credential =
+      std::string_view(*of_server).substr(std::min(of_server->size(), kChallengeBytes));
+  Result<Secret> secret = shared_secret(credential);
+  if (!secret) co_return secret.error();
+  auto proof = handshake.prove(*secret, of_server->substr(0, kChallengeBytes));
+  if (!proof) {
+    co_return stranger("it answered AUTHENTICATE with " + std::to_string(of_server->size()) +
+                       " bytes");
+  }
+  sent = co_await send(request::Prove{*proof});
+  if (!sent) co_return sent;
+  auto answer = co_await read_short(deadline);
+  if (!answer) co_return answer.error();
+  stream_ = std::move(handshake).finish(*answer);
+  if (!stream_) {
+    co_return Error{Errc::Protocol,
+                    peer_ + (answer->empty() ? " has another secret than this node"
+                                             : " does not know this node's secret")};
+  }
+  secret_ = *secret;
+  co_return finished(sent);
+}
+
+// A string of a peer that is not known yet.
+Async<std::string> Client::read_short(MonoTime deadline) {
+  constexpr std::int64_t kMostBytes = 1024;
+  std::int64_t length = 0;
+  deadline = std::min(deadline, reply_deadline());
+  Result<std::string> bytes = co_await read(sizeof length, deadline);
+  if (!bytes) co_return bytes.error();
+  std::memcpy(&length, bytes->data(), sizeof length);
+  if (length < 0 || length > kMostBytes)
+    co_return failure(Errc::Protocol, "a length of " + std::to_string(length));
+  co_return co_await read(static_cast<std::size_t>(length), deadline);
+}
+
 // Goes where the config wants to be, if the server has such places.
 Async<void> Client::enter_space(MonoTime deadline) {
   if (!has_extensions_ || config_.namespace_name.empty()) co_return Result<void>{};
@@ -198,6 +273,7 @@ Async<void> Client::enter_space(MonoTime deadline) {
   if (!sent) co_return sent;
   auto answer = co_await read_byte(std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();
+  if (*answer == kUnknownPeer) co_return secret_is_missing();
   if (*answer != kReady) {
     co_return failure(Errc::LimitExceeded, "the server has no room for another namespace");
   }

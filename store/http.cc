@@ -48,6 +48,12 @@ std::string HttpReader::target() const {
   return target.substr(0, target.find('?'));
 }
 
+std::string HttpReader::bearer() const {
+  constexpr std::string_view kScheme = "Bearer ";
+  std::string_view value = parser_->parser.get()[http::field::authorization];
+  return value.starts_with(kScheme) ? std::string(value.substr(kScheme.size())) : "";
+}
+
 std::string http_response(const Page& page, bool has_body) {
   std::ostringstream out;
   out << "HTTP/1.1 " << page.status << ' '

@@ -25,6 +25,7 @@ class HttpReader {
   // Of a request that is done.
   std::string method() const;  // "GET"
   std::string target() const;  // "/status", without what follows a '?'
+  std::string bearer() const;  // what follows "Authorization: Bearer "; empty where nothing does
 
  private:
   struct Parser;

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
 #include "store/base/fd.h"
@@ -39,6 +40,12 @@ struct ServerConfig {
   // And beside it, for a store that serves one job.  Without it any process of this machine, and
   // all other machines, may connect.
   std::optional<Gate> gate{};
+
+  // What a client must know to enter a reserved namespace, and to read the pages but /healthz from
+  // elsewhere than a process of the same user here.  The common namespace does not ask for it.
+  std::optional<Secret> secret{};
+  // From which some clients make the secret (store/auth/munge.h); sent to all who ask.
+  std::string credential{};
 
   // What one request may announce; torch's limits.
   WireLimits wire{};

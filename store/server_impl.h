@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The inside of store/server.h: which handler is called when.  Included only by server.cc (the
-// server, and how connections begin and end) and server_sessions.cc (what happens on a connection).
+// server, and how connections begin and end), server_sessions.cc (what happens on a connection) and
+// server_security.cc (who is at its other end).
 // Its parts are session.h (the connections), status.h (what it counts and shows) and poller.h.
 #pragma once
 
@@ -135,6 +136,14 @@ class Server::Impl {
   void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
 
+  // Who the clients are, and what is sealed for them (server_security.cc).
+  bool serve_connection(Session& session, const Request& request);
+  void answer(Session& session, std::string_view bytes);
+  void challenge(Session& session, const request::Authenticate& request);
+  void prove(Session& session, const request::Prove& request);
+  void seal_some(Session& session);
+  bool may_read_pages(Session& session);
+
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
   WireLimits own_limits_;  // for connections of this process itself
@@ -163,6 +172,7 @@ class Server::Impl {
 
   // Of one turn.  One read also bounds the time that a client may take before others get theirs.
   std::array<char, 128 * 1024> input_;
+  std::string opened_;  // of it, what was sealed
   Replies replies_;
   std::vector<ClientId> dirty_;
 };

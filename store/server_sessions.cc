@@ -78,6 +78,12 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
     session.http = std::make_unique<HttpReader>();
   }
   if (session.http) return serve_http(session, bytes);
+  if (session.is_sealed()) {
+    opened_.clear();
+    if (!session.security->stream->open(bytes, opened_))
+      return drop(session, "sent what its own end has not sealed");
+    bytes = opened_;
+  }
   session.decoder.feed(bytes);
   serve(session);
 }
@@ -108,6 +114,10 @@ void Server::Impl::serve(Session& session) {
     bool is_asked = common_gate_ && !session.is_admitted && session.ns == &namespaces_.common();
     if (is_asked && !may_use_common_namespace(session, request)) return forget(session);
     status_.note(session, request);
+    if (is_about_connection(request) && serve_connection(session, request)) {
+      if (find(id) == nullptr || session.closes_when_flushed) return;
+      continue;
+    }
     if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
     auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
     route(&session);
@@ -120,7 +130,7 @@ bool Server::Impl::may_use_common_namespace(Session& session, const Request& req
   bool is_on_its_way = std::holds_alternative<request::Validate>(request) ||
                        std::holds_alternative<request::Ping>(request) ||
                        std::holds_alternative<request::Probe>(request) ||
-                       std::holds_alternative<request::EnterNamespace>(request);
+                       is_about_connection(request);
   if (is_on_its_way || session.is_own()) return true;
   int fd = session.fd.get();
   std::optional<Refusal> refusal = why_refused_at(*common_gate_, fd, peer_host(fd));
@@ -237,8 +247,15 @@ void Server::Impl::limit_unread(ClientId id) {
 // or the session is gone.
 bool Server::Impl::flush(Session& session) {
   if (!session.fd) return false;
-  for (std::size_t sent = 0; !session.outbox.empty();) {
-    ssize_t count = sent < kSentInARow ? send_from(session.outbox, session.fd.get()) : 0;
+  for (std::size_t sent = 0; !session.outbox.empty() || session.has_frames();) {
+    if (session.is_sealed()) seal_some(session);
+    std::string* frames = session.has_frames() ? &session.security->frames : nullptr;
+    ssize_t count = 0;
+    if (sent < kSentInARow) {
+      count = frames != nullptr
+                  ? ::send(session.fd.get(), frames->data(), frames->size(), MSG_NOSIGNAL)
+                  : send_from(session.outbox, session.fd.get());
+    }
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || (count < 0 && errno == EAGAIN)) {
       watch_for(session, {.readable = session.interest.readable, .writable = true});
@@ -248,7 +265,11 @@ bool Server::Impl::flush(Session& session) {
       forget(session);
       return false;
     }
-    session.outbox.consume(static_cast<std::size_t>(count));
+    if (frames != nullptr) {
+      frames->erase(0, static_cast<std::size_t>(count));
+    } else {
+      session.outbox.consume(static_cast<std::size_t>(count));
+    }
     sent += static_cast<std::size_t>(count);
   }
   if (!session.closes_when_flushed) return true;
@@ -279,7 +300,8 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
     case HttpReader::State::Done:
       break;
   }
-  Page page = status_.page_for(*session.http, mono_now());
+  Page page =
+      may_read_pages(session) ? status_.page_for(*session.http, mono_now()) : page_for_strangers();
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "store/auth/handshake.h"
 #include "store/base/fd.h"
 #include "store/base/time.h"
 #include "store/decide/namespaces.h"
@@ -21,6 +23,13 @@
 
 namespace ddprun::store {
 
+// What a connection has on which its client shows that it knows the server's secret.
+struct Security {
+  std::optional<ServerHandshake> handshake;
+  std::optional<SealedStream> stream;  // once it has shown it; all bytes are sealed from then on
+  std::string frames;                  // to be sent before what is in the outbox
+};
+
 // One connection: of a client, or of a program that fetches a page.
 struct Session {
   Session(ClientId id_, Fd fd_, const WireLimits& limits, Namespace& ns_)
@@ -29,6 +38,11 @@ struct Session {
   // Whether it comes from this process itself: Server::connect().
   bool is_own() const { return store::is_own(id); }
 
+  bool has_frames() const { return security && !security->frames.empty(); }
+
+  // Whether its client has shown that it knows the secret.
+  bool is_sealed() const { return security && security->stream; }
+
   ClientId id;
   Fd fd;
   Poller::Interest interest;  // what the poller watches for
@@ -36,6 +50,7 @@ struct Session {
   Namespace* ns;  // where its requests are carried out
   Outbox outbox;
   std::unique_ptr<HttpReader> http;    // if it began with a capital letter
+  std::unique_ptr<Security> security;  // if it has asked for that
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
   std::size_t unread_bytes = 0;        // that its replies hold, as last counted

@@ -37,6 +37,13 @@ void Status::note(Session& session, const Request& request) {
   }
 }
 
+Page page_for_strangers() {
+  return {.status = 401,
+          .body =
+              "this server has a secret: ask as 'Authorization: Bearer TOKEN', or as the user "
+              "who runs it, on its machine\n"};
+}
+
 Page Status::page_for(const HttpReader& request, MonoTime now) {
   if (request.method() != "GET" && request.method() != "HEAD") {
     return {.status = 405, .body = "only GET and HEAD\n"};

@@ -14,6 +14,9 @@
 
 namespace ddprun::store {
 
+// What a reader gets who has not shown that he knows the secret.
+Page page_for_strangers();
+
 // Threads: not safe for concurrent use.  Lifetime: what the constructor is given must outlive it.
 class Status {
  public:

@@ -6,6 +6,13 @@ find_package(Boost 1.81 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
+
+# Linked in where its archive is there: the launcher then loads no further library when it starts.
+find_path(SODIUM_INCLUDE_DIR sodium.h REQUIRED)
+find_library(SODIUM_LIBRARY NAMES libsodium.a sodium REQUIRED)
+add_library(Sodium::sodium UNKNOWN IMPORTED)
+set_target_properties(Sodium::sodium PROPERTIES
+  IMPORTED_LOCATION "${SODIUM_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${SODIUM_INCLUDE_DIR}")
 if(DDPRUN_TESTS)
   find_package(doctest 2.4 REQUIRED)
 endif()

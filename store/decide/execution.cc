@@ -223,7 +223,8 @@ struct Operations {
   }
 
   Fault operator()(const request::Probe&) {
-    context.reply(reply::Nonce{kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect});
+    context.reply(reply::Nonce{kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect |
+                               kHasAuthentication});
     return std::nullopt;
   }
 
@@ -249,6 +250,10 @@ struct Operations {
     context.reply(reply::Byte{kReady});
     return std::nullopt;
   }
+
+  // The server answers these itself (store/server_security.cc).
+  Fault operator()(const request::Authenticate&) { return "AUTHENTICATE has no meaning here"; }
+  Fault operator()(const request::Prove&) { return "PROVE has no meaning here"; }
 
   Fault operator()(const request::QueueTake& r) {
     Node* node = on.entries.find(r.queue);

@@ -42,6 +42,9 @@ class Namespaces {
   // have any it may hold kReservedBytes.  It stays when it is empty.
   void reserve(std::string name);
   static constexpr std::size_t kReservedBytes = 64 << 20;
+  bool is_reserved(std::string_view name) const {
+    return reserved_ != nullptr && reserved_->name == name;
+  }
 
   // Carries out `request` in `namespace`, which is where the client is: the common namespace at
   // first. ENTER_NAMESPACE moves it.  Otherwise as Keyspace::execute().

@@ -104,6 +104,9 @@ inline constexpr std::tuple kTable{
                                  key(&request::EnterNamespace::name)),
     row<request::Expect>(Op::Expect, "expect", key(&request::Expect::name),
                          i64(&request::Expect::pid)),
+    row<request::Authenticate>(Op::Authenticate, "authenticate",
+                               key(&request::Authenticate::challenge)),
+    row<request::Prove>(Op::Prove, "prove", key(&request::Prove::proof)),
 };
 inline constexpr std::size_t kRows = std::tuple_size_v<decltype(kTable)>;
 static_assert(kRows == std::variant_size_v<Request>, "each request has one row");

@@ -45,6 +45,8 @@ enum class Op : std::uint8_t {
   QueueTake = 0x83,
   EnterNamespace = 0x84,
   Expect = 0x85,
+  Authenticate = 0x86,
+  Prove = 0x87,
 };
 
 // What PROBE is answered: the extensions that this server has, a bit each.
@@ -52,6 +54,7 @@ inline constexpr std::uint32_t kHasLastWill = 1;
 inline constexpr std::uint32_t kHasQueueTake = 2;
 inline constexpr std::uint32_t kHasNamespaces = 4;
 inline constexpr std::uint32_t kHasExpect = 8;
+inline constexpr std::uint32_t kHasAuthentication = 16;
 
 // What must follow Op::Validate, first thing on a connection.
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
@@ -133,6 +136,13 @@ struct Expect {
   std::string_view name;  // empty: `pid` is the world size
   std::int64_t pid = 0;
 };
+// store/auth/handshake.h has both.
+struct Authenticate {
+  std::string_view challenge;
+};
+struct Prove {
+  std::string_view proof;
+};
 }  // namespace request
 using Request =
     std::variant<request::Validate, request::Set, request::CompareSet, request::Get, request::Add,
@@ -140,8 +150,13 @@ using Request =
                  request::Append, request::MultiGet, request::MultiSet, request::CancelWait,
                  request::Ping, request::QueuePush, request::QueuePop, request::QueueLen,
                  request::ListKeys, request::Barrier, request::Probe, request::LastWill,
-                 request::ClearLastWill, request::QueueTake, request::EnterNamespace,
-                 request::Expect>;
+                 request::ClearLastWill, request::QueueTake, request::Expect,
+                 request::EnterNamespace, request::Authenticate, request::Prove>;
+
+// Whether a request is about its connection: the last three.
+inline bool is_about_connection(const Request& request) {
+  return request.index() >= std::variant_size_v<Request> - 3;
+}
 
 // The pieces that replies are made of; most replies are one piece.
 namespace reply {
@@ -170,6 +185,8 @@ inline constexpr std::uint8_t kNotReady = 1;
 inline constexpr std::uint8_t kStopWaiting = 0;
 inline constexpr std::uint8_t kWaitCancelled = 1;
 inline constexpr std::uint8_t kRefused = 1;
+inline constexpr std::uint8_t kUnknownPeer =
+    2;  // ENTER_NAMESPACE: first show that you know the secret
 
 // What one request may announce; beyond it the connection is closed.  The first three are torch's.
 struct WireLimits {
@@ -228,6 +245,9 @@ class Decoder {
 
   // Whether the handshake has been seen.
   bool is_validated() const { return is_validated_; }
+
+  // Whether bytes have arrived behind the request answered last.
+  bool has_more() const { return cursor_ < window_.size(); }
 
   // The bytes held for an incomplete request.
   std::size_t held_bytes() const { return held_.size(); }

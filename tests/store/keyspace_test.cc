@@ -365,7 +365,7 @@ TEST_SUITE("store/decide/keyspace") {
   }
 
   TEST_CASE_FIXTURE(Clients, "a probe tells which extensions there are") {
-    CHECK(ask(1, request::Probe{}) == "nonce 15");
+    CHECK(ask(1, request::Probe{}) == "nonce 31");
   }
 
   TEST_CASE_FIXTURE(Clients, "a take gets an item at once, or the next one pushed, in one answer") {

@@ -73,7 +73,7 @@ TEST_SUITE("store/server/hostile") {
          {announced(Op::Get, {huge}),
           announced(Op::Set, {1}) + "k" + announced(Op::Get, {huge}).substr(1),
           announced(Op::Check, {1'000'000'000'000'000'000}), announced(Op::MultiSet, {~0ULL}),
-          announced(Op::Wait, {131073}), std::string("\x86"), std::string("\0\xce\xf7\x85\x3c", 5),
+          announced(Op::Wait, {131073}), std::string("\x88"), std::string("\0\xce\xf7\x85\x3c", 5),
           garbage}) {
       RawClient bad = client_of(server);
       bad.send(std::string_view(bytes));

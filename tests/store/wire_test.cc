@@ -85,6 +85,8 @@ std::string to_string(const Request& request) {
           },
           [&](const request::EnterNamespace& r) { return words("enter", r.name); },
           [&](const request::Expect& r) { return words("expect", r.name, std::to_string(r.pid)); },
+          [&](const request::Authenticate& r) { return words("authenticate", r.challenge); },
+          [&](const request::Prove& r) { return words("prove", r.proof); },
       },
       request);
 }
@@ -156,6 +158,8 @@ std::vector<Golden> golden_frames() {
       {request::QueueTake{"/q", 4}, "83 02 00 00 00 00 00 00 00 2f 71 04 00 00 00 00 00 00 00"},
       {request::EnterNamespace{"s"}, "84 01 00 00 00 00 00 00 00 73"},
       {request::Expect{"r", 4}, "85 01 00 00 00 00 00 00 00 72 04 00 00 00 00 00 00 00"},
+      {request::Authenticate{"c"}, "86 01 00 00 00 00 00 00 00 63"},
+      {request::Prove{"p"}, "87 01 00 00 00 00 00 00 00 70"},
   };
 }
 
@@ -242,7 +246,7 @@ TEST_SUITE("store/decide/wire") {
   }
 
   TEST_CASE("a second handshake and the operations behind torch's and ours are unknown") {
-    for (int op : {0, 19, 127, 134, 255}) {
+    for (int op : {0, 19, 127, 136, 255}) {
       Stream stream;
       CHECK_FALSE(stream.feed(kHandshake + std::string(1, static_cast<char>(op))));
       CHECK(stream.last() == "malformed: unknown operation " + std::to_string(op));

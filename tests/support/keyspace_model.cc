@@ -367,6 +367,9 @@ struct KeyspaceModel::Execution {
     model.say(client, "0");
     return true;
   }
+  // Of the server, never of a keyspace.
+  bool operator()(const request::Authenticate&) { return false; }
+  bool operator()(const request::Prove&) { return false; }
   // What does not concern a keyspace, or does not depend on it.
   bool operator()(const request::Validate&) { return true; }
   bool operator()(const request::EnterNamespace&) { return true; }
@@ -379,7 +382,7 @@ struct KeyspaceModel::Execution {
     return true;
   }
   bool operator()(const request::Probe&) {
-    model.say(client, "15");
+    model.say(client, "31");
     return true;
   }
 };

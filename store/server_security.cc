@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who is at the other end of a connection: clients that show that they know the server's secret,
+// what is sealed for them, and who may read the pages.
+#include <unistd.h>
+
+#include <array>
+#include <variant>
+
+#include "store/server_impl.h"
+
+namespace ddprun::store {
+namespace {
+
+// So much is sealed before it is sent.
+constexpr std::size_t kSealedAtOnceBytes = 4 * SealedStream::kFrameBytes;
+
+void append_framed(std::string_view bytes, std::string& out) {
+  encode_length(bytes.size(), out);
+  out.append(bytes);
+}
+
+}  // namespace
+
+// Whether nothing is left to be done for `request`.  The session may be gone then, or about to be
+// closed.
+bool Server::Impl::serve_connection(Session& session, const Request& request) {
+  if (const auto* enter = std::get_if<request::EnterNamespace>(&request)) {
+    bool is_open = !config_.secret || session.is_own() || session.is_sealed() ||
+                   !namespaces_.is_reserved(enter->name);
+    if (is_open) return false;
+    std::string reply;
+    encode(reply::Byte{kUnknownPeer}, reply);
+    answer(session, reply);
+  } else if (const auto* authenticate = std::get_if<request::Authenticate>(&request)) {
+    challenge(session, *authenticate);
+  } else if (const auto* proof = std::get_if<request::Prove>(&request)) {
+    prove(session, *proof);
+  }
+  return true;
+}
+
+// A server without a secret answers with nothing.
+void Server::Impl::challenge(Session& session, const request::Authenticate& request) {
+  std::string reply;
+  if (!config_.secret) {
+    append_framed("", reply);
+    return answer(session, reply);
+  }
+  if (session.security) return drop(session, "AUTHENTICATE came twice");
+  session.security = std::make_unique<Security>();
+  session.security->handshake.emplace(*config_.secret);
+  auto challenge = session.security->handshake->challenge(request.challenge);
+  if (!challenge) return drop(session, "AUTHENTICATE without a challenge");
+  append_framed(*challenge + config_.credential, reply);
+  answer(session, reply);
+}
+
+void Server::Impl::prove(Session& session, const request::Prove& request) {
+  bool is_asked = session.security && session.security->handshake;
+  if (!is_asked) return drop(session, "PROVE without AUTHENTICATE");
+  Security& security = *session.security;
+  auto proved = security.handshake->check(request.proof);
+  security.handshake.reset();
+  if (!proved) {
+    refuse({.peer = peer_host(session.fd.get()), .why = "it does not know the secret"});
+    std::string reply;
+    append_framed("", reply);
+    answer(session, reply);
+    session.closes_when_flushed = true;
+    return watch_for(session, {.readable = false, .writable = true});
+  }
+  // The client cannot have sealed anything before it has the answer.
+  if (session.decoder.has_more()) return drop(session, "sent more than its proof");
+  while (!session.outbox.empty()) {
+    std::string_view piece = session.outbox.front();
+    security.frames.append(piece);
+    session.outbox.consume(piece.size());
+  }
+  append_framed(proved->answer, security.frames);
+  security.stream = std::move(proved->stream);
+  answer(session, "");
+}
+
+// To be sent at the end of the turn.
+void Server::Impl::answer(Session& session, std::string_view bytes) {
+  if (!bytes.empty()) session.outbox.add(bytes);
+  if (!std::exchange(session.is_dirty, true)) dirty_.push_back(session.id);
+}
+
+// As long as sealed bytes wait to be sent, no more are sealed.
+void Server::Impl::seal_some(Session& session) {
+  Security& security = *session.security;
+  if (!security.frames.empty()) return;
+  for (std::size_t sealed = 0; sealed < kSealedAtOnceBytes && !session.outbox.empty();) {
+    std::string_view piece = session.outbox.front().substr(0, kSealedAtOnceBytes - sealed);
+    security.stream->seal(piece, security.frames);
+    session.outbox.consume(piece.size());
+    sealed += piece.size();
+  }
+}
+
+// With a secret: a reader that has the token of it, and processes here of the same user or root.
+bool Server::Impl::may_read_pages(Session& session) {
+  if (!config_.secret || session.http->target() == "/healthz") return true;
+  if (config_.secret->is_page_token(session.http->bearer())) return true;
+  Gate gate{.user = ::geteuid()};
+  find_owners(gate);
+  int fd = session.fd.get();
+  return owners_.can_answer() && !why_refused_at(gate, fd, peer_host(fd));
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "store/auth/handshake.h"
+#include "store/client.h"
+#include "store/server.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/running_server.h"
+
+using namespace ddprun::store;
+using namespace ddprun::test;
+using namespace std::chrono_literals;
+using namespace std::string_view_literals;
+using ddprun::Errc;
+using ddprun::Result;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::string_view kPlace = "ddprun";  // the reserved namespace
+
+Secret secret_of(std::string_view text) {
+  return Secret::from_text(text).value();
+}
+
+const Secret kSecret = secret_of("a secret of the run");
+const Secret kOther = secret_of("a secret of others");
+
+ServerConfig with_secret() {
+  ServerConfig config;
+  config.secret = kSecret;
+  return config;
+}
+
+// A server with a reserved namespace.
+struct Place : RunningServer {
+  explicit Place(ServerConfig config = with_secret()) : RunningServer(std::move(config)) {
+    ask([](Server& server) {
+      server.reserve_namespace(std::string(kPlace));
+      return 0;
+    });
+  }
+
+  std::size_t keys_in_place() {
+    return ask(
+        [](Server& server) { return server.namespaces().find(kPlace)->keyspace.key_count(); });
+  }
+};
+
+// What becomes of a client that connects and then sets and gets a key of `bytes` bytes.
+std::string outcome_of(std::uint16_t port, const Secret* secret, std::size_t bytes = 3) {
+  asio::io_context context(1);
+  std::string outcome = "no outcome";
+  auto talk = [&]() -> asio::awaitable<void> {
+    ClientConfig config;
+    config.namespace_name = kPlace;
+    config.secret = secret;
+    ddprun::Endpoint endpoint{.host = "127.0.0.1", .port = port};  // not inside co_await: GCC 12
+    auto client = co_await Client::connect(context.get_executor(), endpoint, config);
+    if (!client) {
+      outcome = to_string(client.error());
+      co_return;
+    }
+    std::string value(bytes, 'v');
+    auto set = co_await (*client)->set("key", value);
+    auto got = co_await (*client)->get("key", 10s);
+    outcome = !set            ? to_string(set.error())
+              : !got          ? to_string(got.error())
+              : *got == value ? "served"
+                              : "changed";
+  };
+  asio::co_spawn(context, talk(), asio::detached);
+  context.run_for(kLimit);
+  return outcome;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// As far as to the server's challenge.
+ClientHandshake begin(RawClient& client, const Secret& secret, std::string& proof) {
+  ClientHandshake handshake;
+  client.send(request::Authenticate{handshake.challenge()});
+  proof = handshake.prove(secret, client.receive_bytes()).value_or("");
+  return handshake;
+}
+
+}  // namespace
+
+TEST_SUITE("store/server_security") {
+  TEST_CASE("who knows the secret is served in the reserved namespace, and nobody else") {
+    Place place;
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+    CHECK(place.keys_in_place() == 1);
+    CHECK(has(outcome_of(place.port(), nullptr), "asks for the secret of the run"));
+    CHECK(has(outcome_of(place.port(), &kOther), "has another secret than this node"));
+    CHECK(place.log() ==
+          std::vector<std::string>{"refused 127.0.0.1: it does not know the secret"});
+  }
+
+  TEST_CASE("large values and many replies go through the sealed stream") {
+    Place place;
+    for (std::size_t bytes : {1ul, 16'384ul, 16'385ul, 3'000'000ul}) {
+      CAPTURE(bytes);
+      CHECK(outcome_of(place.port(), &kSecret, bytes) == "served");
+    }
+  }
+
+  TEST_CASE("a client that has a secret refuses a server without one") {
+    Place open{ServerConfig()};
+    CHECK(has(outcome_of(open.port(), &kSecret), "asks for no secret, and this node has one"));
+    CHECK(outcome_of(open.port(), nullptr) == "served");
+    ServerConfig plain;
+    plain.wire.has_extensions = false;  // as torch's
+    RunningServer torchs(std::move(plain));
+    CHECK(has(outcome_of(torchs.port(), &kSecret), "asks for no secret, and this node has one"));
+  }
+
+  TEST_CASE("the common namespace, where torch's clients are, asks for no secret") {
+    Place place;
+    RawClient client = client_of(place);
+    CHECK(client.send(request::Add{"n", 2}).receive_number() == 2);
+    CHECK(client.send(request::EnterNamespace{kPlace}).receive_byte() == kUnknownPeer);
+    CHECK(client.send(request::Add{"n", 2}).receive_number() == 4);
+    CHECK(client.send(request::EnterNamespace{"elsewhere"}).receive_byte() == kReady);
+  }
+
+  TEST_CASE("a recorded handshake is of no use") {
+    Place place;
+    RawClient honest = client_of(place);
+    std::string proof;
+    ClientHandshake handshake = begin(honest, kSecret, proof);
+    const std::string challenge = handshake.challenge();
+    REQUIRE(honest.send(request::Prove{proof}).receive_bytes().size() == kProofBytes);
+    RawClient thief = client_of(place);
+    thief.send(request::Authenticate{challenge});
+    CHECK(thief.receive_bytes().size() == kChallengeBytes);
+    CHECK(thief.send(request::Prove{proof}).receive_bytes() == "");
+    CHECK(thief.is_closed());
+  }
+
+  TEST_CASE("who hands a handshake on can neither speak nor hear") {
+    Place place;
+    RawClient relay = client_of(place);
+    std::string proof;
+    ClientHandshake victim = begin(relay, kSecret, proof);  // who thinks that this is the server
+    auto stream = std::move(victim).finish(relay.send(request::Prove{proof}).receive_bytes());
+    REQUIRE(stream);
+    SUBCASE("plain requests end the connection") {
+      for (int i = 0; i < 200; ++i) relay.send(request::EnterNamespace{kPlace});
+      CHECK(relay.is_closed());
+      CHECK(place.becomes_true([](Server& server) { return server.connection_count() == 0; }));
+    }
+    SUBCASE("a request sent twice ends it") {
+      std::string request;
+      encode(request::EnterNamespace{kPlace}, request);
+      std::string frames;
+      stream->seal(request, frames);
+      relay.send(std::string_view(frames));
+      std::string reply;
+      REQUIRE(stream->open(relay.receive(4 + 17 + 1), reply));
+      CHECK(reply == std::string(1, '\0'));
+      relay.send(std::string_view(frames));
+      CHECK(relay.is_closed());
+    }
+  }
+
+  TEST_CASE("requests that come with the proof, unsealed, are not carried out") {
+    Place place;
+    RawClient client = client_of(place);
+    std::string proof;
+    begin(client, kSecret, proof);
+    std::string bytes;
+    encode(request::Prove{proof}, bytes);
+    encode(request::EnterNamespace{kPlace}, bytes);
+    encode(request::Set{"/k", "v"}, bytes);
+    client.send(std::string_view(bytes));
+    CHECK(client.is_closed());
+    CHECK(place.keys_in_place() == 0);
+  }
+
+  TEST_CASE("steps out of their order end the connection") {
+    Place place;
+    SUBCASE("a proof without a challenge") {
+      RawClient client = client_of(place);
+      client.send(request::Prove{std::string(kProofBytes, 'x')});
+      CHECK(client.is_closed());
+    }
+    SUBCASE("two challenges") {
+      RawClient client = client_of(place);
+      std::string challenge(kChallengeBytes, 'x');
+      client.send(request::Authenticate{challenge}).send(request::Authenticate{challenge});
+      client.receive_bytes();
+      CHECK(client.is_closed());
+    }
+    SUBCASE("a challenge of the wrong size") {
+      RawClient client = client_of(place);
+      client.send(request::Authenticate{"x"});
+      CHECK(client.is_closed());
+    }
+  }
+
+  TEST_CASE("thousands of handshakes that are left half done keep nobody out") {
+    Place place;
+    constexpr int kMany = 2000;
+    std::vector<RawClient> half;
+    for (int i = 0; i < kMany; ++i) {
+      half.push_back(client_of(place));
+      half.back().send(request::Authenticate{std::string(kChallengeBytes, 'x')});
+    }
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+  }
+
+  TEST_CASE("the pages are for those who have the token") {
+    Place place;
+    auto status_of = [&](const std::string& target, const std::string& header = "") {
+      RawClient reader(place.port());
+      reader.send(std::string_view("GET " + target + " HTTP/1.1\r\n" + header + "\r\n"));
+      std::string page = reader.receive_all();
+      return page.substr(0, page.find("\r\n"));
+    };
+    // This test's own user is let in on loopback.
+    CHECK(status_of("/status") == "HTTP/1.1 200 OK");
+    CHECK(status_of("/healthz") == "HTTP/1.1 200 OK");
+    CHECK(status_of("/status", "Authorization: Bearer " + kSecret.page_token() + "\r\n") ==
+          "HTTP/1.1 200 OK");
+  }
+}
