@@ -4,6 +4,7 @@
 //
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
+//   ddpctl page-token FILE
 //
 // Exit code: 0; 1 when a checkpoint is damaged or something failed; 2 for a bad command line.
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 
 #include "cli/checkpoint_commands.h"
 #include "cli/print.h"
+#include "store/auth/secret.h"
 
 namespace {
 
@@ -27,6 +29,7 @@ struct Commands {
   CLI::App* verify;
   CLI::App* show;
   CLI::App* convert;
+  CLI::App* page_token;
 };
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
@@ -60,7 +63,19 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
           "Of a converted checkpoint")
       ->check(CLI::IsMember({"safetensors", "pt"}))
       ->type_name("");
+  commands.page_token = app.add_subcommand(
+      "page-token", "What opens the pages of a run or a ddpd that has this secret");
+  commands.page_token->add_option("FILE", arguments.path, "The file of the secret")
+      ->required()
+      ->type_name("");
   return commands;
+}
+
+ddprun::Result<void> print_page_token(const std::string& path) {
+  auto secret = ddprun::store::Secret::from_file(path, "page-token");
+  if (!secret) return secret.error();
+  std::cout << secret->page_token() << '\n';
+  return {};
 }
 
 // Says `text`; the exit code, unless stdout did not take all that was said.
@@ -81,6 +96,7 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.list) done = of(cli::list_checkpoints(arguments.path, std::cout));
   if (*commands.verify) done = cli::verify_checkpoints(arguments.path, std::cout);
   if (*commands.show) done = of(cli::show_checkpoint(arguments.path, std::cout));
+  if (*commands.page_token) done = of(print_page_token(arguments.path));
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }

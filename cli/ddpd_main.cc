@@ -20,6 +20,7 @@
 #include "cli/print.h"
 #include "cli/run_file_place.h"
 #include "cli/systemd.h"
+#include "rendezvous/decide/exposure.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
@@ -100,6 +101,11 @@ int serve(DdpdOptions options) {
   std::string endpoint = to_string((*server)->endpoint());
   if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
+  }
+  if (!options.server.secret) {
+    std::string exposure = ddprun::rendezvous::describe_exposure(
+        (*server)->endpoint(), !options.server.allow.empty(), "--secret-file");
+    if (!exposure.empty()) log(exposure);
   }
   ddprun::process::IoThread disk(context.get_executor(), [&log](const auto& stall) {
     if (!stall.is_over) log("'" + stall.what + "' stands still");

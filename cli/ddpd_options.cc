@@ -107,6 +107,15 @@ constexpr Row kRows[] = {
      "Whose connections are taken, as 10.0.0.0/8,192.168.1.7,fd00::/8 (default: everybody's); this "
      "machine's own addresses too only if they are named",
      set_allow},
+    {"--secret-file", "PATH",
+     "A secret that the nodes must share to take part (ddprun's --rdzv-secret-file); the pages but "
+     "/healthz then ask for it, too (default: none)",
+     [](const OptionValue& value, DdpdOptions& options) -> Result<void> {
+       Result<store::Secret> secret = store::Secret::from_file(value.text, "--secret-file");
+       if (!secret) return secret.error();
+       options.server.secret = *secret;
+       return {};
+     }},
     {"--max-connections", "N", "Connections at one time (default: no limit)",
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.max_connections);

@@ -167,6 +167,7 @@ Machine this_machine(const Environment& environment) {
           .random_id = random_id,
           .file_kind = file_kind,
           .file_text = process::text_of_file,
+          .secret_file = store::Secret::from_file,
           .find_program =
               [&environment](const std::string& name) {
                 auto path = environment.find("PATH");

@@ -15,6 +15,7 @@
 #include "cli/machine.h"
 #include "cli/options/options.h"
 #include "cli/print.h"
+#include "store/auth/secret.h"
 
 namespace {
 
@@ -48,7 +49,8 @@ int main(int argc, char** argv) {
   };
   auto parsed = cli::parse_options({argv + 1, argv + argc}, lookup);
   if (!parsed) return cli::refuse(parsed.error());
-  if (auto* asked = std::get_if<cli::Answer>(&*parsed)) return answer(asked->text);
+  if (auto* asked = std::get_if<cli::Answer>(&*parsed))
+    return answer(asked->is_new_secret ? store::Secret::new_text() + "\n" : asked->text);
   auto config = cli::launch_config(std::get<cli::Options>(*parsed), environment,
                                    cli::this_machine(environment));
   if (!config) return cli::refuse(config.error());

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/decide/store_keys.h"
+#include "store/auth/handshake.h"
 #include "store/base/fd.h"
 #include "store/clock.h"
 #include "store/decide/wire.h"
@@ -23,12 +25,14 @@ namespace {
 constexpr useconds_t kPause = 50'000;          // between attempts; microseconds
 constexpr int kAnswerSeconds = 2;              // that the store may take for one answer
 constexpr std::int64_t kMaxRecord = 4 * 1024;  // bytes of a coordinator's record
+constexpr std::string_view kNoSecret = "-";
 
 std::optional<LastWord> parse(std::string_view text) {
   std::istringstream lines{std::string(text)};
   LastWord word;
   int has_extensions = 0;
-  lines >> word.address >> word.port >> has_extensions;
+  lines >> word.address >> word.port >> has_extensions >> word.secret_key;
+  if (word.secret_key == kNoSecret) word.secret_key.clear();
   lines.ignore(1);
   std::getline(lines, word.message);
   if (!lines) return std::nullopt;
@@ -61,23 +65,77 @@ Fd connect_to(const LastWord& word) {
   return fd;
 }
 
-bool send_all(const Fd& fd, const std::string& bytes) {
-  for (std::size_t sent = 0; sent < bytes.size();) {
-    ssize_t count = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count <= 0) return false;
-    sent += static_cast<std::size_t>(count);
+// A connection to the store, by calls that block.  Once sealed, all is sealed.
+class Conversation {
+ public:
+  explicit Conversation(const Fd& fd) : fd_(fd) {}
+
+  bool send(const std::string& bytes) {
+    std::string frames;
+    if (stream_) stream_->seal(bytes, frames);
+    const std::string& out = stream_ ? frames : bytes;
+    for (std::size_t sent = 0; sent < out.size();) {
+      ssize_t count = ::send(fd_.get(), out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += static_cast<std::size_t>(count);
+    }
+    return true;
   }
-  return true;
-}
 
-bool receive(const Fd& fd, void* bytes, std::size_t size) {
-  return ::recv(fd.get(), bytes, size, MSG_WAITALL) == static_cast<ssize_t>(size);
-}
+  bool receive(void* bytes, std::size_t size) {
+    while (input_.size() < size) {
+      char piece[kMaxRecord];
+      ssize_t count = ::recv(fd_.get(), piece, sizeof piece, 0);
+      if (count <= 0) return false;
+      std::string_view arrived(piece, static_cast<std::size_t>(count));
+      if (!stream_) {
+        input_.append(arrived);
+      } else if (!stream_->open(arrived, input_)) {
+        return false;
+      }
+    }
+    std::memcpy(bytes, input_.data(), size);
+    input_.erase(0, size);
+    return true;
+  }
 
-bool is_echoed(const Fd& fd, std::uint32_t nonce) {
-  std::uint32_t echo = 0;
-  return receive(fd, &echo, sizeof echo) && echo == nonce;
-}
+  std::optional<std::string> receive_string() {
+    std::int64_t size = 0;
+    if (!receive(&size, sizeof size) || size < 0 || size > kMaxRecord) return std::nullopt;
+    std::string text(static_cast<std::size_t>(size), '\0');
+    if (!receive(text.data(), text.size())) return std::nullopt;
+    return text;
+  }
+
+  bool is_echoed(std::uint32_t nonce) {
+    std::uint32_t echo = 0;
+    return receive(&echo, sizeof echo) && echo == nonce;
+  }
+
+  // Each end shows the other that it knows the secret.
+  bool seal(const store::Secret& secret) {
+    store::ClientHandshake handshake;
+    std::string bytes;
+    store::encode(store::request::Authenticate{handshake.challenge()}, bytes);
+    if (!send(bytes)) return false;
+    std::optional<std::string> of_server = receive_string();
+    if (!of_server) return false;
+    auto proof = handshake.prove(secret, of_server->substr(0, store::kChallengeBytes));
+    if (!proof) return false;
+    bytes.clear();
+    store::encode(store::request::Prove{*proof}, bytes);
+    if (!send(bytes)) return false;
+    std::optional<std::string> answer = receive_string();
+    if (!answer || !input_.empty()) return false;
+    stream_ = std::move(handshake).finish(*answer);
+    return stream_.has_value();
+  }
+
+ private:
+  const Fd& fd_;
+  std::string input_;
+  std::optional<store::SealedStream> stream_;
+};
 
 // torch's client puts this in front of every key.
 std::string on_wire(std::string_view key) {
@@ -92,34 +150,41 @@ bool deliver(const Fd& fd, const LastWord& word) {
   constexpr std::uint32_t kEnd = 2;
   const std::string key = on_wire(keys::kCoordinator);
   const std::vector<std::string_view> waits_for(1, key);
+  Conversation store(fd);
   std::string bytes;
   store::encode(store::request::Validate{}, bytes);
   store::encode(store::request::Ping{kGreeting}, bytes);
+  if (!store.send(bytes) || !store.is_echoed(kGreeting)) return false;
+  if (!word.secret_key.empty()) {
+    Result<store::Secret> secret = store::Secret::from_key_text(word.secret_key);
+    if (!secret || !store.seal(*secret)) return false;
+  }
+  bytes.clear();
   if (word.has_extensions) store::encode(store::request::EnterNamespace{keys::kNamespace}, bytes);
   store::encode(store::request::Wait{waits_for}, bytes);
   store::encode(store::request::Get{key}, bytes);
-  if (!send_all(fd, bytes) || !is_echoed(fd, kGreeting)) return false;
   std::uint8_t entered = 0;
   std::uint8_t waited = 0;
-  std::int64_t size = 0;
-  if (word.has_extensions && !receive(fd, &entered, sizeof entered)) return false;
-  if (!receive(fd, &waited, sizeof waited) || !receive(fd, &size, sizeof size)) return false;
-  if (size < 0 || size > kMaxRecord) return false;
-  std::string record(static_cast<std::size_t>(size), '\0');
-  if (!receive(fd, record.data(), record.size())) return false;
+  if (!store.send(bytes)) return false;
+  if (word.has_extensions && (!store.receive(&entered, sizeof entered) || entered != store::kReady))
+    return false;
+  if (!store.receive(&waited, sizeof waited)) return false;
+  std::optional<std::string> record = store.receive_string();
+  if (!record) return false;
 
-  const std::string inbox = on_wire(keys::inbox(record));
+  const std::string inbox = on_wire(keys::inbox(*record));
   bytes.clear();
   store::encode(store::request::QueuePush{inbox, word.message}, bytes);
   store::encode(store::request::Ping{kEnd}, bytes);
-  return send_all(fd, bytes) && is_echoed(fd, kEnd);
+  return store.send(bytes) && store.is_echoed(kEnd);
 }
 
 }  // namespace
 
 std::string to_text(const LastWord& word) {
   std::ostringstream text;
-  text << word.address << ' ' << word.port << (word.has_extensions ? " 1\n" : " 0\n")
+  text << word.address << ' ' << word.port << (word.has_extensions ? " 1 " : " 0 ")
+       << (word.secret_key.empty() ? kNoSecret : word.secret_key) << '\n'
        << word.message << '\n';
   return text.str();
 }

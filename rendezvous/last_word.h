@@ -17,6 +17,7 @@ struct LastWord {
   std::string address;  // numeric, of the store where the nodes meet
   std::uint16_t port = 0;
   bool has_extensions = false;  // that store has namespaces
+  std::string secret_key;       // Secret::key_text(), if the run has a secret
   std::string message;          // encoded; see member::last_message()
 };
 

@@ -263,8 +263,12 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   link_ = std::move(*link);
   const store::Client& client = link_->client();
   Endpoint store = endpoint_.from_here(client);
-  last_word_ = {
-      .address = store.host, .port = store.port, .has_extensions = client.has_extensions()};
+  const std::optional<store::Secret>& secret = client.secret() ? client.secret() : config_.secret;
+  last_word_ = {.address = store.host,
+                .port = store.port,
+                .has_extensions = client.has_extensions(),
+                .secret_key = secret ? secret->key_text() : "",
+                .message = {}};
   tasks_.spawn(Link::send(link_));
   tasks_.spawn(Link::receive(link_));
   step(member::event::Connected{.address = endpoint_.own_address(client),

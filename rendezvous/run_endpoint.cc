@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "rendezvous/decide/exposure.h"
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
@@ -28,7 +29,9 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
     : executor_(executor),
       config_(std::move(config)),
       parts_(std::move(parts)),
-      resolver_(executor) {}
+      resolver_(executor) {
+  if (config_.munge && !config_.secret) load_munge();
+}
 
 RunEndpoint::~RunEndpoint() = default;
 
@@ -72,6 +75,8 @@ store::ClientConfig RunEndpoint::one_attempt() {
   client.tries_once = true;
   client.namespace_name = keys::kNamespace;
   client.resolver = &resolver_;
+  if (config_.secret) client.secret = &*config_.secret;
+  if (munge_) client.munge = &*munge_;
   return client;
 }
 
@@ -79,7 +84,14 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
   if (host_) co_return co_await host_->connect();
   store::ClientConfig client = one_attempt();
   client.silence_limit = config_.member.node.policy.silence_limit();
-  co_return co_await store::Client::connect(executor_, config_.endpoint, client);
+  if (!munge_obstacle_.empty() && config_.munge->is_required)
+    co_return Error{Errc::InvalidInput, munge_obstacle_};
+  auto connected = co_await store::Client::connect(executor_, config_.endpoint, client);
+  if (!connected && !munge_obstacle_.empty()) {
+    co_return Error{connected.error().code,
+                    connected.error().context + "; " + munge_obstacle_ + " on this node"};
+  }
+  co_return connected;
 }
 
 // Whether this process has the store now.  Decided by binding, never by comparing names.
@@ -100,6 +112,11 @@ store::Async<bool> RunEndpoint::host_if_possible() {
                       "this node is to be the host, and " + to_string(listening.error())};
     }
     co_return listening.error();
+  }
+  if (!config_.secret && !munge_) {
+    std::string exposure =
+        describe_exposure((*listening)->endpoint(), !config_.allow.empty(), "--rdzv-secret-file");
+    if (!exposure.empty()) parts_.log(exposure);
   }
   host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
                                  parts_.run_files, parts_.log);
@@ -133,6 +150,30 @@ std::vector<std::uint16_t> RunEndpoint::ports() const {
   return ports;
 }
 
+// Whether there is a munged is found out by asking it.
+void RunEndpoint::load_munge() {
+  Result<store::Munge> munge = store::Munge::load(config_.munge->socket);
+  Result<std::string> credential = munge ? munge->seal(store::Secret::random()) : munge.error();
+  if (credential) {
+    munge_ = std::move(*munge);
+  } else {
+    munge_obstacle_ = to_string(credential.error());
+  }
+}
+
+// What a host asks its nodes for.
+Result<void> RunEndpoint::add_security(store::ServerConfig& server) {
+  server.secret = config_.secret;
+  if (config_.secret || !config_.munge) return {};
+  if (!munge_ && config_.munge->is_required) return Error{Errc::InvalidInput, munge_obstacle_};
+  if (!munge_) return {};
+  server.secret = store::Secret::random();
+  Result<std::string> credential = munge_->seal(*server.secret);
+  if (!credential) return credential.error();
+  server.credential = std::move(*credential);
+  return {};
+}
+
 // Binds, and never looks first whether a port is free.
 Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   store::ServerConfig server;
@@ -140,6 +181,8 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   if (config_.bind.empty() && is_loopback_host(config_.endpoint.host))
     server.listen.host = config_.endpoint.host;
   server.allow = config_.allow;
+  Result<void> secured = add_security(server);
+  if (!secured) return secured.error();
   server.log = parts_.log;
   limit_memory(server, store::memory_size());
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};

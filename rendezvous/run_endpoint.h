@@ -14,6 +14,7 @@
 
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/host.h"
+#include "store/auth/munge.h"
 #include "store/client.h"
 #include "store/resolver.h"
 #include "store/server.h"
@@ -59,6 +60,8 @@ class RunEndpoint {
   store::Async<bool> host_if_possible();
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
+  Result<void> add_security(store::ServerConfig& server);
+  void load_munge();
   std::vector<std::uint16_t> ports() const;
   store::Async<void> find_port();
   store::Async<void> look_for_home(std::uint16_t port);
@@ -71,7 +74,10 @@ class RunEndpoint {
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   Parts parts_;
-  store::Resolver resolver_;  // the endpoint is asked for with each attempt
+  // By what the nodes know each other: of these, the secret of a host that uses MUNGE is its own.
+  std::optional<store::Munge> munge_;
+  std::string munge_obstacle_;  // why it cannot be used here
+  store::Resolver resolver_;    // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
 };

@@ -75,6 +75,9 @@ constexpr std::array kByRefusal = {
     Advice{"Permission denied", "see that it is a program and that this user may execute it"},
 };
 
+constexpr const char* kSameSecret =
+    "give all nodes of the run, and its ddpd, the same secret, or none";
+
 // For a job that no worker has ended.
 constexpr std::array kByError = {
     Advice{"Address already in use",
@@ -86,6 +89,10 @@ constexpr std::array kByError = {
     Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
     Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
+    Advice{"asks for the secret of the run", kSameSecret},
+    Advice{"has another secret than this node", kSameSecret},
+    Advice{"does not know this node's secret", kSameSecret},
+    Advice{"asks for no secret, and this node has one", kSameSecret},
     Advice{"cannot start its workers", "mend that on that node, and start all nodes again"},
     Advice{
         "the server does not answer",

@@ -5,6 +5,7 @@
 // part and returns its first failure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,22 @@ struct ConfigBuilder {
   std::string inherited(std::string_view name) const {
     auto found = config.agent.workers.environment.find(name);
     return found == config.agent.workers.environment.end() ? "" : found->second;
+  }
+
+  // Slurm's configuration, where it can be read: where SLURM_CONF says, where Debian and others
+  // have it, or, at sites that hand it out, in slurmd's own folder.
+  struct SlurmConf {
+    std::string folder{};
+    std::optional<std::string> text{};
+  };
+  SlurmConf slurm_conf() const {
+    SlurmConf conf;
+    for (const std::string& path : {inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
+                                    std::string("/run/slurm/conf/slurm.conf")}) {
+      if (conf.text || path.empty()) continue;
+      conf = {.folder = path.substr(0, path.rfind('/')), .text = machine.file_text(path)};
+    }
+    return conf;
   }
 
   // Makes the error of a preflight failure: this machine is the cause, not the command line.

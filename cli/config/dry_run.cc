@@ -49,6 +49,12 @@ class Writer {
          : *network.is_host ? "by this node"
                             : "by another node",
          "");
+    line("rdzv-auth",
+         network.secret               ? "by the secret"
+         : !network.munge             ? "none"
+         : network.munge->is_required ? "by MUNGE"
+                                      : "by MUNGE, if it answers",
+         origin("rdzv-auth"));
   }
 
   std::string origin(const char* name) const {

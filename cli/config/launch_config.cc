@@ -83,19 +83,9 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
   return {};
 }
 
-// Slurm's configuration is where SLURM_CONF says, where Debian and others have it, or, at sites
-// that hand it out, in slurmd's own folder.
 agent::SignalReach reach_of_slurm(const ConfigBuilder& builder) {
-  std::optional<std::string> text;
-  std::string folder;
-  for (const std::string& path :
-       {builder.inherited("SLURM_CONF"), std::string("/etc/slurm/slurm.conf"),
-        std::string("/run/slurm/conf/slurm.conf")}) {
-    if (text || path.empty()) continue;
-    text = builder.machine.file_text(path);
-    folder = path.substr(0, path.rfind('/'));
-  }
-  return signal_reach(text, builder.machine.file_text(folder + "/cgroup.conf"));
+  ConfigBuilder::SlurmConf conf = builder.slurm_conf();
+  return signal_reach(conf.text, builder.machine.file_text(conf.folder + "/cgroup.conf"));
 }
 
 // A run id that the user gave stays the same when the job is requeued.

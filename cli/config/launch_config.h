@@ -17,6 +17,7 @@
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/decide/ranks.h"
 #include "rendezvous/decide/worker_store_access.h"
+#include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
 
@@ -40,6 +41,9 @@ struct Machine {
   std::function<FileKind(const std::string& path)> file_kind;
   // nullopt where it cannot be read.
   std::function<std::optional<std::string>(const std::string& path)> file_text;
+  // As Secret::from_file().
+  std::function<Result<store::Secret>(const std::string& path, const std::string& what)>
+      secret_file;
   // Resolves a program's name through PATH.
   std::function<Result<std::string>(const std::string& name)> find_program;
 };

@@ -75,6 +75,18 @@ constexpr std::array kSpecs = {
     OptionSpec{"allow", 0, "CIDR,...", true, kRendezvous,
                "Whose connections to take if this node hosts the rendezvous (default: all)",
                kNoChoices, kOurs},
+    OptionSpec{"rdzv-secret-file", 0, "PATH", true, kRendezvous,
+               "A secret that all nodes of the run share: others cannot take part, and what the "
+               "nodes send each other is encrypted (also: $DDPRUN_SECRET; default: none)",
+               "<file>", kOurs},
+    OptionSpec{"rdzv-auth", 0, "auto|secret|munge|none", true, kRendezvous,
+               "How nodes know each other. auto (default): by the secret, if there is one, else by "
+               "MUNGE where Slurm names the nodes and MUNGE answers, else not; secret, munge: "
+               "there must be one; none: not at all",
+               "auto|secret|munge|none", kOurs},
+    OptionSpec{"rdzv-encrypt", 0, nullptr, true, kRendezvous,
+               "Do not start unless what the nodes send each other is encrypted", kNoChoices,
+               kOurs},
     OptionSpec{"worker-store-allow", 0, "CIDR,...|any", true, kRendezvous,
                "Which machines may connect to the workers' store beside the nodes of the round",
                "any", kOurs},
@@ -156,6 +168,8 @@ constexpr std::array kSpecs = {
                "Print a completion script for bash, zsh, fish or tcsh and exit; for bash: "
                "source <(ddprun --print-completion bash)",
                "bash|zsh|fish|tcsh"},
+    OptionSpec{"new-secret", 0, nullptr, false, kHelp,
+               "Print a random secret for --rdzv-secret-file and exit", kNoChoices, kOurs},
 };
 
 }  // namespace

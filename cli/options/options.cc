@@ -153,14 +153,15 @@ Result<std::variant<Options, Answer>> parse_options(const std::vector<std::strin
                                                     const worker::Lookup& environment) {
   Result<CommandLine> line = read_arguments(arguments);
   if (!line) return line.error();
-  if (line->wants_version) return Answer{"ddprun " DDPRUN_VERSION "\n"};
-  if (line->wants_help) return Answer{help_text()};
+  if (line->wants_version) return Answer{.text = "ddprun " DDPRUN_VERSION "\n"};
+  if (line->wants_help) return Answer{.text = help_text()};
   Options options = std::move(line->options);
   if (auto shell = options.values.find("print-completion"); shell != options.values.end()) {
     Result<std::string> script = completion(shell->second.text);
     if (!script) return script.error();
-    return Answer{*script};
+    return Answer{.text = *script};
   }
+  if (options.values.contains("new-secret")) return Answer{.text = "", .is_new_secret = true};
   Result<void> variables = read_variables(options, environment);
   if (!variables) return variables.error();
   return options;

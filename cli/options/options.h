@@ -32,9 +32,10 @@ struct Options {
 };
 
 // A text for stdout and the end of the program with success: --help, --version,
-// --print-completion.
+// --print-completion; or --new-secret, whose text this file, which decides, cannot make up.
 struct Answer {
   std::string text;
+  bool is_new_secret = false;
 };
 
 // Reads `arguments` (without the program's name).  Options come before the script; every option has

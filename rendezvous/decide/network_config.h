@@ -11,6 +11,7 @@
 
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/worker_store_access.h"
+#include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/decide/allow_list.h"
 
@@ -25,8 +26,15 @@ struct NetworkConfig {
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;
-  std::string bind{};        // the address to host on; empty: chosen by the endpoint
-  store::AllowList allow{};  // who may come in, if this node hosts
+  std::string bind{};                     // the address to host on; empty: chosen by the endpoint
+  store::AllowList allow{};               // who may come in, if this node hosts
+  std::optional<store::Secret> secret{};  // that all nodes of the run share
+  // Without a secret: nodes know each other by MUNGE.
+  struct MungeUse {
+    std::string socket{};      // of munged; empty: where libmunge looks for it
+    bool is_required = false;  // else a node that finds no munged hosts without
+  };
+  std::optional<MungeUse> munge{};
   WorkerStoreAccess worker_store{};
   member::Config member{};
 };

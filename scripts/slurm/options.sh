@@ -34,8 +34,8 @@ ddprun_options=(allow= allow-users bind= dry-run duplicate-stderr-filters= dupli
   event-log-handler= exit-code= hang-timeout= local-addr= local-ranks-filter=
   log-dir= log-line-prefix-template= logs-specs= master-addr= master-port= max-restarts= m/module
   monitor-interval= nnodes= no-python no-restart-exit-codes= node-rank= nproc-per-node=
-  numa-binding= print-completion= rdzv-backend= rdzv-conf= rdzv-endpoint= rdzv-id= r/redirects=
-  role= run-path shutdown-timeout= signals-to-forward= signals-to-handle= standalone start-method=
+  new-secret numa-binding= print-completion= rdzv-auth= rdzv-backend= rdzv-conf= rdzv-encrypt
+  rdzv-endpoint= rdzv-id= rdzv-secret-file= r/redirects= role= run-path shutdown-timeout= signals-to-forward= signals-to-handle= standalone start-method=
   t/tee= virtual-local-rank worker-store-allow=)
 
 # Cuts "$@" into `slurm_words` (long options, each in one word) and `command_words`: ddprun's

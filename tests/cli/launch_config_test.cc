@@ -32,6 +32,12 @@ struct Launch {
                   if (path == "/data") return FileKind::Folder;
                   return path == "train.py" ? FileKind::Other : FileKind::Missing;
                 },
+            .file_text = [](const std::string&) { return std::nullopt; },
+            .secret_file = [](const std::string& path,
+                              const std::string& what) -> Result<store::Secret> {
+              if (path == "secret") return store::Secret::from_text("a secret of the run");
+              return Error{Errc::InvalidInput, what + "=" + path + ": other users may use it"};
+            },
             .find_program = [](const std::string& name) -> Result<std::string> {
               if (name == "missing")
                 return Error{Errc::InvalidInput, "program 'missing' was not found in PATH"};
@@ -446,5 +452,44 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(accepted({"train.py"}).log_level == "warning");
     environment["LOGLEVEL"] = "loud";
     CHECK(accepted({"train.py"}).notes.size() == 1);
+  }
+
+  TEST_CASE("how nodes know each other is what the user says, and what he says must be so") {
+    Launch launch;
+    auto with = [&](std::vector<std::string> options) {
+      options.insert(options.begin(), "--nnodes=2");
+      options.push_back("train.py");
+      return launch.with(options);
+    };
+    auto why_not = [&](const std::vector<std::string>& options) {
+      auto config = with(options);
+      return config ? "accepted" : to_string(config.error());
+    };
+    CHECK_FALSE(with({}).value().network->secret);
+    CHECK_FALSE(with({}).value().network->munge);
+    CHECK(with({"--rdzv-secret-file=secret"}).value().network->secret);
+    CHECK(with({"--rdzv-auth=secret", "--rdzv-secret-file=secret", "--rdzv-encrypt"})
+              .value()
+              .network->secret);
+    CHECK(with({"--rdzv-auth=munge"}).value().network->munge->is_required);
+    CHECK(why_not({"--rdzv-secret-file=open"}) ==
+          "--rdzv-secret-file=open: other users may use it");
+    CHECK(why_not({"--rdzv-auth=secret"}) ==
+          "--rdzv-auth=secret needs a secret: --rdzv-secret-file=PATH or DDPRUN_SECRET (ddprun "
+          "--new-secret makes one)");
+    CHECK(why_not({"--rdzv-encrypt"}).starts_with("--rdzv-encrypt needs a secret: "));
+    CHECK(why_not({"--rdzv-auth=none", "--rdzv-encrypt"}) ==
+          "--rdzv-encrypt does not go with --rdzv-auth=none");
+    CHECK(why_not({"--rdzv-auth=munge", "--rdzv-secret-file=secret"}) ==
+          "--rdzv-secret-file does not go with --rdzv-auth=munge");
+    launch.environment["DDPRUN_SECRET"] = "a secret of the run";
+    LaunchConfig inherited = with({}).value();
+    CHECK(inherited.network->secret);
+    CHECK_FALSE(inherited.agent.workers.environment.contains("DDPRUN_SECRET"));
+    CHECK_FALSE(with({"--rdzv-auth=none"}).value().network->secret);
+    LaunchConfig alone = launch.with({"train.py"}).value();
+    CHECK_FALSE(alone.agent.workers.environment.contains("DDPRUN_SECRET"));
+    launch.environment["DDPRUN_SECRET"] = "short";
+    CHECK(why_not({}).starts_with("DDPRUN_SECRET: a secret of 5 bytes"));
   }
 }

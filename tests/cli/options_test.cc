@@ -139,6 +139,12 @@ TEST_SUITE("cli/options/options") {
           "--print-completion='ksh' is not bash, zsh, fish or tcsh");
   }
 
+  TEST_CASE("a new secret is asked for, and needs no script to run") {
+    auto asked = parse({"--new-secret"});
+    REQUIRE(asked.has_value());
+    CHECK(std::get<Answer>(*asked).is_new_secret);
+  }
+
   TEST_CASE("help names every option and fits a terminal of 100 columns") {
     auto parsed = parse({"--help"});
     REQUIRE(parsed.has_value());

@@ -19,6 +19,15 @@ class StartTest(SlurmCase):
         self.go()
         self.assertEqual(step.ends(), 0, step.log)
 
+    def test_nodes_know_each_other_by_munge_without_an_option(self):
+        # That all is encrypted can only be promised where MUNGE answers.
+        for options in ((), ("--rdzv-encrypt",), ("--rdzv-auth=munge",), ("--rdzv-auth=none",)):
+            step = self.agents("-N2", ddprun=options)
+            self.go()
+            self.assertEqual(step.ends(), 0, step.log)
+        without = self.agents("-N2", ddprun=("--rdzv-encrypt",), SLURM_CONF="/nowhere/slurm.conf")
+        self.assertNotEqual(without.ends(), 0, without.log)
+
     @unittest.skipUnless(HAS_TORCH, "this Python has no torch")
     def test_a_collective_over_four_nodes(self):
         step = self.agents("-N4", worker=("all_reduce.py",))

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A run whose nodes share a secret: who takes part, what others see, and what a wrong one costs."""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+from ddpd_process import Ddpd, ddpd_path
+from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
+from proxy import Proxy
+
+SECRET = "correct horse battery staple"
+STRANGER = 54321  # a user
+NO_RENDEZVOUS = 80  # exit code
+MAGIC = b"\0" + struct.pack("<I", 0x3C85F7CE)
+
+
+def text(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+class Recorder(Proxy):
+    """Keeps what passes."""
+
+    def __init__(self, port):
+        self.seen = b""
+        super().__init__(port)
+
+    def carry(self, one, other):
+        try:
+            while data := one.recv(65536):
+                self.seen += data
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class SecretTest(NodesCase):
+    def secret_file(self, content=SECRET, mode=0o600, name="secret"):
+        path = self.path / name
+        path.write_text(content + "\n")
+        path.chmod(mode)
+        return path
+
+    def until_started(self, *lines):
+        started = self.path / "started"
+        wait_until(lambda: started.exists() and all(line in started.read_text() for line in lines), lines)
+        return started.read_text()
+
+    def let_go(self, *nodes):
+        (self.path / "go").touch()
+        for node in nodes:
+            self.assertEqual(node.ends(), 0, node.log)
+
+    def refused(self, *options, backend="c10d", **extra):
+        """What ddprun says of a command line; it must end by itself, with 2."""
+        run = subprocess.run([DDPRUN, "--rdzv-backend", backend, "--nnodes=2", *map(str, options), "/bin/true"],
+                             env=environment(**extra), capture_output=True, text=True, timeout=LIMIT, cwd=self.path)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+        return run.stderr
+
+    def test_nodes_with_the_secret_meet_and_others_do_not(self):
+        secret = self.secret_file()
+        by_file = f"--rdzv-secret-file={secret}"
+        host = self.node("--nnodes=2", by_file)
+        for more, why in (({}, "asks for the secret of the run"),
+                          ({"DDPRUN_SECRET": "another long enough secret"}, "has another secret than this node")):
+            stranger = self.node("--nnodes=2", **more)
+            self.assertEqual(stranger.ends(), NO_RENDEZVOUS, stranger.log)
+            self.assertIn(why, stranger.log)
+            self.assertIn("next: give all nodes of the run, and its ddpd, the same secret", stranger.log)
+        host.says("refused 127.0.0.1: it does not know the secret")
+        friend = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
+        self.until_started("0/2", "1/2")
+        self.let_go(host, friend)
+        self.assertNotIn("any program", host.log)
+
+    def test_workers_do_not_inherit_it(self):
+        command = ("--no-python", "sh", "-c", 'echo "secret=${DDPRUN_SECRET-none}" >> said')
+        nodes = [self.node("--nnodes=2", "--rdzv-encrypt", command=command, DDPRUN_SECRET=SECRET) for _ in range(2)]
+        nodes.append(self.node("--nnodes=1", command=command, endpoint="localhost", DDPRUN_SECRET=SECRET))
+        for node in nodes:
+            self.assertEqual(node.ends(), 0, node.log)
+        self.assertEqual((self.path / "said").read_text(), "secret=none\n" * 3)
+
+    def test_nothing_of_what_nodes_say_crosses_the_network_unread(self):
+        host = self.node("--nnodes=2", "--rdzv-id=a-name-to-look-for", DDPRUN_SECRET=SECRET)
+        wait_until(self.is_hosted, "the first agent listens")
+        recorder = Recorder(self.port)
+        other = self.node("--nnodes=2", "--rdzv-id=a-name-to-look-for", endpoint=f"localhost:{recorder.port}",
+                          DDPRUN_SECRET=SECRET)
+        self.until_started("0/2", "1/2")
+        self.let_go(host, other)
+        self.assertGreater(len(recorder.seen), 1000)
+        for word in (b"a-name-to-look-for", b"heartbeat", b"coordinator", b"run_uuid", SECRET.encode()):
+            self.assertNotIn(word, recorder.seen)
+
+    def test_a_killed_agent_s_guardian_still_says_so(self):
+        host = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
+        other = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
+        self.until_started("0/2", "1/2")
+        since = time.monotonic()
+        other.signal(signal.SIGKILL)
+        host.says("was killed")
+        self.assertLess(time.monotonic() - since, 4)  # the silence limit is 5 s
+        host.signal(signal.SIGTERM)
+        host.ends()
+
+    def test_an_agent_refuses_a_host_that_asks_for_no_secret(self):
+        with Ddpd() as hostile:
+            node = self.node("--nnodes=2", endpoint=f"localhost:{hostile.port}", DDPRUN_SECRET=SECRET)
+            self.assertEqual(node.ends(), NO_RENDEZVOUS, node.log)
+            self.assertIn("asks for no secret, and this node has one", node.log)
+
+    def test_a_stranger_reads_and_writes_nothing_of_the_rendezvous(self):
+        host = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
+        wait_until(self.is_hosted, "the first agent listens")
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT) as stranger:
+            stranger.sendall(MAGIC + b"\x84" + text(b"ddprun"))
+            self.assertEqual(stranger.recv(1), b"\2")
+            # Still in the common namespace: there is no coordinator.
+            stranger.sendall(b"\x05" + struct.pack("<Q", 1) + text(b"/ddprun/coordinator"))
+            self.assertEqual(stranger.recv(1), b"\1")
+        host.signal(signal.SIGTERM)
+        host.ends()
+
+    def test_a_daemon_has_a_secret_too(self):
+        secret = self.secret_file()
+        with Ddpd("--secret-file", str(secret)) as ddpd:
+            where = f"localhost:{ddpd.port}"
+            nodes = [self.node("--nnodes=2", f"--rdzv-secret-file={secret}", endpoint=where) for _ in range(2)]
+            self.until_started("0/2", "1/2")
+            stranger = self.node("--nnodes=2", endpoint=where)
+            self.assertEqual(stranger.ends(), NO_RENDEZVOUS, stranger.log)
+            if os.geteuid() == 0:
+                self.assertEqual(self.page(ddpd.port, "/status", user=STRANGER), "401")
+                self.assertEqual(self.page(ddpd.port, "/metrics", user=STRANGER), "401")
+                self.assertEqual(self.page(ddpd.port, "/healthz", user=STRANGER), "200")
+                token = subprocess.run([ddpd_path().replace("ddpd", "ddpctl"), "page-token", str(secret)],
+                                       capture_output=True, text=True, check=True).stdout.strip()
+                self.assertEqual(self.page(ddpd.port, "/status", user=STRANGER, token=token), "200")
+                self.assertEqual(self.page(ddpd.port, "/status", user=STRANGER, token="x" + token[1:]), "401")
+            self.assertEqual(self.page(ddpd.port, "/status"), "200")
+            self.let_go(*nodes)
+
+    def page(self, port, path, user=None, token=""):
+        script = ("import os, sys, socket, encodings.idna\n"
+                  "if len(sys.argv) > 3: os.setgroups([]), os.setresuid(*[int(sys.argv[3])] * 3)\n"
+                  "client = socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=60)\n"
+                  "client.sendall(f'GET {sys.argv[2]} HTTP/1.1\\r\\n{os.environ[\"HEADER\"]}\\r\\n'.encode())\n"
+                  "print(client.recv(4096).split()[1].decode())\n")
+        header = f"Authorization: Bearer {token}\r\n" if token else ""
+        who = [] if user is None else [str(user)]
+        return subprocess.run([sys.executable, "-c", script, str(port), path, *who], env={**os.environ, "HEADER": header}, capture_output=True, text=True,
+                              timeout=LIMIT, check=True).stdout.strip()
+
+    def test_command_lines_that_promise_what_is_not_so_are_refused(self):
+        self.assertIn("other users may use it; run: chmod 600", self.refused(
+            f"--rdzv-secret-file={self.secret_file(mode=0o644)}"))
+        self.assertIn("a secret of 5 bytes", self.refused(f"--rdzv-secret-file={self.secret_file('short')}"))
+        self.assertIn("No such file", self.refused("--rdzv-secret-file=/nowhere"))
+        os.mkfifo(self.path / "fifo", 0o600)
+        self.assertIn("it is no regular file", self.refused(f"--rdzv-secret-file={self.path / 'fifo'}"))
+        self.assertIn("DDPRUN_SECRET: a secret of 3 bytes", self.refused(DDPRUN_SECRET="abc"))
+        self.assertIn("--rdzv-auth=secret needs a secret", self.refused("--rdzv-auth=secret"))
+        self.assertIn("--rdzv-encrypt needs a secret", self.refused("--rdzv-encrypt"))
+        self.assertIn("--rdzv-encrypt does not go with --rdzv-auth=none",
+                      self.refused("--rdzv-encrypt", "--rdzv-auth=none", DDPRUN_SECRET=SECRET))
+        self.assertIn("auto, secret, munge or none", self.refused("--rdzv-auth=magic"))
+        run = subprocess.run([ddpd_path(), "--secret-file", str(self.secret_file(mode=0o640))], capture_output=True,
+                             text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("other users may use it", run.stderr)
+
+    def test_new_secrets_differ_and_serve(self):
+        made = [subprocess.run([DDPRUN, "--new-secret"], capture_output=True, text=True, check=True).stdout
+                for _ in range(2)]
+        self.assertNotEqual(*made)
+        for one in made:
+            self.assertRegex(one, r"\A[0-9a-f]{64}\n\Z")
+        nodes = [self.node("--nnodes=2", DDPRUN_SECRET=made[0]) for _ in range(2)]
+        self.until_started("0/2", "1/2")
+        self.let_go(*nodes)
+
+
+@unittest.skipUnless(shutil.which("munged") and os.geteuid() == 0, "munged is not here, or this is not root")
+class MungeTest(NodesCase):
+    """Nodes of a cluster that has a munged; its configuration is where Slurm has it."""
+
+    def setUp(self):
+        super().setUp()
+        self.path.chmod(0o755)  # for another user
+        (self.path / "key").write_bytes(os.urandom(128))
+        (self.path / "key").chmod(0o600)
+        (self.path / "slurm.conf").write_text(f"authinfo = socket={self.path}/munge,cred_expire=5  # here\n")
+        self.munged = subprocess.Popen(
+            ["munged", "--foreground", "--force", "--num-threads=1", f"--key-file={self.path}/key",
+             f"--socket={self.path}/munge", f"--pid-file={self.path}/pid", f"--log-file={self.path}/log",
+             f"--seed-file={self.path}/seed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (self.munged.kill(), self.munged.wait()))
+        ask = f"munge -S {self.path}/munge -n | unmunge -S {self.path}/munge"
+        wait_until(lambda: subprocess.run(ask, shell=True, capture_output=True).returncode == 0, "munged answers")
+
+    def member(self, *options, **more):
+        return self.node("--nnodes=2", *options, SLURM_CONF=str(self.path / "slurm.conf"), **more)
+
+    def test_nodes_of_one_user_meet_and_another_user_does_not(self):
+        host = self.member("--rdzv-auth=munge")
+        wait_until(self.is_hosted, "the first agent listens")
+        stranger = self.member("--rdzv-auth=munge", "--log-dir=/dev/null",
+                               within=("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups"))
+        self.assertEqual(stranger.ends(), NO_RENDEZVOUS, stranger.log)
+        self.assertIn("it is run by another user of the cluster (MUNGE)", stranger.log)
+        without = self.member()
+        self.assertEqual(without.ends(), NO_RENDEZVOUS, without.log)
+        self.assertIn("asks for the secret of the run", without.log)
+        friend = self.member("--rdzv-auth=munge")
+        wait_until((self.path / "started").exists, "the workers start")
+        (self.path / "go").touch()
+        for node in (host, friend):
+            self.assertEqual(node.ends(), 0, node.log)
+
+    def test_a_killed_agent_s_guardian_still_says_so(self):
+        host = self.member("--rdzv-auth=munge")
+        other = self.member("--rdzv-auth=munge")
+        wait_until((self.path / "started").exists, "the workers start")
+        other.signal(signal.SIGKILL)
+        host.says("was killed")
+        host.signal(signal.SIGTERM)
+        host.ends()
+
+    def test_a_host_that_does_not_use_it_is_refused(self):
+        host = self.member("--rdzv-auth=none")
+        other = self.member("--rdzv-auth=munge")
+        self.assertEqual(other.ends(), NO_RENDEZVOUS, other.log)
+        self.assertIn("does not use MUNGE, and this node does", other.log)
+        host.signal(signal.SIGTERM)
+        host.ends()
+
+    def test_where_no_munged_answers_it_says_so(self):
+        (self.path / "slurm.conf").write_text(f"AuthInfo=socket={self.path}/nowhere\n")
+        node = self.member("--rdzv-auth=munge")
+        self.assertEqual(node.ends(), NO_RENDEZVOUS, node.log)
+        self.assertIn("MUNGE: Socket communication error", node.log)
+
+
+if __name__ == "__main__":
+    unittest.main()
