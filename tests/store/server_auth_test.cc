@@ -4,8 +4,11 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -220,6 +223,73 @@ TEST_SUITE("store/server_security") {
       half.back().send(request::Authenticate{std::string(kChallengeBytes, 'x')});
     }
     CHECK(outcome_of(place.port(), &kSecret) == "served");
+  }
+
+  // With DDPRUN_FUZZ_SECONDS for so long.
+  TEST_CASE("whatever comes in the place of a handshake, others are served") {
+    Place place;
+    const char* seconds = std::getenv("DDPRUN_FUZZ_SECONDS");
+    auto end = std::chrono::steady_clock::now() +
+               std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 0);
+    std::uint32_t seed = seconds != nullptr ? std::random_device{}() : 18;
+    CAPTURE(seed);
+    std::minstd_rand random(seed);
+    auto below = [&](std::size_t limit) { return std::size_t{random()} % limit; };
+    constexpr int kAtLeast = 300;
+    int count = 0;
+    for (; count < kAtLeast || std::chrono::steady_clock::now() < end; ++count) {
+      RawClient client = client_of(place);
+      ClientHandshake handshake;
+      std::string first;
+      encode(request::Authenticate{handshake.challenge()}, first);
+      std::string second(below(200), 'x');
+      std::string third;
+      std::size_t spoiled = below(3);  // the step that something is done to
+      auto spoil = [&](std::string& bytes) {
+        for (std::size_t times = 1 + below(4); times > 0 && !bytes.empty(); --times) {
+          std::size_t at = below(bytes.size());
+          switch (below(4)) {
+            case 0:
+              bytes[at] = static_cast<char>(random());
+              break;
+            case 1:
+              bytes.erase(at, 1 + below(8));
+              break;
+            case 2:
+              bytes.insert(at, std::string(1 + below(40), static_cast<char>(random())));
+              break;
+            default:
+              bytes.append(bytes.substr(at));
+          }
+        }
+      };
+      if (spoiled == 0) spoil(first);
+      client.send(std::string_view(first));
+      if (spoiled != 0) {
+        std::string challenge = client.receive_bytes();
+        REQUIRE(challenge.size() == kChallengeBytes);
+        second.clear();
+        encode(request::Prove{handshake.prove(kSecret, challenge).value()}, second);
+        if (spoiled == 1) spoil(second);
+      }
+      client.send(std::string_view(second));
+      if (spoiled == 2) {
+        auto stream = std::move(handshake).finish(client.receive_bytes());
+        REQUIRE(stream);
+        std::string plain;
+        encode(request::EnterNamespace{kPlace}, plain);
+        encode(request::Set{"/planted", "v"}, plain);
+        stream->seal(plain, third);
+        const std::string whole = third;
+        spoil(third);
+        if (third.starts_with(whole)) continue;  // what has been added comes too late
+        client.send(std::string_view(third));
+      }
+      if (count % 100 == 0) CHECK(outcome_of(place.port(), &kSecret) == "served");
+    }
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+    CHECK(place.keys_in_place() == 1);  // that of those who are served
+    if (seconds != nullptr) MESSAGE(count << " spoiled handshakes, seed " << seed);
   }
 
   TEST_CASE("the pages are for those who have the token") {
