@@ -180,7 +180,7 @@ class CheckLayers(unittest.TestCase):
         strangers = [f"{name}:1: has no place at the top level" for name in ("docs", "notes.txt")]
         self.assert_reports(*strangers)
         missing = ["ARCHITECTURE.md", "CHANGELOG.md", "CMakePresets.json", "CONTRIBUTING.md"]
-        missing += ["LICENSE", "agent", "cli", "examples", "rendezvous", "store", "tests", "worker"]
+        missing += ["LICENSE", "SECURITY.md", "agent", "cli", "examples", "rendezvous", "store", "tests", "worker"]
         self.write("CMakeLists.txt")
         self.git("add", "CMakeLists.txt")
         self.assert_reports(*strangers, *(f"{name}:1: is missing" for name in missing))
