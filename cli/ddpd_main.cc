@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/ddpd_options.h"
 #include "cli/print.h"
@@ -75,6 +76,13 @@ std::string host_name() {
   return name;
 }
 
+// The first is as without a secret.
+std::vector<std::string> marks_of(const std::vector<ddprun::store::Secret>& secrets) {
+  std::vector<std::string> marks{""};
+  for (std::size_t i = 1; i < secrets.size(); ++i) marks.push_back(secrets[i].mark());
+  return marks;
+}
+
 // Runs the loop until `task` has ended.
 ddprun::Result<void> run_to_end(asio::io_context& context, ddprun::store::Async<void> task) {
   ddprun::Result<void> result;
@@ -102,7 +110,7 @@ int serve(DdpdOptions options) {
   if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
     return fail(kFailed, "cannot write the port to " + options.port_file);
   }
-  if (!options.server.secret) {
+  if (options.server.secrets.empty()) {
     std::string exposure = ddprun::rendezvous::describe_exposure(
         (*server)->endpoint(), !options.server.allow.empty(), "--secret-file");
     if (!exposure.empty()) log(exposure);
@@ -111,9 +119,13 @@ int serve(DdpdOptions options) {
     if (!stall.is_over) log("'" + stall.what + "' stands still");
   });
   const ddprun::cli::Environment environment = ddprun::cli::read_environment();
-  ddprun::rendezvous::Host host(context.get_executor(), std::move(*server), host_name(), true,
-                                ddprun::cli::run_file_place(options.state_dir, environment, disk),
-                                log);
+  ddprun::rendezvous::Host host(
+      context.get_executor(), std::move(*server),
+      {.name = host_name(),
+       .is_daemon = true,
+       .run_files = ddprun::cli::run_file_place(options.state_dir, environment, disk),
+       .secret_marks = marks_of(options.server.secrets),
+       .log = log});
   ddprun::Result<void> opened = run_to_end(context, host.open());
   if (!opened) return fail(kFailed, to_string(opened.error()));
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include "cli/options/parse.h"
@@ -50,6 +52,20 @@ Result<void> set_count(const OptionValue& value, std::size_t& count) {
   Result<int> number = parse_whole(value, 1, std::numeric_limits<int>::max());
   if (!number) return number.error();
   count = static_cast<std::size_t>(*number);
+  return {};
+}
+
+Result<void> set_secrets(const OptionValue& value, DdpdOptions& options) {
+  std::istringstream paths(value.text);
+  for (std::string path; std::getline(paths, path, ',');) {
+    Result<store::Secret> secret = store::Secret::from_file(path, "--secret-file");
+    if (!secret) return secret.error();
+    auto is_same = [&](const store::Secret& other) { return other.key() == secret->key(); };
+    if (std::ranges::any_of(options.server.secrets, is_same))
+      return Error{Errc::InvalidInput, "--secret-file=" + path + ": another file has this secret"};
+    options.server.secrets.push_back(*secret);
+  }
+  if (options.server.secrets.empty()) return invalid_value(value, "the path of a file");
   return {};
 }
 
@@ -107,16 +123,14 @@ constexpr Row kRows[] = {
      "Whose connections are taken, as 10.0.0.0/8,192.168.1.7,fd00::/8 (default: everybody's); this "
      "machine's own addresses too only if they are named",
      set_allow},
-    {"--secret-file", "PATH",
-     "A secret that the nodes must share to take part (ddprun's --rdzv-secret-file); the pages but "
-     "/healthz then ask for it, too (default: none)",
-     [](const OptionValue& value, DdpdOptions& options) -> Result<void> {
-       Result<store::Secret> secret = store::Secret::from_file(value.text, "--secret-file");
-       if (!secret) return secret.error();
-       options.server.secret = *secret;
-       return {};
-     }},
-    {"--max-connections", "N", "Connections at one time (default: no limit)",
+    {"--secret-file", "PATH,...",
+     "A secret that the nodes must share to take part (ddprun's --rdzv-secret-file), or one of "
+     "several: nodes with different ones never meet, and a run belongs to the secret that it was "
+     "begun with.  The pages but /healthz then ask for the first (default: none)",
+     set_secrets},
+    {"--max-connections", "N",
+     "Connections of clients at one time, without the nodes of runs (default: seven eighths of the "
+     "system's limit)",
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.max_connections);
      }},

@@ -42,19 +42,19 @@ std::string coordinator_record(const std::string& host, bool is_daemon) {
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-           std::string name, bool is_daemon, RunFilePlace run_files,
-           std::function<void(const std::string&)> log)
-    : executor_(std::move(executor)),
-      server_(std::move(server)),
-      name_(std::move(name)),
-      is_daemon_(is_daemon),
-      log_(std::move(log)),
-      run_files_(executor_, std::move(run_files), server_->endpoint(), log_) {
+           HostConfig config)
+    : executor_(std::move(executor)), server_(std::move(server)), config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
+  for (const std::string& mark : config_.secret_marks) {
+    RunFilePlace place = config_.run_files;
+    if (!mark.empty()) place.prefix += mark + "-";
+    run_files_.push_back(
+        std::make_unique<RunFiles>(executor_, std::move(place), server_->endpoint(), config_.log));
+  }
 }
 
-store::Async<std::unique_ptr<store::Client>> Host::connect() {
-  auto fd = server_->connect();
+store::Async<std::unique_ptr<store::Client>> Host::connect(std::size_t secret) {
+  auto fd = server_->connect(secret);
   if (!fd) co_return fd.error();
   store::ClientConfig client;
   client.namespace_name = keys::kNamespace;
@@ -62,37 +62,46 @@ store::Async<std::unique_ptr<store::Client>> Host::connect() {
 }
 
 store::Async<void> Host::open(std::string only_run) {
-  auto in = co_await connect();
+  for (std::size_t secret = 0; secret < run_files_.size(); ++secret) {
+    auto begun = co_await coordinate(secret, only_run);
+    if (!begun) co_return begun.error();
+  }
+  co_return Result<void>{};
+}
+
+store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_run) {
+  auto in = co_await connect(secret);
   if (!in) co_return in.error();
-  auto out = co_await connect();
+  auto out = co_await connect(secret);
   if (!out) co_return out.error();
+  RunFiles& files = *run_files_[secret];
   ServiceConfig service;
-  service.record = coordinator_record(name_, is_daemon_);
-  service.only_run = std::move(only_run);
+  service.record = coordinator_record(config_.name, config_.is_daemon);
+  service.only_run = only_run;
   service.renew_common_space = [this](const std::vector<std::string>& peers) {
     server_->renew_common_namespace(access_ ? std::optional(worker_store_gate(*access_, peers))
                                             : std::nullopt);
   };
-  service.found_files = co_await run_files_.read();
-  if (!service.found_files.empty()) log_(describe(service.found_files));
-  service.keep_file = [this](RunFile file) { run_files_.keep(std::move(file)); };
-  service.drop_file = [this](const std::string& run) { run_files_.drop(run); };
-  service.log = log_;
+  service.found_files = co_await files.read();
+  if (!service.found_files.empty()) config_.log(describe(service.found_files));
+  service.keep_file = [&files](RunFile file) { files.keep(std::move(file)); };
+  service.drop_file = [&files](const std::string& run) { files.drop(run); };
+  service.log = config_.log;
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),
                                                     std::move(*out), false);
   if (!started) co_return started.error();
-  coordinator_ = std::move(*started);
+  coordinators_.push_back(std::move(*started));
   co_return Result<void>{};
 }
 
 void Host::close() {
-  if (coordinator_) coordinator_->close();
+  for (auto& coordinator : coordinators_) coordinator->close();
   server_->close();
 }
 
 boost::asio::awaitable<void> Host::stop() {
-  if (coordinator_) co_await coordinator_->stop();
-  co_await run_files_.settle();
+  for (auto& coordinator : coordinators_) co_await coordinator->stop();
+  for (auto& files : run_files_) co_await files->settle();
   co_await server_->stop();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,15 +21,25 @@
 
 namespace ddprun::rendezvous {
 
+struct HostConfig {
+  std::string name;        // what people call this machine
+  bool is_daemon = false;  // it is no agent, so it may be started again under living workers
+  RunFilePlace run_files{};
+
+  // Nodes that know different secrets of the server never meet: there is a coordinator for each.
+  // What tells their run files apart; one for each secret, or for none.
+  std::vector<std::string> secret_marks{""};
+
+  std::function<void(const std::string&)> log;  // told of what is wrong
+};
+
 // Threads: used from the executor's only thread.  Lifetime: stop() must have completed before the
 // destructor runs.
 class Host {
  public:
-  // Beside a store that listens.  `name` is what people call this machine, `log` is told of what is
-  // wrong.  `is_daemon`: this process is no agent, so it may be started again under living workers.
+  // Beside a store that listens.
   Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
-       std::string name, bool is_daemon, RunFilePlace run_files,
-       std::function<void(const std::string&)> log);
+       HostConfig config);
 
   // Of a run of the static backend the workers meet in the common namespace of this store, and it
   // is for them alone.  Without this call it is for all clients.  To be called before open().
@@ -37,24 +48,25 @@ class Host {
   // Lets nodes in.  `only_run`: see runs::State.
   store::Async<void> open(std::string only_run = "");
 
-  // A connection of this process to its own store.
-  store::Async<std::unique_ptr<store::Client>> connect();
+  // A connection of this process to its own store, to where those meet who know this secret.
+  store::Async<std::unique_ptr<store::Client>> connect(std::size_t secret = 0);
 
-  // Not before open() has succeeded.
-  CoordinatorService& coordinator() { return *coordinator_; }
+  // Of those who know the first secret.  Not before open() has succeeded.
+  CoordinatorService& coordinator() { return *coordinators_.front(); }
 
   void close();
   boost::asio::awaitable<void> stop();
 
  private:
+  store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
+
   boost::asio::any_io_executor executor_;
   std::unique_ptr<store::Server> server_;
-  std::string name_;
-  bool is_daemon_;
+  HostConfig config_;
   std::optional<WorkerStoreAccess> access_;
-  std::function<void(const std::string&)> log_;
-  RunFiles run_files_;
-  std::unique_ptr<CoordinatorService> coordinator_;
+  // For each secret.
+  std::vector<std::unique_ptr<RunFiles>> run_files_;
+  std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process.

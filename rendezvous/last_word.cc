@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <sstream>
@@ -15,6 +16,7 @@
 
 #include "rendezvous/decide/store_keys.h"
 #include "store/auth/handshake.h"
+#include "store/auth/munge.h"
 #include "store/base/fd.h"
 #include "store/clock.h"
 #include "store/decide/wire.h"
@@ -25,18 +27,16 @@ namespace {
 constexpr useconds_t kPause = 50'000;          // between attempts; microseconds
 constexpr int kAnswerSeconds = 2;              // that the store may take for one answer
 constexpr std::int64_t kMaxRecord = 4 * 1024;  // bytes of a coordinator's record
-constexpr std::string_view kNoSecret = "-";
 
 std::optional<LastWord> parse(std::string_view text) {
   std::istringstream lines{std::string(text)};
   LastWord word;
-  int has_extensions = 0;
-  lines >> word.address >> word.port >> has_extensions >> word.secret_key;
-  if (word.secret_key == kNoSecret) word.secret_key.clear();
+  lines >> word.address >> word.port >> word.has_extensions >> word.uses_munge;
   lines.ignore(1);
+  std::getline(lines, word.secret_key);
+  std::getline(lines, word.munge_socket);
   std::getline(lines, word.message);
   if (!lines) return std::nullopt;
-  word.has_extensions = has_extensions != 0;
   return word;
 }
 
@@ -82,8 +82,11 @@ class Conversation {
     return true;
   }
 
+  // Also a server that sends a byte now and then has to come to an end.
   bool receive(void* bytes, std::size_t size) {
+    const MonoTime deadline = mono_now() + std::chrono::seconds(kAnswerSeconds);
     while (input_.size() < size) {
+      if (mono_now() >= deadline) return false;
       char piece[kMaxRecord];
       ssize_t count = ::recv(fd_.get(), piece, sizeof piece, 0);
       if (count <= 0) return false;
@@ -112,15 +115,19 @@ class Conversation {
     return receive(&echo, sizeof echo) && echo == nonce;
   }
 
-  // Each end shows the other that it knows the secret.
-  bool seal(const store::Secret& secret) {
+  // Each end shows the other that it knows the secret, `make(credential)` of what the server sends.
+  template <class Make>
+  bool seal(Make make) {
     store::ClientHandshake handshake;
     std::string bytes;
     store::encode(store::request::Authenticate{handshake.challenge()}, bytes);
     if (!send(bytes)) return false;
     std::optional<std::string> of_server = receive_string();
     if (!of_server) return false;
-    auto proof = handshake.prove(secret, of_server->substr(0, store::kChallengeBytes));
+    if (of_server->size() < store::kChallengeBytes) return false;
+    Result<store::Secret> secret = make(of_server->substr(store::kChallengeBytes));
+    if (!secret) return false;
+    auto proof = handshake.prove(*secret, of_server->substr(0, store::kChallengeBytes));
     if (!proof) return false;
     bytes.clear();
     store::encode(store::request::Prove{*proof}, bytes);
@@ -136,6 +143,11 @@ class Conversation {
   std::string input_;
   std::optional<store::SealedStream> stream_;
 };
+
+Result<store::Secret> open(const std::string& credential, const std::string& munge_socket) {
+  Result<store::Munge> munge = store::Munge::load(munge_socket);
+  return munge ? munge->open(credential) : munge.error();
+}
 
 // torch's client puts this in front of every key.
 std::string on_wire(std::string_view key) {
@@ -155,10 +167,12 @@ bool deliver(const Fd& fd, const LastWord& word) {
   store::encode(store::request::Validate{}, bytes);
   store::encode(store::request::Ping{kGreeting}, bytes);
   if (!store.send(bytes) || !store.is_echoed(kGreeting)) return false;
-  if (!word.secret_key.empty()) {
-    Result<store::Secret> secret = store::Secret::from_key_text(word.secret_key);
-    if (!secret || !store.seal(*secret)) return false;
-  }
+  bool is_sealed = word.secret_key.empty() && !word.uses_munge;
+  if (!word.secret_key.empty())
+    is_sealed = store.seal([&](auto) { return store::Secret::from_key_text(word.secret_key); });
+  else if (word.uses_munge)
+    is_sealed = store.seal([&](auto credential) { return open(credential, word.munge_socket); });
+  if (!is_sealed) return false;
   bytes.clear();
   if (word.has_extensions) store::encode(store::request::EnterNamespace{keys::kNamespace}, bytes);
   store::encode(store::request::Wait{waits_for}, bytes);
@@ -183,8 +197,10 @@ bool deliver(const Fd& fd, const LastWord& word) {
 
 std::string to_text(const LastWord& word) {
   std::ostringstream text;
-  text << word.address << ' ' << word.port << (word.has_extensions ? " 1 " : " 0 ")
-       << (word.secret_key.empty() ? kNoSecret : word.secret_key) << '\n'
+  text << word.address << ' ' << word.port << ' ' << word.has_extensions << ' ' << word.uses_munge
+       << '\n'
+       << word.secret_key << '\n'
+       << word.munge_socket << '\n'
        << word.message << '\n';
   return text.str();
 }

@@ -18,6 +18,8 @@ struct LastWord {
   std::uint16_t port = 0;
   bool has_extensions = false;  // that store has namespaces
   std::string secret_key;       // Secret::key_text(), if the run has a secret
+  bool uses_munge = false;      // if it has none: the host of that moment has its own
+  std::string munge_socket;     // see Munge::load()
   std::string message;          // encoded; see member::last_message()
 };
 

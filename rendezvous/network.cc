@@ -256,18 +256,20 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
     step(member::event::ConnectFailed{
         .why = "cannot meet the other nodes at " + to_string(endpoint_.endpoint()) + ": " +
                to_string(link.error()),
-        .is_final = code == Errc::Protocol || code == Errc::InvalidInput,
+        // Of a run that it is in, one answer is not enough: anybody could have given it.
+        .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined,
         .is_refused = code == Errc::Refused});
     co_return;
   }
   link_ = std::move(*link);
   const store::Client& client = link_->client();
   Endpoint store = endpoint_.from_here(client);
-  const std::optional<store::Secret>& secret = client.secret() ? client.secret() : config_.secret;
   last_word_ = {.address = store.host,
                 .port = store.port,
                 .has_extensions = client.has_extensions(),
-                .secret_key = secret ? secret->key_text() : "",
+                .secret_key = config_.secret ? config_.secret->key_text() : "",
+                .uses_munge = endpoint_.uses_munge(),
+                .munge_socket = config_.munge ? config_.munge->socket : "",
                 .message = {}};
   tasks_.spawn(Link::send(link_));
   tasks_.spawn(Link::receive(link_));

@@ -21,7 +21,15 @@ namespace asio = boost::asio;
 
 constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
 constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
+constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
+
+// The agent needs descriptors for its workers, their logs and their store.
+void limit_strangers(store::ServerConfig& server) {
+  store::raise_file_limit();
+  server.max_connections = store::file_limit() / 4;
+  if (!server.serves_strangers) server.max_held_bytes = std::min(server.max_held_bytes, kHeldBytes);
+}
 
 }  // namespace
 
@@ -30,12 +38,14 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
       config_(std::move(config)),
       parts_(std::move(parts)),
       resolver_(executor) {
-  if (config_.munge && !config_.secret) load_munge();
+  if (config_.munge && !config_.secret) munge_.emplace(executor_, config_.munge->socket);
 }
 
 RunEndpoint::~RunEndpoint() = default;
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach(bool may_host) {
+  auto prepared = co_await prepare_munge();
+  if (!prepared) co_return prepared.error();
   if (may_host && !host_) {
     auto hosting = co_await host_if_possible();
     if (!hosting) co_return hosting.error();
@@ -84,8 +94,6 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
   if (host_) co_return co_await host_->connect();
   store::ClientConfig client = one_attempt();
   client.silence_limit = config_.member.node.policy.silence_limit();
-  if (!munge_obstacle_.empty() && config_.munge->is_required)
-    co_return Error{Errc::InvalidInput, munge_obstacle_};
   auto connected = co_await store::Client::connect(executor_, config_.endpoint, client);
   if (!connected && !munge_obstacle_.empty()) {
     co_return Error{connected.error().code,
@@ -116,10 +124,14 @@ store::Async<bool> RunEndpoint::host_if_possible() {
   if (!config_.secret && !munge_) {
     std::string exposure =
         describe_exposure((*listening)->endpoint(), !config_.allow.empty(), "--rdzv-secret-file");
-    if (!exposure.empty()) parts_.log(exposure);
+    std::string obstacle = munge_obstacle_.empty() ? "" : " (" + munge_obstacle_ + ")";
+    if (!exposure.empty()) parts_.log(exposure + obstacle);
   }
-  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
-                                 parts_.run_files, parts_.log);
+  HostConfig hosting;
+  hosting.name = config_.member.node.host;
+  hosting.run_files = parts_.run_files;
+  hosting.log = parts_.log;
+  host_ = std::make_unique<Host>(executor_, std::move(*listening), std::move(hosting));
   host_->guard_common_namespace(config_.worker_store);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
   auto opened = co_await host_->open(std::move(only_run));
@@ -150,28 +162,31 @@ std::vector<std::uint16_t> RunEndpoint::ports() const {
   return ports;
 }
 
-// Whether there is a munged is found out by asking it.
-void RunEndpoint::load_munge() {
-  Result<store::Munge> munge = store::Munge::load(config_.munge->socket);
-  Result<std::string> credential = munge ? munge->seal(store::Secret::random()) : munge.error();
-  if (credential) {
-    munge_ = std::move(*munge);
-  } else {
-    munge_obstacle_ = to_string(credential.error());
-  }
+// Whether there is a munged is found out by asking it.  One that is there and does not answer is
+// asked again with the next attempt: the nodes must all decide alike.
+store::Async<void> RunEndpoint::prepare_munge() {
+  if (!munge_ || munge_->is_ready()) co_return Result<void>{};
+  auto prepared = co_await munge_->prepare();
+  if (prepared) co_return prepared;
+  bool will_not_change = prepared.error().code == Errc::NotSupported;
+  if (will_not_change && config_.munge->is_required)
+    co_return Error{Errc::InvalidInput, to_string(prepared.error())};
+  if (!will_not_change) co_return Error{Errc::Closed, to_string(prepared.error())};
+  munge_.reset();
+  munge_obstacle_ = to_string(prepared.error());
+  co_return Result<void>{};
 }
 
 // What a host asks its nodes for.
-Result<void> RunEndpoint::add_security(store::ServerConfig& server) {
-  server.secret = config_.secret;
-  if (config_.secret || !config_.munge) return {};
-  if (!munge_ && config_.munge->is_required) return Error{Errc::InvalidInput, munge_obstacle_};
-  if (!munge_) return {};
-  server.secret = store::Secret::random();
-  Result<std::string> credential = munge_->seal(*server.secret);
-  if (!credential) return credential.error();
-  server.credential = std::move(*credential);
-  return {};
+void RunEndpoint::add_security(store::ServerConfig& server) {
+  if (config_.secret) server.secrets.push_back(*config_.secret);
+  if (munge_) {
+    server.secrets.push_back(munge_->secret());
+    server.credential = munge_->credential();
+  }
+  // Of the static backend the workers are there, too.
+  bool is_static = config_.member.node.settings.master.has_value();
+  server.serves_strangers = server.secrets.empty() || is_static;
 }
 
 // Binds, and never looks first whether a port is free.
@@ -181,10 +196,10 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   if (config_.bind.empty() && is_loopback_host(config_.endpoint.host))
     server.listen.host = config_.endpoint.host;
   server.allow = config_.allow;
-  Result<void> secured = add_security(server);
-  if (!secured) return secured.error();
+  add_security(server);
   server.log = parts_.log;
   limit_memory(server, store::memory_size());
+  limit_strangers(server);
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;

@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/host.h"
-#include "store/auth/munge.h"
 #include "store/client.h"
+#include "store/munge_calls.h"
 #include "store/resolver.h"
 #include "store/server.h"
 
@@ -45,6 +46,7 @@ class RunEndpoint {
   // With the port at which the run's host was found last.
   const Endpoint& endpoint() const { return config_.endpoint; }
   bool is_hosting() const { return host_ != nullptr; }
+  bool uses_munge() const { return munge_.has_value(); }
   // Of this process; nullptr where another one coordinates.
   CoordinatorService* coordinator() { return host_ ? &host_->coordinator() : service_.get(); }
 
@@ -60,8 +62,8 @@ class RunEndpoint {
   store::Async<bool> host_if_possible();
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
-  Result<void> add_security(store::ServerConfig& server);
-  void load_munge();
+  void add_security(store::ServerConfig& server);
+  store::Async<void> prepare_munge();
   std::vector<std::uint16_t> ports() const;
   store::Async<void> find_port();
   store::Async<void> look_for_home(std::uint16_t port);
@@ -74,9 +76,9 @@ class RunEndpoint {
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   Parts parts_;
-  // By what the nodes know each other: of these, the secret of a host that uses MUNGE is its own.
-  std::optional<store::Munge> munge_;
-  std::string munge_obstacle_;  // why it cannot be used here
+  // By what the nodes know each other, unless they have a secret.
+  std::optional<store::MungeCalls> munge_;
+  std::string munge_obstacle_;  // why it cannot be used on this machine
   store::Resolver resolver_;    // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program

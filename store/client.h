@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "store/async.h"
-#include "store/auth/munge.h"
 #include "store/auth/sealed_stream.h"
 #include "store/auth/secret.h"
 #include "store/base/endpoint.h"
@@ -23,6 +22,7 @@
 #include "store/base/time.h"
 #include "store/decide/wire.h"
 #include "store/event.h"
+#include "store/munge_calls.h"
 
 namespace ddprun::store {
 
@@ -64,8 +64,9 @@ struct ClientConfig {
   // must live until connect() has answered.
   const Secret* secret = nullptr;
 
-  // Without a secret of its own, by what this client makes the secret from what the server sends.
-  const Munge* munge = nullptr;
+  // Without a secret of its own, by what this client makes the secret from what the server sends;
+  // it is ready.  It must live until connect() has answered.
+  MungeCalls* munge = nullptr;
 
   // Where connect() has the name looked up; null: anew with each attempt.  It must outlive the
   // call.
@@ -197,7 +198,7 @@ class Client {
   Error stranger(std::string answer) const;
   Error no_secret_there() const;
   Error secret_is_missing() const;
-  Result<Secret> shared_secret(std::string_view credential) const;
+  Async<Secret> shared_secret(std::string credential);
 
   Async<void> confirm(std::string what, Request request);
   Async<std::string> take(std::string name, Duration timeout);
@@ -224,6 +225,7 @@ class Client {
   bool is_in_step_ = true;  // nothing is half sent, and no answer is outstanding
   std::string what_;        // the call under way: "get 'k'"
   bool has_extensions_ = false;
+  bool has_authentication_ = false;
   std::optional<Secret> secret_;
   std::optional<SealedStream> stream_;  // once both ends have shown that they know the secret
   bool is_busy_ = false;

@@ -192,6 +192,7 @@ Async<bool> Client::probe(MonoTime deadline) {
   std::memcpy(&extensions, answer->data(), sizeof extensions);
   constexpr std::uint32_t kNeeded = kHasLastWill | kHasQueueTake | kHasNamespaces | kHasExpect;
   has_extensions_ = (extensions & kNeeded) == kNeeded;
+  has_authentication_ = (extensions & kHasAuthentication) != 0;
   co_return finished(Result<bool>(has_extensions_));
 }
 
@@ -204,23 +205,30 @@ Error Client::no_secret_there() const {
 }
 
 // The secret by which this client is to be known, from its own or from what the server has sent.
-Result<Secret> Client::shared_secret(std::string_view credential) const {
-  if (config_.secret != nullptr) return *config_.secret;
-  if (credential.empty()) return secret_is_missing();
-  Result<Secret> secret = config_.munge->open(std::string(credential));
-  if (secret) return secret;
-  return Error{secret.error().code, peer_ + ": " + secret.error().context};
+Async<Secret> Client::shared_secret(std::string credential) {
+  if (config_.secret != nullptr && !credential.empty()) {
+    co_return Error{Errc::Protocol, peer_ +
+                                        " uses MUNGE, and this node has a secret of its own "
+                                        "(--rdzv-secret-file or DDPRUN_SECRET)"};
+  }
+  if (config_.secret != nullptr) co_return *config_.secret;
+  if (credential.empty()) co_return secret_is_missing();
+  auto secret = co_await config_.munge->open(std::move(credential));
+  if (secret) co_return secret;
+  co_return Error{secret.error().code, peer_ + ": " + secret.error().context};
 }
 
 Error Client::secret_is_missing() const {
   return {Errc::Protocol,
-          peer_ + " asks for the secret of the run (--rdzv-secret-file or DDPRUN_SECRET)"};
+          peer_ +
+              " asks for the secret of the run (--rdzv-secret-file or DDPRUN_SECRET; under "
+              "Slurm MUNGE, see --rdzv-auth)"};
 }
 
 // Each end shows the other that it knows the secret; all that follows is sealed.
 Async<void> Client::authenticate(MonoTime deadline) {
   if (config_.secret == nullptr && config_.munge == nullptr) co_return Result<void>{};
-  if (!has_extensions_) co_return no_secret_there();
+  if (!has_extensions_ || !has_authentication_) co_return no_secret_there();
   what_ = "show that this node knows the secret";
   ClientHandshake handshake;
   std::string challenge = handshake.challenge();
@@ -229,9 +237,8 @@ Async<void> Client::authenticate(MonoTime deadline) {
   auto of_server = co_await read_short(deadline);
   if (!of_server) co_return of_server.error();
   if (of_server->empty()) co_return no_secret_there();
-  std::string_view credential =
-      std::string_view(*of_server).substr(std::min(of_server->size(), kChallengeBytes));
-  Result<Secret> secret = shared_secret(credential);
+  std::string credential = of_server->substr(std::min(of_server->size(), kChallengeBytes));
+  auto secret = co_await shared_secret(std::move(credential));
   if (!secret) co_return secret.error();
   auto proof = handshake.prove(*secret, of_server->substr(0, kChallengeBytes));
   if (!proof) {
@@ -248,6 +255,9 @@ Async<void> Client::authenticate(MonoTime deadline) {
                     peer_ + (answer->empty() ? " has another secret than this node"
                                              : " does not know this node's secret")};
   }
+  // Somebody between the two who does not know the secret could have added it.
+  if (taken_ != input_.size())
+    co_return failure(Errc::Protocol, "bytes came that its own end has not sealed");
   secret_ = *secret;
   co_return finished(sent);
 }

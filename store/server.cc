@@ -36,6 +36,9 @@ constexpr int kTurnsInARow = 16;
 // Freed memory beyond this is to be given back to the system.
 constexpr std::size_t kWorthwhileBytes = 4 << 20;
 
+// Descriptors that are no connections: of logs, timers, workers.
+constexpr std::size_t kOtherDescriptors = 64;
+
 // What the poller knows the listening socket by; clients count from 1.
 constexpr ClientId kListener = 0;
 
@@ -96,8 +99,8 @@ const Namespaces& Server::namespaces() const {
   return impl_->namespaces();
 }
 
-Result<Fd> Server::connect() {
-  return impl_->connect();
+Result<Fd> Server::connect(std::size_t secret) {
+  return impl_->connect(secret);
 }
 
 void Server::reserve_namespace(std::string name) {
@@ -122,6 +125,9 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       log_(config_.log),
       namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
+  std::size_t most = file_limit() - std::min(file_limit() / 2, kOtherDescriptors);
+  max_clients_ = std::min(config_.max_connections, most / 8 * 7);
+  max_strangers_ = max_clients_ + std::max<std::size_t>(max_clients_ / 8, 1);
   std::optional<std::size_t> backlog = longest_backlog();
   if (backlog && *backlog < config_.expected_clients) {
     log("only " + std::to_string(*backlog) +
@@ -249,14 +255,18 @@ std::optional<Refusal> Server::Impl::why_refused_at(const Gate& gate, int fd,
   return gate.any_user ? std::nullopt : store::why_refused(gate, owners_.peer_of(fd));
 }
 
+// Closes the oldest of those that have asked for nothing.
+void Server::Impl::make_room() {
+  Session* guest = sessions_.oldest_guest();
+  if (guest == nullptr) return;
+  ++status_.metrics.turned_away;
+  drop(*guest, "it has asked for nothing, and others need the room");
+}
+
 // The limits are for others than this process itself.
 void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
-  if (!is_own && connection_count() >= config_.max_connections) {
-    ++status_.metrics.turned_away;
-    log("refused " + peer_of(fd.get()) + ": " + std::to_string(connection_count()) +
-        " connections are open");
-    return;
-  }
+  std::size_t strangers = sessions_.count(Standing::Guest) + sessions_.count(Standing::Client);
+  if (!is_own && strangers >= max_strangers_) make_room();
   ClientId id = ++last_id_ + (is_own ? kFirstOwnClient : 0);
   if (!poller_.add(fd.get(), id)) {
     log("refused " + peer_of(fd.get()) + ": " + to_string(system_error(errno, "watch it")));
@@ -270,25 +280,28 @@ void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   if (handshakes_.clients.size() == 1) await_handshake();
 }
 
-Result<Fd> Server::Impl::connect() {
+Result<Fd> Server::Impl::connect(std::size_t secret) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     return system_error(errno, "connect within the process");
   }
   Fd theirs(ends[0]);
   admit(Fd(ends[1]), mono_now(), true);
+  if (Session* session = find(last_id_ + kFirstOwnClient)) session->secret = secret;
   return theirs;
 }
 
-// A stranger costs a line in the log, once.  Of more strangers than are remembered, some may have
-// another.
+// A stranger costs a line in the log, once for each reason.  Of more strangers than are remembered,
+// some may have another.
 void Server::Impl::refuse(const Refusal& refusal) {
   constexpr std::size_t kRememberedPeers = 1024;
   ++status_.metrics.refused;
-  if (refusal.why.empty() || refused_peers_.contains(refusal.peer)) return;
-  if (refused_peers_.size() >= kRememberedPeers) refused_peers_.clear();
-  refused_peers_.insert(refusal.peer);
-  log("refused " + refusal.peer + ": " + refusal.why);
+  if (refusal.why.empty()) return;
+  std::string sentence = "refused " + refusal.peer + ": " + refusal.why;
+  if (refusals_.contains(sentence)) return;
+  if (refusals_.size() >= kRememberedPeers) refusals_.clear();
+  log(sentence);
+  refusals_.insert(std::move(sentence));
 }
 
 void Server::Impl::await_handshake() {
@@ -300,9 +313,10 @@ void Server::Impl::close_unvalidated() {
   MonoTime now = mono_now();
   while (std::optional<ClientId> id = handshakes_.take_due(now)) {
     Session* session = find(*id);
-    if (session != nullptr && !session->decoder.is_validated()) {
+    if (session == nullptr || session->is_own()) continue;
+    bool must_seal = !config_.serves_strangers && !session->http;
+    if (!session->decoder.is_validated() || (must_seal && !session->is_sealed()))
       drop(*session, "no handshake in time");
-    }
   }
   if (!handshakes_.clients.empty()) await_handshake();
   flush_all();

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "store/auth/secret.h"
 #include "store/base/endpoint.h"
@@ -41,11 +42,15 @@ struct ServerConfig {
   // all other machines, may connect.
   std::optional<Gate> gate{};
 
-  // What a client must know to enter a reserved namespace, and to read the pages but /healthz from
-  // elsewhere than a process of the same user here.  The common namespace does not ask for it.
-  std::optional<Secret> secret{};
+  // A client must know one of these to enter a reserved namespace, if there are any; who knows the
+  // second has other namespaces under the same names than who knows the first, and so on.  Whoever
+  // reads the pages but /healthz from elsewhere than a process of the same user here must know the
+  // first.  The common namespace asks for none.
+  std::vector<Secret> secrets{};
   // From which some clients make the secret (store/auth/munge.h); sent to all who ask.
   std::string credential{};
+  // With secrets: whether others are served in the common namespace.
+  bool serves_strangers = true;
 
   // What one request may announce; torch's limits.
   WireLimits wire{};
@@ -60,7 +65,10 @@ struct ServerConfig {
   // in the log says so.
   std::size_t expected_clients = 1024;
 
-  // A connection beyond these is closed at once.
+  // Connections of clients, without those that have entered a reserved namespace; at most seven
+  // eighths of what the system lets this process have.  A client beyond them is closed at its first
+  // request.  Those that have not asked for anything do not count as clients: an eighth more of
+  // them may be there, and of these the oldest makes room.  So strangers keep no node of a run out.
   std::size_t max_connections = std::numeric_limits<std::size_t>::max();
 
   // A peer that has not shaken hands by then is no c10d client, and is closed.
@@ -124,12 +132,13 @@ class Server {
   void close();
 
   // A connection from within this process (store::Client::adopt), which neither the allow list nor
-  // any limit of this configuration concerns, and which is not counted.
-  Result<Fd> connect();
+  // any limit of this configuration concerns, and which is not counted.  `secret` says in whose
+  // reserved namespaces: an index of ServerConfig::secrets, or 0.
+  Result<Fd> connect(std::size_t secret = 0);
 
   // Gives the namespace of this name room of its own (Namespaces::reserve()), so that clients
-  // in other namespaces cannot use up what it needs.  To be called once, before the executor runs:
-  // no client may have entered the namespace.
+  // in other namespaces cannot use up what it needs; one for each secret.  To be called before the
+  // executor runs: no client may have entered the namespace.
   void reserve_namespace(std::string name);
 
   // Closes every connection that is in the common namespace, and empties that namespace; last wills

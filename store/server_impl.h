@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -75,8 +76,8 @@ class Server::Impl {
   std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
   void renew_common_namespace(std::optional<Gate> gate);
-  Result<Fd> connect();
-  void reserve_namespace(std::string name) { namespaces_.reserve(std::move(name)); }
+  Result<Fd> connect(std::size_t secret);
+  void reserve_namespace(std::string name);
   void close();
 
  private:
@@ -100,6 +101,7 @@ class Server::Impl {
   void resume_accepting();
   void add_session(Fd fd, MonoTime now);
   void admit(Fd fd, MonoTime now, bool is_own);
+  void make_room();
   void find_owners(const Gate& gate);
   std::optional<Refusal> why_refused(int fd);
   std::optional<Refusal> why_refused_at(const Gate& gate, int fd, const std::string& host);
@@ -121,6 +123,7 @@ class Server::Impl {
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
+  bool settle(Session& session, const Request& request);
   bool may_use_common_namespace(Session& session, const Request& request);
   void stall(Session& session);
   void await_stall();
@@ -138,6 +141,7 @@ class Server::Impl {
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
+  void enter_reserved(Session& session, std::string_view name);
   void answer(Session& session, std::string_view bytes);
   void challenge(Session& session, const request::Authenticate& request);
   void prove(Session& session, const request::Prove& request);
@@ -147,6 +151,8 @@ class Server::Impl {
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
   WireLimits own_limits_;  // for connections of this process itself
+  std::size_t max_clients_ = 0;
+  std::size_t max_strangers_ = 0;  // clients and guests
   Endpoint endpoint_;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // held by handlers
 
@@ -159,10 +165,12 @@ class Server::Impl {
   DeadlineQueue handshakes_;        // clients that have not validated yet
 
   RateLimitedLog log_;
-  std::unordered_set<std::string> refused_peers_;  // that were logged lately
+  std::unordered_set<std::string> refusals_;  // that were logged lately
   SocketOwners owners_;
-  std::optional<Gate> common_gate_;  // of the common namespace
+  bool has_asked_for_owners_ = false;  // for the pages
+  std::optional<Gate> common_gate_;    // of the common namespace
   Namespaces namespaces_;
+  std::unordered_set<std::string> reserved_names_;  // as clients say them
   Sessions sessions_;
   Status status_{namespaces_, sessions_};
   MemoryKeeper memory_;

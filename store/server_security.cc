@@ -7,6 +7,7 @@
 #include <array>
 #include <variant>
 
+#include "store/clock.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -20,18 +21,19 @@ void append_framed(std::string_view bytes, std::string& out) {
   out.append(bytes);
 }
 
+// Of the namespace `name` of those who know this secret.
+std::string name_for(std::size_t secret, std::string_view name) {
+  return std::string(name) + (secret == 0 ? "" : "#" + std::to_string(secret + 1));
+}
+
 }  // namespace
 
 // Whether nothing is left to be done for `request`.  The session may be gone then, or about to be
 // closed.
 bool Server::Impl::serve_connection(Session& session, const Request& request) {
   if (const auto* enter = std::get_if<request::EnterNamespace>(&request)) {
-    bool is_open = !config_.secret || session.is_own() || session.is_sealed() ||
-                   !namespaces_.is_reserved(enter->name);
-    if (is_open) return false;
-    std::string reply;
-    encode(reply::Byte{kUnknownPeer}, reply);
-    answer(session, reply);
+    if (!namespaces_.is_reserved(enter->name)) return false;
+    enter_reserved(session, enter->name);
   } else if (const auto* authenticate = std::get_if<request::Authenticate>(&request)) {
     challenge(session, *authenticate);
   } else if (const auto* proof = std::get_if<request::Prove>(&request)) {
@@ -40,16 +42,46 @@ bool Server::Impl::serve_connection(Session& session, const Request& request) {
   return true;
 }
 
+void Server::Impl::reserve_namespace(std::string name) {
+  namespaces_.reserve(name);
+  for (std::size_t secret = 1; secret < config_.secrets.size(); ++secret)
+    namespaces_.reserve(name_for(secret, name));
+  reserved_names_.insert(std::move(name));
+}
+
+// Nobody enters another's under the name that it has inside.
+void Server::Impl::enter_reserved(Session& session, std::string_view name) {
+  bool is_known = config_.secrets.empty() || session.is_own() || session.is_sealed();
+  if (!is_known)
+    refuse(
+        {.peer = peer_host(session.fd.get()), .why = "it has not shown that it knows the secret"});
+  if (!is_known || !reserved_names_.contains(std::string(name))) {
+    std::string reply;
+    encode(reply::Byte{kUnknownPeer}, reply);
+    return answer(session, reply);
+  }
+  std::string own_name = name_for(session.secret, name);
+  Request enter = request::EnterNamespace{own_name};
+  auto fault = namespaces_.execute(session.id, session.ns, enter, mono_now(), replies_);
+  route(&session);
+  if (fault) drop(session, *fault);
+}
+
 // A server without a secret answers with nothing.
 void Server::Impl::challenge(Session& session, const request::Authenticate& request) {
   std::string reply;
-  if (!config_.secret) {
+  if (config_.secrets.empty()) {
+    refuse({.peer = peer_host(session.fd.get()),
+            .why = "it wants a secret, or MUNGE, and this rendezvous has none"});
     append_framed("", reply);
     return answer(session, reply);
   }
   if (session.security) return drop(session, "AUTHENTICATE came twice");
+  // Whoever stands between the two could have put it there, and have the answers sealed.
+  bool is_new = session.standing == Standing::Guest && session.ns == &namespaces_.common();
+  if (!is_new) return drop(session, "AUTHENTICATE after other requests");
   session.security = std::make_unique<Security>();
-  session.security->handshake.emplace(*config_.secret);
+  session.security->handshake.emplace(config_.secrets);
   auto challenge = session.security->handshake->challenge(request.challenge);
   if (!challenge) return drop(session, "AUTHENTICATE without a challenge");
   append_framed(*challenge + config_.credential, reply);
@@ -79,6 +111,7 @@ void Server::Impl::prove(Session& session, const request::Prove& request) {
   }
   append_framed(proved->answer, security.frames);
   security.stream = std::move(proved->stream);
+  session.secret = proved->secret;
   answer(session, "");
 }
 
@@ -100,12 +133,14 @@ void Server::Impl::seal_some(Session& session) {
   }
 }
 
-// With a secret: a reader that has the token of it, and processes here of the same user or root.
+// With secrets: a reader that has the token of the first, and processes here of the same user or
+// root.
 bool Server::Impl::may_read_pages(Session& session) {
-  if (!config_.secret || session.http->target() == "/healthz") return true;
-  if (config_.secret->is_page_token(session.http->bearer())) return true;
+  if (config_.secrets.empty() || session.http->target() == "/healthz") return true;
+  if (config_.secrets.front().is_page_token(session.http->bearer())) return true;
   Gate gate{.user = ::geteuid()};
-  find_owners(gate);
+  if (!has_asked_for_owners_) find_owners(gate);
+  has_asked_for_owners_ = true;
   int fd = session.fd.get();
   return owners_.can_answer() && !why_refused_at(gate, fd, peer_host(fd));
 }

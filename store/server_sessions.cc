@@ -48,6 +48,13 @@ ssize_t send_from(const Outbox& outbox, int fd) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
+// Whether a connection does not say by it what it is there for.
+bool is_on_its_way(const Request& request) {
+  return std::holds_alternative<request::Validate>(request) ||
+         std::holds_alternative<request::Ping>(request) ||
+         std::holds_alternative<request::Probe>(request) || is_about_connection(request);
+}
+
 bool begins_like_http(std::string_view bytes) {
   return !bytes.empty() && bytes[0] >= 'A' && bytes[0] <= 'Z';
 }
@@ -113,6 +120,7 @@ void Server::Impl::serve(Session& session) {
     const Request& request = std::get<Request>(next);
     bool is_asked = common_gate_ && !session.is_admitted && session.ns == &namespaces_.common();
     if (is_asked && !may_use_common_namespace(session, request)) return forget(session);
+    if (session.standing == Standing::Guest && !settle(session, request)) return;
     status_.note(session, request);
     if (is_about_connection(request) && serve_connection(session, request)) {
       if (find(id) == nullptr || session.closes_when_flushed) return;
@@ -125,13 +133,32 @@ void Server::Impl::serve(Session& session) {
   }
 }
 
+// What a guest is there for, by its first request.  Whether it may stay; if not, it is gone.
+bool Server::Impl::settle(Session& session, const Request& request) {
+  if (is_on_its_way(request)) return true;
+  if (session.security && !session.is_sealed()) {
+    drop(session, "asked for something in the middle of a handshake");
+    return false;
+  }
+  if (!config_.serves_strangers && !session.is_own() && !session.is_sealed()) {
+    refuse(
+        {.peer = peer_host(session.fd.get()), .why = "it has not shown that it knows the secret"});
+    forget(session);
+    return false;
+  }
+  bool is_node = session.ns->is_reserved;
+  if (!is_node && !session.is_own() && sessions_.count(Standing::Client) >= max_clients_) {
+    ++status_.metrics.turned_away;
+    drop(session, std::to_string(max_clients_) + " connections are open, so it is refused");
+    return false;
+  }
+  sessions_.set_standing(session, is_node ? Standing::RunNode : Standing::Client);
+  return true;
+}
+
 // A node that enters the namespace of the rendezvous begins in the common one.
 bool Server::Impl::may_use_common_namespace(Session& session, const Request& request) {
-  bool is_on_its_way = std::holds_alternative<request::Validate>(request) ||
-                       std::holds_alternative<request::Ping>(request) ||
-                       std::holds_alternative<request::Probe>(request) ||
-                       is_about_connection(request);
-  if (is_on_its_way || session.is_own()) return true;
+  if (is_on_its_way(request) || session.is_own()) return true;
   int fd = session.fd.get();
   std::optional<Refusal> refusal = why_refused_at(*common_gate_, fd, peer_host(fd));
   if (refusal) refuse(*refusal);
@@ -142,7 +169,7 @@ bool Server::Impl::may_use_common_namespace(Session& session, const Request& req
 // A client is not read from until it reads.
 void Server::Impl::stall(Session& session) {
   session.stalled_since = mono_now();
-  session.stalled_bytes = session.outbox.size();
+  session.stalled_bytes = std::max<std::size_t>(session.outbox.size(), 1);
   stalls_.clients.emplace_back(session.stalled_since + config_.unread_timeout, session.id);
   if (stalls_.clients.size() == 1) await_stall();
 }
@@ -258,6 +285,7 @@ bool Server::Impl::flush(Session& session) {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || (count < 0 && errno == EAGAIN)) {
+      if (session.closes_when_flushed && session.stalled_bytes == 0) stall(session);
       watch_for(session, {.readable = session.interest.readable, .writable = true});
       return false;
     }
@@ -300,8 +328,8 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
     case HttpReader::State::Done:
       break;
   }
-  Page page =
-      may_read_pages(session) ? status_.page_for(*session.http, mono_now()) : page_for_strangers();
+  Page page = may_read_pages(session) ? status_.page_for(*session.http, mono_now())
+                                      : page_for_strangers(config_.credential.empty());
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});

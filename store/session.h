@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +30,13 @@ struct Security {
   std::optional<ServerHandshake> handshake;
   std::optional<SealedStream> stream;  // once it has shown it; all bytes are sealed from then on
   std::string frames;                  // to be sent before what is in the outbox
+};
+
+// What a connection is there for, as far as it has said.
+enum class Standing {
+  Guest,    // it has asked for nothing yet, or for a page
+  Client,   // of the common namespace, or of one that anybody may make
+  RunNode,  // of a run: it has entered a reserved namespace
 };
 
 // One connection: of a client, or of a program that fetches a page.
@@ -54,10 +63,12 @@ struct Session {
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
   std::size_t unread_bytes = 0;        // that its replies hold, as last counted
+  std::size_t secret = 0;              // which of the server's its client knows
   bool is_dirty = false;               // is in the list of those to be flushed
   MonoTime stalled_since{};            // its unread replies have not become fewer since
   std::size_t stalled_bytes = 0;       // those replies, while it is not read from; otherwise 0
   bool closes_when_flushed = false;
+  Standing standing = Standing::Guest;
   bool is_admitted = false;  // to the common namespace, which may have a gate
   // Its large request is in progress.  It is not read from, and stays even if its connection is
   // lost: then it has no descriptor.
@@ -73,14 +84,33 @@ class Sessions {
   }
 
   void add(std::unique_ptr<Session> session) {
-    if (session->is_own()) ++own_count_;
+    if (session->is_own()) {
+      ++own_count_;
+    } else {
+      ++count_of(*session);
+      guests_.push_back(session->id);
+    }
     sessions_.emplace(session->id, std::move(session));
   }
 
   void remove(Session& session) {
-    forget_held(session);
-    if (session.is_own()) --own_count_;
+    leave(session);
     sessions_.erase(session.id);
+  }
+
+  void set_standing(Session& session, Standing standing) {
+    if (!session.is_own()) --count_of(session);
+    session.standing = standing;
+    if (!session.is_own()) ++count_of(session);
+  }
+
+  // The guest that has been here longest, if there is any.
+  Session* oldest_guest() {
+    for (; !guests_.empty(); guests_.pop_front()) {
+      Session* session = find(guests_.front());
+      if (session != nullptr && session->standing == Standing::Guest) return session;
+    }
+    return nullptr;
   }
 
   // Calls `prepare(Session&)` for each session that `is_chosen`, and removes it.
@@ -90,8 +120,7 @@ class Sessions {
       Session& session = *entry.second;
       if (!is_chosen(session)) return false;
       prepare(session);
-      forget_held(session);
-      if (session.is_own()) --own_count_;
+      leave(session);
       return true;
     });
   }
@@ -106,6 +135,8 @@ class Sessions {
   // Without the connections of this process itself.
   std::size_t client_count() const { return sessions_.size() - own_count_; }
   std::size_t own_count() const { return own_count_; }
+  // Without the connections of this process itself, too.
+  std::size_t count(Standing standing) const { return counts_[static_cast<std::size_t>(standing)]; }
 
   // Counts anew what this session holds of an incomplete request.
   void count_held(Session& session) {
@@ -135,7 +166,33 @@ class Sessions {
     return *most->second;
   }
 
+  std::size_t& count_of(const Session& session) {
+    return counts_[static_cast<std::size_t>(session.standing)];
+  }
+
+  void leave(Session& session) {
+    forget_held(session);
+    if (session.is_own()) {
+      --own_count_;
+    } else {
+      --count_of(session);
+    }
+    forget_former_guests();
+  }
+
+  // The list does not grow by those that have been guests.
+  void forget_former_guests() {
+    constexpr std::size_t kFew = 64;
+    if (guests_.size() <= kFew + 3 * count(Standing::Guest)) return;
+    std::erase_if(guests_, [this](ClientId id) {
+      Session* session = find(id);
+      return session == nullptr || session->standing != Standing::Guest;
+    });
+  }
+
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  std::array<std::size_t, 3> counts_{};
+  std::deque<ClientId> guests_;  // in the order in which they came; some are no guests any more
   std::size_t own_count_ = 0;
   std::size_t held_bytes_ = 0;
   std::size_t unread_bytes_ = 0;

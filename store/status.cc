@@ -37,11 +37,11 @@ void Status::note(Session& session, const Request& request) {
   }
 }
 
-Page page_for_strangers() {
-  return {.status = 401,
-          .body =
-              "this server has a secret: ask as 'Authorization: Bearer TOKEN', or as the user "
-              "who runs it, on its machine\n"};
+Page page_for_strangers(bool has_token) {
+  const char* how = has_token ? "ask as 'Authorization: Bearer TOKEN', or as the user who runs it, "
+                                "on its machine\n"
+                              : "ask as the user who runs it, on its machine\n";
+  return {.status = 401, .body = std::string("this server shows this to some only: ") + how};
 }
 
 Page Status::page_for(const HttpReader& request, MonoTime now) {

@@ -15,7 +15,8 @@
 namespace ddprun::store {
 
 // What a reader gets who has not shown that he knows the secret.
-Page page_for_strangers();
+// `has_token`: whether there is a token that opens it.
+Page page_for_strangers(bool has_token);
 
 // Threads: not safe for concurrent use.  Lifetime: what the constructor is given must outlive it.
 class Status {

@@ -14,6 +14,9 @@ namespace ddprun::store {
 // select() is not made for it.
 void raise_file_limit();
 
+// So many descriptors this process may have open.
+std::size_t file_limit();
+
 // How many connections the kernel keeps for a listening socket until they are accepted; more have
 // to try again, after one second at first.  None where the system does not say.
 std::optional<std::size_t> longest_backlog();

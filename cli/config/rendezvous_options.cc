@@ -314,6 +314,7 @@ class RendezvousOptions {
   // The workers do not inherit a secret.
   Result<void> read_secret() {
     constexpr const char* kVariable = "DDPRUN_SECRET";
+    const bool has_variable = builder_.workers().environment.contains(kVariable);
     const std::string text = builder_.inherited(kVariable);
     builder_.workers().environment.erase(kVariable);
     const OptionValue* auth = builder_.given("rdzv-auth");
@@ -336,7 +337,7 @@ class RendezvousOptions {
       Result<store::Secret> read = builder_.machine.secret_file(path->text, path->origin);
       if (!read) return read.error();
       secret_ = *read;
-    } else if (!text.empty()) {
+    } else if (has_variable) {
       Result<store::Secret> read = store::Secret::from_text(text);
       if (!read) return invalid(std::string(kVariable) + ": " + to_string(read.error()));
       secret_ = *read;

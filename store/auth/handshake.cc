@@ -81,22 +81,26 @@ std::optional<SealedStream> ClientHandshake::finish(std::string_view answer) && 
 }
 
 std::optional<std::string> ServerHandshake::challenge(std::string_view of_client) {
-  if (of_client.size() != kChallengeBytes || challenges_) return std::nullopt;
-  std::string mine = random_challenge();
-  challenges_.emplace(secret_, std::string(of_client), mine);
-  return mine;
+  if (of_client.size() != kChallengeBytes || !of_client_.empty()) return std::nullopt;
+  of_client_ = of_client;
+  mine_ = random_challenge();
+  return mine_;
 }
 
 std::optional<ServerHandshake::Proved> ServerHandshake::check(std::string_view proof) {
-  std::optional<Challenges> challenges = std::exchange(challenges_, std::nullopt);
+  std::string mine = std::exchange(mine_, "");
   auto parts = parts_of(proof);
-  if (!parts || !challenges) return std::nullopt;
+  if (!parts || mine.empty()) return std::nullopt;
   auto [mac, header] = *parts;
-  if (!is_same(mac, challenges->client_proof(header))) return std::nullopt;
-  SealedStream stream = challenges->server_stream();
-  if (!stream.set_peer_header(header)) return std::nullopt;
-  std::string answer = challenges->server_proof(stream.header()) + stream.header();
-  return Proved{std::move(answer), std::move(stream)};
+  for (std::size_t i = 0; i < secrets_.size(); ++i) {
+    Challenges challenges(secrets_[i], of_client_, mine);
+    if (!is_same(mac, challenges.client_proof(header))) continue;
+    SealedStream stream = challenges.server_stream();
+    if (!stream.set_peer_header(header)) return std::nullopt;
+    std::string answer = challenges.server_proof(stream.header()) + stream.header();
+    return Proved{std::move(answer), std::move(stream), i};
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::store

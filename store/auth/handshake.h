@@ -14,9 +14,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "store/auth/sealed_stream.h"
 #include "store/auth/secret.h"
@@ -71,7 +74,8 @@ class ClientHandshake {
 
 class ServerHandshake {
  public:
-  explicit ServerHandshake(const Secret& secret) : secret_(secret) {}
+  // For clients that know one of the secrets.
+  explicit ServerHandshake(std::vector<Secret> secrets) : secrets_(std::move(secrets)) {}
 
   // The answer to AUTHENTICATE.  Nothing where that is no challenge, or is the second.
   std::optional<std::string> challenge(std::string_view of_client);
@@ -79,13 +83,15 @@ class ServerHandshake {
   struct Proved {
     std::string answer;  // to PROVE
     SealedStream stream;
+    std::size_t secret = 0;  // which of them the client knows
   };
-  // Nothing where the client has not shown that it knows the secret; it has one try.
+  // Nothing where the client has not shown that it knows a secret; it has one try.
   std::optional<Proved> check(std::string_view proof);
 
  private:
-  Secret secret_;
-  std::optional<Challenges> challenges_;
+  std::vector<Secret> secrets_;
+  std::string of_client_;
+  std::string mine_;  // empty: there is no challenge that may be answered
 };
 
 }  // namespace ddprun::store

@@ -15,12 +15,15 @@ namespace {
 
 // What libmunge(3) says of itself: the numbers and types of its interface, version 2.
 constexpr int kSuccess = 0;
+constexpr int kSnafu = 1;
+constexpr int kNoMemory = 5;
 constexpr int kNoDaemon = 6;
+constexpr int kTimeout = 7;
 constexpr int kExpired = 15;
 constexpr int kRewound = 16;
 constexpr int kReplayed = 17;
 constexpr int kOfOtherUser = 18;
-constexpr int kOptSocket = 8;
+constexpr int kOptSocket = 8;  // a const char*
 constexpr int kOptUserRestriction = 9;
 
 constexpr std::string_view kPurpose = "ddprun secret 1 ";
@@ -40,6 +43,7 @@ struct Munge::Library {
   Context (*ctx_create)() = nullptr;
   void (*ctx_destroy)(Context) = nullptr;
   int (*ctx_set)(Context, int, ...) = nullptr;
+  int (*ctx_get)(Context, int, ...) = nullptr;
   int (*encode)(char**, Context, const void*, int) = nullptr;
   int (*decode)(const char*, Context, void**, int*, uid_t*, gid_t*) = nullptr;
   const char* (*strerror)(int) = nullptr;
@@ -61,9 +65,20 @@ struct Munge::Library {
     return context;
   }
 
+  std::string socket_path() const {
+    Context context = make_context();
+    if (context == nullptr) return socket;
+    const char* path = nullptr;
+    ctx_get(context, kOptSocket, &path);
+    std::string text = path != nullptr ? path : "";
+    ctx_destroy(context);
+    return text;
+  }
+
   Error failure(int status) const {
-    return {status == kNoDaemon ? Errc::Closed : Errc::Protocol,
-            std::string("MUNGE: ") + strerror(status)};
+    bool may_pass =
+        status == kNoDaemon || status == kTimeout || status == kNoMemory || status == kSnafu;
+    return {may_pass ? Errc::Closed : Errc::Protocol, std::string("MUNGE: ") + strerror(status)};
   }
 };
 
@@ -81,10 +96,14 @@ Result<Munge> Munge::load(const std::string& socket) {
   bool is_whole = library->find("munge_ctx_create", library->ctx_create) &&
                   library->find("munge_ctx_destroy", library->ctx_destroy) &&
                   library->find("munge_ctx_set", library->ctx_set) &&
+                  library->find("munge_ctx_get", library->ctx_get) &&
                   library->find("munge_encode", library->encode) &&
                   library->find("munge_decode", library->decode) &&
                   library->find("munge_strerror", library->strerror);
   if (!is_whole) return Error{Errc::NotSupported, "MUNGE: libmunge.so.2 lacks a function"};
+  std::string path = library->socket_path();
+  if (::access(path.c_str(), F_OK) != 0)
+    return Error{Errc::NotSupported, "MUNGE: there is no munged (" + path + ")"};
   return Munge(std::move(library));
 }
 

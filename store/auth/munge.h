@@ -13,12 +13,12 @@
 
 namespace ddprun::store {
 
-// Threads: one at a time.  Calls block for as long as the machine's munged takes, a fraction of a
-// millisecond as a rule.
+// Threads: any.  Calls block for as long as the machine's munged takes: a fraction of a millisecond
+// as a rule, ten seconds where it stands still.
 class Munge {
  public:
   // With the munged at `socket`, or where libmunge looks for it if that is empty.  Fails with
-  // Errc::NotSupported where libmunge is not installed.
+  // Errc::NotSupported where libmunge is not installed, or that socket is not there.
   static Result<Munge> load(const std::string& socket);
 
   // A text from which open() makes `secret` in a process of this process's user, and nobody else

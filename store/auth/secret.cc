@@ -109,12 +109,21 @@ std::string Secret::key_text() const {
   return hexadecimal(key_.data(), key_.size());
 }
 
+// Keys for different purposes say nothing about each other.
+Secret::Key Secret::for_purpose(std::string_view purpose) const {
+  Key key;
+  ::crypto_auth(key.data(), reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(),
+                key_.data());
+  return key;
+}
+
 std::string Secret::page_token() const {
-  constexpr std::string_view kPurpose = "ddprun pages 1";
-  Key token;
-  ::crypto_auth(token.data(), reinterpret_cast<const unsigned char*>(kPurpose.data()),
-                kPurpose.size(), key_.data());
+  Key token = for_purpose("ddprun pages 1");
   return hexadecimal(token.data(), token.size());
+}
+
+std::string Secret::mark() const {
+  return hexadecimal(for_purpose("ddprun mark 1").data(), 4);
 }
 
 bool Secret::is_page_token(std::string_view text) const {

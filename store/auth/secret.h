@@ -44,10 +44,15 @@ class Secret {
   std::string page_token() const;
   bool is_page_token(std::string_view text) const;
 
+  // Eight digits that tell it from others and show nothing of it.
+  std::string mark() const;
+
   const Key& key() const { return key_; }
 
  private:
   explicit Secret(const Key& key) : key_(key) {}
+
+  Key for_purpose(std::string_view purpose) const;
 
   Key key_;
 };

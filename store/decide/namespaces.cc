@@ -18,20 +18,22 @@ std::unique_ptr<Namespace> Namespaces::make(std::string name) {
 }
 
 void Namespaces::reserve(std::string name) {
-  check(reserved_ == nullptr && find(name) == nullptr, "a namespace cannot be reserved any more");
+  check(find(name) == nullptr, "a namespace cannot be reserved any more");
   constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   KeyspaceLimits limits = limits_;
   limits.max_keys = limits.max_queue_items = kUnlimited;
   if (limits_.max_bytes != kUnlimited) limits.max_bytes = kReservedBytes;
-  auto ns = std::unique_ptr<Namespace>(new Namespace{name, Keyspace(limits, nullptr, seed_)});
-  reserved_ = named_.emplace(std::move(name), std::move(ns)).first->second.get();
+  auto ns = std::unique_ptr<Namespace>(new Namespace{
+      .name = name, .keyspace = Keyspace(limits, nullptr, seed_), .is_reserved = true});
+  reserved_.push_back(named_.emplace(std::move(name), std::move(ns)).first->second.get());
 }
 
 Usage Namespaces::usage() const {
   Usage usage = usage_;
-  if (reserved_ == nullptr) return usage;
-  usage.keys += reserved_->keyspace.key_count();
-  usage.bytes += reserved_->keyspace.bytes();
+  for (const Namespace* ns : reserved_) {
+    usage.keys += ns->keyspace.key_count();
+    usage.bytes += ns->keyspace.bytes();
+  }
   return usage;
 }
 
@@ -111,7 +113,7 @@ bool Namespaces::clean_up(std::size_t effort) {
 }
 
 void Namespaces::drop_if_unused(Namespace& ns) {
-  if (&ns == reserved_) return;
+  if (ns.is_reserved) return;
   if (ns.members == 0 && ns.keyspace.bytes() == 0) named_.erase(named_.find(ns.name));
 }
 

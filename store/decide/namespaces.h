@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "store/base/time.h"
 #include "store/decide/keyspace.h"
@@ -25,6 +26,7 @@ struct Namespace {
   std::string name;  // empty for the common one
   Keyspace keyspace;
   std::size_t members = 0;  // the connections that are in it; not counted for the common one
+  bool is_reserved = false;
 };
 
 // Threads: not safe for concurrent use.
@@ -43,7 +45,8 @@ class Namespaces {
   void reserve(std::string name);
   static constexpr std::size_t kReservedBytes = 64 << 20;
   bool is_reserved(std::string_view name) const {
-    return reserved_ != nullptr && reserved_->name == name;
+    const Namespace* ns = find(name);
+    return ns != nullptr && ns->is_reserved;
   }
 
   // Carries out `request` in `namespace`, which is where the client is: the common namespace at
@@ -117,10 +120,10 @@ class Namespaces {
   KeyspaceLimits limits_;
   std::size_t max_named_;
   HashSeed seed_;
-  Usage usage_;  // of all but the reserved one
+  Usage usage_;  // of all but the reserved ones
   std::unique_ptr<Namespace> common_;
   std::map<std::string, std::unique_ptr<Namespace>, std::less<>> named_;
-  Namespace* reserved_ = nullptr;
+  std::vector<Namespace*> reserved_;
   std::optional<MonoTime> deadline_;
   std::deque<Queued> large_;
   bool needs_cleanup_ = false;  // some namespace has leftovers

@@ -14,6 +14,7 @@ from ddpd_process import LIMIT_S, Ddpd, ddpd_path
 
 HANDSHAKE = b"\x00\xce\xf7\x85\x3c"
 PING = b"\x0d\x01\x02\x03\x04"
+GET_NUM_KEYS = b"\x07"
 
 
 def run(*options):
@@ -132,9 +133,11 @@ class DdpdTest(unittest.TestCase):
     def test_more_connections_than_allowed_are_closed(self):
         with Ddpd("--max-connections", "1") as ddpd:
             with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as first:
-                first.sendall(HANDSHAKE + PING)
+                first.sendall(HANDSHAKE + PING + GET_NUM_KEYS)
                 self.assertEqual(first.recv(4), PING[1:])
+                self.assertEqual(len(first.recv(8)), 8)
                 with socket.create_connection(("127.0.0.1", ddpd.port), timeout=LIMIT_S) as second:
+                    second.sendall(HANDSHAKE + GET_NUM_KEYS)
                     self.assertTrue(is_closed(second))
 
     def test_an_address_that_is_not_allowed_is_closed_and_told_of_once(self):

@@ -46,6 +46,29 @@ class Recorder(Proxy):
                 pass
 
 
+class Appender(Proxy):
+    """Adds bytes of its own to the server's answer to PROVE, as somebody between the two could."""
+
+    SHAKEN = 4 + 4 + (8 + 32) + (8 + 32 + 24)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+
+    def carry(self, one, other):
+        is_server = one.getpeername()[1] == self.to
+        passed = 0
+        try:
+            while data := one.recv(65536):
+                if is_server and passed < self.SHAKEN <= passed + len(data):
+                    data += b"\0\0" + text(b"gen evil 1") + b"\0"
+                passed += len(data)
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
 class SecretTest(NodesCase):
     def secret_file(self, content=SECRET, mode=0o600, name="secret"):
         path = self.path / name
@@ -107,6 +130,20 @@ class SecretTest(NodesCase):
         for word in (b"a-name-to-look-for", b"heartbeat", b"coordinator", b"run_uuid", SECRET.encode()):
             self.assertNotIn(word, recorder.seen)
 
+    def test_who_stands_between_two_nodes_cannot_speak_for_either(self):
+        secret = f"--rdzv-secret-file={self.secret_file()}"
+        host = self.node("--nnodes=2", secret)
+        wait_until(self.is_hosted, "the first agent listens")
+        proxy = Appender(self.port)
+        self.addCleanup(proxy.close)
+        victim = self.node("--nnodes=2", secret, "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}")
+        self.assertEqual(victim.ends(), NO_RENDEZVOUS, victim.log)
+        self.assertIn("bytes came that its own end has not sealed", victim.log)
+        self.assertNotIn("started", victim.log)
+        other = self.node("--nnodes=2", secret)
+        self.until_started("0/2", "1/2")
+        self.let_go(host, other)
+
     def test_a_killed_agent_s_guardian_still_says_so(self):
         host = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
         other = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
@@ -130,9 +167,8 @@ class SecretTest(NodesCase):
         with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT) as stranger:
             stranger.sendall(MAGIC + b"\x84" + text(b"ddprun"))
             self.assertEqual(stranger.recv(1), b"\2")
-            # Still in the common namespace: there is no coordinator.
             stranger.sendall(b"\x05" + struct.pack("<Q", 1) + text(b"/ddprun/coordinator"))
-            self.assertEqual(stranger.recv(1), b"\1")
+            self.assertEqual(stranger.recv(1), b"")
         host.signal(signal.SIGTERM)
         host.ends()
 
@@ -155,6 +191,23 @@ class SecretTest(NodesCase):
             self.assertEqual(self.page(ddpd.port, "/status"), "200")
             self.let_go(*nodes)
 
+    def test_a_daemon_keeps_runs_of_different_secrets_apart(self):
+        ours = self.secret_file()
+        theirs = self.secret_file("the secret of another group", name="theirs")
+        with Ddpd("--secret-file", f"{ours},{theirs}") as ddpd:
+            where = f"localhost:{ddpd.port}"
+            ours_first = self.node("--nnodes=2", f"--rdzv-secret-file={ours}", endpoint=where)
+            # Under the same name, and they do not complete each other's run.
+            theirs_alone = self.node("--nnodes=1", f"--rdzv-secret-file={theirs}", endpoint=where)
+            self.until_started("0/1")
+            ours_second = self.node("--nnodes=2", f"--rdzv-secret-file={ours}", endpoint=where)
+            self.until_started("0/2", "1/2")
+            self.let_go(ours_first, ours_second, theirs_alone)
+        run = subprocess.run([ddpd_path(), "--secret-file", f"{ours},{ours}"], capture_output=True, text=True,
+                             timeout=LIMIT)
+        self.assertEqual((run.returncode, run.stderr), (
+            2, f"ddpd: --secret-file={ours}: another file has this secret\n"))
+
     def page(self, port, path, user=None, token=""):
         script = ("import os, sys, socket, encodings.idna\n"
                   "if len(sys.argv) > 3: os.setgroups([]), os.setresuid(*[int(sys.argv[3])] * 3)\n"
@@ -174,6 +227,7 @@ class SecretTest(NodesCase):
         os.mkfifo(self.path / "fifo", 0o600)
         self.assertIn("it is no regular file", self.refused(f"--rdzv-secret-file={self.path / 'fifo'}"))
         self.assertIn("DDPRUN_SECRET: a secret of 3 bytes", self.refused(DDPRUN_SECRET="abc"))
+        self.assertIn("DDPRUN_SECRET: a secret of 0 bytes", self.refused(DDPRUN_SECRET=""))
         self.assertIn("--rdzv-auth=secret needs a secret", self.refused("--rdzv-auth=secret"))
         self.assertIn("--rdzv-encrypt needs a secret", self.refused("--rdzv-encrypt"))
         self.assertIn("--rdzv-encrypt does not go with --rdzv-auth=none",
@@ -253,7 +307,36 @@ class MungeTest(NodesCase):
         (self.path / "slurm.conf").write_text(f"AuthInfo=socket={self.path}/nowhere\n")
         node = self.member("--rdzv-auth=munge")
         self.assertEqual(node.ends(), NO_RENDEZVOUS, node.log)
-        self.assertIn("MUNGE: Socket communication error", node.log)
+        self.assertIn("MUNGE: there is no munged", node.log)
+
+    def test_the_guardian_of_a_host_that_was_killed_says_so_to_the_next(self):
+        host = self.member("--rdzv-auth=munge", "--nnodes=1:2", "--max-restarts=0")
+        other = self.member("--rdzv-auth=munge", "--nnodes=1:2", "--max-restarts=0")
+        wait_until(lambda: (self.path / "started").exists() and "1/2" in (self.path / "started").read_text(),
+                   "the workers start")
+        since = time.monotonic()
+        host.signal(signal.SIGKILL)
+        wait_until(lambda: "0/1" in (self.path / "started").read_text(), "the other goes on alone")
+        self.assertLess(time.monotonic() - since, 4)  # the lease is 5 s
+        (self.path / "go").touch()
+        self.assertEqual(other.ends(), 0, other.log)
+
+    def test_a_munged_that_stands_still_ends_nothing_that_runs(self):
+        host = self.member("--rdzv-auth=munge")
+        wait_until(self.is_hosted, "the first agent listens")
+        proxy = Proxy(self.port)
+        self.addCleanup(proxy.close)
+        other = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}")
+        wait_until(lambda: (self.path / "started").exists() and "1/2" in (self.path / "started").read_text(),
+                   "the workers start")
+        self.munged.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: self.munged.send_signal(signal.SIGCONT))
+        proxy.reset()
+        other.says("again")
+        self.assertEqual(len(self.started), 2, self.started)
+        (self.path / "go").touch()
+        for node in (host, other):
+            self.assertEqual(node.ends(), 0, node.log)
 
 
 if __name__ == "__main__":

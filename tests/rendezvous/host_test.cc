@@ -45,8 +45,10 @@ struct Meeting {
     auto server = store::Server::listen(loop.get_executor(), config);
     REQUIRE(server.has_value());
     port = (*server)->port();
-    host = std::make_unique<Host>(loop.get_executor(), std::move(*server), "here", false,
-                                  RunFilePlace{}, [this](const std::string&) { ++ignored; });
+    HostConfig hosting;
+    hosting.name = "here";
+    hosting.log = [this](const std::string&) { ++ignored; };
+    host = std::make_unique<Host>(loop.get_executor(), std::move(*server), std::move(hosting));
     REQUIRE(run(host->open()).has_value());
     client = run(host->connect()).value();
     record = run(client->get(keys::kCoordinator, 5s)).value();

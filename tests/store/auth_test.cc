@@ -33,7 +33,7 @@ struct Ends {
 // Both ends after a handshake; nothing where one has refused the other.
 std::optional<Ends> shake_hands(const Secret& of_client, const Secret& of_server) {
   ClientHandshake client;
-  ServerHandshake server(of_server);
+  ServerHandshake server({of_server});
   auto challenge = server.challenge(client.challenge());
   auto proof = client.prove(of_client, challenge.value());
   auto proved = server.check(proof.value());
@@ -73,8 +73,8 @@ TEST_SUITE("store/auth") {
   TEST_CASE("what shows one server that a client knows the secret shows another one nothing") {
     Secret secret = secret_of("a secret of the run");
     ClientHandshake client;
-    ServerHandshake first(secret);
-    ServerHandshake second(secret);
+    ServerHandshake first({secret});
+    ServerHandshake second({secret});
     std::string proof = client.prove(secret, first.challenge(client.challenge()).value()).value();
     second.challenge(client.challenge());
     CHECK_FALSE(second.check(proof));
@@ -98,7 +98,7 @@ TEST_SUITE("store/auth") {
   }
 
   TEST_CASE("what is no challenge is refused") {
-    ServerHandshake server(secret_of("a secret of the run"));
+    ServerHandshake server({secret_of("a secret of the run")});
     CHECK_FALSE(server.challenge("short"));
     CHECK_FALSE(server.check(std::string(kProofBytes, 'x')));
     ClientHandshake client;
@@ -110,7 +110,7 @@ TEST_SUITE("store/auth") {
     for (std::size_t byte = 0; byte < kProofBytes; ++byte) {
       CAPTURE(byte);
       ClientHandshake client;
-      ServerHandshake server(secret);
+      ServerHandshake server({secret});
       std::string proof =
           client.prove(secret, server.challenge(client.challenge()).value()).value();
       proof[byte] = static_cast<char>(proof[byte] ^ 1);
@@ -119,7 +119,7 @@ TEST_SUITE("store/auth") {
     for (std::size_t byte = 0; byte < kProofBytes; ++byte) {
       CAPTURE(byte);
       ClientHandshake client;
-      ServerHandshake server(secret);
+      ServerHandshake server({secret});
       std::string proof =
           client.prove(secret, server.challenge(client.challenge()).value()).value();
       std::string answer = server.check(proof).value().answer;

@@ -41,7 +41,7 @@ const Secret kOther = secret_of("a secret of others");
 
 ServerConfig with_secret() {
   ServerConfig config;
-  config.secret = kSecret;
+  config.secrets = {kSecret};
   return config;
 }
 
@@ -109,7 +109,39 @@ TEST_SUITE("store/server_security") {
     CHECK(has(outcome_of(place.port(), nullptr), "asks for the secret of the run"));
     CHECK(has(outcome_of(place.port(), &kOther), "has another secret than this node"));
     CHECK(place.log() ==
-          std::vector<std::string>{"refused 127.0.0.1: it does not know the secret"});
+          std::vector<std::string>{"refused 127.0.0.1: it has not shown that it knows the secret",
+                                   "refused 127.0.0.1: it does not know the secret"});
+  }
+
+  TEST_CASE("who knows different secrets of a server never meets") {
+    ServerConfig config;
+    config.secrets = {kSecret, kOther};
+    Place place(std::move(config));
+    CHECK(outcome_of(place.port(), &kOther) == "served");
+    CHECK(place.keys_in_place() == 0);
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+    CHECK(place.keys_in_place() == 1);
+    CHECK(has(outcome_of(place.port(), nullptr), "asks for the secret of the run"));
+    for (std::string_view name : {"ddprun#2"sv, "ddprun#1"sv}) {
+      CAPTURE(name);
+      RawClient client = client_of(place);
+      std::string proof;
+      ClientHandshake handshake = begin(client, kSecret, proof);
+      auto stream = std::move(handshake).finish(client.send(request::Prove{proof}).receive_bytes());
+      REQUIRE(stream);
+      std::string request;
+      encode(request::EnterNamespace{name}, request);
+      encode(request::GetNumKeys{}, request);
+      std::string frames;
+      stream->seal(request, frames);
+      client.send(std::string_view(frames));
+      std::string reply;
+      while (reply.size() < 9 && stream->open(client.receive(1), reply)) {
+      }
+      // Of one that is reserved it is not told more than that.
+      CHECK(int{reply[0]} == int{name == "ddprun#2" ? kUnknownPeer : kReady});
+      CHECK(reply.substr(1) == std::string(8, '\0'));
+    }
   }
 
   TEST_CASE("large values and many replies go through the sealed stream") {
@@ -191,6 +223,53 @@ TEST_SUITE("store/server_security") {
     client.send(std::string_view(bytes));
     CHECK(client.is_closed());
     CHECK(place.keys_in_place() == 0);
+  }
+
+  // Whoever stands between the two could put it there, and have the answers sealed for the client.
+  TEST_CASE("what comes before a handshake, or into it, ends the connection") {
+    Place place;
+    RawClient client = client_of(place);
+    ClientHandshake handshake;
+    const request::Authenticate authenticate{handshake.challenge()};
+    const std::vector<std::string_view> keys{"/a"};
+    SUBCASE("a wait") {
+      client.send(request::Wait{keys});
+      client.send(authenticate);
+    }
+    SUBCASE("a take") {
+      client.send(request::QueueTake{"/q", 60'000});
+      client.send(authenticate);
+    }
+    SUBCASE("another namespace") {
+      client.send(request::EnterNamespace{"elsewhere"});
+      CHECK(client.receive_byte() == kReady);
+      client.send(authenticate);
+    }
+    SUBCASE("a request between the two steps") {
+      client.send(authenticate);
+      CHECK(client.receive_bytes().size() == kChallengeBytes);
+      client.send(request::QueueTake{"/q", 60'000});
+    }
+    CHECK(client.is_closed());
+  }
+
+  TEST_CASE("a host of a run with a secret serves no stranger, and waits for none") {
+    ServerConfig config = with_secret();
+    config.serves_strangers = false;
+    config.handshake_timeout = 300ms;
+    Place place(std::move(config));
+    RawClient stranger = client_of(place);
+    stranger.send(request::Add{"n", 2});
+    CHECK(stranger.is_closed());
+    RawClient half_done = client_of(place);
+    std::string proof;
+    begin(half_done, kSecret, proof);
+    CHECK(half_done.is_closed());
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+    CHECK(place.log() ==
+          std::vector<std::string>{"refused 127.0.0.1: it has not shown that it knows the secret",
+                                   place.log().back()});
+    CHECK(has(place.log().back(), "no handshake in time"));
   }
 
   TEST_CASE("steps out of their order end the connection") {

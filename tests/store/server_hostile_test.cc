@@ -36,6 +36,11 @@ bool is_served(RawClient& client) {
   return client.send(request::Ping{7}).receive(4) == "\7\0\0\0"sv;
 }
 
+// As a client, not only as one that has connected.
+bool is_answered(RawClient& client) {
+  return client.send(request::GetNumKeys{}).receive_number() == 0;
+}
+
 std::string announced(Op operation, std::initializer_list<std::uint64_t> numbers) {
   std::string bytes(1, static_cast<char>(operation));
   for (std::uint64_t number : numbers) encode_length(number, bytes);
@@ -226,17 +231,48 @@ TEST_SUITE("store/server/hostile") {
   TEST_CASE("connections beyond the limit are closed, and let in again when others have gone") {
     RunningServer server({.max_connections = 2});
     RawClient first = client_of(server);
-    REQUIRE(is_served(first));
+    REQUIRE(is_answered(first));
     {
       RawClient second = client_of(server);
-      REQUIRE(is_served(second));
-      RawClient third(server.port());
+      REQUIRE(is_answered(second));
+      RawClient third = client_of(server);
+      third.send(request::GetNumKeys{});
       CHECK(third.is_closed());
     }
     REQUIRE(server.has_connections(1));
     RawClient fourth(server.port());
     fourth.send("GET /metrics HTTP/1.1\r\n\r\n"sv);
     CHECK(fourth.receive_all().find("\nddprun_store_turned_away_total 1\n") != std::string::npos);
+  }
+
+  TEST_CASE("of those who ask for nothing the oldest makes room, and for a node there always is") {
+    RunningServer server({.max_connections = 16});
+    server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      return 0;
+    });
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 16; ++i) {
+      clients.push_back(client_of(server));
+      REQUIRE(is_answered(clients.back()));
+    }
+    RawClient oldest(server.port());  // not even a handshake
+    RawClient idle = client_of(server);
+    RawClient node = client_of(server);
+    CHECK(oldest.is_closed());
+    std::vector<RawClient> flood;
+    for (int i = 0; i < 100; ++i) flood.emplace_back(server.port());
+    CHECK(idle.is_closed());
+    CHECK(node.is_closed());  // it had said nothing for so long
+    for (int i = 0; i < 16; ++i) {
+      clients.push_back(client_of(server));
+      clients.back().send(request::EnterNamespace{"runs"});
+      CHECK(clients.back().receive_byte() == kReady);
+      CHECK(is_answered(clients.back()));
+    }
+    for (RawClient& client : clients) CHECK(is_answered(client));
+    flood.clear();
+    REQUIRE(server.has_connections(32));
   }
 
 // UBSan looks at an object's type through a pipe, and without a descriptor for that finds every
