@@ -6,6 +6,9 @@ import subprocess
 import unittest
 
 from case import DDPRUN, HAS_TORCH, SlurmCase, cluster, needs_runtime, parameters, worlds
+from free_port import free_port
+
+STRANGER = 54321  # a user
 
 
 class StartTest(SlurmCase):
@@ -25,6 +28,21 @@ class StartTest(SlurmCase):
             step = self.agents("-N2", ddprun=options)
             self.go()
             self.assertEqual(step.ends(), 0, step.log)
+
+    def test_another_user_of_the_cluster_cannot_take_part(self):
+        port = free_port()
+        run = ("--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{port}", "--rdzv-id=theirs", "--rdzv-auth=munge")
+        step = self.agents("-N2", ddprun=run)
+        self.until_started(2)
+        stranger = subprocess.run(
+            self.cluster.command("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", DDPRUN,
+                                 "--log-dir=/dev/null", "--nnodes=2", *run, "/bin/true"),
+            env=self.environment(), cwd="/", capture_output=True, text=True, timeout=60)
+        self.assertEqual(stranger.returncode, 80, stranger.stderr)
+        self.assertIn("it is run by another user of the cluster (MUNGE)", stranger.stderr)
+        self.assertEqual(len(self.started), 2)
+        self.go()
+        self.assertEqual(step.ends(), 0, step.log)
 
     @unittest.skipUnless(HAS_TORCH, "this Python has no torch")
     def test_a_collective_over_four_nodes(self):
