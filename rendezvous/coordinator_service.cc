@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/coordinator_service.h"
 
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
+#include "store/base/number.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
 
@@ -14,6 +17,18 @@ namespace asio = boost::asio;
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);  // of one blocking pop
+
+// What the coordinator puts into its own inbox: "mark 17 RUN".
+constexpr std::string_view kMark = "mark ";
+
+std::optional<runs::event::MarkRead> decode_mark(std::string_view text) {
+  if (!text.starts_with(kMark)) return std::nullopt;
+  text.remove_prefix(kMark.size());
+  std::size_t end = text.find(' ');
+  auto number = number_in<std::uint64_t>(text.substr(0, end));
+  if (end == std::string_view::npos || !number) return std::nullopt;
+  return runs::event::MarkRead{.run = std::string(text.substr(end + 1)), .number = *number};
+}
 
 }  // namespace
 
@@ -98,6 +113,7 @@ asio::awaitable<void> CoordinatorService::receive() {
 }
 
 void CoordinatorService::take(const std::string& text) {
+  if (auto mark = decode_mark(text)) return step(std::move(*mark));
   Result<Message> message = decode_message(text);
   if (message) return step(runs::event::Arrived{std::move(*message)});
   ignored_.line("ignored a message to the rendezvous: " + to_string(message.error()), mono_now());
@@ -110,11 +126,27 @@ void CoordinatorService::step(const runs::Event& event) {
     std::visit(
         Overloaded{
             [this](runs::action::Send& send) {
-              outgoing_.push_back(
-                  {keys::mailbox(send.node, send.connection), encode(send.command)});
+              outgoing_.push_back({.kind = Outgoing::Kind::Push,
+                                   .name = keys::mailbox(send.node, send.connection),
+                                   .text = encode(send.command)});
             },
             [this](runs::action::Forget& forget) {
-              outgoing_.push_back({keys::mailbox(forget.node, forget.connection), ""});
+              outgoing_.push_back({.kind = Outgoing::Kind::Clear,
+                                   .name = keys::mailbox(forget.node, forget.connection)});
+            },
+            [this](runs::action::Suspect& suspect) {
+              outgoing_.push_back(
+                  {.kind = Outgoing::Kind::SetKey, .name = keys::given_up(suspect.node)});
+            },
+            [this](runs::action::Acquit& acquit) {
+              outgoing_.push_back(
+                  {.kind = Outgoing::Kind::DeleteKey, .name = keys::given_up(acquit.node)});
+            },
+            [this](runs::action::Mark& mark) {
+              outgoing_.push_back(
+                  {.kind = Outgoing::Kind::Push,
+                   .name = keys::inbox(config_.record),
+                   .text = std::string(kMark) + std::to_string(mark.number) + ' ' + mark.run});
             },
             [this](runs::action::EmptyCommonSpace& empty) {
               config_.renew_common_space(empty.peers);
@@ -135,20 +167,40 @@ asio::awaitable<void> CoordinatorService::send() {
     while (!outgoing_.empty()) {
       Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
-      if (next.command.empty()) {
-        auto item = co_await out_->queue_try_pop(next.mailbox);
-        while (item && item->has_value()) item = co_await out_->queue_try_pop(next.mailbox);
-        if (!is_open_) co_return;
-        if (!item) co_return failed("clear a node's commands", item.error());
-        continue;
-      }
-      auto pushed = co_await out_->queue_push(next.mailbox, std::move(next.command));
+      auto performed = co_await perform(std::move(next));
       if (!is_open_) co_return;
-      if (!pushed) co_return failed("give a node its commands", pushed.error());
+      if (!performed) co_return failed("speak to the nodes", performed.error());
     }
     has_emptied_.notify();
     co_await has_mail_.wait();
   }
+}
+
+store::Async<void> CoordinatorService::perform(Outgoing next) {
+  switch (next.kind) {
+    case Outgoing::Kind::Push:
+      co_return co_await out_->queue_push(next.name, std::move(next.text));
+    case Outgoing::Kind::SetKey: {
+      // The answer shows that the store has it: set() alone may return earlier.
+      auto set = co_await out_->set(next.name, "");
+      if (!set) co_return set;
+      std::vector<std::string> names(1, next.name);  // not inside co_await: GCC 12
+      auto is_there = co_await out_->check(std::move(names));
+      if (!is_there) co_return is_there.error();
+      co_return Result<void>{};
+    }
+    case Outgoing::Kind::DeleteKey: {
+      auto deleted = co_await out_->delete_key(next.name);
+      if (!deleted) co_return deleted.error();
+      co_return Result<void>{};
+    }
+    case Outgoing::Kind::Clear:
+      break;
+  }
+  auto item = co_await out_->queue_try_pop(next.name);
+  while (item && item->has_value()) item = co_await out_->queue_try_pop(next.name);
+  if (!item) co_return item.error();
+  co_return Result<void>{};
 }
 
 asio::awaitable<void> CoordinatorService::keep_time() {

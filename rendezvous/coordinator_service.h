@@ -7,6 +7,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -83,9 +84,12 @@ class CoordinatorService {
   void failed(const std::string& what, const Error& error);
 
   struct Outgoing {
-    std::string mailbox;
-    std::string command;  // empty: throw away what the node has not read
+    enum class Kind : std::uint8_t { Push, Clear, SetKey, DeleteKey };
+    Kind kind;
+    std::string name;    // of a queue, or a key
+    std::string text{};  // to be pushed
   };
+  store::Async<void> perform(Outgoing next);
 
   ServiceConfig config_;
   store::RateLimitedLog ignored_{config_.log};  // what is no message

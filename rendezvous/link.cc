@@ -42,6 +42,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
   store::Client& client = *link->parts_.sender;
   std::string inbox = keys::inbox(link->parts_.record);
   std::string pulse_key = keys::pulse(link->parts_.record);
+  std::string given_up_key = keys::given_up(link->parts_.node);
   while (link->is_open_) {
     while (!link->outgoing_.empty()) {
       Outgoing next = std::move(link->outgoing_.front());
@@ -52,7 +53,16 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       if (next.is_heartbeat) {
         auto pulse = co_await client.get(pulse_key, kPulseWait);
         if (!pulse) co_return link->lost(pulse.error());
-        if (link->is_open_) link->listener_.pulse_seen(std::move(*pulse));
+        // That the coordinator lives does not say that this node still counts.
+        std::vector<std::string> key(1, given_up_key);
+        auto is_given_up = co_await client.check(std::move(key));
+        if (!is_given_up) co_return link->lost(is_given_up.error());
+        if (!link->is_open_) co_return;
+        if (*is_given_up) {
+          link->listener_.heard(command::Dropped{"it was silent for too long"});
+        } else {
+          link->listener_.pulse_seen(std::move(*pulse));
+        }
       }
       link->is_sending_ = false;
     }

@@ -159,8 +159,8 @@ void Admission::lose(std::string id, const std::string& why, int signal,
   admit_contenders_of(id);
 }
 
-void Admission::drop_silent_nodes() {
-  for (const std::string& id : losses_.drop_silent_nodes()) admit_contenders_of(id);
+void Admission::judge_silent_nodes(std::uint64_t mark) {
+  for (const std::string& id : losses_.judge_silent_nodes(mark)) admit_contenders_of(id);
 }
 
 void Admission::refuse_contenders_of(const std::string& rival) {

@@ -31,7 +31,7 @@ class Admission {
   // A node of the run is lost, and who wanted its --node-rank is admitted.
   void lose(std::string id, const std::string& why, int signal = 0,
             std::optional<MonoTime> since = std::nullopt);
-  void drop_silent_nodes();
+  void judge_silent_nodes(std::uint64_t mark);
 
   // `rival` is alive: the others that want its --node-rank are refused.
   void refuse_contenders_of(const std::string& rival);

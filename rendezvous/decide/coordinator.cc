@@ -50,7 +50,7 @@ class CoordinatorTransition {
   }
 
   void operator()(const event::Tick&) {
-    if (now_ >= state_.next_look) admission_.drop_silent_nodes();
+    if (now_ >= state_.next_look) losses_.suspect_silent_nodes();
     if (state_.phase == Phase::Gathering && !state_.nodes.empty()) {
       rounds_.form_if_due();
       if (rounds_.end_if_too_few()) return;
@@ -59,6 +59,8 @@ class CoordinatorTransition {
     if (state_.newcomers_due && now_ >= *state_.newcomers_due) rounds_.take_in_newcomers();
     report_waiting();
   }
+
+  void operator()(const event::MarkRead& event) { admission_.judge_silent_nodes(event.number); }
 
   void operator()(const event::HostLeaves& event) {
     admission_.refuse_next_run(event.why);

@@ -29,13 +29,17 @@ struct Arrived {
   std::uint64_t connection = 0;
 };
 struct Tick {};
+// What had reached the inbox at action::Mark has been read.
+struct MarkRead {
+  std::uint64_t number = 0;
+};
 // The host of this coordinator is about to go.
 struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
 };
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::HostLeaves>;
+using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves>;
 
 struct Step {
   State state;

@@ -7,18 +7,37 @@
 
 namespace ddprun::rendezvous::coordinator {
 
-std::vector<std::string> Losses::drop_silent_nodes() {
+MonoTime Losses::due(const Node& node) const {
+  MonoTime due = node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
+  return node.leaves_by ? std::min(due, *node.leaves_by) : due;
+}
+
+void Losses::suspect_silent_nodes() {
   state_.next_look = now_ + state_.policy.keep_alive_interval;
-  std::vector<std::string> silent;
-  for (const auto& [id, node] : state_.nodes) {
-    MonoTime due =
-        node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
-    if (node.leaves_by) due = std::min(due, *node.leaves_by);
-    if (due <= now_) {
-      silent.push_back(id);
-    } else {
-      state_.next_look = std::min(state_.next_look, due);
+  std::uint64_t mark = state_.marks + 1;
+  for (auto& [id, node] : state_.nodes) {
+    if (node.suspected_at_mark) continue;
+    if (due(node) > now_) {
+      state_.next_look = std::min(state_.next_look, due(node));
+      continue;
     }
+    node.suspected_at_mark = state_.marks = mark;
+    out_.add(action::Suspect{id});
+  }
+  if (state_.marks == mark) out_.add(action::Mark{mark});
+}
+
+std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
+  std::vector<std::string> silent;
+  for (auto& [id, node] : state_.nodes) {
+    if (!node.suspected_at_mark || *node.suspected_at_mark > mark) continue;
+    if (due(node) <= now_) {
+      silent.push_back(id);
+      continue;
+    }
+    node.suspected_at_mark.reset();
+    state_.next_look = std::min(state_.next_look, due(node));
+    out_.add(action::Acquit{id});
   }
   std::vector<Loss> losses;
   for (const std::string& id : silent) {

@@ -20,13 +20,24 @@ class Losses {
   Losses(State& state, Outgoing& out, MonoTime now, Rounds& rounds)
       : state_(state), out_(out), now_(now), rounds_(rounds) {}
 
-  // Drops nodes that were silent for too long, and returns their ids.
-  std::vector<std::string> drop_silent_nodes();
+  // Nodes that were silent for too long are to be given up.  What they have said may lie in the
+  // inbox unread; and a node that does not know yet may renew its lease.  So first the store says
+  // that they are about to be given up, then a mark is put into the inbox, and when that is read
+  // they are judged.  A lease that a node renews without seeing that the store says so was renewed
+  // before the mark, and so was the heartbeat before it sent.
+  void suspect_silent_nodes();
+
+  // Of those that were suspected up to this mark, drops the ones that have been silent still, and
+  // returns their ids.
+  std::vector<std::string> judge_silent_nodes(std::uint64_t mark);
 
   // Of a node that cannot hear any more.  A signal has stopped it at `since`, if it is not 0.
   void lose(const std::string& id, const std::string& why, int signal, MonoTime since);
 
  private:
+  // When it is to be given up, if nothing more is heard of it.
+  MonoTime due(const Node& node) const;
+
   struct Loss {
     std::string why;
     bool was_up = false;      // its workers ran, and it was not known to leave

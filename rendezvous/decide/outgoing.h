@@ -25,6 +25,18 @@ struct Forget {
   std::string node;
   std::uint64_t connection = 0;  // what was sent on it
 };
+// This node is about to be given up: whoever renews its lease from here on is to hear so.
+struct Suspect {
+  std::string node;
+};
+// That does not hold any more.
+struct Acquit {
+  std::string node;
+};
+// After that, what has reached the inbox by now is to be read; and then comes event::MarkRead.
+struct Mark {
+  std::uint64_t number = 0;
+};
 // The run has had its last round.  A node that comes back to it later is to hear this.
 struct Over {
   std::string run_uuid;
@@ -41,8 +53,9 @@ struct EmptyCommonSpace {
   std::vector<std::string> peers;
 };
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::Over, action::KeepRunFile,
-                            action::EmptyCommonSpace>;
+using Action =
+    std::variant<action::Send, action::Forget, action::Suspect, action::Acquit, action::Mark,
+                 action::Over, action::KeepRunFile, action::EmptyCommonSpace>;
 
 class Outgoing {
  public:

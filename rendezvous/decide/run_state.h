@@ -29,11 +29,12 @@ enum class Phase : std::uint8_t {
 struct Node {
   request::Join join;
   std::uint64_t arrival = 0;
-  std::uint64_t connection = 0;       // on which it was last heard; commands go there
-  MonoTime seen{};                    // when that was
-  std::optional<MonoTime> away_at;    // when that connection broke, if it did
-  std::optional<MonoTime> leaves_by;  // told to stop: its workers are dead by then
-  std::string leaves_why{};           // "node1 was stopped by SIGTERM"
+  std::uint64_t connection = 0;     // on which it was last heard; commands go there
+  MonoTime seen{};                  // when that was
+  std::optional<MonoTime> away_at;  // when that connection broke, if it did
+  std::optional<std::uint64_t> suspected_at_mark{};  // about to be given up; see losses.h
+  std::optional<MonoTime> leaves_by;                 // told to stop: its workers are dead by then
+  std::string leaves_why{};                          // "node1 was stopped by SIGTERM"
   int leaves_signal = 0;
   MonoTime leaves_since{};
   bool is_member = false;                 // of the last round
@@ -93,8 +94,9 @@ struct State {
   MonoTime gathering_since{};              // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;       // when it ends
   MonoTime last_turn{};
-  MonoTime next_look{};   // for silent nodes
-  std::string last_told;  // to those who wait, without its seconds
+  MonoTime next_look{};     // for silent nodes
+  std::uint64_t marks = 0;  // that were put into the inbox
+  std::string last_told;    // to those who wait, without its seconds
   MonoTime last_told_at{};
   // Other runs that wait in this place, for people; the caller of step() sets it.
   std::string beside;

@@ -84,6 +84,11 @@ class RunsTransition {
     }
   }
 
+  void operator()(const event::MarkRead& event) {
+    if (state_.runs.contains(event.run))
+      step(event.run, coordinator::event::MarkRead{event.number});
+  }
+
   void operator()(const event::HostLeaves& event) {
     state_.why_leaving = event.why;
     std::vector<std::string> names;
@@ -160,6 +165,18 @@ class RunsTransition {
         actions_.emplace_back(std::move(*forget));
         continue;
       }
+      if (auto* suspect = std::get_if<coordinator::action::Suspect>(&action)) {
+        actions_.emplace_back(std::move(*suspect));
+        continue;
+      }
+      if (auto* acquit = std::get_if<coordinator::action::Acquit>(&action)) {
+        actions_.emplace_back(std::move(*acquit));
+        continue;
+      }
+      if (auto* mark = std::get_if<coordinator::action::Mark>(&action)) {
+        actions_.emplace_back(action::Mark{name, mark->number});
+        continue;
+      }
       if (auto* keep = std::get_if<action::KeepRunFile>(&action)) {
         keep->file.run = name;
         state_.filed.insert(name);
@@ -171,6 +188,7 @@ class RunsTransition {
         continue;
       }
       auto& send = std::get<coordinator::action::Send>(action);
+      if (std::holds_alternative<command::Dropped>(send.command)) note_given_up(send.node);
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
         send_last(send.node, send.connection, std::move(send.command));
       } else {
@@ -210,6 +228,16 @@ class RunsTransition {
   void send_last(const std::string& node, std::uint64_t connection, Command command) {
     actions_.emplace_back(action::Send{node, std::move(command), connection});
     state_.departed.push_back({.node = node, .connection = connection, .at = now_.mono});
+  }
+
+  void note_given_up(const std::string& node) {
+    if (state_.given_up.size() >= kMaxDeparted) acquit_oldest();
+    state_.given_up.push_back({.node = node, .at = now_.mono});
+  }
+  // Its connections are long gone.
+  void acquit_oldest() {
+    actions_.emplace_back(action::Acquit{std::move(state_.given_up.front().node)});
+    state_.given_up.pop_front();
   }
 
   // The guardian of an agent that was killed speaks on a connection of its own: its Left may come
@@ -259,6 +287,8 @@ class RunsTransition {
       actions_.emplace_back(action::Forget{std::move(departed.node), departed.connection});
       state_.departed.pop_front();
     }
+    while (!state_.given_up.empty() && state_.given_up.front().at + kGivenUpAge <= now_.mono)
+      acquit_oldest();
     while (!state_.early.empty() && state_.early.front().at + kLastCommandAge <= now_.mono) {
       state_.early.pop_front();
     }
@@ -282,6 +312,7 @@ std::optional<MonoTime> deadline(const State& state) {
   for (const auto& [name, run] : state.runs)
     due = std::min(due, coordinator::deadline(run).value_or(due));
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
+  if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
   for (const auto& [name, former] : state.formers) due = std::min(due, former.until);
   if (due == MonoTime::max()) return std::nullopt;

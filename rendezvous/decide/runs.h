@@ -56,6 +56,14 @@ struct Departed {
   MonoTime at{};
 };
 
+// A node that may not know yet that it was given up, such as one whose machine stands still: the
+// store says so for kGivenUpAge.
+struct GivenUp {
+  std::string node;
+  MonoTime at{};
+};
+inline constexpr Duration kGivenUpAge = std::chrono::minutes(10);
+
 // A node that has left a run which does not know it, or which is not known here.
 struct Early {
   std::string run;
@@ -77,6 +85,7 @@ struct State {
   std::deque<Verdict> verdicts;   // oldest first
   std::deque<Past> pasts;         // oldest first
   std::deque<Departed> departed;  // oldest first
+  std::deque<GivenUp> given_up;   // oldest first
   std::deque<Early> early;        // oldest first
   // Of runs that have no coordinator here at present: whose workers may be alive.
   std::map<std::string, coordinator::Former> formers;
@@ -93,17 +102,30 @@ struct Arrived {
   Message message;
 };
 struct Tick {};
+// See coordinator::event::MarkRead.
+struct MarkRead {
+  std::string run;
+  std::uint64_t number = 0;
+};
 // See coordinator::event::HostLeaves.
 struct HostLeaves {
   std::string why;
   int signal = 0;
 };
 }  // namespace event
-using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::HostLeaves>;
+using Event =
+    std::variant<event::Begun, event::Arrived, event::Tick, event::MarkRead, event::HostLeaves>;
 
 namespace action {
 using Send = coordinator::action::Send;
 using Forget = coordinator::action::Forget;
+using Suspect = coordinator::action::Suspect;
+using Acquit = coordinator::action::Acquit;
+// As coordinator::action::Mark, of this run.
+struct Mark {
+  std::string run;
+  std::uint64_t number = 0;
+};
 using EmptyCommonSpace = coordinator::action::EmptyCommonSpace;
 using KeepRunFile = coordinator::action::KeepRunFile;
 // No worker of this run lives.
@@ -111,8 +133,9 @@ struct DropRunFile {
   std::string run;
 };
 }  // namespace action
-using Action = std::variant<action::Send, action::Forget, action::EmptyCommonSpace,
-                            action::KeepRunFile, action::DropRunFile>;
+using Action =
+    std::variant<action::Send, action::Forget, action::Suspect, action::Acquit, action::Mark,
+                 action::EmptyCommonSpace, action::KeepRunFile, action::DropRunFile>;
 
 struct Step {
   State state;

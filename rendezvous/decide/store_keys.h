@@ -39,6 +39,10 @@ inline std::string inbox(const std::string& record) {
 inline std::string pulse(const std::string& record) {
   return "ddprun/pulse/" + generation_of(record);
 }
+// A key that is there once the coordinator has given this node up, or is about to.
+inline std::string given_up(const std::string& node) {
+  return "ddprun/given_up/" + node;
+}
 // The queue of all commands to one node, on one of its connections: what is under way to a broken
 // one cannot be taken for what is sent to the next.
 inline std::string mailbox(const std::string& node, std::uint64_t connection) {

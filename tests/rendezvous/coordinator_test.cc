@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "rendezvous/decide/waiting_text.h"
 #include "store/base/variant.h"
@@ -57,13 +59,29 @@ struct Run {
   Settings settings{.min_nodes = 2, .max_nodes = 3};
   Policy policy{.max_restarts = 1};
   RunFile file;  // the last that it wanted kept
+  std::set<std::string> suspects;
+  bool reads_marks = true;
 
+  // A mark is read at once, unless `reads_marks` is false.
   std::string on(const coordinator::Event& event) {
     auto next = coordinator::step(std::move(state), event, now);
     state = std::move(next.state);
     std::string text;
+    std::optional<std::uint64_t> mark;
     for (const auto& action : next.actions) {
       if (std::holds_alternative<coordinator::action::Over>(action)) continue;
+      if (const auto* suspect = std::get_if<coordinator::action::Suspect>(&action)) {
+        suspects.insert(suspect->node);
+        continue;
+      }
+      if (const auto* acquit = std::get_if<coordinator::action::Acquit>(&action)) {
+        suspects.erase(acquit->node);
+        continue;
+      }
+      if (const auto* put = std::get_if<coordinator::action::Mark>(&action)) {
+        mark = put->number;
+        continue;
+      }
       if (const auto* keep = std::get_if<coordinator::action::KeepRunFile>(&action)) {
         file = keep->file;
         continue;
@@ -73,6 +91,10 @@ struct Run {
       text += text.empty() ? "" : "; ";
       text += send != nullptr ? send->node + ": " + words(send->command)
                               : "forget " + std::get<coordinator::action::Forget>(action).node;
+    }
+    if (mark && reads_marks) {
+      std::string more = on(coordinator::event::MarkRead{*mark});
+      text += (text.empty() || more.empty() ? "" : "; ") + more;
     }
     return text;
   }
@@ -402,6 +424,30 @@ TEST_CASE("Coordinator: a silent node is dropped, and the stop does not wait for
   CHECK(said.find("a: stop 0, c was lost (silent for 5.0 s)") != std::string::npos);
   run.ready("a");
   CHECK(run.ready("b").find("a: round 1 attempt 0 as 0 of 2") == 0);
+}
+
+TEST_CASE("Coordinator: a node is given up when the inbox has been read, and said to be before") {
+  Three run;
+  run.reads_marks = false;
+  CHECK(run.pass(6s, {"a", "b"}) == "");
+  CHECK(run.suspects == std::set<std::string>{"c"});
+  SUBCASE("its heartbeat lay there") {
+    run.says("c", request::Heartbeat{});
+    CHECK(run.on(coordinator::event::MarkRead{1}) == "");
+    CHECK(run.suspects.empty());
+    run.reads_marks = true;
+    CHECK(run.pass(4s, {"a", "b"}) == "");
+    CHECK(run.pass(2s, {"a", "b"}).find("c: dropped") != std::string::npos);
+  }
+  SUBCASE("nothing of it lay there") {
+    CHECK(run.on(coordinator::event::MarkRead{1}).find("c: dropped") != std::string::npos);
+    // It may not know yet.
+    CHECK(run.suspects == std::set<std::string>{"c"});
+  }
+  SUBCASE("a mark from before it was suspected says nothing") {
+    CHECK(run.on(coordinator::event::MarkRead{0}) == "");
+    CHECK(run.state.nodes.contains("c"));
+  }
 }
 
 TEST_CASE("Coordinator: nodes that fall silent together go together") {

@@ -6,9 +6,15 @@
 #include <doctest/doctest.h>
 
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <chrono>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/link.h"
 #include "tests/support/event_loop.h"
 
 using namespace ddprun;
@@ -131,6 +137,50 @@ struct LimitedMeeting : Meeting {
 }  // namespace
 
 TEST_SUITE("rendezvous/host") {
+  // Such as one whose machine stood still, clock and all.
+  TEST_CASE_FIXTURE(Meeting,
+                    "a node that does not know that it was given up learns it from its next look") {
+    for (const char* node : {"a", "b"}) {
+      request::Join join;
+      join.host = node;
+      join.address = "127.0.0.1";
+      join.settings = {.min_nodes = 2, .max_nodes = 2, .master = std::nullopt};
+      join.policy.keep_alive_interval = 100ms;
+      join.policy.keep_alive_max_attempt = 3;
+      join.policy.lease_grace = 0s;
+      join.store_port = 1;
+      say(node, std::move(join));
+    }
+    told<command::Round>("b");
+    auto is_given_up = [this] {
+      std::vector<std::string> keys(1, keys::given_up("b"));
+      return run(client->check(std::move(keys))).value();
+    };
+    auto end = std::chrono::steady_clock::now() + 60s;
+    while (!is_given_up() && std::chrono::steady_clock::now() < end) {
+    }
+    std::optional<Command> heard;
+    std::size_t pulses = 0;
+    Link::Parts parts;
+    parts.sender = connect(keys::kNamespace);
+    parts.receiver = connect(keys::kNamespace);
+    parts.record = record;
+    parts.node = "b";
+    Link::Listener listener;
+    listener.heard = [&](Command command) { heard = std::move(command); };
+    listener.pulse_seen = [&](const std::string&) { ++pulses; };
+    listener.lost = [](const Error&) {};
+    listener.info = [](const std::string&) {};
+    auto link = std::make_shared<Link>(loop.get_executor(), std::move(parts), std::move(listener));
+    asio::co_spawn(loop, Link::send(link), asio::detached);
+    link->post_heartbeat(encode(Message{"run", "b", request::Heartbeat{}}));
+    REQUIRE(test::run_until(
+        loop, [&] { return heard.has_value(); }, 60s));
+    CHECK(std::holds_alternative<command::Dropped>(*heard));
+    CHECK(pulses == 0);
+    link->close();
+  }
+
   TEST_CASE_FIXTURE(Meeting, "two nodes meet, fail together and end together") {
     joins("a");
     joins("b");

@@ -37,7 +37,13 @@ struct Place {
     auto next = runs::step(std::move(state), event, now);
     state = std::move(next.state);
     std::string text;
+    std::optional<runs::event::MarkRead> mark;
     for (const auto& action : next.actions) {
+      if (std::holds_alternative<runs::action::Suspect>(action)) continue;
+      if (const auto* put = std::get_if<runs::action::Mark>(&action)) {
+        mark = {.run = put->run, .number = put->number};
+        continue;
+      }
       if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {
         files[keep->file.run] = keep->file;
         continue;
@@ -55,12 +61,15 @@ struct Place {
                            return send.node + ": " + words(send.command);
                          },
                          [](const runs::action::Forget& forget) { return "forget " + forget.node; },
+                         [](const runs::action::Acquit& acquit) { return "acquit " + acquit.node; },
                          [](const runs::action::EmptyCommonSpace&) { return std::string("empty"); },
                          [](const auto&) { return std::string("?"); },
                      },
                      action);
     }
-    return text;
+    if (!mark) return text;
+    std::string more = on(*mark);
+    return text + (text.empty() || more.empty() ? "" : "; ") + more;
   }
   std::string says(const std::string& run, const std::string& node, Request request) {
     return on(runs::event::Arrived{{.run = run, .node = node, .request = std::move(request)}});
@@ -208,6 +217,8 @@ TEST_CASE("Runs: a silent node reads that it was dropped, and its mailbox is cle
   CHECK(said == "a: dropped");
   CHECK(place.state.runs.empty());
   CHECK(place.ticks_after(runs::kLastCommandAge) == "forget a");
+  // Until no connection of it can be there any more, the store says that it was given up.
+  CHECK(place.ticks_after(runs::kGivenUpAge) == "acquit a");
   CHECK(!runs::deadline(place.state));
 }
 

@@ -79,6 +79,16 @@ void Host::step(const runs::Event& event) {
   for (const runs::Action& action : next.actions) {
     if (const auto* forget = std::get_if<runs::action::Forget>(&action)) {
       mailboxes_.erase(keys::mailbox(forget->node, forget->connection));
+    } else if (const auto* suspect = std::get_if<runs::action::Suspect>(&action)) {
+      given_up_.insert(suspect->node);
+    } else if (const auto* acquit = std::get_if<runs::action::Acquit>(&action)) {
+      given_up_.erase(acquit->node);
+    } else if (const auto* mark = std::get_if<runs::action::Mark>(&action)) {
+      // After what has reached the inbox by now.
+      Duration read = std::chrono::milliseconds(mark->number * 37 % 200);
+      world_.time.to(process_, read, [this, put = *mark] {
+        step(runs::event::MarkRead{.run = put.run, .number = put.number});
+      });
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
     } else if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {

@@ -24,6 +24,7 @@ class Host {
   void serve(const Wire& wire) { wire->is_served = true; }
   void push(const std::string& message) { take(message); }
   std::string pulse() const;
+  bool has_given_up(const std::string& node) const { return given_up_.contains(node); }
   void pop(const Wire& wire);
   void lost(const Wire& wire);
 
@@ -45,6 +46,7 @@ class Host {
   rendezvous::runs::State state_;
   std::map<std::string, std::deque<std::string>> mailboxes_;
   std::map<std::string, Wire> waiting_;
+  std::set<std::string> given_up_;
   MonoTime alarm_ = MonoTime::max();
   std::uint64_t alarms_ = 0;
 };

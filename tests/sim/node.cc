@@ -522,10 +522,15 @@ void Node::pump() {
     if (!wire->is_served) return;
     wire->host->push(message);
     std::string pulse = wire->host->pulse();
-    world_.send_down(wire, [this, wire, pulse, is_heartbeat] {
+    bool is_given_up = wire->host->has_given_up(wire->node);
+    world_.send_down(wire, [this, wire, pulse, is_given_up, is_heartbeat] {
       if (wire != wire_) return;
       is_sending_ = false;
-      if (is_heartbeat) step(member::event::PulseSeen{pulse});
+      if (is_heartbeat && is_given_up) {
+        step(member::event::Heard{command::Dropped{"it was silent for too long"}});
+      } else if (is_heartbeat) {
+        step(member::event::PulseSeen{pulse});
+      }
       pump();
     });
   });
