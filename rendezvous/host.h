@@ -51,8 +51,10 @@ class Host {
   // A connection of this process to its own store, to where those meet who know this secret.
   store::Async<std::unique_ptr<store::Client>> connect(std::size_t secret = 0);
 
-  // Of those who know the first secret.  Not before open() has succeeded.
-  CoordinatorService& coordinator() { return *coordinators_.front(); }
+  // Of those who know the first secret; nullptr before open() has begun to let nodes in.
+  CoordinatorService* coordinator() {
+    return coordinators_.empty() ? nullptr : coordinators_.front().get();
+  }
 
   void close();
   boost::asio::awaitable<void> stop();

@@ -47,8 +47,11 @@ class RunEndpoint {
   const Endpoint& endpoint() const { return config_.endpoint; }
   bool is_hosting() const { return host_ != nullptr; }
   bool uses_munge() const { return munge_.has_value(); }
-  // Of this process; nullptr where another one coordinates.
-  CoordinatorService* coordinator() { return host_ ? &host_->coordinator() : service_.get(); }
+  // Of this process; nullptr where another one coordinates, or none does yet.
+  CoordinatorService* coordinator() { return host_ ? host_->coordinator() : service_.get(); }
+
+  // What is hosted here ends, for this reason and signal; also what is only about to be.
+  void host_leaves(const std::string& why, int signal);
 
   // The store's address, as a process of this machine reaches it.
   Endpoint from_here(const store::Client& client) const;
@@ -60,6 +63,7 @@ class RunEndpoint {
 
  private:
   store::Async<bool> host_if_possible();
+  store::Async<void> open_host(std::unique_ptr<store::Server> server);
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
   void add_security(store::ServerConfig& server);
@@ -81,7 +85,13 @@ class RunEndpoint {
   std::string munge_obstacle_;  // why it cannot be used on this machine
   store::Resolver resolver_;    // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
+  std::unique_ptr<Host> opening_;                // to be host_ once it lets nodes in
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
+  struct Leave {
+    std::string why;
+    int signal = 0;
+  };
+  std::optional<Leave> leave_;
 };
 
 }  // namespace ddprun::rendezvous
