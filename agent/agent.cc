@@ -66,7 +66,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       failures_(config_.no_restart_codes),
       hangs_(
-          executor, parts.reaper, hang_config(config_), workers_, logger_,
+          executor, parts.reaper, parts.disk, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
       events_(config_.event_sink, event_context(config_)),

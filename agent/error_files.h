@@ -4,6 +4,7 @@
 // own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,13 +31,18 @@ class ErrorFiles {
   };
   // Makes a folder for a worker that has none and has written an error file, and moves the file
   // into it.  nullopt: there is no such file, or it stays where it is, since that failed.
-  std::optional<Kept> keep(const std::string& file, int local_rank);
+  using Keep = std::function<std::optional<Kept>(const std::string& file, int local_rank)>;
+
+  // That, for the workers of this attempt.  It waits for the disk: to be called on the disk's
+  // thread, always the same, also when this object is gone.
+  Keep keeper() const;
 
  private:
   std::shared_ptr<const LogDir> log_dir_;
   int start_ = 0;
   int restart_count_ = 0;
-  std::string attempt_;  // its folder, made with the first file that is kept
+  // The folder of the attempt, made with the first file that is kept.  Of the disk's thread.
+  std::shared_ptr<std::string> attempt_ = std::make_shared<std::string>();
 };
 
 }  // namespace ddprun::agent

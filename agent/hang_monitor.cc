@@ -11,6 +11,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "agent/log_dir.h"
@@ -32,6 +34,16 @@ std::int64_t touched_at(const std::string& path) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
+std::uint64_t size_of_logs(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  for (const char* name : {"/stdout.log", "/stderr.log"}) {
+    std::error_code error;
+    std::uintmax_t size = std::filesystem::file_size(folder + name, error);
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
 std::string stacks_path(const std::string& folder) {
   return folder + "/stack";
 }
@@ -48,16 +60,17 @@ std::string heartbeat_path(const std::string& folder) {
 }
 
 HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper,
-                         HangMonitorConfig config, Workers& workers,
+                         process::IoThread& disk, HangMonitorConfig config, Workers& workers,
                          std::shared_ptr<spdlog::logger> logger,
                          std::function<void(const WorkerExit&)> on_exit,
                          std::function<void(const RunningWorker&)> on_stuck)
     : config_(std::move(config)),
+      disk_(disk),
       workers_(workers),
       logger_(std::move(logger)),
       on_exit_(std::move(on_exit)),
       on_stuck_(std::move(on_stuck)),
-      stacks_(reaper),
+      stacks_(reaper, disk),
       state_(config_.decide),
       timer_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
@@ -69,6 +82,7 @@ HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper
 }
 
 void HangMonitor::start(bool has_other_nodes) {
+  ++starts_;
   causes_.clear();
   is_showing_stacks_ = false;
   if (config_.decide.timeout == Duration::zero() && !timers_) return;
@@ -81,7 +95,7 @@ void HangMonitor::start(bool has_other_nodes) {
 }
 
 void HangMonitor::workers_stop(bool is_asked) {
-  if (is_asked) stacks_.interrupt();
+  if (is_asked) interrupt();
   if (!std::exchange(is_watching_, false)) return;
   if (timers_) timers_->clear();
   on(hang::event::Stopped{});
@@ -116,9 +130,21 @@ void HangMonitor::keep_stack(const WorkerExit& exit) {
   auto begin = std::ranges::find_if(
       lines, [](const std::string& line) { return line.starts_with("Fatal Python error"); });
   if (begin == lines.end()) return;
-  Result<void> written = write_file(exit.folder + "/stack.faulthandler",
-                                    fmt::format("{}\n", fmt::join(begin, lines.end(), "\n")));
-  if (!written) logger_->warn("a stack is not kept: {}", to_string(written.error()));
+  std::string path = exit.folder + "/stack.faulthandler";
+  std::string call = "write " + path;
+  auto written = std::make_shared<Result<void>>();
+  disk_.run(
+      std::move(call),
+      [path = std::move(path), text = fmt::format("{}\n", fmt::join(begin, lines.end(), "\n")),
+       written] { *written = write_file(path, text); },
+      [logger = logger_, written] {
+        if (!*written) logger->warn("a stack is not kept: {}", to_string(written->error()));
+      });
+}
+
+std::set<pid_t> HangMonitor::interrupt() {
+  ++interruptions_;
+  return stacks_.interrupt();
 }
 
 asio::awaitable<void> HangMonitor::stop() {
@@ -134,15 +160,16 @@ asio::awaitable<void> HangMonitor::watch() {
     auto tick = hang::next_tick(state_);
     if (tick && *tick <= now) {
       on(hang::event::Tick{});
-    } else if (state_.look_at && *state_.look_at <= now) {
-      on(hang::event::Looked{sample()});
+    } else if (state_.look_at && *state_.look_at <= now && !std::exchange(is_looking_, true)) {
+      tasks_.spawn(look());
     }
   }
 }
 
 MonoTime HangMonitor::next_due() const {
   auto tick = hang::next_tick(state_);
-  return std::min(tick.value_or(MonoTime::max()), state_.look_at.value_or(MonoTime::max()));
+  auto look = is_looking_ ? std::nullopt : state_.look_at;
+  return std::min(tick.value_or(MonoTime::max()), look.value_or(MonoTime::max()));
 }
 
 void HangMonitor::on(const hang::Event& event) {
@@ -179,16 +206,46 @@ void HangMonitor::perform(const std::vector<hang::Action>& actions) {
   }
 }
 
-std::vector<ActivitySample> HangMonitor::sample() const {
+// While the disk stands still, nobody is judged: the workers may wait for it, too.
+asio::awaitable<void> HangMonitor::look() {
+  struct Place {
+    int local_rank = 0;
+    std::string folder;
+  };
+  std::vector<Place> places;
+  for (const RunningWorker& worker : workers_.running())
+    if (!worker.folder.empty()) places.push_back({worker.local_rank, worker.folder});
+  const int number = starts_;
+  auto traces = std::make_shared<std::map<int, Traces>>();
+  if (!places.empty()) {
+    std::string call = "look at the log files in " + places.front().folder +
+                       (places.size() > 1 ? " and those of the other workers" : "");
+    std::function<void()> work = [places = std::move(places), traces] {
+      for (const Place& place : places) {
+        (*traces)[place.local_rank] = {.log_bytes = size_of_logs(place.folder),
+                                       .heartbeat_ns = touched_at(heartbeat_path(place.folder))};
+      }
+    };
+    co_await disk_.run_and_wait(std::move(call), std::move(work));
+  }
+  is_looking_ = false;
+  timer_.expires_at(next_due());
+  if (number == starts_) on(hang::event::Looked{sample(*traces)});
+}
+
+std::vector<ActivitySample> HangMonitor::sample(const std::map<int, Traces>& traces) const {
   std::vector<ActivitySample> samples;
   for (const RunningWorker& worker : workers_.running()) {
     if (!state_.running.contains(worker.local_rank)) continue;
     process::ProcessStats stats = process::stats_of(worker.pid);
+    auto found = traces.find(worker.local_rank);
+    Traces of_worker = found == traces.end() ? Traces() : found->second;
+    std::uint64_t piped_bytes = worker.output_bytes ? worker.output_bytes() : 0;
     samples.push_back({.local_rank = worker.local_rank,
-                       .output_bytes = worker.output_bytes ? worker.output_bytes() : 0,
+                       .output_bytes = piped_bytes + of_worker.log_bytes,
                        .cpu_time = stats.cpu_time,
                        .moved_bytes = stats.moved_bytes,
-                       .heartbeat_ns = touched_at(heartbeat_path(worker.folder)),
+                       .heartbeat_ns = of_worker.heartbeat_ns,
                        .doing = std::move(stats.doing)});
   }
   return samples;
@@ -204,33 +261,50 @@ void HangMonitor::name_silent(const HangVerdict& verdict) const {
 }
 
 asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
+  const int interruptions = interruptions_;
+  auto tools = std::make_shared<std::vector<process::StackTool>>();
+  std::string call = "look for py-spy, eu-stack and gdb";
+  std::function<void()> work = [tools, search_path = config_.search_path] {
+    *tools = process::stack_tools(search_path);
+  };
+  co_await disk_.run_and_wait(std::move(call), std::move(work));
+  if (interruptions != interruptions_) co_return;
   std::vector<process::StackTarget> targets;
   for (const RunningWorker& worker : workers_.running()) {
     if (!worker.folder.empty()) targets.push_back({worker.pid, stacks_path(worker.folder)});
   }
-  std::vector<process::StackTool> tools = process::stack_tools(config_.search_path);
-  has_python_stacks_ = has_python(tools);
-  if (!tools.empty() && !targets.empty()) {
+  has_python_stacks_ = has_python(*tools);
+  if (!tools->empty() && !targets.empty()) {
     logger_->warn("collecting the stacks of all workers, for at most {} s",
                   std::chrono::duration_cast<std::chrono::seconds>(config_.stack_limit).count());
-    co_await stacks_.collect(std::move(tools), std::move(targets), config_.environment,
+    co_await stacks_.collect(std::move(*tools), std::move(targets), config_.environment,
                              config_.stack_limit);
   }
+  std::map<int, bool> waits = co_await waits_by_stacks();
   on(hang::event::StacksTaken{
-      .collection = collection, .waits = waits_by_stacks(), .has_python = has_python_stacks_});
+      .collection = collection, .waits = std::move(waits), .has_python = has_python_stacks_});
 }
 
-std::map<int, bool> HangMonitor::waits_by_stacks() const {
-  std::map<int, bool> waits;
+asio::awaitable<std::map<int, bool>> HangMonitor::waits_by_stacks() {
+  constexpr std::size_t kMostBytes = 16 * 1024 * 1024;
+  std::vector<std::pair<int, std::string>> paths;
   for (const RunningWorker& worker : workers_.running()) {
     if (worker.folder.empty()) continue;
-    for (const char* tool : {".gdb", ".eu-stack"}) {
-      auto text = process::text_of_file(stacks_path(worker.folder) + tool);
-      auto is_waiting = text ? process::waits_for_peers(*text) : std::nullopt;
-      if (is_waiting) waits[worker.local_rank] = *is_waiting;
-    }
+    for (const char* tool : {".gdb", ".eu-stack"})
+      paths.emplace_back(worker.local_rank, stacks_path(worker.folder) + tool);
   }
-  return waits;
+  auto waits = std::make_shared<std::map<int, bool>>();
+  if (paths.empty()) co_return *waits;
+  std::string call = "read the stacks of the workers";
+  std::function<void()> work = [paths = std::move(paths), waits] {
+    for (const auto& [local_rank, path] : paths) {
+      auto text = process::text_of_regular_file(path, kMostBytes);
+      auto is_waiting = text ? process::waits_for_peers(*text) : std::nullopt;
+      if (is_waiting) (*waits)[local_rank] = *is_waiting;
+    }
+  };
+  co_await disk_.run_and_wait(std::move(call), std::move(work));
+  co_return *waits;
 }
 
 void HangMonitor::abandon(int local_rank) {

@@ -24,6 +24,7 @@
 #include "agent/timer_pipe.h"
 #include "agent/workers.h"
 #include "store/task_group.h"
+#include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
 #include "worker/process/stacks.h"
 
@@ -41,14 +42,15 @@ inline constexpr const char* kHeartbeatVariable = "DDPRUN_HEARTBEAT_FILE";
 std::string heartbeat_path(const std::string& folder);
 
 // Threads: used from the executor's only thread.
-// Lifetime: borrows the reaper and the workers.  stop() must have completed before the destructor
-// runs.
+// Lifetime: borrows the reaper, the thread for the disk and the workers.  stop() must have
+// completed before the destructor runs.
 class HangMonitor {
  public:
   // `on_exit` gets the ends that were held back, `on_stuck` a hung worker that not even SIGKILL
   // ends.
   HangMonitor(boost::asio::any_io_executor executor, process::Reaper& reaper,
-              HangMonitorConfig config, Workers& workers, std::shared_ptr<spdlog::logger> logger,
+              process::IoThread& disk, HangMonitorConfig config, Workers& workers,
+              std::shared_ptr<spdlog::logger> logger,
               std::function<void(const WorkerExit&)> on_exit,
               std::function<void(const RunningWorker&)> on_stuck);
 
@@ -63,7 +65,7 @@ class HangMonitor {
 
   // The workers have all ended, and what they left behind is to be ended too.  Stacks are collected
   // no longer.  Returns the pids of the tools that are just ending, which the sweep leaves alone.
-  std::set<pid_t> sweep_begins() { return stacks_.interrupt(); }
+  std::set<pid_t> sweep_begins() { return interrupt(); }
 
   // A worker has ended.  Returns whether on_exit hears of it later.
   bool hold_back(const WorkerExit& exit);
@@ -86,15 +88,23 @@ class HangMonitor {
   void perform(const std::vector<hang::Action>& actions);
   MonoTime next_due() const;
   void timer_expired(const ExpiredTimer& expired);
-  std::vector<ActivitySample> sample() const;
+  boost::asio::awaitable<void> look();
+  // What the disk knows of the workers' life, by local rank.
+  struct Traces {
+    std::uint64_t log_bytes = 0;
+    std::int64_t heartbeat_ns = 0;
+  };
+  std::vector<ActivitySample> sample(const std::map<int, Traces>& traces) const;
   void name_silent(const HangVerdict& verdict) const;
   boost::asio::awaitable<void> take_stacks(std::uint64_t collection);
-  std::map<int, bool> waits_by_stacks() const;
+  boost::asio::awaitable<std::map<int, bool>> waits_by_stacks();
+  std::set<pid_t> interrupt();
   void abandon(int local_rank);
   void keep_stack(const WorkerExit& exit);
   boost::asio::awaitable<void> release(int first);
 
   HangMonitorConfig config_;
+  process::IoThread& disk_;
   Workers& workers_;
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(const WorkerExit&)> on_exit_;
@@ -109,6 +119,9 @@ class HangMonitor {
   bool is_showing_stacks_ = false;
   bool is_watching_ = false;  // the workers run, and are not being stopped
   bool has_watched_ = false;  // watch() runs
+  bool is_looking_ = false;   // look() runs
+  int starts_ = 0;
+  int interruptions_ = 0;  // of what collects stacks
   store::TaskGroup tasks_;
 };
 

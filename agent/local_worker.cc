@@ -5,9 +5,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <sstream>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,17 +36,6 @@ std::vector<std::string> last_lines(const std::string& path, std::size_t count) 
   return {lines.begin(), lines.end()};
 }
 
-std::uint64_t size_of_logs(const std::string& folder) {
-  std::uint64_t bytes = 0;
-  if (folder.empty()) return bytes;
-  for (const char* name : {"/stdout.log", "/stderr.log"}) {
-    std::error_code error;
-    std::uintmax_t size = std::filesystem::file_size(folder + name, error);
-    if (!error) bytes += size;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 LocalWorker::LocalWorker(const asio::any_io_executor& executor, Parts parts,
@@ -72,31 +59,32 @@ std::optional<Result<void>> LocalWorker::take_exec_result() {
   return process::report_of(report, exec_context_);
 }
 
-WorkerExit LocalWorker::exit(process::ExitStatus status, ErrorFiles& error_files) {
+WorkerExit LocalWorker::exit(process::ExitStatus status) {
   WorkerStreams& streams = parts_.streams;
-  if (streams.folder.empty()) {
-    if (auto kept = error_files.keep(parts_.error_file, parts_.local_rank)) {
-      parts_.error_file = kept->file;
-      streams.folder = kept->folder;
-    }
-  }
   WorkerExit exit{.local_rank = parts_.local_rank,
                   .rank = parts_.rank,
                   .pid = pid_,
                   .status = status,
                   .folder = streams.folder,
                   .cgroup = parts_.cgroup.path()};
-  if (!status.is_success()) read_last_output(exit);
+  if (status.is_success()) return exit;
+  streams.pull();
+  exit.stderr_lines = streams.stderr_tail->lines(WorkerExit::kStderrLines);
   return exit;
 }
 
-void LocalWorker::read_last_output(WorkerExit& exit) {
-  WorkerStreams& streams = parts_.streams;
-  streams.pull();
-  exit.stderr_lines = streams.stderr_tail->lines(WorkerExit::kStderrLines);
-  if (!parts_.error_file.empty()) exit.report = read_error_file(parts_.error_file);
-  if (exit.stderr_lines.empty() && !streams.folder.empty())
-    exit.stderr_lines = last_lines(streams.folder + "/stderr.log", WorkerExit::kStderrLines);
+ReadEnd LocalWorker::reader_of_end(const ErrorFiles& error_files) const {
+  if (parts_.error_file.empty()) return nullptr;
+  ErrorFiles::Keep keep = parts_.streams.folder.empty() ? error_files.keeper() : nullptr;
+  return [file = parts_.error_file, keep = std::move(keep)](WorkerExit& exit) mutable {
+    if (auto kept = keep ? keep(file, exit.local_rank) : std::nullopt) {
+      file = kept->file;
+      exit.folder = kept->folder;
+    }
+    exit.report = read_error_file(file);
+    if (exit.stderr_lines.empty() && !exit.folder.empty())
+      exit.stderr_lines = last_lines(exit.folder + "/stderr.log", WorkerExit::kStderrLines);
+  };
 }
 
 void LocalWorker::signal_group(int signal) const {
@@ -119,9 +107,8 @@ RunningWorker LocalWorker::describe() const {
           .rank = parts_.rank,
           .pid = pid_,
           .folder = streams.folder,
-          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail,
-                           folder = streams.folder] {
-            return out->total_bytes() + err->total_bytes() + size_of_logs(folder);
+          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail] {
+            return out->total_bytes() + err->total_bytes();
           }};
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "agent/decide/worker_exit.h"
+#include "agent/end_reader.h"
 #include "agent/error_files.h"
 #include "agent/worker_output.h"
 #include "agent/workers.h"
@@ -44,8 +45,12 @@ class LocalWorker {
   // It has ended, could not be started, or is abandoned.
   bool has_ended() const { return has_ended_; }
   void set_ended() { has_ended_ = true; }
-  // Its end with all that is known of it.  An error file that lies loose goes into a folder.
-  WorkerExit exit(process::ExitStatus status, ErrorFiles& error_files);
+  // Its end, with all that is known of it without a disk.
+  WorkerExit exit(process::ExitStatus status);
+  // What has to be read for the rest of a failure, and is put into that exit: the error file, which
+  // goes into a folder where it lies loose, and the end of a stderr that went past the agent.
+  // nullptr for nothing.  It waits for the disk, and is valid beyond the worker.
+  ReadEnd reader_of_end(const ErrorFiles& error_files) const;
 
   // To its process group; to it alone; SIGKILL to all that is in its cgroup.
   void signal_group(int signal) const;
@@ -59,8 +64,6 @@ class LocalWorker {
   RunningWorker describe() const;
 
  private:
-  void read_last_output(WorkerExit& exit);
-
   Parts parts_;
   int pid_;
   bool has_ended_ = false;

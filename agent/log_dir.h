@@ -36,6 +36,9 @@ class LogDir {
   // Makes the folder of one worker in an attempt's, and returns its path.
   static Result<std::string> make_worker_folder(const std::string& attempt, int local_rank);
 
+  // It is nobody's but this run's, and goes when it stays empty.
+  bool is_temporary() const { return is_temporary_; }
+
   // Removes the run's folder when it is a temporary one that holds no file, for a run that had
   // nothing to say.  Returns whether it has.
   bool remove_if_empty() const;

@@ -39,7 +39,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   if (outside && outside->cause != worker::StopCause::Signal) outcome_.outside = outside->words;
   std::string line = closing_line(state, config_.core, outcome_, exit_code);
   parts_.events.finished(exit_code, line, read_clocks());
-  parts_.workers.remove_empty_log_dir();
+  co_await parts_.workers.remove_empty_log_dir();
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     co_return agents_code;

@@ -4,10 +4,12 @@
 #include <signal.h>
 
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <utility>
 
 #include "agent/decide/start_failure.h"
 #include "agent/worker_spec.h"
+#include "store/clock.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"
 
@@ -16,6 +18,9 @@ namespace ddprun::agent {
 namespace asio = boost::asio;
 
 namespace {
+
+// How long the end of the run waits for the removal of an empty folder.
+constexpr auto kCleaningPatience = std::chrono::seconds(1);
 
 std::string of_local_rank(int local_rank, const Error& error) {
   return "local rank " + std::to_string(local_rank) + ": " + to_string(error);
@@ -30,7 +35,9 @@ WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper&
       consoles_(consoles),
       disk_(disk),
       config_(std::move(config)),
-      error_files_(config_.log_dir) {}
+      error_files_(config_.log_dir),
+      ends_(executor_, disk, [this](WorkerExit exit) { tell(std::move(exit)); }),
+      cleaning_(executor_, [](const process::IoThread::Stall&) {}) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
@@ -42,6 +49,7 @@ void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning) {
 void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
                         std::function<void(const std::optional<StartFailure>&)> on_started) {
   workers_.clear();
+  ends_.begin_attempt();
   ++starts_;
   restart_count_ = restart_count;
   error_files_.begin_attempt(starts_, restart_count);
@@ -150,6 +158,7 @@ void WorkerGroup::end_start_if_settled() {
 }
 
 void WorkerGroup::stop_starting() {
+  ends_.hurry();
   if (!start_ || start_->is_stopping()) return;
   if (!start_->has_files()) {  // no worker will come of it
     std::unique_ptr<AttemptStart> start = std::move(start_);
@@ -171,14 +180,14 @@ void WorkerGroup::ended(LocalWorker& worker, process::ExitStatus status) {
   settle(worker);
   if (!worker.has_ended()) {
     worker.set_ended();
-    WorkerExit exit = worker.exit(status, error_files_);
-    if (start_ && !start_->is_stopping()) {
-      start_->hold_back(std::move(exit));
-    } else {
-      on_exit_(exit);
-    }
+    ends_.ended(worker.exit(status), worker.reader_of_end(error_files_));
   }
   end_start_if_settled();
+}
+
+void WorkerGroup::tell(WorkerExit exit) {
+  if (start_ && !start_->is_stopping()) return start_->hold_back(std::move(exit));
+  on_exit_(exit);
 }
 
 // One line for the run: a full disk refuses every worker's.
@@ -238,8 +247,17 @@ std::vector<RunningWorker> WorkerGroup::started() const {
   return started;
 }
 
-void WorkerGroup::remove_empty_log_dir() {
-  if (config_.log_dir && config_.log_dir->remove_if_empty()) config_.log_dir.reset();
+asio::awaitable<void> WorkerGroup::remove_empty_log_dir() {
+  if (!config_.log_dir || !config_.log_dir->is_temporary()) co_return;
+  auto is_removed = std::make_shared<bool>(false);
+  cleaning_.run("remove " + config_.log_dir->path(), [log_dir = config_.log_dir, is_removed] {
+    *is_removed = log_dir->remove_if_empty();
+  });
+  if (!co_await cleaning_.settled(mono_now() + kCleaningPatience)) {
+    on_warning_("the log folder stays, since its disk stands still: " + log_path());
+  } else if (*is_removed) {
+    config_.log_dir.reset();
+  }
 }
 
 }  // namespace ddprun::agent

@@ -14,6 +14,7 @@
 #include "agent/attempt_start.h"
 #include "agent/decide/config.h"
 #include "agent/decide/worker_exit.h"
+#include "agent/end_reader.h"
 #include "agent/error_files.h"
 #include "agent/local_worker.h"
 #include "agent/worker_output.h"
@@ -48,7 +49,7 @@ class WorkerGroup : public Workers {
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
   const std::string& log_loss() const override { return log_loss_; }
-  void remove_empty_log_dir() override;
+  boost::asio::awaitable<void> remove_empty_log_dir() override;
 
  private:
   void begin_all(AttemptFiles files);
@@ -57,6 +58,7 @@ class WorkerGroup : public Workers {
   void settle(LocalWorker& worker);
   void end_start_if_settled();
   void ended(LocalWorker& worker, process::ExitStatus status);
+  void tell(WorkerExit exit);
   void output_lost(const Error& error);
 
   boost::asio::any_io_executor executor_;
@@ -68,6 +70,8 @@ class WorkerGroup : public Workers {
   OnWarning on_warning_;
   std::string log_loss_;
   ErrorFiles error_files_;
+  EndReader ends_;
+  process::IoThread cleaning_;           // nothing is lost that waits for it
   std::unique_ptr<AttemptStart> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;
   int starts_ = 0;                                     // attempts so far

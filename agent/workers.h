@@ -4,6 +4,7 @@
 // none (tests/support/fake_workers.h).
 #pragma once
 
+#include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -22,7 +23,7 @@ struct RunningWorker {
   int rank = 0;
   int pid = 0;
   std::string folder{};                           // in the log folder; empty where it has none
-  std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent and to files
+  std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent
 };
 
 // Threads: used from the executor's only thread.
@@ -90,7 +91,7 @@ class Workers {
   virtual const std::string& log_loss() const = 0;
 
   // At the end: a log folder that was made for this run alone and holds no log is removed.
-  virtual void remove_empty_log_dir() = 0;
+  virtual boost::asio::awaitable<void> remove_empty_log_dir() = 0;
 };
 
 }  // namespace ddprun::agent

@@ -37,12 +37,14 @@ class Scripts : public test::FakeWorkers {
 struct Job {
   boost::asio::io_context loop;
   process::Reaper reaper{loop.get_executor()};
+  process::IoThread disk{loop.get_executor(), [](const process::IoThread::Stall&) {}};
   test::TempDir folder;
   Scripts workers;
   std::map<int, process::ExitStatus> ended;
   HangMonitor watch{
       loop.get_executor(),
       reaper,
+      disk,
       HangMonitorConfig{.decide = {.timeout = 1s}},
       workers,
       std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_st>()),

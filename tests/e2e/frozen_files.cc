@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Preloaded into ddprun by stall_test.py: a disk that stands still.  While the file $FROZEN_GATE
-// exists, each call that changes something below $FROZEN_FOLDER waits, and so does the exec of
-// $FROZEN_PROGRAM and the look-up of $FROZEN_NAME by any thread but the first.  SIGKILL and SIGTERM
-// end the wait of what handles neither.
+// exists, each call that changes, reads or looks at something below $FROZEN_FOLDER waits, and so
+// does the exec of $FROZEN_PROGRAM and the look-up of $FROZEN_NAME by any thread but the first.
+// SIGKILL and SIGTERM end the wait of what handles neither.
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -66,13 +67,55 @@ ssize_t write(int fd, const void* bytes, size_t count) {
   return next(fd, bytes, count);
 }
 
+ssize_t read(int fd, void* bytes, size_t count) {
+  static auto next = next_of<ssize_t (*)(int, void*, size_t)>("read");
+  touch(fd);
+  return next(fd, bytes, count);
+}
+
+ssize_t pread(int fd, void* bytes, size_t count, off_t offset) {
+  static auto next = next_of<ssize_t (*)(int, void*, size_t, off_t)>("pread");
+  touch(fd);
+  return next(fd, bytes, count, offset);
+}
+
+ssize_t pread64(int fd, void* bytes, size_t count, off64_t offset) {
+  static auto next = next_of<ssize_t (*)(int, void*, size_t, off64_t)>("pread64");
+  touch(fd);
+  return next(fd, bytes, count, offset);
+}
+
+int stat(const char* path, struct stat* info) noexcept {
+  static auto next = next_of<int (*)(const char*, struct stat*)>("stat");
+  touch(path);
+  return next(path, info);
+}
+
+int stat64(const char* path, struct stat64* info) noexcept {
+  static auto next = next_of<int (*)(const char*, struct stat64*)>("stat64");
+  touch(path);
+  return next(path, info);
+}
+
+int access(const char* path, int mode) noexcept {
+  static auto next = next_of<int (*)(const char*, int)>("access");
+  touch(path);
+  return next(path, mode);
+}
+
+DIR* opendir(const char* path) {
+  static auto next = next_of<DIR* (*)(const char*)>("opendir");
+  touch(path);
+  return next(path);
+}
+
 int open(const char* path, int flags, ...) {
   static auto next = next_of<int (*)(const char*, int, mode_t)>("open");
   va_list rest;
   va_start(rest, flags);
   mode_t mode = mode_of(flags, rest);
   va_end(rest);
-  if ((flags & O_ACCMODE) != O_RDONLY) touch(path);
+  touch(path);
   return next(path, flags, mode);
 }
 
@@ -82,19 +125,19 @@ int open64(const char* path, int flags, ...) {
   va_start(rest, flags);
   mode_t mode = mode_of(flags, rest);
   va_end(rest);
-  if ((flags & O_ACCMODE) != O_RDONLY) touch(path);
+  touch(path);
   return next(path, flags, mode);
 }
 
 FILE* fopen64(const char* path, const char* mode) {
   static auto next = next_of<FILE* (*)(const char*, const char*)>("fopen64");
-  if (mode[0] != 'r') touch(path);
+  touch(path);
   return next(path, mode);
 }
 
 FILE* fopen(const char* path, const char* mode) {
   static auto next = next_of<FILE* (*)(const char*, const char*)>("fopen");
-  if (mode[0] != 'r') touch(path);
+  touch(path);
   return next(path, mode);
 }
 

@@ -30,13 +30,15 @@ pathlib.Path("count").write_text(str(count))
 
 
 class StallCase(LaunchCase):
-    def begin(self, *arguments, program="", is_disk_frozen=True, **streams):
+    def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, **streams):
         self.gate = self.path / "frozen"
+        self.logs.mkdir(exist_ok=True)
+        log_dir = ["--log-dir", str(self.logs)] if has_log_dir else []
         self.stderr = self.path / "stderr"
         with open(self.stderr, "w") as stderr:
             run = subprocess.Popen(
-                [DDPRUN, "--shutdown-timeout=1", "--log-dir", str(self.logs), *map(str, arguments)],
-                env=environment(LD_PRELOAD=SHIM, FROZEN_GATE=str(self.gate),
+                [DDPRUN, "--shutdown-timeout=1", *log_dir, *map(str, arguments)],
+                env=environment(LD_PRELOAD=SHIM, FROZEN_GATE=str(self.gate), TMPDIR=str(self.logs),
                                 FROZEN_FOLDER=str(self.logs) if is_disk_frozen else "no folder",
                                 FROZEN_PROGRAM=program, FROZEN_NAME="slow.name"),
                 cwd=self.path, stdin=subprocess.DEVNULL, stderr=stderr,
@@ -97,6 +99,59 @@ class DiskTest(StallCase):
         (self.path / "go").touch()
         self.wait_for_line("has stood still for")
         self.stop(run)
+
+
+class ReadingTest(StallCase):
+    """The disk stands still when the agent wants to read what its workers have left."""
+
+    def fail_on_a_frozen_disk(self, *arguments, words="echo why-it-was >&2"):
+        run = self.begin(*arguments, "--no-python", "sh", "-c",
+                         f"{words}; touch began; while ! test -e go; do sleep 0.02; done; exit 7")
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("'read what rank 0 has left in ", "has stood still for")
+        return run
+
+    ERROR_FILE = """printf '{"message": {"message": "why-it-was"}}' > $TORCHELASTIC_ERROR_FILE"""
+
+    def check_that_the_failure_is_told_later(self, run):
+        self.gate.unlink()
+        self.assertEqual(run.wait(timeout=LIMIT), 7, self.said())
+        self.assertIn("why-it-was", self.said())
+
+    def test_sigterm_works_meanwhile(self):
+        self.stop(self.fail_on_a_frozen_disk("--redirects=3"))
+
+    def test_a_failure_is_reported_with_its_stderr_when_the_disk_goes_on(self):
+        self.check_that_the_failure_is_told_later(self.fail_on_a_frozen_disk("--redirects=3"))
+
+    def test_a_failure_is_reported_with_its_error_file_when_the_disk_goes_on(self):
+        self.check_that_the_failure_is_told_later(self.fail_on_a_frozen_disk("--redirects=3", words=self.ERROR_FILE))
+
+    def test_sigterm_works_while_a_loose_error_file_is_looked_for(self):
+        self.stop(self.fail_on_a_frozen_disk(words=self.ERROR_FILE))
+
+    def test_a_loose_error_file_is_reported_and_kept_when_the_disk_goes_on(self):
+        self.check_that_the_failure_is_told_later(self.fail_on_a_frozen_disk(words=self.ERROR_FILE))
+        self.assertEqual(len(list(self.logs.glob("*_*/attempt_0/0/error.json"))), 1)
+
+    def test_a_watch_for_hangs_does_not_wait_for_the_log_files(self):
+        run = self.begin("--redirects=3", "--hang-timeout=4", "--no-python", "sh", "-c",
+                         "touch began; while :; do sleep 0.1; done")
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        self.wait_for_line("'look at the log files in ", "has stood still for")
+        self.stop(run)
+
+    def test_a_run_without_logs_ends_while_its_folder_stands_still(self):
+        run = self.begin("--no-python", "sh", "-c", "touch began; while ! test -e go; do sleep 0.02; done",
+                         has_log_dir=False)
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("finished: 1 worker succeeded")
+        self.assertEqual(run.wait(timeout=PATIENCE), 0, self.said())
 
 
 class ExecTest(StallCase):

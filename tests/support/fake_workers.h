@@ -58,7 +58,7 @@ class FakeWorkers : public agent::Workers {
   void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
   const std::string& log_loss() const override { return log_loss_; }
-  void remove_empty_log_dir() override {}
+  boost::asio::awaitable<void> remove_empty_log_dir() override { co_return; }
 
   void gone(int local_rank) {
     std::erase_if(present, [local_rank](const agent::RunningWorker& worker) {

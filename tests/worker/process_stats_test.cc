@@ -105,7 +105,8 @@ TEST_SUITE("worker/process/process_stats") {
   TEST_CASE("stack tools write a file each, and one that does not end is ended") {
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());
-    StackCollector collector(reaper);
+    IoThread disk(loop.get_executor(), [](const IoThread::Stall&) {});
+    StackCollector collector(reaper, disk);
     test::TempDir folder;
     bool is_done = false;
     std::vector<StackTool> tools = {{"/bin/echo", "stack of"},
@@ -113,7 +114,7 @@ TEST_SUITE("worker/process/process_stats") {
     boost::asio::co_spawn(
         loop, collector.collect(tools, {{.pid = 7, .path = folder.path() + "/stack"}}, {}, 500ms),
         [&](std::exception_ptr) { is_done = true; });
-    REQUIRE(test::run_until(loop, [&] { return is_done; }));
+    REQUIRE(test::run_until(loop, [&] { return is_done && disk.is_idle(); }));
     auto text = [&](const char* name) {
       std::ifstream file(folder.path() + name);
       return std::string(std::istreambuf_iterator<char>(file), {});

@@ -74,6 +74,19 @@ void IoThread::run(std::string what, std::function<void()> work, std::function<v
   if (!is_watching_) watch();
 }
 
+asio::awaitable<void> IoThread::run_and_wait(std::string what, std::function<void()> work) {
+  struct Wait {
+    asio::steady_timer timer;  // never expires
+    bool is_over = false;
+  };
+  auto wait = std::make_shared<Wait>(Wait{asio::steady_timer(executor_, MonoTime::max())});
+  run(std::move(what), std::move(work), [wait] {
+    wait->is_over = true;
+    wait->timer.cancel();
+  });
+  while (!wait->is_over) co_await wait->timer.async_wait(asio::as_tuple(asio::use_awaitable));
+}
+
 // The thread handles no signal: they are the event loop's.  Where no thread can be made (a limit of
 // the user's), a call waits where it is made.
 bool IoThread::start() {

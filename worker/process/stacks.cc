@@ -19,10 +19,19 @@ namespace {
 
 namespace asio = boost::asio;
 
-void write_line(const std::string& path, const std::string& line) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  std::string text = line + "\n";
-  if (file) (void)!::write(file.get(), text.data(), text.size());
+// The folder is a worker's, who may have put anything there.
+Fd open_for_stacks(const std::string& path) {
+  return Fd(::open(path.c_str(),
+                   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+}
+
+void write_line(IoThread& disk, std::string path, std::string line) {
+  std::string call = "write " + path;
+  disk.run(std::move(call), [path = std::move(path), line = std::move(line)] {
+    Fd file = open_for_stacks(path);
+    std::string text = line + "\n";
+    if (file) (void)!::write(file.get(), text.data(), text.size());
+  });
 }
 
 // Each tool has a file of its own, so that their lines do not mix.
@@ -31,17 +40,31 @@ std::string own_path(const StackTarget& target, const StackTool& tool) {
   return target.path + "." + name;
 }
 
-std::optional<Process> start(const StackTool& tool, const StackTarget& target,
-                             const std::string& path, const std::vector<std::string>& environment) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file) return std::nullopt;
-  ProcessSpec spec{
-      .argv = tool, .environment = environment, .stdout_fd = file.get(), .stderr_fd = file.get()};
-  spec.argv.push_back(std::to_string(target.pid));
-  Result<Process> process = spawn(spec);
-  if (process) return std::move(*process);
-  write_line(path, to_string(process.error()));
-  return std::nullopt;
+// One tool that is to be run on one target.
+struct Run {
+  StackTool tool;
+  pid_t target = -1;
+  std::string path;
+  Fd file;
+};
+
+std::vector<Run> runs_of(const std::vector<StackTool>& tools,
+                         const std::vector<StackTarget>& targets) {
+  std::vector<Run> runs;
+  for (const StackTarget& target : targets) {
+    for (const StackTool& tool : tools)
+      runs.push_back({.tool = tool, .target = target.pid, .path = own_path(target, tool)});
+  }
+  return runs;
+}
+
+Result<StartingProcess> start(const Run& run, const std::vector<std::string>& environment) {
+  ProcessSpec spec{.argv = run.tool,
+                   .environment = environment,
+                   .stdout_fd = run.file.get(),
+                   .stderr_fd = run.file.get()};
+  spec.argv.push_back(std::to_string(run.target));
+  return begin_spawn(spec);
 }
 
 }  // namespace
@@ -58,7 +81,7 @@ struct StackCollector::Collection {
       : all_ended(executor, MonoTime::max()) {}
 
   void ended(pid_t pid);
-  void kill_all(const std::string& why);
+  void kill_all(IoThread& disk, const std::string& why);
 
   std::vector<RunningTool> tools;
   bool are_killed = false;
@@ -73,11 +96,11 @@ void StackCollector::Collection::ended(pid_t pid) {
   if (tools.empty()) all_ended.cancel();
 }
 
-void StackCollector::Collection::kill_all(const std::string& why) {
+void StackCollector::Collection::kill_all(IoThread& disk, const std::string& why) {
   are_killed = true;
   for (const RunningTool& tool : tools) {
     ::kill(-tool.pid, SIGKILL);
-    write_line(tool.path, "(ddprun: not complete, " + why + ")");
+    write_line(disk, tool.path, "(ddprun: not complete, " + why + ")");
   }
 }
 
@@ -103,30 +126,48 @@ asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,
                                               std::vector<std::string> environment,
                                               Duration limit) {
   auto collection = std::make_shared<Collection>(co_await asio::this_coro::executor);
-  for (const StackTarget& target : targets) {
-    for (const StackTool& tool : tools) {
-      std::string path = own_path(target, tool);
-      std::optional<Process> process = start(tool, target, path, environment);
-      if (!process) continue;
-      pid_t pid = process->pid;
-      collection->tools.push_back({.pid = pid, .target = target.pid, .path = path});
-      reaper_.watch(std::move(*process), [collection, pid](ExitStatus) { collection->ended(pid); });
+  const int interruptions = interruptions_;
+  auto runs = std::make_shared<std::vector<Run>>(runs_of(tools, targets));
+  std::string call = "make the files for the workers' stacks";
+  std::function<void()> work = [runs] {
+    for (Run& run : *runs) run.file = open_for_stacks(run.path);
+  };
+  co_await disk_.run_and_wait(std::move(call), std::move(work));
+  if (interruptions != interruptions_) co_return;
+  for (const Run& run : *runs) {
+    if (!run.file) continue;
+    Result<StartingProcess> starting = start(run, environment);
+    if (!starting) {
+      write_line(disk_, run.path, to_string(starting.error()));
+      continue;
     }
+    pid_t pid = starting->process.pid;
+    collection->tools.push_back({.pid = pid, .target = run.target, .path = run.path});
+    auto report = std::make_shared<Fd>(std::move(starting->report));
+    auto on_end = [this, collection, pid, report, context = starting->context,
+                   path = run.path](ExitStatus) {
+      Result<void> started = report_of(*report, context);  // it has ended: there is no wait
+      if (!started) write_line(disk_, path, to_string(started.error()));
+      collection->ended(pid);
+    };
+    reaper_.watch(std::move(starting->process), std::move(on_end));
   }
+  runs.reset();
   if (collection->tools.empty()) co_return;
   std::erase_if(collections_, [](const auto& former) { return former.expired(); });
   collections_.push_back(collection);
   collection->all_ended.expires_after(limit);
   co_await collection->all_ended.async_wait(asio::as_tuple(asio::use_awaitable));
-  if (!collection->are_killed) collection->kill_all("the time for it was over");
+  if (!collection->are_killed) collection->kill_all(disk_, "the time for it was over");
 }
 
 std::set<pid_t> StackCollector::interrupt() {
+  ++interruptions_;
   std::set<pid_t> ending;
   for (const std::weak_ptr<Collection>& running : collections_) {
     auto collection = running.lock();
     if (!collection) continue;
-    if (!collection->are_killed) collection->kill_all("the workers were stopped");
+    if (!collection->are_killed) collection->kill_all(disk_, "the workers were stopped");
     for (const auto& tool : collection->tools) ending.insert(tool.pid);
   }
   return ending;

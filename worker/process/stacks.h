@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/base/time.h"
+#include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
 
 namespace ddprun::process {
@@ -33,10 +34,10 @@ struct StackTarget {
 };
 
 // Threads: used from the reaper's only thread.
-// Lifetime: borrows the reaper, which must outlive the tools.
+// Lifetime: borrows the reaper and the thread for the disk; all three must outlive the tools.
 class StackCollector {
  public:
-  explicit StackCollector(Reaper& reaper) : reaper_(reaper) {}
+  StackCollector(Reaper& reaper, IoThread& disk) : reaper_(reaper), disk_(disk) {}
 
   // Runs every tool on every target, all at once, and returns when they have ended, at the latest
   // after `limit`: what still runs then is killed, and its file says so.  A tool that cannot be run
@@ -45,14 +46,17 @@ class StackCollector {
                                        std::vector<StackTarget> targets,
                                        std::vector<std::string> environment, Duration limit);
 
-  // Kills the tools that run, because a target that a debugger holds hears no signal, and returns
-  // the pids of those that have not ended yet.  What is being collected comes to its end soon.
+  // Ends a collect() that waits for the disk, and kills the tools that run, because a target that a
+  // debugger holds hears no signal, and returns the pids of those that have not ended yet.  What is
+  // being collected comes to its end soon.
   std::set<pid_t> interrupt();
 
  private:
   struct Collection;
 
   Reaper& reaper_;
+  IoThread& disk_;
+  int interruptions_ = 0;
   std::vector<std::weak_ptr<Collection>> collections_;
 };
 
