@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import unittest
 
 from launch_test import DDPRUN, LIMIT, LaunchCase, environment, processes_with, wait_until
@@ -24,6 +25,21 @@ HOSTILE = {
 
 
 MARK = f"88000.{os.getpid():07}"  # how many seconds they sleep begins with it, and no other test's does
+
+
+# Forbids pidfd_open and pidfd_send_signal, as old seccomp profiles of containers do, and becomes its arguments.
+WITHOUT_PIDFD = """
+import ctypes, os, struct, sys
+RETURN, LOAD, JUMP_IF_EQUAL = 0x06, 0x20, 0x15
+code = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 1, 0, 434), (JUMP_IF_EQUAL, 0, 1, 424), (RETURN, 0, 0, 0x00050000 | 1),
+        (RETURN, 0, 0, 0x7fff0000)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+if prctl(38, 1, 0, 0, 0) or prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0):
+    sys.exit(77)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class OrphanTest(LaunchCase):
@@ -178,6 +194,33 @@ class OrphanTest(LaunchCase):
                 run.kill()
                 wait_until(lambda: not self.left_behind(), "all of them have gone")
                 run.communicate(timeout=LIMIT)
+
+    def begin_without_pidfd(self):
+        prefix = [sys.executable, "-c", WITHOUT_PIDFD]
+        if subprocess.run([*prefix, "/bin/true"]).returncode != 0:
+            self.skipTest("no filter of system calls can be set here")
+        command = self.hostile("double fork", "exit 3")
+        stderr = open(self.path / "stderr", "w")
+        self.addCleanup(stderr.close)
+        run = subprocess.Popen([*prefix, DDPRUN, "--log-dir", str(self.logs), "--shutdown-timeout=1", *command],
+                               env=environment(), cwd=self.path, stderr=stderr)
+        self.addCleanup(lambda: run.poll() is None and (run.kill(), run.wait()))
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in self.left_behind()])
+        wait_until(lambda: (self.path / "ready").exists(), "the worker has left them behind")
+        wait_until(lambda: len(self.left_behind()) >= self.count, f"{self.count} of them live")
+        return run
+
+    def test_a_sweep_where_pidfd_is_forbidden(self):
+        run = self.begin_without_pidfd()
+        (self.path / "go").touch()
+        run.wait(timeout=LIMIT)
+        self.assertEqual(self.left_behind(), [], (self.path / "stderr").read_text())
+
+    def test_a_kill_of_the_agent_where_pidfd_is_forbidden(self):
+        run = self.begin_without_pidfd()
+        run.kill()
+        run.wait()
+        wait_until(lambda: not self.left_behind(), "all of them have gone")
 
     def test_a_nested_launcher_goes_with_the_outer_one(self):
         self.mark = f"99000.{os.getpid()}"

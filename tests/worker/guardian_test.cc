@@ -2,11 +2,21 @@
 #include "worker/process/guardian.h"
 
 #include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/support/temp_dir.h"
@@ -31,6 +41,60 @@ TEST_SUITE("worker/process/guardian") {
     { Guardian gone = std::move(*guardian); }
     CHECK(::waitpid(second, nullptr, 0) == second);
   }
+
+  // Sleeps with a limit by which a guardian knows it.
+  pid_t start_marked(rlim_t mark) {
+    pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    struct rlimit limit = {.rlim_cur = mark, .rlim_max = mark};
+    if (::setrlimit(RLIMIT_MSGQUEUE, &limit) != 0) ::_exit(1);
+    ::alarm(60);
+    ::pause();
+    ::_exit(0);
+  }
+
+  // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.
+  void kill_agent(rlim_t mark, const std::string& word_path) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_t agent = ::fork();
+    if (agent == 0) {
+      constexpr uid_t kNobody = 65534;
+      if (::setuid(kNobody) != 0) ::_exit(1);
+      auto guardian =
+          Guardian::start({.name = "1-2", .queue_limit = mark},
+                          [&](std::string_view word) { std::ofstream(word_path) << word; });
+      if (!guardian) ::_exit(1);
+      guardian->leave_last_word("all are dead");
+      int pid = guardian->pid();
+      if (::write(ends[1], &pid, sizeof pid) < 0) ::_exit(1);
+      ::pause();
+    }
+    int guardian = -1;
+    REQUIRE(::read(ends[0], &guardian, sizeof guardian) == sizeof guardian);
+    for (int end : ends) ::close(end);
+    Fd process = open_pidfd(guardian);
+    ::kill(agent, SIGKILL);
+    ::waitpid(agent, nullptr, 0);
+    pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
+    constexpr int kLimit = 60'000;
+    REQUIRE(::poll(&polled, 1, kLimit) == 1);
+  }
+
+  TEST_CASE("a guardian says that all are dead only if they are") {
+    if (::getuid() != 0) return;  // what nobody's guardian cannot end stands for a D state
+    test::TempDir folder;
+    std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+    const std::string word = folder.path() + "/word";
+    const rlim_t mark = 100'000 + static_cast<rlim_t>(::getpid());
+    pid_t marked = start_marked(mark);
+    kill_agent(mark, word);
+    CHECK_FALSE(std::filesystem::exists(word));
+    ::kill(marked, SIGKILL);
+    ::waitpid(marked, nullptr, 0);
+    kill_agent(mark, word);
+    CHECK(std::filesystem::exists(word));
+  }
 }
 
 TEST_SUITE("worker/process/pidfd") {
@@ -40,14 +104,54 @@ TEST_SUITE("worker/process/pidfd") {
       ::pause();
       ::_exit(0);
     }
-    Fd process = open_pidfd(pid);
-    REQUIRE(process);
-    send_signal(process, SIGKILL);
+    SignalTarget process(pid);
+    REQUIRE(process.pidfd());
+    process.send(SIGKILL);
     int status = 0;
     REQUIRE(::waitpid(pid, &status, 0) == pid);
     CHECK(WTERMSIG(status) == SIGKILL);
-    send_signal(process, SIGKILL);  // nobody has the number now, or another process
+    process.send(SIGKILL);  // nobody has the number now, or another process
     CHECK_FALSE(open_pidfd(pid));
+  }
+}
+
+TEST_SUITE("worker/process/pidfd: none") {
+  // As old seccomp profiles of containers do.
+  bool forbid_pidfd() {
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_send_signal, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog program{.len = std::size(code), .filter = code};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  }
+
+  TEST_CASE("where no pidfd is to be had, the start time shows whose the number is") {
+    enum Outcome { kKilled, kNoFilter, kStillThere };
+    pid_t tester = ::fork();
+    if (tester == 0) {
+      if (!forbid_pidfd()) ::_exit(kNoFilter);
+      pid_t pid = ::fork();
+      if (pid == 0) {
+        ::alarm(60);
+        ::pause();
+        ::_exit(0);
+      }
+      SignalTarget process(pid);
+      process.send(SIGKILL);
+      int status = 0;
+      bool is_killed = ::waitpid(pid, &status, 0) == pid && WTERMSIG(status) == SIGKILL;
+      process.send(SIGKILL);
+      ::_exit(is_killed && !process.pidfd() ? kKilled : kStillThere);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(tester, &status, 0) == tester);
+    if (WEXITSTATUS(status) == kNoFilter) return;
+    CHECK(status == kKilled << 8);
   }
 }
 

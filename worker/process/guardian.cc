@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,8 +99,11 @@ class Watch {
     }
     if (has_goodbye_ || !is_own_proc()) return;
     const MonoTime deadline = std::chrono::steady_clock::now() + kKilling;
-    while (signal_marked(SIGKILL) && std::chrono::steady_clock::now() < deadline) await_killed();
-    if (deliver_ && !last_word_.empty()) deliver_(last_word_);
+    bool is_one_left = true;
+    while ((is_one_left = signal_marked(SIGKILL)) && std::chrono::steady_clock::now() < deadline)
+      await_killed();
+    // One that does not end, as in D state, may come back to life: the others wait for the lease.
+    if (!is_one_left && deliver_ && !last_word_.empty()) deliver_(last_word_);
   }
 
  private:
@@ -170,43 +174,47 @@ class Watch {
   // that has no pidfd, costs kPause.
   void await_killed() {
     const MonoTime deadline = std::chrono::steady_clock::now() + kPause;
-    for (const Fd& process : killed_) {
+    for (const SignalTarget& process : killed_) {
       Duration left = deadline - std::chrono::steady_clock::now();
-      if (left <= Duration::zero() || !is_readable(left, process.get())) return;
+      if (left <= Duration::zero() || !is_readable(left, process.pidfd().get())) return;
     }
   }
 
-  // Whether there was one.  A worker that is started after a renewal is found after it, too: so the
-  // signal is sent only while no message has come.
+  // Whether there was one, or may have been.  A worker that is started after a renewal is found
+  // after it, too: so the signal is sent only while no message has come.  Those that carry the
+  // limit come first: to read the environment of one that stands in the kernel, be it anybody's,
+  // may take for ever.
   bool signal_marked(int signal) {
-    bool found = false;
     killed_.clear();
-    std::error_code error;
-    const pid_t self = ::getpid();
-    for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
-      auto pid = number_in<pid_t>(folder.path().filename().native());
-      bool is_own = pid && (*pid == self || *pid == agent_);
-      if (!pid || is_own) continue;
-      Fd process = open_pidfd(*pid);
-      if (!carries(*pid, marks_)) continue;
-      bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
-      if (is_for_lease && is_readable(Duration::zero())) return true;
-      found = true;
-      send_signal(process, signal);
-      bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
-      if (is_awaited) killed_.push_back(std::move(process));
+    std::set<pid_t> found;
+    for (auto* is_marked : {carries_limit, carries_name}) {
+      std::error_code error;
+      for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
+        auto pid = number_in<pid_t>(folder.path().filename().native());
+        if (!pid || *pid == self_ || *pid == agent_ || found.contains(*pid)) continue;
+        SignalTarget process(*pid);
+        if (!is_marked(*pid, marks_)) continue;
+        bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
+        if (is_for_lease && is_readable(Duration::zero())) return true;
+        found.insert(*pid);
+        process.send(signal);
+        bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
+        if (is_awaited) killed_.push_back(std::move(process));
+      }
+      if (error) return true;
     }
-    return found;
+    return !found.empty();
   }
 
   const Marks& marks_;
   const Guardian::Deliver& deliver_;
   const pid_t agent_;
+  const pid_t self_ = ::getpid();
   MonoTime end_ = MonoTime::max();  // of the lease; while holding, of the patience
   Duration patience_{};
   bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
-  std::vector<Fd> killed_;  // in the last round
+  std::vector<SignalTarget> killed_;  // in the last round
   bool has_goodbye_ = false;
   std::string last_word_;
 };

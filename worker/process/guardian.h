@@ -40,7 +40,7 @@ class Guardian {
   using Deliver = std::function<void(std::string_view last_word)>;
 
   // Forks the guardian.  It has a session of its own and no open descriptor but its ends of two
-  // pipes.  Once it has ended the workers of a killed agent it calls `deliver` with the last word
+  // pipes.  Once all workers of a killed agent have ended it calls `deliver` with the last word
   // that the agent has left, if there is one.  Fails with the system's code; the run can go on
   // without it.
   static Result<Guardian> start(Marks marks, Deliver deliver = nullptr);

@@ -59,11 +59,18 @@ Marks marks_of_descendants(const Marks& marks) {
   return own;
 }
 
-// A zombie has no environment, but limits.
 bool carries(pid_t pid, const Marks& marks) {
-  if (has_mark(text_of_process(pid, "environ"), marks.name)) return true;
+  return carries_limit(pid, marks) || carries_name(pid, marks);
+}
+
+// A zombie has no environment, but limits.
+bool carries_limit(pid_t pid, const Marks& marks) {
   return marks.queue_limit &&
          parse_queue_limit(text_of_process(pid, "limits")) == marks.queue_limit && !is_zombie(pid);
+}
+
+bool carries_name(pid_t pid, const Marks& marks) {
+  return has_mark(text_of_process(pid, "environ"), marks.name);
 }
 
 bool has_mark(std::string_view environ, std::string_view mark) {

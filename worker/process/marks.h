@@ -39,8 +39,13 @@ Marks mark_this_process(const std::string& inherited);
 // no matter which program has set it.
 Marks marks_of_descendants(const Marks& marks);
 
-// Whether the living process `pid` has one of the marks.
+// Whether the living process `pid` has one of the marks.  The limit is looked at first: to read the
+// environment of a process that stands in the kernel may take for ever.
 bool carries(pid_t pid, const Marks& marks);
+
+// The same of one mark.
+bool carries_limit(pid_t pid, const Marks& marks);
+bool carries_name(pid_t pid, const Marks& marks);
 
 // Whether `environ`, the text of /proc/PID/environ, has `mark` in its DDPRUN_AGENT.
 bool has_mark(std::string_view environ, std::string_view mark);

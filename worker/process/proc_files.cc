@@ -61,6 +61,16 @@ ProcessStat stat_of(pid_t pid) {
   return parse_stat(text_of_process(pid, "stat"), ::sysconf(_SC_CLK_TCK));
 }
 
+std::uint64_t start_time_of(pid_t pid) {
+  constexpr int kFieldsBefore = 19;  // from the state on
+  std::istringstream fields{split_stat(text_of_process(pid, "stat")).fields};
+  std::string skipped;
+  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
+  std::uint64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
 std::uint64_t parse_io(std::string_view io) {
   std::istringstream fields{std::string(io)};
   std::uint64_t bytes = 0;

@@ -36,6 +36,9 @@ struct ProcessStat {
 ProcessStat parse_stat(std::string_view stat, long ticks_per_second);
 ProcessStat stat_of(pid_t pid);
 
+// When a process was started, in clock ticks since boot; 0 for one that has gone.
+std::uint64_t start_time_of(pid_t pid);
+
 // The bytes that a process has read and written, by the text of its /proc/PID/io: files, pipes, and
 // sockets that are used like files.  A text that is none gives 0.
 std::uint64_t parse_io(std::string_view io);

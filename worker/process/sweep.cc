@@ -9,12 +9,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 
-#include "store/base/number.h"
 #include "worker/process/pidfd.h"
 #include "worker/process/proc_files.h"
 
@@ -29,14 +29,19 @@ constexpr auto kLookAgain = 100ms;  // for the deaths that raise no SIGCHLD here
 constexpr auto kLookAtOnce = 1ms;   // after a look that may have missed some
 constexpr std::size_t kNamesShown = 5;
 
-std::vector<pid_t> children_of(pid_t pid) {
+// Nothing where there are no descriptors left to look with.
+std::optional<std::vector<pid_t>> children_of(pid_t pid) {
   std::vector<pid_t> children;
   std::error_code error;
   for (const auto& task :
        std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+    errno = 0;
     std::ifstream file(task.path() / "children");
+    if (!file && (errno == EMFILE || errno == ENFILE)) return std::nullopt;
     for (pid_t child = 0; file >> child;) children.push_back(child);
   }
+  if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system)
+    return std::nullopt;
   return children;
 }
 
@@ -47,22 +52,13 @@ std::string living_name(pid_t pid) {
   return is_dead ? "" : stat.name;
 }
 
-// A field of /proc/PID/stat by its number in proc(5), from the third; 0 for a process that has
-// gone.
-std::uint64_t stat_field(pid_t pid, int number) {
-  std::istringstream fields(split_stat(text_of_process(pid, "stat")).fields);
-  std::string field;
-  for (int i = 2; i < number; ++i) fields >> field;
-  return number_in<std::uint64_t>(field).value_or(0);
-}
-
+// 0 for a process that has gone.
 pid_t parent_of(pid_t pid) {
-  return static_cast<pid_t>(stat_field(pid, 4));
-}
-
-// In clock ticks since boot.
-std::uint64_t start_time(pid_t pid) {
-  return stat_field(pid, 22);
+  std::istringstream fields(split_stat(text_of_process(pid, "stat")).fields);
+  std::string state;
+  pid_t parent = 0;
+  fields >> state >> parent;
+  return parent;
 }
 
 bool is_below_this_process(pid_t pid) {
@@ -77,8 +73,8 @@ bool is_below_this_process(pid_t pid) {
 struct Walk {
   std::vector<Leftover> found;
   // Whether one had died before it was visited: its children may have come to this process after
-  // this process's own were read, and so may be missing.
-  bool saw_dead = false;
+  // this process's own were read, and so may be missing.  Or there was no descriptor to look with.
+  bool may_miss_some = false;
 };
 
 // Every living process below `pid`; `is_left_alone` leaves out one with all below it.
@@ -90,7 +86,9 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
     to_visit.pop_back();
-    for (pid_t child : children_of(parent)) {
+    auto children = children_of(parent);
+    if (!children) walk.may_miss_some = true;
+    for (pid_t child : children.value_or(std::vector<pid_t>())) {
       if (is_left_alone(child, parent)) continue;
       to_visit.push_back(child);  // a zombie has no children: they are ours by now
     }
@@ -98,7 +96,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
     // Looked at after its children: one that lives still had them all.
     std::string name = living_name(parent);
     if (name.empty()) {
-      walk.saw_dead = true;
+      walk.may_miss_some = true;
     } else {
       walk.found.push_back({parent, name});
     }
@@ -132,14 +130,14 @@ std::string to_string(const std::vector<Leftover>& leftovers) {
 Bystanders Bystanders::note() {
   Bystanders noted;
   for (const Leftover& process : descendants_of(::getpid())) {
-    noted.started_at_[process.pid] = start_time(process.pid);
+    noted.started_at_[process.pid] = start_time_of(process.pid);
   }
   return noted;
 }
 
 bool Bystanders::has(pid_t pid) const {
   auto found = started_at_.find(pid);
-  return found != started_at_.end() && found->second == start_time(pid);
+  return found != started_at_.end() && found->second == start_time_of(pid);
 }
 
 std::vector<Leftover> descendants(const SweepScope& scope) {
@@ -165,9 +163,9 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
   std::set<pid_t> asked;
   for (;;) {
     reaper.reap_strangers();
-    auto [left, saw_dead] = walk_descendants(scope);
+    auto [left, may_miss_some] = walk_descendants(scope);
     MonoTime now = std::chrono::steady_clock::now();
-    bool is_clean = left.empty() && !saw_dead;
+    bool is_clean = left.empty() && !may_miss_some;
     if (is_clean || now >= deadline + kKillLimit) {
       for (Leftover& leftover : left) leftover.name += ", " + doing_of(leftover.pid);
       result.stuck = std::move(left);
@@ -175,13 +173,13 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
     }
     for (Leftover& leftover : left) {
       // It may have ended since it was found, and its number may be another process's by now.
-      Fd process = open_pidfd(leftover.pid);
+      SignalTarget process(leftover.pid);
       if (!is_below_this_process(leftover.pid)) continue;
       bool is_new = asked.insert(leftover.pid).second;
       if (now >= deadline) {
-        send_signal(process, SIGKILL);
+        process.send(SIGKILL);
       } else if (is_new) {
-        send_signal(process, SIGTERM);
+        process.send(SIGTERM);
       }
       if (is_new) result.found.push_back(std::move(leftover));
     }
