@@ -42,11 +42,10 @@ class StopReasonTransition {
 
   void operator()(const event::Answered& event) {
     --state_.questions;
-    if (event.answer.empty()) return;
-    StopReason reason = reason_of(event.request, event.answer);
-    // Of another node's signal only what concerns the job is of interest here.
-    bool is_of_job = reason.cause != StopCause::Signal;
-    if (is_of_job || event.whose == Whose::Own) learn(std::move(reason));
+    state_.answer = event.answer;
+    use_answer(event.request, event.whose);
+    for (const auto& [whose, request] : std::exchange(state_.waiting, {}))
+      use_answer(request, whose);
   }
 
  private:
@@ -55,9 +54,28 @@ class StopReasonTransition {
   }
 
   void ask(OutsideRequest request, Whose whose) {
-    if (!scheduler_ || !scheduler_->question || state_.questions >= kMostQuestions) return;
-    ++state_.questions;
-    actions_.emplace_back(action::Ask{request, whose});
+    if (!scheduler_ || !scheduler_->question) return;
+    bool is_first_stop = request.is_stop && !state_.has_asked_about_stop;
+    bool is_too_soon =
+        state_.asked_at && now_ >= *state_.asked_at && now_ - *state_.asked_at < kBetweenQuestions;
+    if (state_.questions < kMostQuestions && (is_first_stop || !is_too_soon)) {
+      ++state_.questions;
+      state_.asked_at = now_;
+      if (request.is_stop) state_.has_asked_about_stop = true;
+      actions_.emplace_back(action::Ask{request, whose});
+    } else if (state_.questions > 0) {
+      state_.waiting[whose] = request;
+    } else {
+      use_answer(request, whose);
+    }
+  }
+
+  void use_answer(OutsideRequest request, Whose whose) {
+    if (state_.answer.empty()) return;
+    StopReason reason = reason_of(request, state_.answer);
+    // Of another node's signal only what concerns the job is of interest here.
+    bool is_of_job = reason.cause != StopCause::Signal;
+    if (is_of_job || whose == Whose::Own) learn(std::move(reason));
   }
 
   // Never replaces a specific reason by a vaguer one.

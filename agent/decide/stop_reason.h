@@ -10,7 +10,9 @@
 //     about to get the same one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -22,20 +24,28 @@
 
 namespace ddprun::agent::stop_reason {
 
-// So many questions run at a time; of a flood of signals the rest is not asked about.
+// So many questions run at a time, and the next begins so long after the last, since the scheduler
+// answers to a whole cluster.  Of a flood of signals the rest has the last answer.  But the first
+// signal that ends the run is asked about whenever it comes: it may be why the answer has changed.
 inline constexpr int kMostQuestions = 2;
+inline constexpr Duration kBetweenQuestions = std::chrono::seconds(5);
+
+enum class Whose : std::uint8_t { Own, Others };
 
 struct State {
   // The last signal from outside in this run, to this node if to any, 0 for none, and what is known
   // of it.
   int signal = 0;
   std::optional<worker::StopReason> reason;
-  bool is_stopping = false;  // by such a signal, to this node
-  bool has_written = false;  // the file is there
-  int questions = 0;         // not answered yet
+  bool is_stopping = false;          // by such a signal, to this node
+  bool has_written = false;          // the file is there
+  int questions = 0;                 // not answered yet
+  std::optional<WallTime> asked_at;  // the last of them
+  bool has_asked_about_stop = false;
+  std::string answer;  // the last one
+  // Signals that came too soon after a question that is not answered yet: the last of each.
+  std::map<Whose, OutsideRequest> waiting;
 };
-
-enum class Whose : std::uint8_t { Own, Others };
 
 namespace event {
 // New workers are about to start, or the last have gone.

@@ -23,10 +23,9 @@ worker::StopReason reason_of(OutsideRequest request, WallTime /*now*/, std::stri
 struct Run {
   std::optional<Scheduler> scheduler;
   State state;
+  WallTime now{};
 
-  std::string on(const Event& event) {
-    return to_string(step(state, event, WallTime{}, scheduler));
-  }
+  std::string on(const Event& event) { return to_string(step(state, event, now, scheduler)); }
   std::string publish(StopCause cause, std::string words) {
     return on(event::Published{cause, std::move(words)});
   }
@@ -97,6 +96,7 @@ TEST_SUITE("agent/decide/stop_reason") {
   TEST_CASE_FIXTURE(ScheduledRun, "what is known is not replaced by less") {
     signal(SIGTERM);
     answer("PREEMPTED");
+    now += kBetweenQuestions;
     CHECK(signal(SIGTERM) == "ask");
     CHECK(answer("RUNNING") == "nothing");
     CHECK(answer("REQUEUED") == "nothing");
@@ -108,12 +108,51 @@ TEST_SUITE("agent/decide/stop_reason") {
     CHECK(answer("REQUEUED") == "write requeued (job 12 is requeued), announce");
   }
 
-  TEST_CASE_FIXTURE(ScheduledRun, "of a flood of signals only two are asked about at a time") {
-    signal(SIGTERM);
-    CHECK(signal(SIGTERM).ends_with("ask"));
+  TEST_CASE_FIXTURE(ScheduledRun, "only two questions run at a time") {
+    for (int asked = 0; asked < kMostQuestions; ++asked) {
+      CHECK(signal(SIGUSR1, false).ends_with("ask"));
+      now += kBetweenQuestions;
+    }
     CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
     answer("");
     CHECK(signal(SIGTERM).ends_with("ask"));
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "of a flood of signals one is asked about in a while") {
+    int asked = 0;
+    for (int i = 0; i < 1000; ++i) {  // ten seconds of it
+      if (signal(SIGUSR1, false).ends_with("ask")) {
+        ++asked;
+        answer("RUNNING");
+      }
+      now += std::chrono::milliseconds(10);
+    }
+    CHECK(asked == 2);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "what is not asked about has the last answer") {
+    signal(SIGUSR1, false);
+    CHECK_FALSE(signal(SIGUSR1, false).ends_with("ask"));
+    CHECK(
+        answer("CANCELLED") ==
+        "write cancelled (job 12 was cancelled), announce, write cancelled (job 12 was cancelled)");
+    CHECK(signal(SIGUSR2, false) == "write cancelled (job 12 was cancelled)");
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "the first signal that ends the run is always asked about") {
+    signal(SIGUSR1, false);
+    answer("RUNNING");
+    CHECK(signal(SIGTERM).ends_with("ask"));
+    CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
+    CHECK(answer("PREEMPTED").starts_with("write preempted (job 12 is preempted), announce"));
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "a clock that is set back does not forbid questions") {
+    now += std::chrono::hours(1);
+    signal(SIGUSR1, false);
+    answer("RUNNING");
+    now -= std::chrono::hours(1);
+    CHECK(signal(SIGUSR1, false).ends_with("ask"));
   }
 
   TEST_CASE_FIXTURE(ScheduledRun, "another node's signal tells only what concerns the job") {
