@@ -21,6 +21,7 @@ std::string words_of(const rendezvous::Failure& failure) {
 struct Advice {
   std::string_view words;  // the first entry whose words occur is taken
   std::string_view text;
+  std::string_view also = "";  // these have to occur, too
 };
 
 constexpr std::string_view kPeerLeft =
@@ -78,6 +79,12 @@ constexpr std::array kByRefusal = {
 constexpr const char* kSameSecret =
     "give all nodes of the run, and its ddpd, the same secret, or none";
 
+// What a host says to one that it does not let in: nothing.
+constexpr std::string_view kClosedAtOnce =
+    "look at the host's log: it says whether it refuses this node's address (--allow) or is full; "
+    "else see that the endpoint names the first node and no other program answers there";
+constexpr std::string_view kNotMet = "cannot meet the other nodes";
+
 // For a job that no worker has ended.
 constexpr std::array kByError = {
     Advice{"Address already in use",
@@ -101,7 +108,10 @@ constexpr std::array kByError = {
     Advice{"Connection refused",
            "start the node that the endpoint names, unless its run is over, and see that the port "
            "is the same everywhere"},
-    Advice{"cannot meet the other nodes",
+    Advice{"Connection reset by peer", kClosedAtOnce, kNotMet},
+    Advice{"Broken pipe", kClosedAtOnce, kNotMet},
+    Advice{"End of file", kClosedAtOnce, kNotMet},
+    Advice{kNotMet,
            "see that the endpoint names the first node, with the same port everywhere, and that "
            "no firewall is between and no other program answers there"},
     Advice{"hosts the rendezvous",
@@ -116,7 +126,8 @@ constexpr std::string_view kOtherError = "look at the lines above, and at the ot
 // The text of the first entry whose words are in `said`.
 std::optional<std::string_view> find_words(std::span<const Advice> advices, std::string_view said) {
   auto found = std::ranges::find_if(advices, [&](const Advice& advice) {
-    return said.find(advice.words) != std::string_view::npos;
+    return said.find(advice.words) != std::string_view::npos &&
+           said.find(advice.also) != std::string_view::npos;
   });
   if (found == advices.end()) return std::nullopt;
   return found->text;

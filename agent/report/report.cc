@@ -70,6 +70,10 @@ std::string closing_line(const State& state, const Config& config, const RunOutc
                                  ? "the run has succeeded, and this node was not needed"
                                  : outcome.why);
     }
+    if (state.stop_reason != StopReason::Succeeded) {
+      return "finished: " + (outcome.why.empty() ? "the run has succeeded" : outcome.why) +
+             "; this node's workers have not";
+    }
     return "finished: " + count_of(config.local_world_size, "worker") + " succeeded" +
            restarts_so_far(outcome);
   }

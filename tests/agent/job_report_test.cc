@@ -171,6 +171,16 @@ TEST_SUITE("agent/report/job_report") {
               .starts_with("look at that node"));
   }
 
+  TEST_CASE("a host that closes the connection at once may refuse the address, or be full") {
+    for (const char* why : {"Connection reset by peer", "Broken pipe", "End of file"}) {
+      JobReport report{.error = std::string("cannot meet the other nodes at n0:29400: greet n0: ") +
+                                why};
+      CHECK(next_step(report).starts_with("look at the host's log: it says whether it refuses"));
+      report.error = std::string("the worker store: ") + why;
+      CHECK(next_step(report).find("--allow") == std::string::npos);
+    }
+  }
+
   TEST_CASE("the exit code is explained, and what could not be ended is named") {
     JobReport report{.exit_code = 82,
                      .max_restarts = 1,
