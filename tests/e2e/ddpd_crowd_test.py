@@ -3,13 +3,16 @@
 
 import json
 import os
+import pathlib
 import resource
 import socket
 import struct
+import subprocess
+import tempfile
 import time
 import unittest
 
-from ddpd_process import LIMIT_S, Ddpd
+from ddpd_process import LIMIT_S, Ddpd, ddpd_path
 from ddpd_test import HANDSHAKE, PING
 
 CROWD = 10_000
@@ -34,14 +37,16 @@ def status(port):
     return json.loads(answer.partition(b"\r\n\r\n")[2])
 
 
-class CrowdTest(unittest.TestCase):
+class Crowd(unittest.TestCase):
+    options = ()
+
     def setUp(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < CROWD + 200:
             self.skipTest(f"RLIMIT_NOFILE allows {hard} descriptors, and {CROWD + 200} are needed")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        self.ddpd = Ddpd("--handshake-timeout", "3600")
+        self.ddpd = Ddpd("--handshake-timeout", "3600", *self.options)
         self.addCleanup(self.ddpd.stop)
         self.good = self.connect()
         self.addCleanup(self.good.close)
@@ -75,6 +80,8 @@ class CrowdTest(unittest.TestCase):
         allowed = self.before + (8 << 20)  # malloc itself keeps 4 MiB
         self.eventually(lambda: resident_bytes(self.ddpd.process.pid) < allowed)
 
+
+class CrowdTest(Crowd):
     def test_ten_thousand_idle_and_half_open_connections(self):
         crowd = []
         for i in range(CROWD):
@@ -105,6 +112,34 @@ class CrowdTest(unittest.TestCase):
                     )
                 each.close()
             self.assert_all_is_given_back()
+
+
+class HalfDoneHandshakes(Crowd):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-e2e-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.secret = pathlib.Path(folder.name) / "secret"
+        cls.secret.touch(mode=0o600)
+        cls.secret.write_text("what the nodes of a run share")
+        cls.options = ("--secret-file", str(cls.secret))
+
+    def test_ten_thousand_of_them_keep_no_node_out(self):
+        crowd = []
+        for i in range(CROWD):
+            crowd.append(self.connect())
+            crowd[-1].sendall(HANDSHAKE + b"\x86" + string(os.urandom(32)))
+            if i % 500 == 0:
+                self.assert_served()
+        self.eventually(lambda: status(self.ddpd.port)["connections"] == CROWD + 2)
+        run = subprocess.run(
+            [ddpd_path().replace("ddpd", "ddprun"), "--rdzv-backend=c10d", "--rdzv-id=job", "--nnodes=1",
+             f"--rdzv-endpoint=localhost:{self.ddpd.port}", f"--rdzv-secret-file={self.secret}", "--no-python",
+             "/bin/true"], capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assert_served()
+        for each in crowd:
+            each.close()
 
 
 if __name__ == "__main__":

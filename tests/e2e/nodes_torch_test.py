@@ -12,7 +12,8 @@ if importlib.util.find_spec("torch") is None:
     print(f"skipped: {sys.executable} has no torch")
     sys.exit(77)
 
-from nodes import LIMIT, NodesCase, kill, wait_until
+from ddpd_process import Ddpd
+from nodes import LIMIT, NodesCase, free_port, kill, wait_until
 
 # Joins a Gloo group; one rank dies in each attempt but the last.
 CRASHES = r"""
@@ -49,6 +50,15 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+# A client of torch's own.
+CLIENT = r"""
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
+store.set("key", "value")
+store.wait(["key"])
+print(store.get("key"), store.add("count", 3))
+"""
+
 # A store of torch's own, as somebody else's program may have it.
 STOCK = r"""
 import sys, time, torch.distributed as dist
@@ -59,11 +69,11 @@ sys.stdin.read()
 
 
 class GlooTest(NodesCase):
-    def crash_and_come_back(self, backend, *options, nodes=2):
+    def crash_and_come_back(self, backend, *options, nodes=2, **extra):
         (self.path / "crashes.py").write_text(CRASHES)
         restarts = 20 if os.environ.get("DDPRUN_TEST_LONG") else 3
         nodes = [self.node(f"--nnodes={nodes}", f"--node-rank={rank}", f"--nproc-per-node={2 // nodes}",
-                           f"--max-restarts={restarts}", *options, backend=backend, command=("crashes.py",))
+                           f"--max-restarts={restarts}", *options, backend=backend, command=("crashes.py",), **extra)
                  for rank in range(nodes)]
         for node in nodes:
             self.assertEqual(node.ends(LIMIT + 30 * restarts), 0, node.log)
@@ -96,6 +106,15 @@ class GlooTest(NodesCase):
         self.until_sums(1)
         self.assert_all_succeed(*nodes)
 
+    def test_a_secret_of_the_nodes_changes_nothing_for_their_workers(self):
+        for backend in ("c10d", "static"):
+            with self.subTest(backend=backend):
+                self.path.joinpath("sums").unlink(missing_ok=True)
+                self.port, self.count = free_port(), 0
+                options = ("--rdzv-encrypt",) if backend == "c10d" else (
+                    "--master-addr=127.0.0.1", f"--master-port={self.port}")
+                self.crash_and_come_back(backend, *options, DDPRUN_SECRET="what the nodes of a run share")
+
     def test_gloo_groups_of_one_node_survive_every_restart(self):
         self.crash_and_come_back("c10d", nodes=1)
 
@@ -104,6 +123,17 @@ class GlooTest(NodesCase):
 
     def test_and_so_they_do_at_a_fixed_port(self):
         self.crash_and_come_back("static", "--master-addr=127.0.0.1", f"--master-port={self.port}")
+
+
+class DaemonWithSecretTest(NodesCase):
+    def test_stock_clients_are_served_beside_it(self):
+        secret = self.path / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text("what the nodes of a run share")
+        with Ddpd("--secret-file", str(secret)) as ddpd:
+            run = subprocess.run([sys.executable, "-c", CLIENT, str(ddpd.port)], capture_output=True, text=True,
+                                 timeout=LIMIT)
+            self.assertEqual((run.returncode, run.stdout), (0, "b'value' 3\n"), run.stderr)
 
 
 class StockStoreTest(NodesCase):

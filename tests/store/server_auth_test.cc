@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "store/auth/handshake.h"
 #include "store/client.h"
 #include "store/server.h"
+#include "store/socket.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
 
@@ -61,13 +66,16 @@ struct Place : RunningServer {
 };
 
 // What becomes of a client that connects and then sets and gets a key of `bytes` bytes.
-std::string outcome_of(std::uint16_t port, const Secret* secret, std::size_t bytes = 3) {
+std::string outcome_of(std::uint16_t port, const Secret* secret, std::size_t bytes = 3,
+                       bool is_patient = true) {
   asio::io_context context(1);
   std::string outcome = "no outcome";
   auto talk = [&]() -> asio::awaitable<void> {
     ClientConfig config;
     config.namespace_name = kPlace;
     config.secret = secret;
+    config.tries_once = !is_patient;
+    if (!is_patient) config.reply_timeout = config.greeting_timeout = 300ms;
     ddprun::Endpoint endpoint{.host = "127.0.0.1", .port = port};  // not inside co_await: GCC 12
     auto client = co_await Client::connect(context.get_executor(), endpoint, config);
     if (!client) {
@@ -90,6 +98,61 @@ std::string outcome_of(std::uint16_t port, const Secret* secret, std::size_t byt
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
+
+// Stands between a client and a server, and changes what the server says at one place: one
+// connection, in a thread of its own.
+class Spoiler {
+ public:
+  // `spoil` is given what the server has said so far that was not handed on, once there are
+  // `after` bytes of it in all.
+  Spoiler(std::uint16_t target, std::size_t after, std::function<void(std::string&)> spoil)
+      : listener_(listen_on({.host = "127.0.0.1", .port = 0}).value()),
+        port_(local_port(listener_.get()).value()),
+        thread_([this, target, after, spoil = std::move(spoil)] { carry(target, after, spoil); }) {}
+  ~Spoiler() { thread_.join(); }
+  Spoiler(const Spoiler&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  static bool is_readable(pollfd& end) { return (end.revents & (POLLIN | POLLHUP | POLLERR)) != 0; }
+
+  void carry(std::uint16_t target, std::size_t after,
+             const std::function<void(std::string&)>& spoil) {
+    pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, 10'000) != 1) return;
+    ddprun::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    RawClient server(target);
+    std::size_t said = 0;
+    bool is_spoiled = false;
+    std::string held;
+    char piece[4096];
+    for (;;) {
+      pollfd ends[] = {{.fd = client.get(), .events = POLLIN, .revents = 0},
+                       {.fd = server.fd(), .events = POLLIN, .revents = 0}};
+      if (::poll(ends, 2, 10'000) < 1) return;
+      if (is_readable(ends[0])) {
+        ssize_t count = ::recv(client.get(), piece, sizeof piece, 0);
+        if (count <= 0) return;
+        server.send(std::string_view(piece, static_cast<std::size_t>(count)));
+      }
+      if (!is_readable(ends[1])) continue;
+      ssize_t count = ::recv(server.fd(), piece, sizeof piece, 0);
+      if (count <= 0) return;
+      held.assign(piece, static_cast<std::size_t>(count));
+      said += held.size();
+      if (!is_spoiled && said > after) {
+        is_spoiled = true;
+        spoil(held);
+      }
+      if (::send(client.get(), held.data(), held.size(), MSG_NOSIGNAL) < 0) return;
+    }
+  }
+
+  ddprun::Fd listener_;
+  std::uint16_t port_;
+  std::thread thread_;
+};
 
 // As far as to the server's challenge.
 ClientHandshake begin(RawClient& client, const Secret& secret, std::string& proof) {
@@ -369,6 +432,55 @@ TEST_SUITE("store/server_security") {
     CHECK(outcome_of(place.port(), &kSecret) == "served");
     CHECK(place.keys_in_place() == 1);  // that of those who are served
     if (seconds != nullptr) MESSAGE(count << " spoiled handshakes, seed " << seed);
+  }
+
+  TEST_CASE("whatever is done to what the server says, no client takes it for the server's") {
+    Place place;
+    const char* seconds = std::getenv("DDPRUN_FUZZ_SECONDS");
+    auto end = std::chrono::steady_clock::now() +
+               std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 0);
+    std::uint32_t seed = seconds != nullptr ? std::random_device{}() : 19;
+    CAPTURE(seed);
+    std::minstd_rand random(seed);
+    auto below = [&](std::size_t limit) { return std::size_t{random()} % limit; };
+    // The replies to PING, PROBE, AUTHENTICATE, PROVE and, sealed, ENTER_NAMESPACE.
+    constexpr std::size_t kProbed = 4 + 4;
+    constexpr std::size_t kShaken = kProbed + 8 + kChallengeBytes + 8 + kProofBytes;
+    constexpr std::size_t kEntered = kShaken + 4 + 17 + 1;
+    constexpr int kAtLeast = 150;
+    int count = 0;
+    for (; count < kAtLeast || std::chrono::steady_clock::now() < end; ++count) {
+      // Of the bits that name the server's extensions not all matter.
+      std::size_t after = kProbed + below(kEntered - kProbed);
+      std::string done;
+      Spoiler spoiler(place.port(), after, [&](std::string& bytes) {
+        std::size_t at = below(bytes.size());
+        switch (below(4)) {
+          case 0:
+            done = "a bit was changed at " + std::to_string(at);
+            bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
+            break;
+          case 1:
+            done = "bytes were taken away at " + std::to_string(at);
+            bytes.erase(at, 1 + below(8));
+            break;
+          case 2:
+            done = "bytes were put in at " + std::to_string(at);
+            bytes.insert(at, std::string(1 + below(40), static_cast<char>(random())));
+            break;
+          default:
+            done = "bytes were put behind it";
+            bytes.append(1 + below(40), static_cast<char>(below(3)));
+        }
+      });
+      std::string outcome = outcome_of(spoiler.port(), &kSecret, 3, false);
+      CAPTURE(after);
+      CAPTURE(done);
+      CHECK(outcome != "served");
+      CHECK(outcome != "no outcome");
+    }
+    CHECK(outcome_of(place.port(), &kSecret) == "served");
+    if (seconds != nullptr) MESSAGE(count << " spoiled answers, seed " << seed);
   }
 
   TEST_CASE("the pages are for those who have the token") {
