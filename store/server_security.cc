@@ -23,7 +23,9 @@ void append_framed(std::string_view bytes, std::string& out) {
 
 // Of the namespace `name` of those who know this secret.
 std::string name_for(std::size_t secret, std::string_view name) {
-  return std::string(name) + (secret == 0 ? "" : "#" + std::to_string(secret + 1));
+  std::string own_name(name);
+  if (secret > 0) own_name.append("#").append(std::to_string(secret + 1));
+  return own_name;
 }
 
 }  // namespace

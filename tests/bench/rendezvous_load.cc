@@ -5,6 +5,8 @@
 //
 //   rendezvous_load PORT NODES
 //
+// With $DDPRUN_SECRET the nodes share that.
+//
 // Prints how long the connections took, and from the first join to the last round, in milliseconds.
 #include <unistd.h>
 
@@ -14,11 +16,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
+#include "store/auth/secret.h"
 #include "store/client.h"
 #include "store/system_limits.h"
 
@@ -39,6 +43,7 @@ struct Load {
   int done = 0;
   int failed = 0;
   std::size_t bytes = 0;
+  std::optional<store::Secret> secret;  // of $DDPRUN_SECRET
 };
 
 void note(Load& load, const std::string& problem) {
@@ -48,6 +53,7 @@ void note(Load& load, const std::string& problem) {
 asio::awaitable<void> connect(Load& load, int index) {
   store::ClientConfig config;
   config.namespace_name = keys::kNamespace;
+  if (load.secret) config.secret = &*load.secret;
   Endpoint endpoint{.host = "127.0.0.1", .port = load.port};
   auto client = co_await store::Client::connect(load.loop.get_executor(), endpoint, config);
   if (!client) co_return note(load, to_string(client.error()));
@@ -111,6 +117,14 @@ int main(int argc, char** argv) {
   if (load.port == 0 || load.count < 1) {
     std::fprintf(stderr, "usage: rendezvous_load PORT NODES\n");
     return 2;
+  }
+  if (const char* text = std::getenv("DDPRUN_SECRET")) {
+    auto secret = store::Secret::from_text(text);
+    if (!secret) {
+      std::fprintf(stderr, "rendezvous_load: %s\n", to_string(secret.error()).c_str());
+      return 2;
+    }
+    load.secret = *secret;
   }
   store::raise_file_limit();
   load.clients.resize(static_cast<std::size_t>(load.count));
