@@ -60,9 +60,9 @@ bool is_final(const Error& error) {
 }
 
 Async<std::vector<tcp::endpoint>> look_up(asio::any_io_executor executor, Endpoint endpoint,
-                                          Resolver* resolver) {
-  if (resolver != nullptr) co_return co_await resolver->resolve(std::move(endpoint));
-  co_return co_await resolve(std::move(executor), std::move(endpoint));
+                                          Resolver* resolver, MonoTime deadline) {
+  if (resolver != nullptr) co_return co_await resolver->resolve(std::move(endpoint), deadline);
+  co_return co_await resolve(std::move(executor), std::move(endpoint), deadline);
 }
 
 // What came before an error or the end stays in `head`.
@@ -84,7 +84,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
     std::string answers;
     std::optional<Error> refusal;
     bool is_refused = false;  // by each of the addresses
-    auto addresses = co_await look_up(executor, endpoint, config.resolver);
+    auto addresses = co_await look_up(executor, endpoint, config.resolver, deadline);
     if (!addresses) answers = to_string(addresses.error());
     for (std::size_t i = 0; addresses && i < addresses->size(); ++i) {
       const asio::ip::tcp::endpoint& address = (*addresses)[i];

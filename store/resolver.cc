@@ -4,20 +4,21 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 
+#include "store/base/seconds.h"
 #include "store/base/signal_mask.h"
 #include "store/clock.h"
+#include "store/event.h"
 
 namespace ddprun::store {
 namespace asio = boost::asio;
@@ -28,6 +29,8 @@ namespace {
 
 constexpr Duration kKeepAnswer = std::chrono::seconds(5);
 constexpr Duration kKeepFailure = std::chrono::seconds(1);
+// How long a newer answer is waited for where there is an old one.
+constexpr Duration kPatience = std::chrono::milliseconds(300);
 
 // As Asio's own resolver says it.
 error_code failure_of(int code) {
@@ -55,40 +58,44 @@ error_code failure_of(int code) {
 // io_context waits for it at its end, and a name server that does not answer takes many seconds.
 class LookupThread {
  public:
-  // `answered` is cancelled when the answer is there; it outlives this.
-  LookupThread(asio::steady_timer& answered, const Endpoint& endpoint)
-      : shared_(std::make_shared<Shared>()) {
-    shared_->answered = &answered;
+  // `on_answer` is called from the event loop, but not after destruction.
+  LookupThread(asio::any_io_executor executor, Endpoint endpoint, Resolver::OnAnswer on_answer)
+      : shared_(std::make_shared<Shared>(std::move(executor), std::move(on_answer))) {
     try {
       SignalsBlocked blocked;
       std::thread([shared = shared_, endpoint] { look_up(shared, endpoint); }).detach();
-      has_begun_ = true;
     } catch (const std::system_error&) {  // a limit of the user's
+      answer(shared_, Error{Errc::LimitExceeded, "resolve " + endpoint.host});
     }
   }
   ~LookupThread() {
     std::lock_guard lock(shared_->mutex);
-    shared_->answered = nullptr;
+    shared_->on_answer = nullptr;
   }
   LookupThread(const LookupThread&) = delete;
 
-  bool has_begun() const { return has_begun_; }
-  bool is_done() const {
-    std::lock_guard lock(shared_->mutex);
-    return shared_->is_done;
-  }
-  // Once it is done:
-  error_code failure() const { return shared_->failure; }
-  const std::vector<tcp::endpoint>& addresses() const { return shared_->addresses; }
-
  private:
   struct Shared {
+    Shared(asio::any_io_executor from, Resolver::OnAnswer to)
+        : executor(std::move(from)), on_answer(std::move(to)) {}
     std::mutex mutex;
-    asio::steady_timer* answered = nullptr;  // nullptr: nothing waits any more
-    bool is_done = false;
-    error_code failure;
-    std::vector<tcp::endpoint> addresses;
+    asio::any_io_executor executor;
+    Resolver::OnAnswer on_answer;  // nullptr: nothing waits any more
   };
+
+  // The event loop lives while something waits: it is posted to under the lock.
+  static void answer(const std::shared_ptr<Shared>& shared, Result<Addresses> addresses) {
+    std::lock_guard lock(shared->mutex);
+    if (!shared->on_answer) return;
+    asio::post(shared->executor, [shared, addresses = std::move(addresses)]() mutable {
+      Resolver::OnAnswer on_answer;
+      {
+        std::lock_guard lock(shared->mutex);
+        on_answer.swap(shared->on_answer);
+      }
+      if (on_answer) on_answer(std::move(addresses));
+    });
+  }
 
   static void look_up(const std::shared_ptr<Shared>& shared, const Endpoint& endpoint) {
     addrinfo hints{};
@@ -106,62 +113,110 @@ class LookupThread {
       addresses.push_back(address);
     }
     if (found != nullptr) ::freeaddrinfo(found);
-    std::lock_guard lock(shared->mutex);
-    shared->is_done = true;
-    shared->failure = failure;
-    shared->addresses = std::move(addresses);
-    // The event loop lives while something waits: it is posted to under the lock.
-    if (shared->answered == nullptr) return;
-    asio::post(shared->answered->get_executor(), [shared] {
-      if (shared->answered != nullptr) shared->answered->cancel();
-    });
+    if (failure) return answer(shared, Error{failure, "resolve " + endpoint.host});
+    answer(shared, std::move(addresses));
   }
 
   std::shared_ptr<Shared> shared_;
-  bool has_begun_ = false;
 };
 
-}  // namespace
-
-Async<std::vector<tcp::endpoint>> resolve(asio::any_io_executor executor, Endpoint endpoint) {
-  std::vector<tcp::endpoint> addresses;
+// Of an endpoint that needs no name server.
+std::optional<Addresses> known_addresses(const Endpoint& endpoint) {
+  Addresses addresses;
   if (endpoint.host == "localhost") {
     addresses.emplace_back(asio::ip::address_v4::loopback(), endpoint.port);
     addresses.emplace_back(asio::ip::address_v6::loopback(), endpoint.port);
-    co_return addresses;
+    return addresses;
   }
   error_code error;
   asio::ip::address numeric = asio::ip::make_address(endpoint.host, error);
-  if (!error) {
-    addresses.emplace_back(numeric, endpoint.port);
-    co_return addresses;
-  }
-  asio::steady_timer answered(executor, MonoTime::max());
-  LookupThread lookup(answered, endpoint);
-  if (!lookup.has_begun()) co_return Error{Errc::LimitExceeded, "resolve " + endpoint.host};
-  while (!lookup.is_done()) {
-    co_await answered.async_wait(asio::as_tuple(asio::use_awaitable));
-  }
-  if (lookup.failure()) co_return Error{lookup.failure(), "resolve " + endpoint.host};
-  co_return lookup.addresses();
+  if (error) return std::nullopt;
+  addresses.emplace_back(numeric, endpoint.port);
+  return addresses;
 }
 
-Resolver::Resolver(boost::asio::any_io_executor executor)
+Error no_answer(const std::string& host) {
+  return {Errc::TimedOut, "resolve " + host + ": the name service does not answer"};
+}
+
+}  // namespace
+
+// What is known of one name.
+struct Resolver::Entry {
+  explicit Entry(const asio::any_io_executor& executor) : answered(executor), slow(executor) {}
+
+  std::optional<Addresses> addresses;  // the last that were found
+  std::optional<Error> failure;        // of the last look-up
+  MonoTime until{};                    // so long no other is needed
+  std::shared_ptr<void> lookup;        // the one under way; nullptr for none
+  Event answered;                      // by it
+  asio::steady_timer slow;             // for the line about it
+  bool is_told = false;                // since an answer came
+};
+
+Async<Addresses> resolve(asio::any_io_executor executor, Endpoint endpoint, MonoTime deadline) {
+  Resolver resolver(std::move(executor));
+  co_return co_await resolver.resolve(std::move(endpoint), deadline);
+}
+
+Resolver::Resolver(asio::any_io_executor executor, OnStall on_stall)
     : Resolver(
-          [executor](Endpoint endpoint) { return store::resolve(executor, std::move(endpoint)); },
+          executor, std::move(on_stall),
+          [executor](Endpoint endpoint, OnAnswer on_answer) {
+            return std::make_shared<LookupThread>(executor, std::move(endpoint),
+                                                  std::move(on_answer));
+          },
           mono_now) {}
 
-Async<Resolver::Addresses> Resolver::resolve(Endpoint endpoint) {
-  auto known = answers_.find(endpoint.host);
-  if (known == answers_.end() || clock_() >= known->second.until) {
-    auto found = co_await lookup_(endpoint);
-    MonoTime until = clock_() + (found ? kKeepAnswer : kKeepFailure);
-    known = answers_.insert_or_assign(endpoint.host, Answer{std::move(found), until}).first;
+Resolver::Resolver(asio::any_io_executor executor, OnStall on_stall, Lookup lookup,
+                   std::function<MonoTime()> clock)
+    : executor_(std::move(executor)),
+      on_stall_(std::move(on_stall)),
+      lookup_(std::move(lookup)),
+      clock_(std::move(clock)) {}
+
+Async<Addresses> Resolver::resolve(Endpoint endpoint, MonoTime deadline) {
+  if (auto known = known_addresses(endpoint)) co_return *known;
+  std::shared_ptr<Entry>& of_name = entries_[endpoint.host];
+  if (!of_name) of_name = std::make_shared<Entry>(executor_);
+  std::shared_ptr<Entry> entry = of_name;
+  if (clock_() >= entry->until) {
+    if (!entry->lookup) look_up(entry, endpoint);
+    MonoTime until = entry->addresses ? std::min(deadline, mono_now() + kPatience) : deadline;
+    while (entry->lookup && mono_now() < until) co_await entry->answered.wait_until(until);
   }
-  if (!known->second.addresses) co_return known->second.addresses.error();
-  Addresses addresses = *known->second.addresses;
+  if (!entry->addresses) co_return entry->lookup ? no_answer(endpoint.host) : *entry->failure;
+  Addresses addresses = *entry->addresses;
   for (auto& address : addresses) address.port(endpoint.port);
   co_return addresses;
+}
+
+void Resolver::look_up(const std::shared_ptr<Entry>& entry, Endpoint endpoint) {
+  std::weak_ptr<Entry> asked = entry;
+  entry->slow.expires_after(kStall);
+  entry->slow.async_wait([asked, on_stall = on_stall_, host = endpoint.host](error_code error) {
+    auto still = asked.lock();
+    if (error || !on_stall || !still || !still->lookup || still->is_told) return;
+    still->is_told = true;
+    on_stall("'look up " + host + "' has stood still for " + seconds_text(kStall) +
+             (still->addresses ? "; its last address is used meanwhile" : ""));
+  });
+  auto on_answer = [this, asked](Result<Addresses> addresses) {
+    auto asking = asked.lock();
+    if (!asking) return;
+    asking->until = clock_() + (addresses ? kKeepAnswer : kKeepFailure);
+    if (addresses) {
+      asking->addresses = std::move(*addresses);
+      asking->is_told = false;
+      asking->failure.reset();
+    } else {
+      asking->failure = addresses.error();
+    }
+    asking->lookup.reset();
+    asking->slow.cancel();
+    asking->answered.notify();
+  };
+  entry->lookup = lookup_(std::move(endpoint), std::move(on_answer));
 }
 
 }  // namespace ddprun::store

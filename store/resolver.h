@@ -9,6 +9,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,34 +20,48 @@
 
 namespace ddprun::store {
 
-// The addresses of an endpoint.  A numeric address and "localhost" ask no name server.
-Async<std::vector<boost::asio::ip::tcp::endpoint>> resolve(boost::asio::any_io_executor executor,
-                                                           Endpoint endpoint);
+using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
 
-// Keeps an answer for 5 s and a failure for 1 s.  Threads: used from the executor's thread only.
-// Lifetime: must outlive its calls.
+// The addresses of an endpoint.  A numeric address and "localhost" ask no name server.  Fails with
+// Errc::TimedOut at `deadline`.
+Async<Addresses> resolve(boost::asio::any_io_executor executor, Endpoint endpoint,
+                         MonoTime deadline = MonoTime::max());
+
+// Keeps an answer for 5 s and a failure for 1 s.  An answer that is older is used as long as there
+// is none that is newer: a name server that is gone, or does not answer, loses no host that was
+// found before.
+//
+// Threads: used from the executor's thread only.  Lifetime: must outlive its calls.
 class Resolver {
  public:
-  using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
-  using Lookup = std::function<Async<Addresses>(Endpoint)>;
+  using Addresses = store::Addresses;
+  using OnAnswer = std::function<void(Result<Addresses>)>;
+  // Begins to look a name up; `on_answer` is called from the event loop, once, unless what is
+  // returned has been destroyed before.
+  using Lookup = std::function<std::shared_ptr<void>(Endpoint, OnAnswer on_answer)>;
+  // Gets a line about a look-up that stands still.
+  using OnStall = std::function<void(std::string)>;
 
-  explicit Resolver(boost::asio::any_io_executor executor);
-  // With another look-up and another clock, for tests.
-  Resolver(Lookup lookup, std::function<MonoTime()> clock)
-      : lookup_(std::move(lookup)), clock_(std::move(clock)) {}
+  explicit Resolver(boost::asio::any_io_executor executor, OnStall on_stall = nullptr);
+  // With another look-up and another clock for the age of answers, for tests.
+  Resolver(boost::asio::any_io_executor executor, OnStall on_stall, Lookup lookup,
+           std::function<MonoTime()> clock);
 
   // The addresses of an endpoint, with its port; fails as resolve() does.
-  Async<Addresses> resolve(Endpoint endpoint);
+  Async<Addresses> resolve(Endpoint endpoint, MonoTime deadline = MonoTime::max());
+
+  // A look-up that takes longer than this is told of.
+  static constexpr Duration kStall = std::chrono::seconds(2);
 
  private:
-  struct Answer {
-    Result<Addresses> addresses;
-    MonoTime until;
-  };
+  struct Entry;
+  void look_up(const std::shared_ptr<Entry>& entry, Endpoint endpoint);
 
+  boost::asio::any_io_executor executor_;
+  OnStall on_stall_;
   Lookup lookup_;
   std::function<MonoTime()> clock_;
-  std::map<std::string, Answer> answers_;  // by host name
+  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by host name
 };
 
 }  // namespace ddprun::store
