@@ -105,17 +105,17 @@ Async<std::string> Client::compare_set(std::string key, std::string expected, st
   auto lock = co_await lock_for("compare_set '" + key + "'");
   auto sent = co_await send(request::CompareSet{name, expected, desired});
   if (!sent) co_return sent.error();
-  co_return finished(co_await read_bytes());
+  co_return finished(co_await read_bytes(kMaxAnswerBytes));
 }
 
-Async<std::string> Client::get(std::string key, Duration timeout) {
+Async<std::string> Client::get(std::string key, Duration timeout, std::size_t max_bytes) {
   std::string name = on_wire(key);
   auto lock = co_await lock_for("get '" + key + "'");
   auto waited = co_await wait_for(one(name), timeout);
   if (!waited) co_return waited.error();
   auto sent = co_await send(request::Get{name});
   if (!sent) co_return sent.error();
-  co_return finished(co_await read_bytes());
+  co_return finished(co_await read_bytes(max_bytes));
 }
 
 Async<std::int64_t> Client::add(std::string key, std::int64_t delta) {
@@ -165,7 +165,7 @@ Async<std::vector<std::string>> Client::multi_get(std::vector<std::string> keys,
   if (!sent) co_return sent.error();
   std::vector<std::string> values;
   while (values.size() < names.size()) {
-    auto value = co_await read_bytes();
+    auto value = co_await read_bytes(kMaxAnswerBytes);
     if (!value) co_return value.error();
     values.push_back(std::move(*value));
   }
@@ -187,36 +187,36 @@ Async<void> Client::queue_push(std::string queue, std::string item) {
   co_return co_await tell("push to '" + queue + "'", request::QueuePush{name, item});
 }
 
-Async<std::string> Client::queue_pop(std::string queue, Duration timeout) {
+Async<std::string> Client::queue_pop(std::string queue, Duration timeout, std::size_t max_bytes) {
   std::string name = on_wire(queue);
   MonoTime deadline = mono_now() + timeout;
   auto lock = co_await lock_for("pop from '" + queue + "'");
-  if (has_extensions_) co_return co_await take(name, timeout);
+  if (has_extensions_) co_return co_await take(name, timeout, max_bytes);
   // A second round is for torch's server, which may wake two clients for one item.
   for (Duration left = timeout;; left = deadline - mono_now()) {
     auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
     if (!waited) co_return waited.error();
-    auto item = co_await pop(name);
+    auto item = co_await pop(name, max_bytes);
     if (!item) co_return item.error();
     if (*item) co_return std::move(**item);
   }
 }
 
 // A blocking pop in one request; the server keeps the time.
-Async<std::string> Client::take(std::string name, Duration timeout) {
+Async<std::string> Client::take(std::string name, Duration timeout, std::size_t max_bytes) {
   auto ms = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   auto sent = co_await send(request::QueueTake{name, ms});
   if (!sent) co_return sent.error();
   auto length = co_await read_number(timeout);
   if (!length) co_return length.error();
-  if (*length > 0) co_return finished(co_await read_bytes());
+  if (*length > 0) co_return finished(co_await read_bytes(max_bytes));
   is_in_step_ = true;
   co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
 }
 
 Async<std::optional<std::string>> Client::queue_try_pop(std::string queue) {
   auto lock = co_await lock_for("pop from '" + queue + "'");
-  co_return co_await pop(on_wire(queue));
+  co_return co_await pop(on_wire(queue), kMaxAnswerBytes);
 }
 
 Async<std::int64_t> Client::queue_len(std::string queue) {
@@ -232,7 +232,7 @@ Async<std::vector<std::string>> Client::list_keys() {
   if (!count) co_return count.error();
   std::vector<std::string> keys;
   for (std::int64_t i = 0; i < *count; ++i) {
-    auto name = co_await read_bytes();
+    auto name = co_await read_bytes(kMaxAnswerBytes);
     if (!name) co_return name.error();
     if (name->starts_with('/')) keys.push_back(name->substr(1));
   }
@@ -328,14 +328,14 @@ Async<void> Client::finish_wait(Duration timeout) {
   co_return boost::system::in_place_value;
 }
 
-Async<std::optional<std::string>> Client::pop(std::string name) {
+Async<std::optional<std::string>> Client::pop(std::string name, std::size_t max_bytes) {
   using Item = std::optional<std::string>;
   auto sent = co_await send(request::QueuePop{name});
   if (!sent) co_return sent.error();
   auto length = co_await read_number();
   if (!length) co_return length.error();
   if (*length <= 0) co_return finished(Result<Item>(std::nullopt));
-  auto item = co_await read_bytes();
+  auto item = co_await read_bytes(max_bytes);
   if (!item) co_return item.error();
   co_return finished(Result<Item>(std::move(*item)));
 }
@@ -406,11 +406,16 @@ Async<std::int64_t> Client::read_number(Duration patience) {
   co_return number;
 }
 
-Async<std::string> Client::read_bytes() {
+Async<std::string> Client::read_bytes(std::size_t max_bytes) {
   auto length = co_await read_number();
   if (!length) co_return length.error();
   if (*length < 0) co_return failure(Errc::Protocol, "a length of " + std::to_string(*length));
-  co_return co_await read(static_cast<std::size_t>(*length), reply_deadline());
+  auto count = static_cast<std::size_t>(*length);
+  if (count > max_bytes) {
+    co_return failure(Errc::Protocol, "it announced " + std::to_string(count) + " bytes, and " +
+                                          std::to_string(max_bytes) + " are allowed");
+  }
+  co_return co_await read(count, reply_deadline());
 }
 
 MonoTime Client::reply_deadline() const {

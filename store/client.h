@@ -104,8 +104,14 @@ class Client {
   // answers `expected`, as c10d does.
   Async<std::string> compare_set(std::string key, std::string expected, std::string desired);
 
+  // The most that an answer is let to hold; the server decides what it announces.  A call that gets
+  // more fails with Errc::Protocol, and the connection is closed.  A value that was put together by
+  // append() may be larger than one that a server takes at once.
+  static constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 30;
+
   // The value, once the key exists.
-  Async<std::string> get(std::string key, Duration timeout);
+  Async<std::string> get(std::string key, Duration timeout,
+                         std::size_t max_bytes = kMaxAnswerBytes);
 
   // Adds to a decimal counter, which starts at 0, and answers the sum.
   Async<std::int64_t> add(std::string key, std::int64_t delta);
@@ -129,7 +135,8 @@ class Client {
 
   Async<void> queue_push(std::string queue, std::string item);
   // The oldest item, once there is one.
-  Async<std::string> queue_pop(std::string queue, Duration timeout);
+  Async<std::string> queue_pop(std::string queue, Duration timeout,
+                               std::size_t max_bytes = kMaxAnswerBytes);
   // The oldest item, if there is one now.
   Async<std::optional<std::string>> queue_try_pop(std::string queue);
   Async<std::int64_t> queue_len(std::string queue);
@@ -187,7 +194,7 @@ class Client {
   Async<std::string> read(std::size_t count, MonoTime deadline);
   Async<std::uint8_t> read_byte(MonoTime deadline);
   Async<std::int64_t> read_number(Duration patience = Duration::zero());
-  Async<std::string> read_bytes();
+  Async<std::string> read_bytes(std::size_t max_bytes);
 
   // The first steps on a connection (client_connect.cc).
   Async<void> greet(MonoTime deadline);
@@ -201,10 +208,10 @@ class Client {
   Async<Secret> shared_secret(std::string credential);
 
   Async<void> confirm(std::string what, Request request);
-  Async<std::string> take(std::string name, Duration timeout);
+  Async<std::string> take(std::string name, Duration timeout, std::size_t max_bytes);
   Async<void> finish_wait(Duration timeout);
   Async<void> wait_for(std::vector<std::string> names, Duration timeout);
-  Async<std::optional<std::string>> pop(std::string name);
+  Async<std::optional<std::string>> pop(std::string name, std::size_t max_bytes);
   Async<std::int64_t> ask_number(std::string what, Request request);
   Async<void> tell(std::string what, Request request);
   MonoTime reply_deadline() const;

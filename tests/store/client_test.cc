@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -165,6 +166,17 @@ TEST_SUITE("store/client") {
     bool is_equal = outcome_of(other->multi_get({"b", "a"}, 5s)) == "1 " + large;
     CHECK(is_equal);
     CHECK(outcome_of(client->multi_get({}, 5s)) == "");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "an answer that is larger than its caller allows is refused") {
+    CHECK(outcome_of(client->set("k", std::string(100, 'x'))) == "done");
+    CHECK(outcome_of(client->queue_push("q", std::string(100, 'x'))) == "done");
+    CHECK(outcome_of(client->get("k", 5s, 100)) == std::string(100, 'x'));
+    CHECK(outcome_of(client->get("k", 5s, 99)) ==
+          "get 'k'" + where() + ": it announced 100 bytes, and 99 are allowed");
+    CHECK(outcome_of(client->get("k", 5s)) == "get 'k'" + where() + ": the connection is closed");
+    CHECK(outcome_of(other->queue_pop("q", 5s, 99)) ==
+          "pop from 'q'" + where() + ": it announced 100 bytes, and 99 are allowed");
   }
 
   TEST_CASE_FIXTURE(Connected, "queues") {
@@ -461,6 +473,29 @@ TEST_SUITE("store/client") {
           "add to 'n'" + where + ": the server does not answer");
     CHECK(outcome_of(clients[0]->add("n", 1)) ==
           "add to 'n'" + where + ": the connection is closed");
+  }
+
+  TEST_CASE_FIXTURE(Loop, "no server makes a client ask for more memory than is of use") {
+    auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+    Endpoint endpoint{.host = "127.0.0.1", .port = local_port(listener.get()).value()};
+    std::optional<Result<std::unique_ptr<Client>>> connected;
+    tasks.spawn(keep(Client::connect(context.get_executor(), endpoint,
+                                     {.reply_timeout = 50ms, .probes_extensions = false}),
+                     connected));
+    // The other end answers the greeting, and nothing else.
+    Fd peer;
+    run_until([&] { return bool(peer = accept_from(listener.get())); });
+    std::string greeting(10, '\0');
+    run_until([&] { return ::recv(peer.get(), greeting.data(), 10, MSG_PEEK) == 10; });
+    REQUIRE(::send(peer.get(), greeting.data() + 6, 4, 0) == 4);
+    run_until([&] { return connected.has_value(); });
+    clients.push_back(std::move(*connected).value());
+    std::string where = " on " + to_string(endpoint);
+    const std::int64_t length = std::numeric_limits<std::int64_t>::max();
+    REQUIRE(::send(peer.get(), &length, sizeof length, 0) == sizeof length);
+    CHECK(outcome_of(clients[0]->compare_set("k", "", "v")) ==
+          "compare_set 'k'" + where +
+              ": it announced 9223372036854775807 bytes, and 1073741824 are allowed");
   }
 
   TEST_CASE("pauses between attempts grow, with a random part, up to a limit") {
