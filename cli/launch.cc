@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/launch.h"
 
-#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -24,6 +22,7 @@
 
 #include "agent/agent.h"
 #include "agent/worker_group.h"
+#include "cli/event_log.h"
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
@@ -145,9 +144,9 @@ Result<std::function<void(std::string_view)>> open_event_log(const std::string& 
   if (name.empty()) return nullptr;
   if (name == "console") return [&err](std::string_view line) { err.write(line); };
   std::string path = name.substr(name.find(':') + 1);
-  auto file =
-      std::make_shared<Fd>(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!*file) return system_error(errno, "--event-log-handler: open " + path);
+  Result<Fd> opened = open_event_file(path);
+  if (!opened) return opened.error();
+  auto file = std::make_shared<Fd>(std::move(*opened));
   return [file, &disk, call = "write " + path](std::string_view text) {
     disk.run(call, [file, line = std::string(text)] {
       (void)!::write(file->get(), line.data(), line.size());

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -27,6 +28,19 @@ TEST_SUITE("agent/log_dir") {
     CHECK(logs.make_attempt(1).value() == logs.path() + "/attempt_1.2");
     CHECK(LogDir::make_worker_folder(first, 117).value() == first + "/117");
     CHECK(fs::is_directory(first + "/117"));
+  }
+
+  TEST_CASE("the folder of a run is its user's alone, and nobody can guess its name") {
+    test::TempDir base;
+    ::setenv("TMPDIR", base.path().c_str(), 1);
+    LogDir first = LogDir::create("", "run").value();
+    LogDir second = LogDir::create("", "run").value();
+    ::unsetenv("TMPDIR");
+    CHECK(first.path().starts_with(base.path() + "/ddprun_run_"));
+    CHECK(first.path() != second.path());
+    CHECK(fs::status(first.path()).permissions() == fs::perms::owner_all);
+    LogDir named = LogDir::create(base.path() + "/named", "run").value();
+    CHECK(fs::status(named.path()).permissions() == fs::perms::owner_all);
   }
 
   TEST_CASE("latest leads to the run that began last") {

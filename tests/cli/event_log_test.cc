@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/event_log.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using ddprun::cli::open_event_file;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::string text;
+  std::ifstream(path) >> text;
+  return text;
+}
+
+bool append(const std::string& path, const std::string& text) {
+  Result<Fd> file = open_event_file(path);
+  return file &&
+         ::write(file->get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+// As /tmp.
+struct SharedFolder : test::TempDir {
+  SharedFolder() { ::chmod(path().c_str(), 01777); }
+};
+
+}  // namespace
+
+TEST_SUITE("cli/event_log") {
+  TEST_CASE_FIXTURE(SharedFolder, "a file is made, and appended to") {
+    CHECK(append(path() + "/events", "a"));
+    CHECK(append(path() + "/events", "b"));
+    CHECK(text_of(path() + "/events") == "ab");
+  }
+
+  TEST_CASE_FIXTURE(SharedFolder, "where anybody may put files, no link is followed") {
+    test::TempDir own;
+    fs::create_symlink(own.path() + "/victim", path() + "/link");
+    Result<Fd> file = open_event_file(path() + "/link");
+    REQUIRE_FALSE(file.has_value());
+    CHECK(file.error().context.find("it is a link, or no regular file") != std::string::npos);
+    CHECK_FALSE(fs::exists(own.path() + "/victim"));
+    std::ofstream(own.path() + "/victim") << "mine";
+    fs::create_hard_link(own.path() + "/victim", path() + "/name");
+    CHECK_FALSE(open_event_file(path() + "/name").has_value());
+  }
+
+  TEST_CASE_FIXTURE(SharedFolder, "where anybody may put files, no FIFO is waited for") {
+    REQUIRE(::mkfifo((path() + "/fifo").c_str(), 0666) == 0);
+    CHECK_FALSE(open_event_file(path() + "/fifo").has_value());
+  }
+
+  TEST_CASE("in a folder of the user's own a link is followed") {
+    test::TempDir own;
+    fs::create_symlink(own.path() + "/events", own.path() + "/link");
+    CHECK(append(own.path() + "/link", "a"));
+    CHECK(text_of(own.path() + "/events") == "a");
+  }
+}
