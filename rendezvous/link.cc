@@ -51,7 +51,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       auto pushed = co_await client.queue_push(inbox, std::move(next.message));
       if (!pushed) co_return link->lost(pushed.error());
       if (next.is_heartbeat) {
-        auto pulse = co_await client.get(pulse_key, kPulseWait);
+        auto pulse = co_await client.get(pulse_key, kPulseWait, kMaxMessageBytes);
         if (!pulse) co_return link->lost(pulse.error());
         // That the coordinator lives does not say that this node still counts.
         std::vector<std::string> key(1, given_up_key);
@@ -75,7 +75,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
 asio::awaitable<void> Link::receive(std::shared_ptr<Link> link) {
   std::string mailbox = keys::mailbox(link->parts_.node, link->parts_.connection);
   while (link->is_open_) {
-    auto text = co_await link->parts_.receiver->queue_pop(mailbox, kPopPatience);
+    auto text = co_await link->parts_.receiver->queue_pop(mailbox, kPopPatience, kMaxCommandBytes);
     if (!link->is_open_) co_return;
     if (!text) {
       if (text.error().code == Errc::TimedOut) continue;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/decide/exposure.h"
+#include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
@@ -37,7 +38,7 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
     : executor_(executor),
       config_(std::move(config)),
       parts_(std::move(parts)),
-      resolver_(executor) {
+      resolver_(executor, [this](std::string line) { parts_.log(line); }) {
   if (config_.munge && !config_.secret) munge_.emplace(executor_, config_.munge->socket);
 }
 
@@ -167,7 +168,8 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
 
 // Whether the endpoint is an address of this machine.
 store::Async<bool> RunEndpoint::is_here() {
-  auto addresses = co_await resolver_.resolve(config_.endpoint);
+  auto addresses =
+      co_await resolver_.resolve(config_.endpoint, mono_now() + one_attempt().connect_timeout);
   if (!addresses) co_return addresses.error();
   std::vector<std::string> own = store::own_addresses();
   co_return std::ranges::any_of(*addresses, [&](const auto& address) {
@@ -265,11 +267,11 @@ store::Async<void> RunEndpoint::look_for_home(std::uint16_t port) {
 
 // Whether a coordinator's pulse moves.
 store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) {
-  auto before = co_await client.get(pulse, kCoordinatorWait);
+  auto before = co_await client.get(pulse, kCoordinatorWait, kMaxMessageBytes);
   if (!before) co_return before.error();
   asio::steady_timer timer(executor_, std::chrono::seconds(1));
   co_await store::wait_for(timer);
-  auto after = co_await client.get(pulse, kCoordinatorWait);
+  auto after = co_await client.get(pulse, kCoordinatorWait, kMaxMessageBytes);
   if (!after) co_return after.error();
   co_return *after != *before;
 }
@@ -278,7 +280,7 @@ store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) 
 // becomes the one.
 store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
   if (client.has_extensions()) {
-    auto record = co_await client.get(keys::kCoordinator, kCoordinatorWait);
+    auto record = co_await client.get(keys::kCoordinator, kCoordinatorWait, kMaxMessageBytes);
     bool is_missing = !record && record.error().code == Errc::TimedOut;
     if (!is_missing) co_return record;
     co_return Error{Errc::TimedOut, client.peer() +

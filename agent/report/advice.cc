@@ -95,6 +95,9 @@ constexpr std::array kByError = {
     Advice{"another run", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
+    Advice{"the name service does not answer",
+           "see why names are not looked up on this machine: getent hosts NAME; or give the "
+           "endpoint as an address"},
     Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
     Advice{"asks for the secret of the run", kSameSecret},
     Advice{"has another secret than this node", kSameSecret},

@@ -196,6 +196,17 @@ class NameTest(StallCase):
         wait_until(lambda: threads() > 1, "the name is looked up")
         self.stop(run)
 
+    def test_a_look_up_that_stands_still_is_told_of_and_ends_with_join_timeout(self):
+        (self.path / "frozen").touch()
+        run = self.begin("--nnodes=2", "--node-rank=1", "--rdzv-backend=c10d", "--rdzv-endpoint=slow.name:29500",
+                         "--rdzv-conf=join_timeout=5,is_host=0", "--no-python", "true", is_disk_frozen=False)
+        self.wait_for_line("'look up slow.name' has stood still for")
+        try:
+            self.assertEqual(run.wait(timeout=PATIENCE), 80, self.said())
+        except subprocess.TimeoutExpired:
+            self.fail(f"it goes on after join_timeout:\n{self.said()}")
+        self.assertIn("the name service does not answer", self.said())
+
 
 class ErrorFileTest(StallCase):
     """A worker's error file is not the agent's business beyond a bound."""
