@@ -26,7 +26,7 @@ using ReadEnd = std::function<void(WorkerExit&)>;
 class EndReader {
  public:
   // How long an end is held back while the workers are to end.
-  static constexpr Duration kPatience = std::chrono::seconds(1);
+  static constexpr Duration kPatience = std::chrono::milliseconds(500);
 
   EndReader(boost::asio::any_io_executor executor, process::IoThread& disk,
             std::function<void(WorkerExit)> tell);

@@ -4,6 +4,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "worker/process/pidfd.h"
@@ -27,7 +28,11 @@ void GuardianWatch::watch() {
   int pid = guardian_->pid();
   spared_.insert(pid);
   Fd pidfd = process::open_pidfd(pid);
-  if (!pidfd) return;
+  if (!pidfd) {
+    Error why = system_error(errno, "open its pidfd");
+    logger_->warn("should the guardian (pid {}) end, nobody will notice: {}", pid, to_string(why));
+    return;
+  }
   reaper_.watch({.pid = pid, .pidfd = std::move(pidfd)},
                 [this](process::ExitStatus status) { ended(status); });
 }

@@ -52,6 +52,9 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
   if (!config_.scheduler || !config_.scheduler->question) return;
   for (const std::string& assignment : config_.scheduler->question->environment)
     config_.environment.push_back(assignment);
+  // Once, before there is anything to wait for: the search may meet a disk that stands still.
+  auto found = process::find_program(config_.scheduler->question->program, config_.search_path);
+  if (found) program_ = std::move(*found);
 }
 
 void StopReasonFile::on(const stop_reason::Event& event) {
@@ -79,8 +82,7 @@ asio::awaitable<void> StopReasonFile::learn_answer(OutsideRequest request,
 // Empty where there is none.
 asio::awaitable<std::string> StopReasonFile::answer() {
   const SchedulerQuestion& question = *config_.scheduler->question;
-  Result<std::string> program = process::find_program(question.program, config_.search_path);
-  if (!program) co_return "";
+  if (program_.empty()) co_return "";
   asio::steady_timer timer(executor_, question.delay);
   co_await timer.async_wait(asio::use_awaitable);
   Fd answer(::memfd_create("answer", MFD_CLOEXEC));
@@ -90,12 +92,13 @@ asio::awaitable<std::string> StopReasonFile::answer() {
                             .environment = config_.environment,
                             .stdout_fd = answer.get(),
                             .stderr_fd = nothing.get()};
-  spec.argv.insert(spec.argv.begin(), *program);
-  Result<process::Process> process = process::spawn(spec);
-  if (!process) co_return "";
-  pid_t pid = process->pid;
+  spec.argv.insert(spec.argv.begin(), program_);
+  // Not even its exec is waited for.  Where that fails, it ends without an answer.
+  Result<process::StartingProcess> starting = process::begin_spawn(spec);
+  if (!starting) co_return "";
+  pid_t pid = starting->process.pid;
   spared_.insert(pid);
-  auto ended = co_await reaper_.ended(std::move(*process), mono_now() + kAnswerLimit);
+  auto ended = co_await reaper_.ended(std::move(starting->process), mono_now() + kAnswerLimit);
   if (!ended) ::kill(-pid, SIGKILL);
   spared_.erase(pid);
   co_return text_of(answer);

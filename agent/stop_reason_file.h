@@ -77,6 +77,7 @@ class StopReasonFile {
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
   std::set<pid_t>& spared_;
+  std::string program_;  // that asks the scheduler; empty for none
   StopReasonFileConfig config_;
   std::shared_ptr<spdlog::logger> logger_;
   process::IoThread disk_;  // its own: what is written here must not wait for the log files

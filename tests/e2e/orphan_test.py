@@ -214,7 +214,9 @@ class OrphanTest(LaunchCase):
         run = self.begin_without_pidfd()
         (self.path / "go").touch()
         run.wait(timeout=LIMIT)
-        self.assertEqual(self.left_behind(), [], (self.path / "stderr").read_text())
+        said = (self.path / "stderr").read_text()
+        self.assertEqual(self.left_behind(), [], said)
+        self.assertRegex(said, r"should the guardian \(pid \d+\) end, nobody will notice: open its pidfd: Operation not permitted")
 
     def test_a_kill_of_the_agent_where_pidfd_is_forbidden(self):
         run = self.begin_without_pidfd()
