@@ -90,7 +90,7 @@ class LookupThread {
     asio::post(shared->executor, [shared, addresses = std::move(addresses)]() mutable {
       Resolver::OnAnswer on_answer;
       {
-        std::lock_guard lock(shared->mutex);
+        std::lock_guard taking(shared->mutex);
         on_answer.swap(shared->on_answer);
       }
       if (on_answer) on_answer(std::move(addresses));
