@@ -312,8 +312,7 @@ class MungeTest(NodesCase):
     def test_the_guardian_of_a_host_that_was_killed_says_so_to_the_next(self):
         host = self.member("--rdzv-auth=munge", "--nnodes=1:2", "--max-restarts=0")
         other = self.member("--rdzv-auth=munge", "--nnodes=1:2", "--max-restarts=0")
-        wait_until(lambda: (self.path / "started").exists() and "1/2" in (self.path / "started").read_text(),
-                   "the workers start")
+        self.until_started(2)
         since = time.monotonic()
         host.signal(signal.SIGKILL)
         wait_until(lambda: "0/1" in (self.path / "started").read_text(), "the other goes on alone")
@@ -327,8 +326,7 @@ class MungeTest(NodesCase):
         proxy = Proxy(self.port)
         self.addCleanup(proxy.close)
         other = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}")
-        wait_until(lambda: (self.path / "started").exists() and "1/2" in (self.path / "started").read_text(),
-                   "the workers start")
+        self.until_started(2)
         self.munged.send_signal(signal.SIGSTOP)
         self.addCleanup(lambda: self.munged.send_signal(signal.SIGCONT))
         proxy.reset()
