@@ -81,7 +81,7 @@ constexpr std::array kSpecs = {
                "<file>", kOurs},
     OptionSpec{"rdzv-auth", 0, "auto|secret|munge|none", true, kRendezvous,
                "How nodes know each other. auto (default): by the secret, if there is one, else by "
-               "MUNGE where Slurm names the nodes and MUNGE answers, else not; secret, munge: "
+               "MUNGE where Slurm names the nodes and there is a munged, else not; secret, munge: "
                "there must be one; none: not at all",
                "auto|secret|munge|none", kOurs},
     OptionSpec{"rdzv-encrypt", 0, nullptr, true, kRendezvous,
