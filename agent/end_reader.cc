@@ -27,7 +27,7 @@ void EndReader::ended(WorkerExit exit, ReadEnd read_end) {
   auto complete = std::make_shared<WorkerExit>(exit);  // of the disk's thread until it has ended
   auto held = std::make_shared<Held>(Held{std::move(exit), boost::asio::steady_timer(executor_)});
   held_.push_back(held);
-  if (is_hurried_) arm(held);
+  arm(held, is_hurried_ ? kPatience : kLongPatience);
   disk_.run(
       std::move(call), [read_end = std::move(read_end), complete] { read_end(*complete); },
       [this, held, complete] {
@@ -37,7 +37,7 @@ void EndReader::ended(WorkerExit exit, ReadEnd read_end) {
 
 void EndReader::hurry() {
   if (std::exchange(is_hurried_, true)) return;
-  for (const auto& held : held_) arm(held);
+  for (const auto& held : held_) arm(held, kPatience);
 }
 
 void EndReader::begin_attempt() {
@@ -48,10 +48,10 @@ void EndReader::begin_attempt() {
   }
 }
 
-void EndReader::arm(const std::shared_ptr<Held>& held) {
-  held->patience.expires_after(kPatience);
-  held->patience.async_wait([this, held](boost::system::error_code) {
-    if (!held->is_over) release(held, held->exit);
+void EndReader::arm(const std::shared_ptr<Held>& held, Duration patience) {
+  held->patience.expires_after(patience);
+  held->patience.async_wait([this, held](boost::system::error_code cancelled) {
+    if (!cancelled && !held->is_over) release(held, held->exit);
   });
 }
 

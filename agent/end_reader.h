@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The ends of workers of which something is still to be read from the disk.  A failure is told with
-// all that the worker has left, however long the disk stands still; but where the workers are to
+// all that the worker has left, unless the disk stands still for long; where the workers are to
 // end, that is waited for a moment only.
 #pragma once
 
@@ -25,8 +25,10 @@ using ReadEnd = std::function<void(WorkerExit&)>;
 // Lifetime: borrows the thread for the disk.  After destruction no end is told.
 class EndReader {
  public:
-  // How long an end is held back while the workers are to end.
+  // How long an end is held back while the workers are to end, and otherwise: the others wait for
+  // the one that has failed, and would for ever.
   static constexpr Duration kPatience = std::chrono::milliseconds(500);
+  static constexpr Duration kLongPatience = std::chrono::seconds(15);
 
   EndReader(boost::asio::any_io_executor executor, process::IoThread& disk,
             std::function<void(WorkerExit)> tell);
@@ -44,7 +46,7 @@ class EndReader {
 
  private:
   struct Held;
-  void arm(const std::shared_ptr<Held>& held);
+  void arm(const std::shared_ptr<Held>& held, Duration patience);
   void release(const std::shared_ptr<Held>& held, WorkerExit exit);
 
   boost::asio::any_io_executor executor_;

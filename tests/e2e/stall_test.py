@@ -120,6 +120,18 @@ class ReadingTest(StallCase):
         self.assertEqual(run.wait(timeout=LIMIT), 7, self.said())
         self.assertIn("why-it-was", self.said())
 
+    def test_the_others_do_not_wait_for_the_disk_for_ever(self):
+        run = self.begin("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
+                         "touch began$RANK; while ! test -e go; do sleep 0.02; done; "
+                         "if [ $RANK = 0 ]; then exit 7; fi; exec sleep 600")
+        wait_until(lambda: all((self.path / f"began{rank}").exists() for rank in (0, 1)), "the workers run")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("'read what rank 0 has left in ", "has stood still for")
+        self.wait_for_line("rank 0", "exited with code 7")
+        self.gate.unlink()
+        self.assertEqual(run.wait(timeout=LIMIT), 7, self.said())
+
     def test_sigterm_works_meanwhile(self):
         self.stop(self.fail_on_a_frozen_disk("--redirects=3"))
 
