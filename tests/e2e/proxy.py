@@ -41,7 +41,7 @@ class Proxy:
             while data := one.recv(65536):
                 self.flows.wait()
                 if not self.is_cut:
-                    other.sendall(data)
+                    other.sendall(self.passes(one, data))
         except OSError:
             pass
         if self.is_cut or (one, other) not in self.pairs and (other, one) not in self.pairs:
@@ -51,6 +51,10 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+    def passes(self, one, data):
+        """What is handed on of `data`, which has come from `one`."""
+        return data
 
     def hold(self):
         """Nothing passes, and nothing is lost, until `release`."""
