@@ -42,10 +42,16 @@ class StopReasonTransition {
 
   void operator()(const event::Answered& event) {
     --state_.questions;
+    auto waiting = std::exchange(state_.waiting, {});
+    if (event.answer.empty() && ++state_.unanswered <= kMostUnanswered) {
+      state_.asked_at.reset();
+      for (const auto& [whose, request] : waiting) ask(request, whose);
+      return;
+    }
+    if (!event.answer.empty()) state_.unanswered = 0;
     state_.answer = event.answer;
     use_answer(event.request, event.whose);
-    for (const auto& [whose, request] : std::exchange(state_.waiting, {}))
-      use_answer(request, whose);
+    for (const auto& [whose, request] : waiting) use_answer(request, whose);
   }
 
  private:
@@ -55,13 +61,13 @@ class StopReasonTransition {
 
   void ask(OutsideRequest request, Whose whose) {
     if (!scheduler_ || !scheduler_->question) return;
-    bool is_first_stop = request.is_stop && !state_.has_asked_about_stop;
+    bool is_first_stop = request.is_stop && !state_.asked_about_stop.contains(whose);
     bool is_too_soon =
         state_.asked_at && now_ >= *state_.asked_at && now_ - *state_.asked_at < kBetweenQuestions;
     if (state_.questions < kMostQuestions && (is_first_stop || !is_too_soon)) {
       ++state_.questions;
       state_.asked_at = now_;
-      if (request.is_stop) state_.has_asked_about_stop = true;
+      if (request.is_stop) state_.asked_about_stop.insert(whose);
       actions_.emplace_back(action::Ask{request, whose});
     } else if (state_.questions > 0) {
       state_.waiting[whose] = request;

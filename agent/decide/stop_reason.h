@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,8 +27,11 @@ namespace ddprun::agent::stop_reason {
 
 // So many questions run at a time, and the next begins so long after the last, since the scheduler
 // answers to a whole cluster.  Of a flood of signals the rest has the last answer.  But the first
-// signal that ends the run is asked about whenever it comes: it may be why the answer has changed.
+// signal that ends the run, to this node and to others, is asked about whenever it comes: it may be
+// why the answer has changed.  And it may have ended the question before, since Slurm signals all
+// that runs in a step: so many questions in a row without an answer do not count.
 inline constexpr int kMostQuestions = 2;
+inline constexpr int kMostUnanswered = 3;
 inline constexpr Duration kBetweenQuestions = std::chrono::seconds(5);
 
 enum class Whose : std::uint8_t { Own, Others };
@@ -41,7 +45,8 @@ struct State {
   bool has_written = false;          // the file is there
   int questions = 0;                 // not answered yet
   std::optional<WallTime> asked_at;  // the last of them
-  bool has_asked_about_stop = false;
+  std::set<Whose> asked_about_stop;
+  int unanswered = 0;  // in a row
   std::string answer;  // the last one
   // Signals that came too soon after a question that is not answered yet: the last of each.
   std::map<Whose, OutsideRequest> waiting;

@@ -114,8 +114,7 @@ TEST_SUITE("agent/decide/stop_reason") {
       now += kBetweenQuestions;
     }
     CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
-    answer("");
-    CHECK(signal(SIGTERM).ends_with("ask"));
+    CHECK(answer("") == "ask");
   }
 
   TEST_CASE_FIXTURE(ScheduledRun, "of a flood of signals one is asked about in a while") {
@@ -145,6 +144,45 @@ TEST_SUITE("agent/decide/stop_reason") {
     CHECK(signal(SIGTERM).ends_with("ask"));
     CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
     CHECK(answer("PREEMPTED").starts_with("write preempted (job 12 is preempted), announce"));
+  }
+
+  // Slurm signals all that runs in a step: also who asks about the first signal.
+  TEST_CASE_FIXTURE(ScheduledRun, "a question that was ended by the next signal is asked again") {
+    SUBCASE("seen after that signal") {
+      CHECK(signal(SIGTERM).ends_with("ask"));
+      CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
+      CHECK(answer("") == "ask");
+    }
+    SUBCASE("seen before it") {
+      CHECK(signal(SIGTERM).ends_with("ask"));
+      CHECK(answer("") == "nothing");
+      CHECK(signal(SIGTERM).ends_with("ask"));
+    }
+    CHECK(answer("PREEMPTED").starts_with("write preempted (job 12 is preempted), announce"));
+    int asked = 0;
+    for (int i = 0; i < 100; ++i) {  // where there is never an answer
+      if (!signal(SIGTERM).ends_with("ask")) continue;
+      ++asked;
+      answer("");
+    }
+    CHECK(asked == 0);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "without any answer, too, it is asked once in a while") {
+    int asked = 0;
+    for (int i = 0; i < 100; ++i) {
+      if (!signal(SIGUSR1, false).ends_with("ask")) continue;
+      ++asked;
+      answer("");
+    }
+    CHECK(asked == 1 + kMostUnanswered);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun,
+                    "the first stop of this node is asked about after another node's") {
+    on(event::OtherSignalled{SIGTERM});
+    answer("RUNNING");
+    CHECK(signal(SIGTERM).ends_with("ask"));
   }
 
   TEST_CASE_FIXTURE(ScheduledRun, "a clock that is set back does not forbid questions") {
