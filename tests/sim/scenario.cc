@@ -140,6 +140,7 @@ void add_hangs(std::uint64_t seed, Scenario& scenario) {
 void freeze_leaving(std::uint64_t seed, Scenario& scenario) {
   if (seed % 40 != 12) return;
   Random random(seed * 2 + 6);
+  scenario.are_hangs_judged = false;  // an agent that stands still sees no hang
   scenario.grace = random.duration(milliseconds(500), seconds(2));
   scenario.slow_stop_percent = 60;
   Duration lease_grace = random.duration(seconds(6), seconds(20));
