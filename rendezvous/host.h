@@ -40,8 +40,8 @@ class Host {
   // A connection of this process to its own store.
   store::Async<std::unique_ptr<store::Client>> connect();
 
-  // Not before open() has succeeded.
-  CoordinatorService& coordinator() { return *coordinator_; }
+  // nullptr before open() has succeeded.
+  CoordinatorService* coordinator() { return coordinator_.get(); }
 
   void close();
   boost::asio::awaitable<void> stop();

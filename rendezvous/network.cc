@@ -91,10 +91,7 @@ void NetworkHandler::report_success() {
 
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
-  if (endpoint_.is_hosting()) {
-    endpoint_.coordinator()->host_leaves(
-        config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
-  }
+  endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
   step(member::event::Leaving{std::move(why), signal});
 }
 

@@ -57,14 +57,22 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach(bool may_host) {
   co_return contact;
 }
 
+void RunEndpoint::host_leaves(const std::string& why, int signal) {
+  leave_ = {why, signal};
+  if (host_) host_->coordinator()->host_leaves(why, signal);
+}
+
 void RunEndpoint::close() {
   if (service_) service_->close();
-  if (host_) host_->close();
+  for (auto* host : {&host_, &opening_}) {
+    if (*host) (*host)->close();
+  }
 }
 
 asio::awaitable<void> RunEndpoint::stop() {
   if (service_) co_await service_->stop();
   if (host_) co_await host_->stop();
+  if (opening_) co_await opening_->stop();
 }
 
 // Of one connect.  What is left of the search is enough for one more try.
@@ -118,18 +126,31 @@ store::Async<bool> RunEndpoint::host_if_possible() {
         describe_exposure((*listening)->endpoint(), !config_.allow.empty(), "--rdzv-secret-file");
     if (!exposure.empty()) parts_.log(exposure);
   }
-  host_ = std::make_unique<Host>(executor_, std::move(*listening), config_.member.node.host, false,
-                                 parts_.run_files, parts_.log);
-  host_->guard_common_namespace(config_.worker_store);
-  std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
-  auto opened = co_await host_->open(std::move(only_run));
+  auto opened = co_await open_host(std::move(*listening));
   if (!opened) co_return opened.error();
-  if (config_.other_ports.empty()) co_return true;
-  auto client = co_await host_->connect();
-  if (!client) co_return client.error();
-  auto told = co_await (*client)->set(keys::home(config_.member.run), "");
-  if (!told) co_return told.error();
   co_return true;
+}
+
+// This node may be told to stop meanwhile, or at its end.
+store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server) {
+  opening_ = std::make_unique<Host>(executor_, std::move(server), config_.member.node.host, false,
+                                    parts_.run_files, parts_.log);
+  opening_->guard_common_namespace(config_.worker_store);
+  std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
+  auto opened = co_await opening_->open(std::move(only_run));
+  if (opened && !config_.other_ports.empty()) {
+    auto client = co_await opening_->connect();
+    opened = client ? co_await (*client)->set(keys::home(config_.member.run), "") : client.error();
+  }
+  if (!opened) {
+    opening_->close();
+    co_await opening_->stop();
+    opening_.reset();
+    co_return opened;
+  }
+  host_ = std::move(opening_);
+  if (leave_) host_->coordinator()->host_leaves(leave_->why, leave_->signal);
+  co_return opened;
 }
 
 // Whether the endpoint is an address of this machine.

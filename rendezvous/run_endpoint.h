@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,11 @@ class RunEndpoint {
   // With the port at which the run's host was found last.
   const Endpoint& endpoint() const { return config_.endpoint; }
   bool is_hosting() const { return host_ != nullptr; }
-  // Of this process; nullptr where another one coordinates.
-  CoordinatorService* coordinator() { return host_ ? &host_->coordinator() : service_.get(); }
+  // Of this process; nullptr where another one coordinates, or none does yet.
+  CoordinatorService* coordinator() { return host_ ? host_->coordinator() : service_.get(); }
+
+  // What is hosted here ends, for this reason and signal; also what is only about to be.
+  void host_leaves(const std::string& why, int signal);
 
   // The store's address, as a process of this machine reaches it.
   Endpoint from_here(const store::Client& client) const;
@@ -58,6 +62,7 @@ class RunEndpoint {
 
  private:
   store::Async<bool> host_if_possible();
+  store::Async<void> open_host(std::unique_ptr<store::Server> server);
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
   Result<void> add_security(store::ServerConfig& server);
@@ -79,7 +84,13 @@ class RunEndpoint {
   std::string munge_obstacle_;  // why it cannot be used here
   store::Resolver resolver_;    // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
+  std::unique_ptr<Host> opening_;                // to be host_ once it lets nodes in
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
+  struct Leave {
+    std::string why;
+    int signal = 0;
+  };
+  std::optional<Leave> leave_;
 };
 
 }  // namespace ddprun::rendezvous

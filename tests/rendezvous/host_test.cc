@@ -148,7 +148,7 @@ TEST_SUITE("rendezvous/host") {
       say(node, request::Left{});
     }
     bool is_idle = false;
-    asio::co_spawn(loop, host->coordinator().idle(), [&](std::exception_ptr) { is_idle = true; });
+    asio::co_spawn(loop, host->coordinator()->idle(), [&](std::exception_ptr) { is_idle = true; });
     CHECK(test::run_until(loop, [&] { return is_idle; }));
   }
 
@@ -219,7 +219,7 @@ TEST_SUITE("rendezvous/host") {
     joins("b");
     told<command::Round>("a");
     told<command::Round>("b");
-    host->coordinator().host_leaves("here was stopped", 15);
+    host->coordinator()->host_leaves("here was stopped", 15);
     CHECK(told<command::End>("b").why == "here was stopped");
     joins("c");
     CHECK(told<command::Refuse>("c").why == "here was stopped");

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One node's side of a rendezvous, with a real store.
+#include "rendezvous/network.h"
+
+#include <doctest/doctest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "store/socket.h"
+#include "tests/support/event_loop.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+
+namespace {
+
+namespace asio = boost::asio;
+
+std::uint16_t free_port() {
+  auto listener = store::listen_on({.host = "127.0.0.1", .port = 0});
+  REQUIRE(listener.has_value());
+  return store::local_port(listener->get()).value();
+}
+
+// A node that is to host, whose disk answers when the test says so.
+struct HostingNode {
+  asio::io_context loop{1};
+  test::TempDir folder;
+  std::vector<std::function<void()>> asked_of_disk;
+  NetworkConfig config;
+  std::vector<Notice> notices;
+  std::optional<NetworkHandler> handler;
+
+  HostingNode() {
+    config.endpoint = {.host = "127.0.0.1", .port = free_port()};
+    config.member.run = "run";
+    config.member.name = "node";
+    config.member.endpoint = to_string(config.endpoint);
+    config.member.node.host = "node0";
+    config.member.node.settings = {.min_nodes = 2, .max_nodes = 2, .master = std::nullopt};
+    RunFilePlace files;
+    files.folders = {folder.path() + "/runs"};
+    files.run = [this](const std::string&, const std::function<void()>& work,
+                       std::function<void()> done) {
+      work();
+      asked_of_disk.push_back(std::move(done));
+    };
+    handler.emplace(loop.get_executor(), config, std::move(files));
+    handler->listen([this](const Notice& notice) { notices.push_back(notice); });
+  }
+
+  void disk_answers() {
+    for (auto& done : std::exchange(asked_of_disk, {})) asio::post(loop, std::move(done));
+  }
+
+  // Whether it comes to an end.
+  bool finishes() {
+    bool is_done = false;
+    asio::co_spawn(loop, handler->finish(), [&](std::exception_ptr error) {
+      CHECK(error == nullptr);
+      is_done = true;
+    });
+    return test::run_until(loop, [&] {
+      disk_answers();
+      return is_done;
+    });
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("rendezvous/network") {
+  TEST_CASE_FIXTURE(HostingNode, "a host may be told to stop before it lets nodes in") {
+    handler->join();
+    REQUIRE(test::run_until(loop, [this] { return !asked_of_disk.empty(); }));
+    // Its port answers already.
+    for (int turn = 0; turn < 100; ++turn) loop.poll();
+    handler->leave("was stopped by SIGTERM", 15);
+    SUBCASE("and ends at once") {}
+    SUBCASE("and opens first") {
+      disk_answers();
+      for (int turn = 0; turn < 100; ++turn) loop.poll();
+    }
+    CHECK(finishes());
+  }
+
+  TEST_CASE_FIXTURE(HostingNode, "a host may be closed at any moment of its start") {
+    handler->join();
+    SUBCASE("before its port is there") {}
+    SUBCASE("while its disk stands still") {
+      REQUIRE(test::run_until(loop, [this] { return !asked_of_disk.empty(); }));
+    }
+    SUBCASE("as the disk answers") {
+      REQUIRE(test::run_until(loop, [this] { return !asked_of_disk.empty(); }));
+      disk_answers();
+    }
+    handler->close();
+    CHECK(finishes());
+  }
+}
