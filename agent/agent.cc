@@ -202,14 +202,19 @@ void Agent::stop_signalled(int signal) {
                 state_.phase == Phase::Running    ? "stopping the workers"
                 : state_.phase == Phase::Stopping ? "already stopping"
                                                   : "ending");
-  if (state_.phase == Phase::Finished) {
+  bool was_finished = state_.phase == Phase::Finished;
+  if (was_finished) {
     late_signal_ = signal;
   } else {
     stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
   }
+  bool is_repeated = state_.shutdown_signal != 0;
+  bool is_same = is_repeated && clock_().mono - state_.asked_at < kOneRequest;
   on(event::ShutdownRequested{signal});
-  // An agent that is only hosting for other nodes exits.
-  if (state_.phase == Phase::Finished) rendezvous_.close();
+  if (!was_finished || is_same) return;
+  if (is_repeated || std::exchange(is_leaving_late_, true)) return rendezvous_.close();
+  // It is only hosting for other nodes.
+  rendezvous_.leave("was stopped by " + process::signal_name(signal), signal);
 }
 
 void Agent::forward_signalled(int signal) {

@@ -106,7 +106,8 @@ class Agent {
   int attempt_ = -1;         // that of the workers started last
   Leftovers leftovers_;
   GuardianWatch guardian_;
-  int late_signal_ = 0;       // came when the run was over
+  int late_signal_ = 0;  // came when the run was over
+  bool is_leaving_late_ = false;
   StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
   WorkerSignals worker_signals_;
   RunEnding ending_;

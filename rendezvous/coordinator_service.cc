@@ -66,7 +66,8 @@ std::size_t CoordinatorService::missing(std::size_t nodes) const {
 
 asio::awaitable<void> CoordinatorService::meet_missing(std::size_t nodes, Duration patience) {
   MonoTime end = mono_now() + patience;
-  while (is_open_ && missing(nodes) > 0 && mono_now() < end) {
+  auto is_waited_for = [&] { return is_open_ && state_.why_leaving.empty() && missing(nodes) > 0; };
+  while (is_waited_for() && mono_now() < end) {
     co_await has_emptied_.wait_until(end);
   }
 }

@@ -61,7 +61,7 @@ class CoordinatorService {
   // How many of the `nodes` that were to take part in the only run have not come, now that it is
   // over; 0 where it is not.
   std::size_t missing(std::size_t nodes) const;
-  // Completes when none is missing, when the patience is over, or after close().
+  // Completes when none is missing, when the patience is over, or after host_leaves() or close().
   boost::asio::awaitable<void> meet_missing(std::size_t nodes, Duration patience);
   // See runs.h.
   std::string who_is_here() const { return runs::who_is_here(state_); }

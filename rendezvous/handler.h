@@ -63,7 +63,7 @@ class Handler {
   virtual void report_success() = 0;
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
-  // its workers.  The others wait for finish().
+  // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.
   virtual void leave(std::string why, int signal) = 0;
 
   // No worker of this node lives any more, and the others are told so.  Completes when no other

@@ -51,8 +51,9 @@ class FakeRendezvous : public rendezvous::Handler {
   void leave(std::string why, int /*signal*/) override { journal_.push_back("leave: " + why); }
   boost::asio::awaitable<void> finish() override {
     journal_.push_back("left");
-    co_return;
+    if (until_finished) co_await until_finished();
   }
+  std::function<boost::asio::awaitable<void>()> until_finished;
   void close() override { journal_.push_back("close"); }
 
  private:
@@ -85,6 +86,8 @@ struct OneNode {
   Duration later{};  // how far the agent's clock is ahead
   store::Event sweep_may_end{loop.get_executor()};
   bool is_sweep_slow = false;
+  store::Event may_finish{loop.get_executor()};
+  bool is_finish_slow = false;  // it hosts for others
   std::optional<int> exit_code;
   std::unique_ptr<Agent> agent;
 
@@ -109,6 +112,9 @@ struct OneNode {
               now.mono += later;
               return now;
             }};
+    rendezvous.until_finished = [this]() -> boost::asio::awaitable<void> {
+      while (is_finish_slow) co_await may_finish.wait();
+    };
     agent = std::make_unique<Agent>(loop.get_executor(), std::move(config), std::move(parts));
     boost::asio::co_spawn(loop, agent->run(),
                           [this](std::exception_ptr, int code) { exit_code = code; });
@@ -120,6 +126,8 @@ struct OneNode {
     while (!workers.present.empty()) workers.end(workers.present.front().local_rank, {.signal = 9});
     is_sweep_slow = false;
     sweep_may_end.notify();
+    is_finish_slow = false;
+    may_finish.notify();
     CHECK(test::run_until(loop, [this] { return exit_code.has_value(); }));
   }
 
@@ -272,8 +280,27 @@ TEST_SUITE("agent/agent") {
       OneNode, "a signal before the first round ends the agent, which waits for no other node") {
     CHECK(done() == "join");
     ::raise(SIGTERM);
-    CHECK(done_by_the_end() == "leave: was stopped by SIGTERM, close, left, close");
+    CHECK(done_by_the_end() == "leave: was stopped by SIGTERM, left, close");
     CHECK(exit_code == 128 + SIGTERM);
+  }
+
+  TEST_CASE_FIXTURE(OneNode, "an agent that only hosts tells the others that it is stopped") {
+    CHECK(done() == "join");
+    is_finish_slow = true;
+    SUBCASE("after its own end") {
+      rendezvous.end(0);
+      CHECK(done() == "left");
+      CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM");
+    }
+    SUBCASE("after a signal") {
+      CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, left");
+      CHECK(signal(SIGTERM) == "nothing");
+      later = 1s;
+    }
+    CHECK(signal(SIGTERM) == "close");
+    is_finish_slow = false;
+    may_finish.notify();
+    CHECK(done_by_the_end() == "close");
   }
 
   TEST_CASE_FIXTURE(OneNode, "workers that cannot be started are a final failure") {
