@@ -53,7 +53,9 @@ Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
   if (was_up) --state_.up_count;
   if (was_up && state_.phase == Phase::Stopping && id != state_.restarts.failed_on)
     take_back_failure(lost);
-  bool had_store = lost.is_member && lost.has_succeeded && lost.last_rank == 0;
+  if (lost.is_member && lost.has_succeeded && state_.phase == Phase::Running)
+    state_.has_lost_finished = true;
+  bool had_store = has_only_store(lost);
   if (!lost.leaves_by) note_loss_of_host(lost);
   return {.why = had_store ? why + "; it had the store of the workers" : why,
           .was_up = was_up && !lost.leaves_by,

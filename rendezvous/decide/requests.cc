@@ -113,10 +113,11 @@ void Requests::reconcile(const std::string& id, Node& node, const request::Resum
   if (state_.phase == Phase::Stopping && state_.last_stop) out_.send(id, *state_.last_stop);
 }
 
-// One that may be lost: its connection is broken.
+// One that may be lost, and that the others need: its connection is broken.
 const Node* Requests::away_member() const {
-  auto away = std::ranges::find_if(
-      state_.nodes, [](const auto& node) { return node.second.away_at && is_up(node.second); });
+  auto away = std::ranges::find_if(state_.nodes, [](const auto& node) {
+    return node.second.away_at && (is_up(node.second) || has_only_store(node.second));
+  });
   return away == state_.nodes.end() ? nullptr : &away->second;
 }
 
@@ -124,8 +125,9 @@ const Node* Requests::away_member() const {
 void Requests::end_if_not_lost(const Node& suspect, const std::string& failed_on,
                                command::End verdict) {
   state_.restarts.end_unless_lost(failed_on, now_, std::move(verdict));
+  std::string store = has_only_store(suspect) ? ", which has the store of the workers," : "";
   rounds_.stop({.cause = StopCause::NodeLost,
-                .why = "the connection of " + suspect.join.host +
+                .why = "the connection of " + suspect.join.host + store +
                        " is broken, and a worker failed on " +
                        state_.restarts.failures.back().node});
 }

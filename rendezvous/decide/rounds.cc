@@ -122,6 +122,7 @@ void Rounds::form() {
   state_.had_round = true;
   state_.shortage.reset();
   state_.has_formed = true;
+  state_.has_lost_finished = false;
   state_.were_all_former = false;
   state_.round_began = now_;
   state_.newcomers_due.reset();

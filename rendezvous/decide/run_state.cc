@@ -9,6 +9,10 @@ bool is_up(const Node& node) {
   return node.is_member && !node.is_down && !node.has_succeeded;
 }
 
+bool has_only_store(const Node& node) {
+  return node.is_member && node.has_succeeded && node.last_rank == 0;
+}
+
 bool is_taken_over(const State& state) {
   return state.phase == Phase::Running && !state.has_formed;
 }
@@ -30,8 +34,9 @@ bool has_room(const State& state) {
 }
 
 bool has_any_succeeded(const State& state) {
-  return std::ranges::any_of(state.nodes,
-                             [](const auto& node) { return node.second.has_succeeded; });
+  return state.has_lost_finished || std::ranges::any_of(state.nodes, [](const auto& node) {
+           return node.second.has_succeeded;
+         });
 }
 
 bool is_flapping(const State& state, const std::string& host, MonoTime now) {

@@ -84,7 +84,8 @@ struct State {
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;
-  bool has_formed = false;  // a round, here
+  bool has_formed = false;         // a round, here
+  bool has_lost_finished = false;  // of this round a node that had succeeded has gone
   FormerRounds former;
   bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
   std::optional<command::Stop> last_stop;  // in Stopping
@@ -104,6 +105,8 @@ struct State {
 
 // Its workers run, as far as is known.
 bool is_up(const Node& node);
+// It has the store of the round's workers, which others may still need; its own have succeeded.
+bool has_only_store(const Node& node);
 
 // The round that runs is one of the coordinator before.
 bool is_taken_over(const State& state);

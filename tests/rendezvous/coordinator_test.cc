@@ -311,6 +311,30 @@ TEST_CASE("Coordinator: who has succeeded may go") {
   CHECK(run.succeeds("c") == "a: end 0; c: end 0");
 }
 
+TEST_CASE("Coordinator: who has succeeded and was given up stands by, and restarts nobody") {
+  Three run;
+  run.succeeds("b");
+  CHECK(run.pass(6s, {"a", "c"}) == "b: dropped, b was lost (silent for 5.0 s)");
+  request::Join join = run.join_of("b2");
+  join.next_round = 1;
+  CHECK(run.says("b2", join) == "b2: stand by, some of the nodes have finished already");
+  CHECK(run.pass(3s, {"a", "b2", "c"}) == "");
+  SUBCASE("until the others have succeeded, too") {
+    run.succeeds("a");
+    CHECK(run.succeeds("c") == "a: end 0; b2: end 0; c: end 0");
+  }
+  SUBCASE("until a failure, after which all are needed again") {
+    run.fails("a");
+    run.ready("a");
+    CHECK(run.ready("c").find("b2: round 1 attempt 1") != std::string::npos);
+    run.is_lost("b2");
+    run.ready("a");
+    run.ready("c");
+    CHECK(run.joins("d") == "");  // with the next round
+    CHECK(run.state.newcomers_due.has_value());
+  }
+}
+
 TEST_CASE("Coordinator: group rank 0 hears from where the workers of the round may come") {
   Run run;
   auto joins_from = [&](const std::string& id, std::vector<std::string> addresses) {
@@ -867,6 +891,27 @@ TEST_CASE(
     CHECK(run.resumes("b.0", Workers::Stopping).find("b.0: stop 0") != std::string::npos);
     CHECK(run.ready("b.0") == "a.0: end 9; b.0: end 9");
   }
+}
+
+TEST_CASE(
+    "Coordinator: what follows from the loss of the workers' store is no failure of its own") {
+  Three run;
+  run.succeeds("a");
+  run.says("a", request::Lost{});
+  run.now.mono += 5ms;
+  SUBCASE("it costs no restart") {
+    CHECK(run.fails("b").find("b: stop 0, failed on b") != std::string::npos);
+    CHECK(run.is_lost("a") == "forget a");
+  }
+  SUBCASE("nor the run where there is none") {
+    run.state.policy.max_restarts = 0;
+    CHECK(run.fails("b").find("b: stop 0, the connection of a, which has the store of the workers, "
+                              "is broken, and a worker failed on b") != std::string::npos);
+    CHECK(run.is_lost("a") == "forget a");
+  }
+  run.ready("b");
+  CHECK(run.ready("c").find("b: round 1 attempt 0 as 1 of 2") != std::string::npos);
+  CHECK(run.state.restarts.failures.empty());
 }
 
 TEST_CASE("Coordinator: the last will of a connection that was replaced says nothing") {
