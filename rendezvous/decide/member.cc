@@ -17,6 +17,9 @@ constexpr Duration kPatience = std::chrono::seconds(2);  // until people are tol
 constexpr Duration kRepeat = std::chrono::seconds(20);
 constexpr Duration kLeastMute = std::chrono::seconds(1);
 
+// The workers of a node that leaves are dead so long before the others count on it.
+constexpr Duration kLeaveLead = std::chrono::seconds(1);
+
 // An agent that stood still for a moment has not read what lies in its socket.  So it judges the
 // silence of the others this much later, in parts of contact_limit().
 constexpr int kReadingParts = 20;
@@ -130,6 +133,8 @@ class MemberTransition {
     state_.is_leaving = true;
     state_.leaving =
         request::Leaving{.why = event.why, .signal = event.signal, .grace = config_.stop_grace};
+    state_.leaves_by =
+        std::min(state_.leaves_by, now_ + config_.stop_grace + kLeaveMargin - kLeaveLead);
     if (state_.is_joined) {
       post(*state_.leaving);
     } else if (state_.link == Link::Connecting) {
@@ -402,6 +407,8 @@ class MemberTransition {
       end = state_.pulse_at + lease(state_, config_);
     }
     if (is_up && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
+    // The others wait no longer, however long the lease may be.
+    if (end != MonoTime::max()) end = std::min(end, state_.leaves_by);
     if (end != std::exchange(state_.lease_end, end)) want(action::RenewLease{end});
   }
 

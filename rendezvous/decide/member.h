@@ -67,6 +67,8 @@ struct State {
   std::optional<request::Failed> failed;  // of the last round, as reported
   bool is_failure_posted = false;         // or part of the last Resume
   std::optional<request::Leaving> leaving;
+  // When its workers must be dead because of that: the others go on a second later.
+  MonoTime leaves_by = MonoTime::max();
   std::string coordinator;    // which one it is connected to, or was last
   bool is_at_daemon = false;  // it is not part of an agent: it may be restarted under the workers
   bool is_own_host = false;   // it is part of this agent: what stops this node stops it, too

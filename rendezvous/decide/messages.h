@@ -34,6 +34,9 @@ inline constexpr std::size_t kMaxCommandBytes = kMaxPeersBytes + kMaxMessageByte
 // The most addresses that a node may announce.
 inline constexpr std::size_t kMaxAddresses = 16;
 
+// Beyond the grace that a leaving node announces: for SIGKILL and the sweep.
+inline constexpr Duration kLeaveMargin = std::chrono::seconds(5);
+
 // What all nodes of a run must agree on; the first to join sets it.
 struct Settings {
   int min_nodes = 1;
@@ -115,7 +118,8 @@ struct Failed {
 struct Succeeded {
   std::uint64_t round = 0;
 };
-// The node was told to stop.  Its workers have `grace` to end; Left follows then.
+// The node was told to stop.  Its workers have `grace` to end; Left follows then.  Those of a node
+// that says nothing more are dead kLeaveMargin after that.
 struct Leaving {
   std::string why{};  // "was stopped by SIGTERM"
   int signal = 0;     // that one; 0: none

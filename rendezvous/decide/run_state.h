@@ -137,7 +137,4 @@ inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 // Newcomers do not stop a round that is younger than this: more of them may be on their way.
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
 
-// Beyond the grace that a leaving node announces: for SIGKILL and the sweep.
-inline constexpr Duration kLeaveMargin = std::chrono::seconds(5);
-
 }  // namespace ddprun::rendezvous::coordinator

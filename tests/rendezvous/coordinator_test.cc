@@ -720,8 +720,7 @@ TEST_CASE("Coordinator: the grace that a leaving node announced is kept, and no 
   run.is_stopped("b", 10s);
   run.ready("a");
   run.ready("c");
-  CHECK(run.pass(10s + coordinator::kLeaveMargin - 500ms, {"a", "b", "c"}).find("round") ==
-        std::string::npos);
+  CHECK(run.pass(10s + kLeaveMargin - 500ms, {"a", "b", "c"}).find("round") == std::string::npos);
   std::string said = run.pass(1s, {"a", "b", "c"});
   CHECK(said.find("b: dropped, b has not ended its workers within the grace that it announced") !=
         std::string::npos);

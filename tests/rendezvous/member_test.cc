@@ -663,6 +663,19 @@ TEST_CASE("Member: leaving, it says so at once, and again when its workers have 
   CHECK(play.wants_round() == "");
 }
 
+TEST_CASE("Member: the lease of a node that leaves ends with the grace that it announced") {
+  Running play;
+  play.config.node.policy.lease_grace = 20s;
+  play.config.stop_grace = 1s;
+  play.pass(3s);
+  CHECK(play.lease() == "24500 ms");
+  play.on(member::event::Leaving{"was stopped by SIGTERM", 15});
+  CHECK(play.lease() == "5000 ms");
+  play.pass(2s);
+  play.on(member::event::Leaving{"was stopped by SIGTERM", 15});  // again
+  CHECK(play.lease() == "3000 ms");
+}
+
 TEST_CASE("Member: a node that leaves joins no further round") {
   Joined play;
   play.on(member::event::Leaving{"was stopped by SIGTERM", 15});

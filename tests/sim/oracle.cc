@@ -308,7 +308,7 @@ void Oracle::check_state(const coordinator::State& state) {
 void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& state) {
   Duration now = world_.time.now();
   Duration patience = 2 * state.policy.keep_alive_interval + 2 * state.policy.lease() +
-                      world_.scenario.grace + coordinator::kLeaveMargin + seconds(4);
+                      world_.scenario.grace + kLeaveMargin + seconds(4);
   Duration since_thaw = now - host.process().thawed_at;
   if (host.process().thawed_at > Duration::zero() && since_thaw < patience) {
     book.enough_since.reset();

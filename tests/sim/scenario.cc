@@ -136,6 +136,28 @@ void add_hangs(std::uint64_t seed, Scenario& scenario) {
   }
 }
 
+// A fortieth of the seeds has long leases, and agents that stand still while they leave.
+void freeze_leaving(std::uint64_t seed, Scenario& scenario) {
+  if (seed % 40 != 12) return;
+  Random random(seed * 2 + 6);
+  scenario.grace = random.duration(milliseconds(500), seconds(2));
+  scenario.slow_stop_percent = 60;
+  Duration lease_grace = random.duration(seconds(6), seconds(20));
+  for (NodePlan& plan : scenario.nodes) plan.policy.lease_grace = lease_grace;
+  for (int left = random.number(1, 3); left > 0; --left) {
+    Fault signal{.kind = FaultKind::Signal,
+                 .at = random.duration(seconds(2), scenario.faults_end),
+                 .target = random.number(0, static_cast<int>(scenario.nodes.size()) - 1)};
+    Fault freeze = signal;
+    freeze.kind = FaultKind::Freeze;
+    freeze.at += random.duration(milliseconds(1), scenario.grace);
+    freeze.lasts = random.duration(seconds(5), seconds(20));
+    scenario.faults.push_back(signal);
+    scenario.faults.push_back(freeze);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 // A sixteenth of the seeds is cancelled, as by scancel.
 void add_cancel(std::uint64_t seed, Scenario& scenario) {
   if (seed % 16 != 5) return;
@@ -215,6 +237,7 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
     if (nodes == 0) disturb_more(seed, scenario);
     if (nodes == 0) add_hangs(seed, scenario);
     if (nodes == 0) add_cancel(seed, scenario);
+    if (nodes == 0) freeze_leaving(seed, scenario);
   }
   return scenario;
 }

@@ -70,8 +70,7 @@ void World::run() {
   }
   const rendezvous::Policy& policy = scenario.nodes.front().policy;
   Duration silence{};
-  for (const NodePlan& plan : scenario.nodes)
-    silence = std::max(silence, plan.policy.silence_limit());
+  for (const NodePlan& plan : scenario.nodes) silence = std::max(silence, plan.policy.lease());
   Duration round_trip = scenario.grace + silence + policy.last_call_timeout;
   Duration limit = std::max(scenario.faults_end, last_start) + 2 * policy.join_timeout +
                    3 * scenario.read_timeout + 4 * scenario.work + 5 * round_trip + seconds(60);
