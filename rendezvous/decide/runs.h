@@ -80,6 +80,7 @@ struct State {
   std::deque<Early> early;        // oldest first
   // Of runs that have no coordinator here at present: whose workers may be alive.
   std::map<std::string, coordinator::Former> formers;
+  MonoTime last_turn{};
   std::set<std::string> filed;  // runs that have a run file
   std::string why_leaving;      // set once no node is let in any more
 };
@@ -92,6 +93,11 @@ struct Begun {
 struct Arrived {
   Message message;
 };
+// Something that is no message; `problem` is a sentence.
+struct Unreadable {
+  Sender sender;
+  std::string problem;
+};
 struct Tick {};
 // See coordinator::event::HostLeaves.
 struct HostLeaves {
@@ -99,7 +105,8 @@ struct HostLeaves {
   int signal = 0;
 };
 }  // namespace event
-using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::HostLeaves>;
+using Event =
+    std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::HostLeaves>;
 
 namespace action {
 using Send = coordinator::action::Send;
