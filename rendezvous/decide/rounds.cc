@@ -43,12 +43,11 @@ std::string preflight_text(const request::Join& join) {
 }
 
 void Rounds::stop(command::Stop stop) {
-  if (stop.cause != StopCause::WorkerFailed &&
-      !state_.churn.makes_progress(state_.round_began, now_)) {
+  if (stop.cause == StopCause::NodeLost && !state_.churn.makes_progress(state_.round_began, now_)) {
     return end({.exit_code = command::kExitRendezvous,
-                .why = stop.why + "; nodes that come and go have ended " +
+                .why = stop.why + "; losses of nodes have ended " +
                        std::to_string(kMaxShortRounds) +
-                       " rounds in 10 minutes before they were 10 s old"});
+                       " rounds in 10 minutes before they were 30 s old"});
   }
   state_.phase = Phase::Stopping;
   state_.newcomers_due.reset();
@@ -188,7 +187,9 @@ void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
 }
 
 void Rounds::expect_newcomers() {
-  state_.newcomers_due = std::max(now_, state_.round_began + kSettleTime);
+  if (now_ - state_.round_began >= kLongRound) state_.stops_for_newcomers = 0;
+  Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
+  state_.newcomers_due = std::max(now_, state_.round_began + settle);
   if (*state_.newcomers_due <= now_) take_in_newcomers();
 }
 
@@ -210,6 +211,7 @@ void Rounds::take_in_newcomers() {
     if (++count <= 3) names += (names.empty() ? "" : ", ") + node.join.host;
   }
   if (count == 0) return;
+  ++state_.stops_for_newcomers;
   if (count > 3) names += " and " + std::to_string(count - 3) + " more";
   stop({.cause = StopCause::NodeJoined,
         .why = names + (count == 1 ? " has joined" : " have joined")});

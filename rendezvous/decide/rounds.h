@@ -30,7 +30,7 @@ class Rounds {
 
   // Stops the round for nodes that have come since, where it has room for them.
   void take_in_newcomers();
-  // They wait until it is kSettleTime old.
+  // They wait until it has settled: see kSettleTime.
   void expect_newcomers();
   void stand_by(const std::string& id, Node& node);
 
