@@ -117,7 +117,10 @@ void CoordinatorService::take(const std::string& text) {
   if (auto mark = decode_mark(text)) return step(std::move(*mark));
   Result<Message> message = decode_message(text);
   if (message) return step(runs::event::Arrived{std::move(*message)});
-  ignored_.line("ignored a message to the rendezvous: " + to_string(message.error()), mono_now());
+  std::string problem = to_string(message.error());
+  ignored_.line("ignored a message to the rendezvous: " + problem, mono_now());
+  if (auto sender = decode_sender(text))
+    step(runs::event::Unreadable{std::move(*sender), std::move(problem)});
 }
 
 void CoordinatorService::step(const runs::Event& event) {

@@ -14,6 +14,9 @@ namespace {
 // So many runs that wait beside another one are named to it.
 constexpr std::size_t kMaxNamed = 3;
 
+// So often it looks whether it stood still, while that counts.
+constexpr Duration kLook = std::chrono::seconds(1);
+
 std::string describe(const std::string& name, const coordinator::State& run) {
   return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
 }
@@ -34,6 +37,7 @@ bool is_last_word(const Request& request) {
 class RunsTransition {
  public:
   RunsTransition(State state, Now now) : state_(std::move(state)), now_(now) {
+    forgive_own_pause();
     clear_what_is_old();
   }
 
@@ -71,6 +75,14 @@ class RunsTransition {
     step(message.run,
          coordinator::event::Arrived{message.node, message.request, message.connection});
     if (!is_known) report_early(message.run);
+  }
+
+  // Its sender would wait for an answer for ever.  A node of the run has its answers.
+  void operator()(const event::Unreadable& event) {
+    auto run = state_.runs.find(event.sender.run);
+    if (run != state_.runs.end() && run->second.nodes.contains(event.sender.node)) return;
+    send_last(event.sender.node, event.sender.connection,
+              command::Refuse{"what it says cannot be read: " + event.problem});
   }
 
   void operator()(const event::Tick&) {
@@ -264,6 +276,15 @@ class RunsTransition {
     }
   }
 
+  // Should this process have been stopped for a while, so were perhaps those it waits for.
+  void forgive_own_pause() {
+    Duration slept = now_.mono - state_.last_turn;
+    if (slept > 2 * kLook) {
+      for (auto& [name, former] : state_.formers) former.until += slept;
+    }
+    state_.last_turn = now_.mono;
+  }
+
   void clear_what_is_old() {
     for (auto former = state_.formers.begin(); former != state_.formers.end();) {
       if (former->second.until > now_.mono) {
@@ -315,6 +336,7 @@ std::optional<MonoTime> deadline(const State& state) {
   if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
   for (const auto& [name, former] : state.formers) due = std::min(due, former.until);
+  if (!state.formers.empty()) due = std::min(due, state.last_turn + kLook);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
 }
