@@ -278,8 +278,12 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
 }
 
 store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {
-  // A ddpd that is started again finds its runs alive, and its port free.
-  bool may_host = !(state_.is_joined && state_.is_at_daemon);
+  // A ddpd that is started again finds its port free, and its runs alive: also those whose workers
+  // had to be stopped meanwhile.
+  bool is_daemon_awaited =
+      state_.is_at_daemon &&
+      (state_.is_joined || mono_now() < state_.connecting_since + config_.member.read_timeout);
+  bool may_host = !is_daemon_awaited;
   auto contact = co_await endpoint_.reach(may_host);
   if (!contact) co_return contact.error();
   bool has_wills = contact->sender->has_extensions();

@@ -41,9 +41,9 @@ Duration heartbeat_interval(const State& state, const Config& config) {
 }
 
 // Doubles, and is spread by the node's name, so that many nodes do not come at one moment.
-Duration pause_before(std::uint64_t attempt, const std::string& name) {
+Duration pause_before(std::uint64_t attempt, const std::string& name, Duration longest) {
   Duration pause = kFirstPause * (std::uint64_t{1} << std::min<std::uint64_t>(attempt, 6));
-  pause = std::min(pause, kLongestPause);
+  pause = std::min(pause, longest);
   std::uint64_t spread = std::hash<std::string>{}(name + std::to_string(attempt)) % 1000;
   return pause / 2 + pause / 2 * static_cast<std::int64_t>(spread) / 1000;
 }
@@ -285,12 +285,12 @@ class MemberTransition {
     want(action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
   }
   // Each attempt is a connection of its own: the last will of one that failed may still be heard.
-  void connect_again(Duration longest = kLongestPause) {
+  void connect_again(Duration most, Duration longest = kLongestPause) {
     ++state_.connection;
-    want(
-        action::Connect{.node = node_id(state_, config_),
-                        .connection = state_.connection,
-                        .after = std::min(longest, pause_before(state_.attempts++, config_.name))});
+    Duration pause = pause_before(state_.attempts++, config_.name, longest);
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .after = std::min(most, pause)});
   }
 
   request::Join join_request() const {
@@ -357,7 +357,9 @@ class MemberTransition {
     if (event.is_final || is_gone) {
       return cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
     }
-    connect_again();
+    // Often enough that the host may be away for most of the time that the workers have.
+    Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
+    connect_again(kLongestPause, std::min(longest, kLongestPause));
   }
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
