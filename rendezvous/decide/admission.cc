@@ -140,7 +140,7 @@ void Admission::place(const std::string& id, Node& node) {
       }
       if (has_room(state_) && !has_any_succeeded(state_) &&
           !is_flapping(state_, node.join.host, now_)) {
-        return rounds_.expect_newcomers();
+        return rounds_.expect_newcomer(id);
       }
       return rounds_.stand_by(id, node);
     case Phase::Stopping:

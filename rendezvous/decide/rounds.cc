@@ -43,13 +43,13 @@ std::string preflight_text(const request::Join& join) {
 }
 
 void Rounds::stop(command::Stop stop) {
-  if (stop.cause != StopCause::WorkerFailed &&
-      !state_.churn.makes_progress(state_.round_began, now_)) {
+  if (stop.cause == StopCause::NodeLost && !state_.churn.makes_progress(state_.round_began, now_)) {
     return end({.exit_code = command::kExitRendezvous,
-                .why = stop.why + "; nodes that come and go have ended " +
+                .why = stop.why + "; losses of nodes have ended " +
                        std::to_string(kMaxShortRounds) +
-                       " rounds in 10 minutes before they were 10 s old"});
+                       " rounds in 10 minutes before they were 30 s old"});
   }
+  note_age();
   state_.phase = Phase::Stopping;
   state_.newcomers_due.reset();
   state_.gathering_since = now_;
@@ -187,9 +187,18 @@ void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
     out_.send(id, command::Info{preflight_text(join) + "; the run goes on without it"});
 }
 
-void Rounds::expect_newcomers() {
-  state_.newcomers_due = std::max(now_, state_.round_began + kSettleTime);
-  if (*state_.newcomers_due <= now_) take_in_newcomers();
+void Rounds::expect_newcomer(const std::string& id) {
+  note_age();
+  Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
+  state_.newcomers_due = std::max(now_, state_.round_began + settle);
+  Duration wait = *state_.newcomers_due - now_;
+  if (wait > kSettleTime && !state_.former.awaited) out_.send(id, command::Info{newcomer_text(wait)});
+  if (wait <= Duration::zero()) take_in_newcomers();
+}
+
+// What the run has cost its nodes is forgotten once a round has lasted.
+void Rounds::note_age() {
+  if (now_ - state_.round_began >= kLongRound) state_.stops_for_newcomers = 0;
 }
 
 void Rounds::take_in_newcomers() {
@@ -213,6 +222,7 @@ void Rounds::take_in_newcomers() {
   if (count > 3) names += " and " + std::to_string(count - 3) + " more";
   stop({.cause = StopCause::NodeJoined,
         .why = names + (count == 1 ? " has joined" : " have joined")});
+  ++state_.stops_for_newcomers;
 }
 
 void Rounds::stand_by(const std::string& id, Node& node) {

@@ -30,14 +30,15 @@ class Rounds {
 
   // Stops the round for nodes that have come since, where it has room for them.
   void take_in_newcomers();
-  // They wait until it is kSettleTime old.
-  void expect_newcomers();
+  // One has come.  It waits until the round has settled: see kSettleTime.
+  void expect_newcomer(const std::string& id);
   void stand_by(const std::string& id, Node& node);
 
   // For the coordinator that follows, should this process be killed.
   void keep_run_file();
 
  private:
+  void note_age();
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
   bool are_all_former_back() const;

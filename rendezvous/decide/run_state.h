@@ -92,6 +92,7 @@ struct State {
   std::optional<command::Stop> last_stop;  // in Stopping
   MonoTime round_began{};                  // of the last one
   std::optional<MonoTime> newcomers_due;   // when they are taken in, in Running
+  int stops_for_newcomers = 0;             // since a round has lasted for kLongRound
   MonoTime gathering_since{};              // for join_timeout, and for what people are told
   std::optional<MonoTime> last_call;       // when it ends
   MonoTime last_turn{};
@@ -136,7 +137,10 @@ inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 
-// Newcomers do not stop a round that is younger than this: more of them may be on their way.
+// Newcomers do not stop a round that is younger than this: more of them may be on their way.  Each
+// stop for newcomers doubles it, up to kMaxDoublings times, until a round has lasted for kLongRound.
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
+inline constexpr int kMaxDoublings = 4;
+inline constexpr Duration kLongRound = std::chrono::minutes(5);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -77,6 +77,10 @@ std::string time_left_text(const State& state, MonoTime now) {
          " left for " + std::to_string(state.settings.min_nodes) + " to come";
 }
 
+std::string newcomer_text(Duration wait) {
+  return "a round runs; its nodes take in newcomers together, in " + whole_seconds(wait);
+}
+
 std::string too_few_text(const State& state) {
   return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +

@@ -19,6 +19,9 @@ std::string beside_text(const State& state);
 // ", 27 s of last call left"; ", 573 s left to be 4"; or nothing.
 std::string time_left_text(const State& state, MonoTime now);
 
+// "a round runs; its nodes take in newcomers together, in 14 s".
+std::string newcomer_text(Duration wait);
+
 // Why the run ends where join_timeout has passed.
 std::string too_few_text(const State& state);
 

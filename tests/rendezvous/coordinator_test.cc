@@ -491,6 +491,21 @@ TEST_CASE("Coordinator: a process that was stopped itself blames nobody") {
   CHECK(run.pass(4s, {"a", "b", "c"}) == "");
 }
 
+TEST_CASE("Coordinator: its own pause is no part of a grace, nor of a wait for nodes") {
+  Three run;
+  run.is_stopped("b", 10s);
+  run.ready("a");
+  run.ready("c");
+  run.now.mono += 1min;
+  CHECK(run.ticks() == "");
+  CHECK(run.pass(10s, {"a", "b", "c"}).find("round") == std::string::npos);
+  TwoOfThree few;
+  few.is_lost("b");
+  few.ready("a");
+  few.now.mono += 601s;
+  CHECK(few.ticks() == "");
+}
+
 TEST_CASE("Coordinator: a failure that followed from a loss costs no restart") {
   Three run;
   run.pass(4s, {"a", "b"});
@@ -1256,7 +1271,7 @@ TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
   };
   for (const char* id : {"x.0", "y.0"}) {
     comes(id);
-    run.pass(1s, {"a", id});
+    run.pass(2s, {"a", id});
     run.ready("a");
     REQUIRE(run.state.nodes.at(id).is_member);
     run.is_lost(id);
@@ -1269,25 +1284,29 @@ TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
   CHECK(comes("w.0").find("a: stop") == 0);
 }
 
-TEST_CASE("Coordinator: rounds that nodes cut short have an end") {
+TEST_CASE("Coordinator: rounds that losses cut short have an end") {
   Run run;
-  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.settings = {.min_nodes = 1, .max_nodes = 30};
   run.policy.last_call_timeout = 0s;
-  run.policy.flap_limit = 0;
   run.joins("a");
+  std::vector<std::string> living = {"a"};
+  for (int i = 0; i < 29; ++i) living.push_back("b" + std::to_string(i));
+  for (std::size_t i = 1; i < living.size(); ++i) run.joins(living[i]);
+  run.pass(1s, living);
+  run.ready("a");
+  REQUIRE(run.state.up_count == 30);
   std::string said;
-  int rounds = 0;
-  for (; rounds < 100 && said.find("end 80") == std::string::npos; ++rounds) {
-    std::string id = "b" + std::to_string(rounds) + ".0";
-    run.joins(id);
-    said = run.pass(1s, {"a", id});
-    run.ready("a");
-    said += run.is_lost(id);
-    run.ready("a");
+  int losses = 0;
+  for (; said.find("end 80") == std::string::npos && living.size() > 1; ++losses) {
+    run.pass(15s, living);
+    std::string lost = living.back();
+    living.pop_back();
+    said = run.is_lost(lost);
+    for (const std::string& id : living) run.ready(id);
   }
-  CHECK(said.find("; nodes that come and go have ended 60 rounds in 10 minutes before they were 10 "
-                  "s old") != std::string::npos);
-  CHECK(rounds == 30);  // each cost two rounds
+  CHECK(said.find("; losses of nodes have ended 20 rounds in 10 minutes before they were 30 s "
+                  "old") != std::string::npos);
+  CHECK(losses == 20);
 }
 
 TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
@@ -1300,7 +1319,7 @@ TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
     run.ready("a");
   }
   for (int i = 0; i < 70; ++i) {
-    run.pass(11s, {"a"});
+    run.pass(31s, {"a"});
     std::string id = "b" + std::to_string(i) + ".0";
     run.joins(id);
     run.pass(1s, {"a", id});
@@ -1308,6 +1327,58 @@ TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
     run.ready("a");
   }
   CHECK(run.state.phase == Phase::Running);
+}
+
+TEST_CASE("Coordinator: nodes that come one by one are no lack of progress, and cost few stops") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 100};
+  run.policy.last_call_timeout = 0s;
+  std::vector<std::string> living;
+  int stops = 0;
+  auto pass = [&](Duration duration) {
+    for (MonoTime end = run.now.mono + duration; run.now.mono < end;) {
+      run.pass(500ms, living);
+      if (run.state.phase != Phase::Stopping) continue;
+      ++stops;
+      for (const std::string& id : living) {
+        if (run.state.phase == Phase::Stopping) run.ready(id);
+      }
+    }
+  };
+  for (int i = 0; i < 100; ++i) {
+    living.push_back("n" + std::to_string(i));
+    run.joins(living.back());
+    pass(3s);
+  }
+  CHECK(stops >= 5);
+  CHECK(stops <= 22);  // in 300 s
+  pass(16s);
+  CHECK(run.state.up_count == 100);
+  run.is_lost("n99");
+  living.pop_back();
+  for (const std::string& id : living) run.ready(id);
+  REQUIRE(run.state.up_count == 99);
+  pass(5min);
+  CHECK(run.joins("n100").find("n0: stop") == 0);  // as at first
+}
+
+TEST_CASE("Coordinator: a newcomer hears for what it waits, and a long round sets the wait back") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 10};
+  run.policy.last_call_timeout = 0s;
+  run.joins("a");
+  CHECK(run.joins("b") == "");  // for a second
+  run.pass(1s, {"a", "b"});
+  run.ready("a");
+  CHECK(run.joins("c") == "c: tell, a round runs; its nodes take in newcomers together, in 2 s");
+  CHECK(run.pass(2s, {"a", "b", "c"}).find("a: stop") == 0);
+  run.ready("a");
+  run.ready("b");
+  run.pass(5min, {"a", "b", "c"});
+  run.fails("a");  // which ends the long round
+  for (const char* id : {"a", "b", "c"}) run.ready(id);
+  CHECK(run.joins("d") == "");
+  CHECK(run.pass(1s, {"a", "b", "c", "d"}).find("a: stop") == 0);
 }
 
 TEST_CASE("Coordinator: one who is waited for is named") {
