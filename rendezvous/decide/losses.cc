@@ -56,7 +56,10 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
 }
 
 void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since) {
-  out_.forget(id, state_.nodes.at(id).connection);
+  const Node& node = state_.nodes.at(id);
+  out_.forget(id, node.connection);
+  // Nobody renews its lease any more.
+  if (node.suspected_at_mark) out_.add(action::Acquit{id});
   Loss loss = take_out(id, why);
   loss.signal = signal;
   loss.since = since;

@@ -468,6 +468,12 @@ TEST_CASE("Coordinator: a node is given up when the inbox has been read, and sai
     // It may not know yet.
     CHECK(run.suspects == std::set<std::string>{"c"});
   }
+  SUBCASE("its last word lay there: nobody renews its lease any more") {
+    run.has_left("c");
+    CHECK(run.suspects.empty());
+    CHECK(run.on(coordinator::event::MarkRead{1}) == "");
+    CHECK(run.suspects.empty());
+  }
   SUBCASE("a mark from before it was suspected says nothing") {
     CHECK(run.on(coordinator::event::MarkRead{0}) == "");
     CHECK(run.state.nodes.contains("c"));
