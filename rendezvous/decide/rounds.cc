@@ -192,7 +192,8 @@ void Rounds::expect_newcomer(const std::string& id) {
   Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
   state_.newcomers_due = std::max(now_, state_.round_began + settle);
   Duration wait = *state_.newcomers_due - now_;
-  if (wait > kSettleTime && !state_.former.awaited) out_.send(id, command::Info{newcomer_text(wait)});
+  if (wait > kSettleTime && !state_.former.awaited)
+    out_.send(id, command::Info{newcomer_text(wait)});
   if (wait <= Duration::zero()) take_in_newcomers();
 }
 

@@ -138,7 +138,8 @@ inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 
 // Newcomers do not stop a round that is younger than this: more of them may be on their way.  Each
-// stop for newcomers doubles it, up to kMaxDoublings times, until a round has lasted for kLongRound.
+// stop for newcomers doubles it, up to kMaxDoublings times, until a round has lasted for
+// kLongRound.
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
 inline constexpr int kMaxDoublings = 4;
 inline constexpr Duration kLongRound = std::chrono::minutes(5);

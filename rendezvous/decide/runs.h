@@ -119,9 +119,8 @@ struct HostLeaves {
   int signal = 0;
 };
 }  // namespace event
-using Event =
-    std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
-                 event::HostLeaves>;
+using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
+                           event::MarkRead, event::HostLeaves>;
 
 namespace action {
 using Send = coordinator::action::Send;
