@@ -29,14 +29,15 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       config_(std::move(config)),
       notices_(executor),
       holder_(std::move(holder)),
-      endpoint_(executor, config_,
-                {.run_files = std::move(run_files),
-                 .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
-                 .search_ends =
-                     [this] {
-                       return state_.connecting_since +
-                              config_.member.patience(state_.last.has_value());
-                     }}),
+      endpoint_(
+          executor, config_,
+          {.run_files = std::move(run_files),
+           .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
+           .host_failed = [this](const std::string& why) { step(member::event::HostFailed{why}); },
+           .search_ends =
+               [this] {
+                 return state_.connecting_since + config_.member.patience(state_.last.has_value());
+               }}),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -185,6 +186,7 @@ void NetworkHandler::perform(const member::Action& action) {
                  [this](const member::action::NotifyEnd& told) { notices_.push(told.end); },
                  [this](const member::action::NotifyFailure& told) {
                    notices_.push(notice::Failed{told.why});
+                   if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
                  },
                  [this](const member::action::NotifyUser& told) {
                    notices_.push(notice::Info{told.text});

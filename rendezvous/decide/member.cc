@@ -149,6 +149,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Connected& event) {
+    if (state_.link == Link::Down) return want(action::Disconnect{});  // of no use any more
     bool knows_us = event.coordinator == state_.coordinator;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
@@ -181,6 +182,7 @@ class MemberTransition {
   }
 
   void operator()(const event::ConnectFailed& event) {
+    if (state_.link == Link::Down) return;
     if (state_.is_joined) return resume_later(event);
     Duration waited = now_ - state_.connecting_since;
     Duration patience = config_.patience(state_.last.has_value());
@@ -220,6 +222,22 @@ class MemberTransition {
           action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
     }
     cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+  }
+
+  // The others find no process at the endpoint, and begin anew without this node when its lease is
+  // over.
+  void operator()(const event::HostFailed& event) {
+    std::string why =
+        "the rendezvous that this node hosts at " + config_.endpoint + " has failed: " + event.why;
+    bool was_joined = std::exchange(state_.is_joined, false);
+    state_.has_ended = true;
+    state_.link = Link::Down;
+    want(action::Disconnect{});
+    bool had_workers = has_workers(state_);
+    if (had_workers) state_.workers = Workers::Stopping;
+    if (had_workers && was_joined) state_.cut_off_lease = state_.pulse_at + lease(state_, config_);
+    state_.is_over = !had_workers;
+    want(action::NotifyFailure{why, state_.cut_off_lease});
   }
 
   void operator()(const event::Heard& event) {

@@ -159,6 +159,34 @@ TEST_CASE("Member: after the end it stops its workers, and leaves when they have
   CHECK(play.loses_connection() == "");
 }
 
+TEST_CASE("Member: a node whose own rendezvous fails ends, its workers within their lease") {
+  std::string said =
+      "disconnect; failed, the rendezvous that this node hosts at e:1 has failed: it broke";
+  SUBCASE("with workers") {
+    Running play;
+    play.on(member::event::Connected{.address = "a", .is_own_host = true});
+    play.now.mono += 1s;
+    play.ticks();
+    CHECK(play.lease() == "none");
+    play.now.mono += 500ms;
+    CHECK(play.on(member::event::HostFailed{"it broke"}) == said);
+    CHECK(play.lease() == "4000 ms");
+    CHECK(std::get<member::action::NotifyFailure>(play.actions[1]).kill_by ==
+          play.now.mono + 4000ms);
+    CHECK(play.on(member::event::ConnectFailed{"an attempt that was under way"}) == "");
+    CHECK(play.on(member::event::WorkerFailed{}) == "");
+    CHECK(play.lease() == "4000 ms");
+    CHECK(play.on(member::event::Finished{}) == "");
+    CHECK(play.lease() == "none");
+  }
+  SUBCASE("without") {
+    Joined play;
+    CHECK(play.on(member::event::HostFailed{"it broke"}) == said);
+    CHECK(play.lease() == "none");
+    CHECK(play.wants_round() == "");
+  }
+}
+
 TEST_CASE("Member: refused, it is over") {
   Joined play;
   CHECK(play.hears(command::Refuse{"why"}) == "failed, this node was refused at e:1: why");
