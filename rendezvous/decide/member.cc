@@ -245,14 +245,16 @@ class MemberTransition {
   }
 
   void operator()(const event::PulseSeen& event) {
-    MonoTime asked_at = state_.asked_at.value_or(now_);
-    state_.asked_at.reset();
-    if (event.pulse == state_.pulse) return;
-    state_.pulse = event.pulse;
-    // Whether this node still counts, only the answer says.
-    if (state_.asks_since) return;
-    state_.pulse_at = std::max(state_.pulse_at, asked_at);
-    post_failure();
+    if (!state_.asked_at) return;
+    MonoTime asked_at = *std::exchange(state_.asked_at, std::nullopt);
+    bool is_news = std::exchange(state_.pulse, event.pulse) != event.pulse;
+    // Whether this node still counts, only the answer to its question says.
+    if (is_news && !state_.asks_since) {
+      state_.pulse_at = std::max(state_.pulse_at, asked_at);
+      post_failure();
+    }
+    // Where answers are slow, no time is lost between them.
+    if (state_.is_joined && now_ - asked_at >= heartbeat_interval(state_, config_)) look();
   }
 
   void operator()(const event::Tick&) {
@@ -278,8 +280,7 @@ class MemberTransition {
       return (*this)(event::ConnectionLost{"it has not answered for " +
                                            seconds_text(now_ - *state_.asked_at)});
     }
-    if (!state_.asked_at) state_.asked_at = now_;
-    want(action::Heartbeat{message(request::Heartbeat{})});
+    if (!state_.asked_at) look();
   }
 
  private:
@@ -295,6 +296,12 @@ class MemberTransition {
             .connection = state_.connection};
   }
   void post(Request request) { want(action::Post{message(std::move(request))}); }
+
+  // One at a time, so that it is known when the one began that is answered.
+  void look() {
+    state_.asked_at = now_;
+    want(action::Heartbeat{message(request::Heartbeat{})});
+  }
 
   void connect() {
     state_.link = Link::Connecting;

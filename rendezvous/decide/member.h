@@ -163,7 +163,8 @@ struct Disconnect {};
 struct Post {
   Message message;
 };
-// Say that this node lives, and look whether the coordinator does.
+// Say that this node lives, and look whether the coordinator does.  The next one comes when this
+// one is answered, or its connection given up.
 struct Heartbeat {
   Message message;
 };

@@ -506,7 +506,7 @@ void Node::connection_lost(const Wire& wire, const std::string& why) {
 }
 
 void Node::post(const Message& message, bool is_heartbeat) {
-  if (!wire_ || (is_heartbeat && !outgoing_.empty())) return;
+  if (!wire_) return;
   ++world_.oracle.messages;
   outgoing_.emplace_back(encode(message), is_heartbeat);
   pump();
