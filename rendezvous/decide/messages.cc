@@ -479,6 +479,25 @@ Result<Message> decode_message(std::string_view text) {
   return message;
 }
 
+bool has_same_lease(const Policy& one, const Policy& other) {
+  return one.keep_alive_interval == other.keep_alive_interval &&
+         one.keep_alive_max_attempt == other.keep_alive_max_attempt &&
+         one.lease_grace == other.lease_grace;
+}
+
+void take_lease(Policy& policy, const Policy& from) {
+  policy.keep_alive_interval = from.keep_alive_interval;
+  policy.keep_alive_max_attempt = from.keep_alive_max_attempt;
+  policy.lease_grace = from.lease_grace;
+}
+
+command::KeepAlive keep_alive_of(const Policy& policy, std::string text) {
+  return {.keep_alive_interval = policy.keep_alive_interval,
+          .keep_alive_max_attempt = policy.keep_alive_max_attempt,
+          .lease_grace = policy.lease_grace,
+          .text = std::move(text)};
+}
+
 std::optional<Sender> decode_sender(std::string_view text) {
   auto parsed = parse(text, kMaxMessageBytes);
   if (!parsed) return std::nullopt;

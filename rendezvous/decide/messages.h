@@ -244,6 +244,11 @@ std::string encode(const Command& command);
 // it is read (request::Foreign); a command in another version is a failure.
 Result<Message> decode_message(std::string_view text);
 
+// What a lease follows from: whether two policies have the same; taken from another; for a node.
+bool has_same_lease(const Policy& one, const Policy& other);
+void take_lease(Policy& policy, const Policy& from);
+command::KeepAlive keep_alive_of(const Policy& policy, std::string text);
+
 // Who has sent what is no message, so that it hears of that.
 struct Sender {
   std::string run;

@@ -42,7 +42,7 @@ std::string preflight_text(const request::Join& join) {
   return join.host + " cannot start its workers: " + join.preflight_failure;
 }
 
-void Rounds::stop(command::Stop stop) {
+void Rounds::stop(command::Stop stop, bool is_silent) {
   if (stop.cause == StopCause::NodeLost && !state_.churn.makes_progress(state_.round_began, now_)) {
     return end({.exit_code = command::kExitRendezvous,
                 .why = stop.why + "; losses of nodes have ended " +
@@ -50,6 +50,7 @@ void Rounds::stop(command::Stop stop) {
                        " rounds in 10 minutes before they were 30 s old"});
   }
   note_age();
+  if (is_silent) ++state_.lost_rounds;
   state_.phase = Phase::Stopping;
   state_.newcomers_due.reset();
   state_.gathering_since = now_;
@@ -109,6 +110,7 @@ bool Rounds::end_if_too_few() {
 
 void Rounds::form() {
   if (!exclude_failed_nodes()) return;
+  adapt_lease();
   std::vector<Seat> seats = seat_nodes(state_, now_);
   const request::Join& first = seats.front().node->join;
   state_.round = state_.next_round++;
@@ -199,7 +201,24 @@ void Rounds::expect_newcomer(const std::string& id) {
 
 // What the run has cost its nodes is forgotten once a round has lasted.
 void Rounds::note_age() {
-  if (now_ - state_.round_began >= kLongRound) state_.stops_for_newcomers = 0;
+  if (now_ - state_.round_began < kLongRound) return;
+  state_.stops_for_newcomers = 0;
+  state_.lost_rounds = 0;
+}
+
+// No worker lives: each node hears of its new lease before it starts one.
+void Rounds::adapt_lease() {
+  if (state_.restarts.failed_at) state_.lost_rounds = 0;
+  Policy& policy = state_.policy;
+  Duration limit = policy.silence_limit() / state_.lease_factor;
+  int factor = 1;
+  for (int lost = 2; lost <= state_.lost_rounds && factor < kMaxLeaseFactor; ++lost) factor *= 2;
+  while (factor > 1 && limit * factor > kLongestStretched) factor /= 2;
+  if (factor == state_.lease_factor) return;
+  policy.keep_alive_max_attempt = policy.keep_alive_max_attempt / state_.lease_factor * factor;
+  state_.lease_factor = factor;
+  for (const auto& [id, node] : state_.nodes)
+    out_.send(id, keep_alive_of(policy, lease_text(state_)));
 }
 
 void Rounds::take_in_newcomers() {

@@ -19,8 +19,9 @@ class Rounds {
  public:
   Rounds(State& state, Outgoing& out, MonoTime now) : state_(state), out_(out), now_(now) {}
 
-  // Stops the workers of the present round, for another one to follow.
-  void stop(command::Stop stop);
+  // Stops the workers of the present round, for another one to follow.  `is_silent`: it is lost
+  // with a node of which nothing is heard.
+  void stop(command::Stop stop, bool is_silent = false);
   void form_if_due();
   void end_if_all_succeeded();
   void end(command::End end);
@@ -39,6 +40,7 @@ class Rounds {
 
  private:
   void note_age();
+  void adapt_lease();
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
   bool are_all_former_back() const;

@@ -93,8 +93,10 @@ struct State {
   MonoTime round_began{};                  // of the last one
   std::optional<MonoTime> newcomers_due;   // when they are taken in, in Running
   int stops_for_newcomers = 0;             // since a round has lasted for kLongRound
-  MonoTime gathering_since{};              // for join_timeout, and for what people are told
-  std::optional<MonoTime> last_call;       // when it ends
+  int lost_rounds = 0;         // likewise, and since a worker has failed; see kMaxLeaseFactor
+  int lease_factor = 1;        // by which `policy` has a longer silence limit
+  MonoTime gathering_since{};  // for join_timeout, and for what people are told
+  std::optional<MonoTime> last_call;  // when it ends
   MonoTime last_turn{};
   MonoTime next_look{};     // for silent nodes
   std::uint64_t marks = 0;  // that were put into the inbox
@@ -143,5 +145,11 @@ inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
 inline constexpr int kMaxDoublings = 4;
 inline constexpr Duration kLongRound = std::chrono::minutes(5);
+
+// Rounds that are lost in a row, each because a node was silent and is not known to have died, show
+// machines or a network that are too slow for the silence limit.  From the second on it is doubled,
+// up to kMaxLeaseFactor times what was asked for, and not beyond kLongestStretched.
+inline constexpr int kMaxLeaseFactor = 4;
+inline constexpr Duration kLongestStretched = std::chrono::minutes(1);
 
 }  // namespace ddprun::rendezvous::coordinator

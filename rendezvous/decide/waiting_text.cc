@@ -101,6 +101,14 @@ std::string difference_text(const Settings& settings, const Settings& expected) 
   return master(settings) + ", not " + master(expected);
 }
 
+std::string lease_text(const State& state) {
+  std::string limit =
+      "the keep-alive limit of the run is " + seconds_text(state.policy.silence_limit());
+  if (state.lease_factor == 1) return limit;
+  return std::to_string(state.lost_rounds) + " rounds in a row were lost to silence alone; " +
+         limit + " from now on";
+}
+
 std::string policy_text(const Policy& policy) {
   return "--max-restarts=" + std::to_string(policy.max_restarts) + ", join_timeout " +
          whole_seconds(policy.join_timeout) + ", last_call_timeout " +

@@ -28,6 +28,10 @@ std::string too_few_text(const State& state);
 // "--nnodes=2:4, not 2:8".  Requires that they differ.
 std::string difference_text(const Settings& settings, const Settings& expected);
 
+// "2 rounds in a row were lost to silence alone; the keep-alive limit of the
+// run is 10.0 s from now on".
+std::string lease_text(const State& state);
+
 // "--max-restarts=3, join_timeout 600 s, ...".
 std::string policy_text(const Policy& policy);
 

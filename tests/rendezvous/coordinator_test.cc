@@ -1368,6 +1368,81 @@ TEST_CASE("Coordinator: nodes that come one by one are no lack of progress, and 
   CHECK(run.joins("n100").find("n0: stop") == 0);  // as at first
 }
 
+TEST_CASE("Coordinator: rounds that are lost to silence in a row make the lease longer") {
+  Run run;
+  run.joins("a");
+  run.joins("b");
+  run.joins("h.0");
+  int incarnation = 0;
+  // Until nothing has been heard of h for so long, and it comes back.
+  auto loses = [&](Duration silence) {
+    std::string id = "h." + std::to_string(incarnation);
+    CHECK(run.pass(silence - 500ms, {"a", "b"}).find("dropped") == std::string::npos);
+    CHECK(run.pass(1s, {"a", "b"}).find(id + ": dropped") != std::string::npos);
+    run.ready("a");
+    std::string said = run.ready("b");
+    run.joins("h." + std::to_string(++incarnation));
+    return said;
+  };
+  auto grows = [&] {
+    std::vector<std::string> all = {"a", "b", "h." + std::to_string(incarnation)};
+    for (int i = 0; i < 40 && run.state.phase == Phase::Running; ++i) run.pass(500ms, all);
+    run.ready("a");
+    std::string said = run.ready("b");
+    REQUIRE(run.state.up_count == 3);
+    return said;
+  };
+  CHECK(loses(5s).find("go by") == std::string::npos);  // one machine may have died
+  grows();
+  CHECK(
+      loses(5s).find("b: go by, 2 rounds in a row were lost to silence alone; the keep-alive limit "
+                     "of the run is 10.0 s from now on; a: round") != std::string::npos);
+  CHECK(run.file.lease == 10s);
+  SUBCASE("up to four times") {
+    grows();
+    CHECK(loses(10s).find("a: go by, 3 rounds") == 0);
+    grows();
+    CHECK(loses(20s).find("go by") == std::string::npos);
+    CHECK(run.state.policy.silence_limit() == 20s);
+  }
+  SUBCASE("but not beyond a minute") {
+    run.state.policy.keep_alive_interval = 4s;  // 40 s at present
+    grows();
+    CHECK(loses(40s).find("go by") == std::string::npos);
+    CHECK(run.state.policy.silence_limit() == 40s);
+  }
+  SUBCASE("until a round lasts") {
+    grows();
+    run.pass(5min, {"a", "b", "h.2"});
+    run.is_lost("h.2");
+    run.ready("a");
+    CHECK(run.ready("b").find("a: go by, the keep-alive limit of the run is 5.0 s; b: go by") == 0);
+  }
+  SUBCASE("until a worker fails") {
+    grows();
+    run.fails("a");
+    run.ready("a");
+    run.ready("b");
+    CHECK(run.ready("h.2").find("a: go by, the keep-alive limit of the run is 5.0 s; b: go by") ==
+          0);
+  }
+  SUBCASE("one that has missed it hears of it before its round") {
+    request::Resume resume = run.resume_of("a", Workers::Down);
+    resume.join.next_round = run.state.round;
+    std::string said = run.says("a", resume, 1);
+    CHECK(said.find("a: continue; a: go by, 2 rounds") != std::string::npos);
+    CHECK(said.find("a: go by") < said.find("a: round"));
+  }
+  SUBCASE("a failure that the silence has caused does not shorten it") {
+    grows();
+    run.pass(9s, {"a", "b"});
+    run.fails("a");
+    CHECK(run.pass(2s, {"a", "b"}).find("h.2: dropped") != std::string::npos);
+    run.ready("a");
+    CHECK(run.ready("b").find("go by, 3 rounds") != std::string::npos);
+  }
+}
+
 TEST_CASE("Coordinator: a newcomer hears for what it waits, and a long round sets the wait back") {
   Run run;
   run.settings = {.min_nodes = 1, .max_nodes = 10};
