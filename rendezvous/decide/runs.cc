@@ -33,6 +33,15 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Left>(request);
 }
 
+// What start of a run a node says that it is of; empty where it does not say so.
+std::string run_uuid_of(const coordinator::Event& event) {
+  const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
+  if (arrived == nullptr) return "";
+  if (const auto* join = std::get_if<request::Join>(&arrived->request)) return join->run_uuid;
+  const auto* resume = std::get_if<request::Resume>(&arrived->request);
+  return resume == nullptr ? "" : resume->join.run_uuid;
+}
+
 // One step: the state being changed and the actions being collected.
 class RunsTransition {
  public:
@@ -156,16 +165,27 @@ class RunsTransition {
     return text;
   }
 
+  // Begins it with what is known of it.  The nodes of a start that has lost them all come one by
+  // one.
+  coordinator::State begin(const std::string& name, const coordinator::Event& event) {
+    coordinator::State run;
+    auto former = state_.formers.extract(name);
+    if (!former.empty()) run.former.begin(std::move(former.mapped()));
+    const std::string uuid = run_uuid_of(event);
+    for (const Past& past : state_.pasts) {
+      if (past.run != name) continue;
+      run.former.past_rounds[past.run_uuid] = past.round;
+      if (past.run_uuid != uuid) continue;
+      run.churn = past.churn;
+      run.lost_rounds = past.lost_rounds;
+    }
+    return run;
+  }
+
   void step(const std::string& name, const coordinator::Event& event) {
     auto [entry, is_new] = state_.runs.try_emplace(name);
     coordinator::State& run = entry->second;
-    if (is_new) {
-      auto former = state_.formers.extract(name);
-      if (!former.empty()) run.former.begin(std::move(former.mapped()));
-      for (const Past& past : state_.pasts) {
-        if (past.run == name) run.former.past_rounds[past.run_uuid] = past.round;
-      }
-    }
+    if (is_new) run = begin(name, event);
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
     for (coordinator::Action& action : next.actions) {
@@ -218,7 +238,9 @@ class RunsTransition {
       state_.pasts.push_back({.run = name,
                               .run_uuid = run.mapped().run_uuid,
                               .round = run.mapped().round,
-                              .at = now_.mono});
+                              .at = now_.mono,
+                              .churn = std::move(run.mapped().churn),
+                              .lost_rounds = run.mapped().lost_rounds});
     }
     bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
     std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);

@@ -47,6 +47,8 @@ struct Past {
   std::string run_uuid;
   std::uint64_t round = 0;  // the last
   MonoTime at{};
+  coordinator::Churn churn{};
+  int lost_rounds = 0;  // see coordinator::State
 };
 
 // A node that was told the last it will be told, and when.

@@ -433,6 +433,27 @@ TEST_CASE("Runs: who says what cannot be read hears of it") {
   CHECK(place.on(runs::event::Tick{}) == "forget a.0");
 }
 
+TEST_CASE("Runs: a start that has lost all its nodes remembers what silence has cost it") {
+  Place place;
+  CHECK(place.joins("job", "a.0") == "a.0: round");
+  std::string uuid = place.state.runs.at("job").run_uuid;
+  for (int i = 0; i < 6; ++i) place.ticks_after(1s);
+  REQUIRE(place.state.runs.empty());
+  REQUIRE(place.state.pasts.size() == 1);
+  request::Join join = Place::join_of("a");
+  SUBCASE("for its nodes") {
+    join.run_uuid = uuid;
+    join.next_round = 1;
+    place.says("job", "a.1", join);
+    CHECK(place.state.runs.at("job").lost_rounds == 1);
+    CHECK(place.state.runs.at("job").churn.losses.size() == 1);
+  }
+  SUBCASE("and not for another start") {
+    place.says("job", "a.1", join);
+    CHECK(place.state.runs.at("job").lost_rounds == 0);
+  }
+}
+
 TEST_CASE("Runs: a node of the run is not ended by a letter that cannot be read") {
   Place place;
   CHECK(place.joins("job", "a.0") == "a.0: round");

@@ -128,6 +128,7 @@ void Node::start_workers() {
   is_killed_ = false;
   done_.reset();
   ++group_;
+  started_at_ = world_.time.now();
   is_up_.assign(static_cast<std::size_t>(plan_.workers), true);
   if (world_.time.now() < world_.scenario.faults_end &&
       world_.random.chance(world_.scenario.no_start_percent)) {
