@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/decide/waiting_text.h"
+
 namespace ddprun::rendezvous::coordinator {
 
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
@@ -87,6 +89,9 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
     node.join.is_back = is_back;  // before it came here
   }
   out_.send(id, command::Continue{});
+  // It may have missed that, and the lease of its next workers depends on it.
+  if (!has_same_lease(resume.join.policy, state_.policy))
+    out_.send(id, keep_alive_of(state_.policy, lease_text(state_)));
   reconcile(id, node, resume);
   rounds_.form_if_due();
 }

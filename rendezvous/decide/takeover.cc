@@ -54,6 +54,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
           .last_rank = join.previous_rank};
   if (join.node_rank) claim_rank(id, *join.node_rank);
   ++state_.up_count;
+  if (join.policy.lease() > state_.policy.lease()) take_lease(state_.policy, join.policy);
   if (is_first) {
     state_.phase = Phase::Running;
     state_.round = join.next_round - 1;
