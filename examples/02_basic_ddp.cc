@@ -36,14 +36,14 @@ void train() {
 
   torch::manual_seed(0);
   ddp::DistributedDataParallel<ToyModel> model(ToyModel(), group);
-  torch::optim::SGD optimizer(model.module()->parameters(), 0.05);
+  torch::optim::SGD optimizer(model.parameters(), 0.05);
 
   torch::manual_seed(static_cast<std::uint64_t>(1000 + group.rank()));
   torch::Tensor inputs = torch::randn({20, 10});
   torch::Tensor targets = torch::randn({20, 5});
   for (int step = 1; step <= kSteps; ++step) {
-    model.zero_grad();
-    torch::Tensor loss = torch::mse_loss(model.forward(inputs), targets);
+    optimizer.zero_grad();
+    torch::Tensor loss = torch::mse_loss(model(inputs), targets);
     loss.backward();
     optimizer.step();
 

@@ -48,8 +48,8 @@ struct Training {
     while (progress.step < kSteps) {
       torch::manual_seed(static_cast<std::uint64_t>(100 * progress.step + group.rank()));
       torch::Tensor inputs = torch::randn({20, 10});
-      model.zero_grad();
-      torch::Tensor loss = model.forward(inputs).square().mean();
+      optimizer.zero_grad();
+      torch::Tensor loss = model(inputs).square().mean();
       loss.backward();
       optimizer.step();
       ++progress.step;

@@ -46,14 +46,14 @@ void train() {
   torch::manual_seed(0);
   ddp::DistributedDataParallel<SplitModel> model(
       SplitModel(group.device(), gpus.empty() ? group.device() : gpus[1]), group);
-  torch::optim::SGD optimizer(model.module()->parameters(), 0.1);
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
 
   torch::manual_seed(static_cast<std::uint64_t>(1000 + group.rank()));
   torch::Tensor inputs = torch::randn({20, 10});
   torch::Tensor targets = torch::randn({20, 5});
   for (int step = 1; step <= kSteps; ++step) {
-    model.zero_grad();
-    torch::Tensor output = model.forward(inputs);
+    optimizer.zero_grad();
+    torch::Tensor output = model(inputs);
     torch::Tensor loss = torch::mse_loss(output, targets.to(output.device()));
     loss.backward();
     optimizer.step();

@@ -2,6 +2,7 @@
 #include "worker/ddp/data_parallel.h"
 
 #include <limits>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -560,6 +561,108 @@ TEST_SUITE("ddp/data_parallel") {
       } catch (const DdpError& error) {
         expect(std::string(error.what()).starts_with("comm_hook and compression exclude"), "so");
       }
+    });
+  }
+
+  TEST_CASE("the wrapper is a module, of which the wrapped one is a part") {
+    on_ranks(2, [](ProcessGroup group) {
+      Normalised net;
+      DDP<Normalised> model(net, group);
+
+      std::vector<std::string> names;
+      for (const auto& item : net->named_parameters()) names.push_back("module." + item.key());
+      expect(model.named_parameters().keys() == names, "parameters have their names, as in Python");
+      const std::vector<torch::Tensor> parameters = model.parameters();
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        expect(parameters[i].is_same(net->parameters()[i]), "they are the module's own");
+      }
+      expect(model.buffers().size() == 3 && model.children().size() == 1, "and so is the rest");
+
+      model.eval();
+      expect(!model.is_training() && !net->norm->is_training(), "eval() reaches the parts");
+      const torch::Tensor mean = net->norm->running_mean.clone();
+      model(inputs(group.rank(), 0, {4, 1, 4, 4}));
+      expect(torch::equal(net->norm->running_mean, mean), "nothing is counted in eval()");
+      model.train();
+      expect(model.is_training() && net->norm->is_training(), "and so does train()");
+      model(inputs(group.rank(), 0, {4, 1, 4, 4})).sum().backward();
+      expect(!torch::equal(net->norm->running_mean, mean), "in train() it is");
+      model.zero_grad();
+      expect(!net->out->weight.grad().defined(), "zero_grad() is the wrapper's");
+
+      std::ostringstream words;
+      words << model;
+      expect(words.str().starts_with("DistributedDataParallel(\n  (module): ") &&
+                 words.str().find("    (norm): torch::nn::BatchNorm2d(4, ") != std::string::npos,
+             "it prints what is in it");
+    });
+  }
+
+  TEST_CASE("a wrapped module takes over the mode of each of its parts") {
+    on_ranks(2, [](ProcessGroup group) {
+      Normalised net;
+      net->norm->eval();
+      DDP<Normalised> model(net, group);
+      expect(model.is_training() && !net->norm->is_training(), "a part in eval() stays there");
+      net->eval();
+      net->conv->train();
+      DDP<Normalised> second(net, group);
+      expect(!second.is_training() && net->conv->is_training(), "a part in train() as well");
+    });
+  }
+
+  TEST_CASE("a wrapped module is a part of another one, and is saved with it") {
+    struct Outer : torch::nn::Module {
+      Outer(Mixed net, ProcessGroup group)
+          : body(register_module("body", std::make_shared<DDP<Mixed>>(net, group))),
+            scale(register_parameter("scale", torch::ones({1}))) {}
+      std::shared_ptr<DDP<Mixed>> body;
+      torch::Tensor scale;
+    };
+    on_ranks(2, [](ProcessGroup group) {
+      auto outer = std::make_shared<Outer>(Mixed(), group);
+      expect(outer->named_parameters().contains("body.module.first.weight"), "its names go on");
+      outer->eval();
+      expect(!outer->body->module()->first->is_training(), "modes come down");
+      outer->to(torch::kCPU);  // nothing moves
+      const std::string refusal = problem_of([&] { outer->to(torch::kDouble); });
+      expect(refusal ==
+                 "to() would make Double of first.weight, which is Float on cpu: call it before "
+                 "the module is wrapped",
+             "a move is refused, and not: " + refusal);
+
+      std::stringstream file;
+      torch::save(outer, file);
+      auto other = std::make_shared<Outer>(Mixed(), group);
+      torch::load(other, file);
+      for (const auto& item : outer->named_parameters()) {
+        expect(torch::equal(other->named_parameters()[item.key()], item.value()),
+               item.key() + " comes back");
+      }
+    });
+  }
+
+  TEST_CASE("a wrapped module is not moved or cloned") {
+    on_ranks(1, [](ProcessGroup group) {
+      DDP<Mixed> model(Mixed(), group);
+      expect(problem_of([&] {
+               model.to(torch::kDouble);
+             }).starts_with("to() would make Double of first.weight, which is Float on cpu"),
+             "another dtype is refused");
+      expect(problem_of([&] {
+               model.to(torch::Device(torch::kMeta));
+             }).starts_with("to() would make meta of first.weight"),
+             "and another device");
+      expect(problem_of([&] {
+               model.to(torch::Device(torch::kMeta), torch::kFloat);
+             }).starts_with("to() would make Float on meta of first.weight"),
+             "and both");
+      model.to(torch::kCPU);
+      expect(model.module()->first->weight.is_cpu() &&
+                 model.module()->first->weight.scalar_type() == torch::kFloat,
+             "nothing has moved");
+      expect(problem_of([&] { model.clone(); }).starts_with("a wrapped module cannot be cloned"),
+             "nor is it cloned");
     });
   }
 

@@ -107,7 +107,7 @@ struct Training {
     for (int i = 0; i < (mode == "two" ? 2 : 1); ++i) {
       nets.push_back(make_net(mode, 5.0 * i));
       models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode)));
-      for (const torch::Tensor& tensor : nets.back()->parameters()) parameters.push_back(tensor);
+      for (const torch::Tensor& tensor : models.back()->parameters()) parameters.push_back(tensor);
     }
     optimizer = std::make_unique<torch::optim::SGD>(parameters,
                                                     torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -136,8 +136,8 @@ struct Training {
       auto guard = models[0]->no_sync();
       backward(step);
     }
-    for (std::size_t i = 0; i < nets.size(); ++i) {
-      for (const auto& item : nets[i]->named_parameters()) {
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      for (const auto& item : models[i]->named_parameters()) {
         if (item.value().grad().defined()) note(step, i, item.key(), item.value().grad());
       }
     }
@@ -158,10 +158,10 @@ struct Training {
     } else {
       for (int i = 0; i < kSteps; ++i) step(i);
     }
-    for (std::size_t i = 0; i < nets.size(); ++i) {
-      for (const auto& item : nets[i]->named_parameters())
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      for (const auto& item : models[i]->named_parameters())
         note(kSteps, i, item.key(), item.value());
-      for (const auto& item : nets[i]->named_buffers()) note(kSteps, i, item.key(), item.value());
+      for (const auto& item : models[i]->named_buffers()) note(kSteps, i, item.key(), item.value());
     }
   }
 };

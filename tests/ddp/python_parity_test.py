@@ -113,8 +113,8 @@ class Training:
             self.torch.nn.utils.clip_grad_norm_(self.nets[0].parameters(), 0.05)
         if is_last_of_two:
             self.optimizer.step()
-        for i, net in enumerate(self.nets):
-            for name, parameter in net.named_parameters():
+        for i, model in enumerate(self.models):
+            for name, parameter in model.named_parameters():
                 if parameter.grad is not None:
                     self.seen[f"step {step}: net {i} {name}"] = parameter.grad.clone()
 
@@ -127,8 +127,8 @@ class Training:
         else:
             for step in range(STEPS):
                 self.step(step)
-        for i, net in enumerate(self.nets):
-            for name, tensor in net.state_dict().items():
+        for i, model in enumerate(self.models):
+            for name, tensor in model.state_dict().items():
                 self.seen[f"end: net {i} {name}"] = tensor
 
 

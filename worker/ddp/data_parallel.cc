@@ -86,6 +86,11 @@ void DataParallelEngine::leave_join() {
   impl_->join.reset();
 }
 
+void DataParallelEngine::check_move(std::optional<at::Device> device,
+                                    std::optional<at::ScalarType> dtype) const {
+  check_that_nothing_moves(*impl_->module, device, dtype);
+}
+
 double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
   if (!impl_->sync) {
     throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");

@@ -8,10 +8,10 @@
 //
 //   auto group = ddprun::ddp::init_process_group();
 //   ddprun::ddp::DistributedDataParallel<Net> model(Net(), group);
-//   torch::optim::SGD optimizer(model.module()->parameters(), 0.01);
+//   torch::optim::SGD optimizer(model.parameters(), 0.01);
 //   for (...) {
-//     model.zero_grad();
-//     loss(model.forward(input), target).backward();
+//     optimizer.zero_grad();
+//     loss(model(input), target).backward();
 //     optimizer.step();
 //   }
 #pragma once
@@ -57,6 +57,9 @@ class DataParallelEngine {
   void finish_join();
   void leave_join();
 
+  // Throws DdpError if to(device, dtype) would change a tensor of the module; unset: as they are.
+  void check_move(std::optional<at::Device> device, std::optional<at::ScalarType> dtype) const;
+
   double clip_grad_norm(double max_norm, double norm_type);
   void zero_grad(bool set_to_none);
   std::vector<std::int64_t> bucket_sizes() const;
@@ -87,12 +90,18 @@ class [[nodiscard]] NoSync {
 
 // Wraps a module so that its gradients are the mean over the ranks of `group`.
 //
-// `Module` is a module holder (torch::nn::Sequential, or a Net made by TORCH_MODULE) or a
+// `Wrapped` is a module holder (torch::nn::Sequential, or a Net made by TORCH_MODULE) or a
 // std::shared_ptr of a module; its forward() may take and return what it likes, as long as the
 // tensors in the result can be found (outputs.h).
 //
+// It is itself a module, of which the wrapped one is a part by the name "module", as in Python:
+// parameters(), named_parameters(), train(), eval(), save() and printing reach the wrapped module,
+// and a std::shared_ptr of it can be registered as a part of another module.  It has the mode
+// (train or eval) of the wrapped module at construction.  to() must come before the wrapping:
+// afterwards it throws DdpError, unless everything is there already.  clone() throws.
+//
 // Threads: used from one thread; hooks on gradients may run on autograd's.  Lifetime: holds the
-// module and the group; optimizers are made from module()->parameters() as without DDP.
+// module and the group; optimizers are made from parameters() as without DDP.
 //
 // Shapes: what forward() takes and returns is the module's affair; ranks may have batches of
 // different sizes, and the mean over ranks then weighs each rank alike (Share::weight in sampler.h
@@ -104,19 +113,24 @@ class [[nodiscard]] NoSync {
 //
 // A forward under torch::NoGradGuard talks to no other rank, so that one rank may evaluate alone;
 // each rank then uses its own buffers (sync_buffers() makes them rank 0's).
-template <class Module>
-class DistributedDataParallel {
+template <class Wrapped>
+class DistributedDataParallel : public torch::nn::Module {
  public:
   // All ranks construct together.  Their modules are compared first (options, and names, shapes and
   // dtypes of parameters and buffers in order, and the strides of parameters): when they differ,
   // every rank throws the same DdpError, which names the first difference.  Also throws when
   // nothing in the module is trainable, and for complex parameters with Compression, which would
   // lose their imaginary part.  The module must be on its device by now.
-  explicit DistributedDataParallel(Module module, ProcessGroup group,
+  explicit DistributedDataParallel(Wrapped module, ProcessGroup group,
                                    const DataParallelOptions& options = {})
-      : module_(std::move(module)),
+      : torch::nn::Module("DistributedDataParallel"),
+        module_(std::move(module)),
         engine_(
-            std::make_unique<DataParallelEngine>(pointer_to(module_), std::move(group), options)) {}
+            std::make_unique<DataParallelEngine>(pointer_to(module_), std::move(group), options)) {
+    const std::shared_ptr<torch::nn::Module> wrapped = pointer_to(module_);
+    if (!wrapped->is_training()) eval();  // of this module alone, which has no parts yet
+    register_module("module", wrapped);
+  }
 
   template <class... Args>
   auto forward(Args&&... args) {
@@ -133,8 +147,8 @@ class DistributedDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  Module& module() { return module_; }
-  const Module& module() const { return module_; }
+  Wrapped& module() { return module_; }
+  const Wrapped& module() const { return module_; }
 
   // For gradient accumulation: { auto guard = model.no_sync(); loss(...).backward(); }
   NoSync no_sync() { return NoSync(*engine_); }
@@ -198,7 +212,22 @@ class DistributedDataParallel {
   // gradient_as_bucket_view, false saves a copy per parameter and step; a parameter that a later
   // step leaves out then has a zero gradient rather than none, and optimizers with momentum move
   // it.
-  void zero_grad(bool set_to_none = true) { engine_->zero_grad(set_to_none); }
+  void zero_grad(bool set_to_none = true) override { engine_->zero_grad(set_to_none); }
+
+  void to(torch::Device device, torch::Dtype dtype, bool /*non_blocking*/ = false) override {
+    engine_->check_move(device, dtype);
+  }
+  void to(torch::Dtype dtype, bool /*non_blocking*/ = false) override {
+    engine_->check_move(std::nullopt, dtype);
+  }
+  void to(torch::Device device, bool /*non_blocking*/ = false) override {
+    engine_->check_move(device, std::nullopt);
+  }
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& /*device*/ = std::nullopt) const override {
+    throw DdpError("a wrapped module cannot be cloned: clone module(), and wrap that on all ranks");
+  }
 
   // The sizes of the buckets now in use, in the order in which they are reduced.  Bytes.
   std::vector<std::int64_t> bucket_sizes() const { return engine_->bucket_sizes(); }
@@ -221,8 +250,12 @@ class DistributedDataParallel {
     return module.ptr();
   }
 
-  Module module_;
+  Wrapped module_;
   std::unique_ptr<DataParallelEngine> engine_;
 };
+
+// The name that the tutorials give it.
+template <class Wrapped>
+using DDP = DistributedDataParallel<Wrapped>;
 
 }  // namespace ddprun::ddp

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/ddp/error.h"
 #include "worker/ddp/memory_order.h"
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/verification.h"
@@ -81,6 +82,23 @@ void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int
   std::vector<at::Tensor> buffers;
   append(buffers, named_buffers(module, false));
   group.broadcast(buffers, root);
+}
+
+void check_that_nothing_moves(const torch::nn::Module& module, std::optional<at::Device> device,
+                              std::optional<at::ScalarType> dtype) {
+  std::vector<NamedTensor> items = named_parameters(module, false);
+  for (NamedTensor& item : named_buffers(module, false)) items.push_back(std::move(item));
+  for (const NamedTensor& item : items) {
+    const at::Device here = item.tensor.device();
+    const bool stays =
+        !device || *device == here || (!device->has_index() && device->type() == here.type());
+    if (stays && dtype.value_or(item.tensor.scalar_type()) == item.tensor.scalar_type()) continue;
+    std::string wanted = dtype ? c10::toString(*dtype) : "";
+    if (device) wanted += (dtype ? " on " : "") + device->str();
+    throw DdpError("to() would make " + wanted + " of " + item.name + ", which is " +
+                   c10::toString(item.tensor.scalar_type()) + " on " + here.str() +
+                   ": call it before the module is wrapped");
+  }
 }
 
 }  // namespace ddprun::ddp

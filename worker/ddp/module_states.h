@@ -6,6 +6,8 @@
 
 #include <torch/nn/module.h>
 
+#include <optional>
+
 #include "worker/ddp/data_parallel_options.h"
 #include "worker/ddp/process_group.h"
 
@@ -26,5 +28,11 @@ void broadcast_module_states(ProcessGroup& group, const torch::nn::Module& modul
 // Gives every rank the buffers of `root`.  Reads the module again each time, which may have put new
 // tensors in the place of its buffers.
 void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int root);
+
+// Throws DdpError, with the name of the first such tensor, if to(device, dtype) would give a
+// parameter or buffer of a wrapped module other memory, of which the Reducer would know nothing;
+// unset: as it is.  Talks to no other rank.
+void check_that_nothing_moves(const torch::nn::Module& module, std::optional<at::Device> device,
+                              std::optional<at::ScalarType> dtype);
 
 }  // namespace ddprun::ddp
