@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -26,12 +27,14 @@ Result<Fd> open_event_file(const std::string& path) {
   const bool is_shared = is_in_shared_folder(path);
   Fd file(::open(path.c_str(), is_shared ? kFlags | O_NOFOLLOW | O_NONBLOCK : kFlags, kMode));
   struct stat info = {};
-  bool is_strange = file ? is_shared && (::fstat(file.get(), &info) != 0 ||
-                                         !S_ISREG(info.st_mode) || info.st_nlink != 1)
-                         : is_shared && (errno == ELOOP || errno == ENXIO);
+  bool is_strange = file
+                        ? is_shared && (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+                                        info.st_nlink != 1 || info.st_uid != ::geteuid())
+                        : is_shared && (errno == ELOOP || errno == ENXIO);
   if (is_strange) {
-    return Error{Errc::InvalidInput,
-                 what + ": it is a link, or no regular file, and anybody may have put it there"};
+    return Error{Errc::InvalidInput, what +
+                                         ": it is a link, no regular file, or another user's, and "
+                                         "anybody may have put it there"};
   }
   if (!file) return system_error(errno, what);
   return file;

@@ -123,7 +123,11 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
     if (!greeted) co_return greeted.error();
     std::optional<ClientHandshake> handshake;
     if (config.secret != nullptr || config.munge != nullptr) handshake.emplace();
-    if (probes_left == 0 && handshake) co_return client->no_secret_there();
+    // It may have had to make room for others, so this is not the end.
+    if (probes_left == 0 && handshake)
+      co_return Error{Errc::Closed, client->no_secret_there().context +
+                                        ", or has no room: it closed the connection " +
+                                        std::to_string(kProbes) + " times"};
     if (probes_left == 0) co_return client;
     auto probed = co_await client->probe(handshake ? &*handshake : nullptr, deadline);
     if (probed && handshake) {

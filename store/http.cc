@@ -49,9 +49,10 @@ std::string HttpReader::target() const {
 }
 
 std::string HttpReader::bearer() const {
-  constexpr std::string_view kScheme = "Bearer ";
+  constexpr std::string_view kScheme = "Bearer ";  // in any case: RFC 9110, 11.1
   std::string_view value = parser_->parser.get()[http::field::authorization];
-  return value.starts_with(kScheme) ? std::string(value.substr(kScheme.size())) : "";
+  bool is_bearer = boost::beast::iequals(value.substr(0, kScheme.size()), kScheme);
+  return is_bearer ? std::string(value.substr(kScheme.size())) : "";
 }
 
 std::string http_response(const Page& page, bool has_body) {

@@ -66,7 +66,11 @@ void Server::Impl::enter_reserved(Session& session, std::string_view name) {
   Request enter = request::EnterNamespace{own_name};
   auto fault = namespaces_.execute(session.id, session.ns, enter, mono_now(), replies_);
   route(&session);
-  if (fault) drop(session, *fault);
+  if (fault) return drop(session, *fault);
+  // It has said what it is there for: it must not have to make room for those who have not.
+  bool has_entered = session.ns->is_reserved;
+  if (has_entered && session.standing == Standing::Guest)
+    sessions_.set_standing(session, Standing::RunNode);
 }
 
 // A server without a secret answers with nothing.

@@ -135,11 +135,13 @@ void Server::Impl::serve(Session& session) {
 
 // What a guest is there for, by its first request.  Whether it may stay; if not, it is gone.
 bool Server::Impl::settle(Session& session, const Request& request) {
-  if (is_on_its_way(request)) return true;
-  if (session.security && !session.is_sealed()) {
+  bool is_handshake = std::holds_alternative<request::Authenticate>(request) ||
+                      std::holds_alternative<request::Prove>(request);
+  if (session.security && !session.is_sealed() && !is_handshake) {
     drop(session, "asked for something in the middle of a handshake");
     return false;
   }
+  if (is_on_its_way(request)) return true;
   if (!config_.serves_strangers && !session.is_own() && !session.is_sealed()) {
     refuse(
         {.peer = peer_host(session.fd.get()), .why = "it has not shown that it knows the secret"});

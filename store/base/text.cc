@@ -38,8 +38,8 @@ struct Range {
 };
 
 // Control characters, ends of lines and paragraphs, and what turns the direction of writing.
-constexpr std::array<Range, 5> kObeyed{
-    Range{0, 0x1f}, {0x7f, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+constexpr std::array<Range, 6> kObeyed{Range{0, 0x1f},   {0x7f, 0x9f},     {0x61c, 0x61c},
+                                       {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x206f}};
 
 bool is_obeyed(std::uint32_t code) {
   return std::ranges::any_of(

@@ -48,11 +48,20 @@ TEST_SUITE("cli/event_log") {
     fs::create_symlink(own.path() + "/victim", path() + "/link");
     Result<Fd> file = open_event_file(path() + "/link");
     REQUIRE_FALSE(file.has_value());
-    CHECK(file.error().context.find("it is a link, or no regular file") != std::string::npos);
+    CHECK(file.error().context.find("it is a link, no regular file, or another user's") !=
+          std::string::npos);
     CHECK_FALSE(fs::exists(own.path() + "/victim"));
     std::ofstream(own.path() + "/victim") << "mine";
     fs::create_hard_link(own.path() + "/victim", path() + "/name");
     CHECK_FALSE(open_event_file(path() + "/name").has_value());
+  }
+
+  TEST_CASE_FIXTURE(SharedFolder, "where anybody may put files, another user's is not written to") {
+    if (::geteuid() != 0) return;
+    std::ofstream(path() + "/planted") << "";
+    ::chmod((path() + "/planted").c_str(), 0666);
+    REQUIRE(::chown((path() + "/planted").c_str(), 54321, 54321) == 0);
+    CHECK_FALSE(open_event_file(path() + "/planted").has_value());
   }
 
   TEST_CASE_FIXTURE(SharedFolder, "where anybody may put files, no FIFO is waited for") {

@@ -200,7 +200,7 @@ class SecretTest(NodesCase):
                   "client = socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=60)\n"
                   "client.sendall(f'GET {sys.argv[2]} HTTP/1.1\\r\\n{os.environ[\"HEADER\"]}\\r\\n'.encode())\n"
                   "print(client.recv(4096).split()[1].decode())\n")
-        header = f"Authorization: Bearer {token}\r\n" if token else ""
+        header = f"Authorization: bearer {token}\r\n" if token else ""
         who = [] if user is None else [str(user)]
         return subprocess.run([sys.executable, "-c", script, str(port), path, *who], env={**os.environ, "HEADER": header}, capture_output=True, text=True,
                               timeout=LIMIT, check=True).stdout.strip()

@@ -22,6 +22,7 @@ TEST_SUITE("store/base/text") {
     CHECK(printable("\0"sv) == "\\x00");
     CHECK(printable("\u009b2J") == "\\xc2\\x9b2J");
     CHECK(printable("\u202egnp.exe") == "\\xe2\\x80\\xaegnp.exe");
+    CHECK(printable("\u061c\u206a") == "\\xd8\\x9c\\xe2\\x81\\xaa");
     CHECK(printable("\u2028") == "\\xe2\\x80\\xa8");
   }
 
