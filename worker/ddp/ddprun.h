@@ -13,6 +13,7 @@
 #include "worker/ddp/loader_sampler.h"
 #include "worker/ddp/process_group.h"
 #include "worker/ddp/stop_requests.h"
+#include "worker/ddp/sync_batch_norm.h"
 #include "worker/ddp/tensor_file.h"
 #include "worker/ddp/training_state.h"
 #include "worker/env.h"
