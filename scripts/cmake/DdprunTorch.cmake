@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# LibTorch out of the official wheel, as the target ddprun::torch.
+# LibTorch out of the official wheel or zip, as the target ddprun::torch.
 #
 # The wheel's own find_package(Torch) stops without a CUDA toolkit, and with a toolkit whose NCCL is
 # older than the wheel's it configures and then fails to link.  A program needs far less: two
-# libraries, two include folders, two definitions, and Gloo's headers, which the wheel lacks.
+# libraries, two include folders, two definitions, and to build the runtime Gloo's headers, which
+# neither has.
 #
-# Looked for in this order: -DDDPRUN_TORCH=<dir>, the torch of the active Python ($VIRTUAL_ENV, then
-# python3 on PATH; it is asked without importing torch), the repository's .venv.
+# Looked for in this order: -DDDPRUN_TORCH=<dir>; in a project that uses the installed runtime, the
+# torch that this was built with; the torch of the active Python ($VIRTUAL_ENV, then python3 on PATH;
+# it is asked without importing torch); the project's .venv.
+#
+# The installed package sets ddprun_built_torch, and what its messages call the way out.
 
 set(DDPRUN_TORCH_OLDEST 2.6)
-set(ddprun_without_runtime "or configure with -DDDPRUN_RUNTIME=OFF to build without the C++ runtime")
+if(NOT DEFINED ddprun_built_torch)
+  set(ddprun_without_runtime "or configure with -DDDPRUN_RUNTIME=OFF to build without the C++ runtime")
+  set(ddprun_get_torch "run scripts/setup, give its folder with -DDDPRUN_TORCH=<dir>")
+endif()
 
 # Sets `out` to the torch folder of the Python `interpreter`, or to "" when it has none.
 function(ddprun_torch_of_python interpreter out)
@@ -26,6 +33,9 @@ endfunction()
 # Sets `out` to the torch folder to build with; ends the configuration when there is none.
 function(ddprun_find_torch out)
   set(folder "${DDPRUN_TORCH}")
+  if(NOT folder AND EXISTS "${ddprun_built_torch}/lib/libtorch_cpu.so")
+    set(folder "${ddprun_built_torch}")
+  endif()
   if(NOT folder)
     set(interpreters)
     if(DEFINED ENV{VIRTUAL_ENV})
@@ -43,8 +53,8 @@ function(ddprun_find_torch out)
     endforeach()
   endif()
   if(NOT folder)
-    message(FATAL_ERROR "The C++ runtime needs the torch wheel, and no Python here has it: run "
-      "scripts/setup, give its folder with -DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
+    message(FATAL_ERROR "The C++ runtime needs the torch wheel, and no Python here has it: "
+      "${ddprun_get_torch}, ${ddprun_without_runtime}.")
   endif()
   set(${out} "${folder}" PARENT_SCOPE)
 endfunction()
@@ -52,18 +62,22 @@ endfunction()
 # Refuses a `folder` that is no torch, an older torch than we support, or one of the old C++ ABI;
 # else sets `out` to its version, such as 2.15.0.
 function(ddprun_check_torch folder out)
-  foreach(file version.py lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h)
+  set(version_file version.py)  # of a wheel
+  if(NOT EXISTS "${folder}/version.py")
+    set(version_file build-version)  # of a zip
+  endif()
+  foreach(file lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h ${version_file})
     if(NOT EXISTS "${folder}/${file}")
-      message(FATAL_ERROR "${folder} is not the torch folder of a wheel (it has no ${file}): give "
-        "another one with -DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
+      message(FATAL_ERROR "${folder} is neither the torch folder of a wheel nor an unpacked LibTorch "
+        "(it has no ${file}): give another one with -DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
     endif()
   endforeach()
-  file(STRINGS "${folder}/version.py" line REGEX "^__version__" LIMIT_COUNT 1)
-  if(NOT line MATCHES "['\"]([0-9]+\\.[0-9]+[0-9.]*)")
-    message(FATAL_ERROR "${folder}/version.py names no version: give another torch with "
+  file(STRINGS "${folder}/${version_file}" line REGEX "^(__version__|[0-9])" LIMIT_COUNT 1)
+  if(NOT line MATCHES "^(__version__.*['\"])?([0-9]+\\.[0-9]+[0-9.]*)")
+    message(FATAL_ERROR "${folder}/${version_file} names no version: give another torch with "
       "-DDDPRUN_TORCH=<dir>, ${ddprun_without_runtime}.")
   endif()
-  string(REGEX REPLACE "\\.$" "" version "${CMAKE_MATCH_1}")
+  string(REGEX REPLACE "\\.$" "" version "${CMAKE_MATCH_2}")
   if(version VERSION_LESS DDPRUN_TORCH_OLDEST)
     message(FATAL_ERROR "torch ${version} in ${folder} is too old: ${DDPRUN_TORCH_OLDEST} or newer "
       "is needed; install one, ${ddprun_without_runtime}.")
@@ -85,7 +99,7 @@ ddprun_check_torch("${DDPRUN_TORCH_DIR}" DDPRUN_TORCH_VERSION)
 
 find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h)
 mark_as_advanced(DDPRUN_GLOO_INCLUDE)
-if(NOT DDPRUN_GLOO_INCLUDE)
+if(NOT DDPRUN_GLOO_INCLUDE AND NOT DEFINED ddprun_built_torch)
   message(FATAL_ERROR "The C++ runtime needs Gloo's headers, which the torch wheel lacks: install "
     "the package libgloo-dev, ${ddprun_without_runtime}.")
 endif()
@@ -99,12 +113,21 @@ set_target_properties(ddprun_torch PROPERTIES
   INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 target_include_directories(ddprun_torch SYSTEM INTERFACE
   "${DDPRUN_TORCH_DIR}/include"
-  "${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include"
-  "${DDPRUN_GLOO_INCLUDE}")
-target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  "${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include")
+target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED)
+if(DDPRUN_GLOO_INCLUDE)
+  target_include_directories(ddprun_torch SYSTEM INTERFACE "${DDPRUN_GLOO_INCLUDE}")
+  target_compile_definitions(ddprun_torch INTERFACE USE_C10D_GLOO)
+endif()
 target_link_libraries(ddprun_torch INTERFACE ddprun_c10)
 add_library(ddprun::torch ALIAS ddprun_torch)
 message(STATUS "torch ${DDPRUN_TORCH_VERSION} in ${DDPRUN_TORCH_DIR}")
+if(DEFINED ddprun_built_torch)
+  if(NOT DDPRUN_TORCH)
+    message(STATUS "-DDDPRUN_TORCH=<dir> names another torch of the same minor version")
+  endif()
+  return()
+endif()
 
 # CUDA's and NCCL's headers out of the wheels beside torch, as DDPRUN_NCCL_INCLUDES; empty when this
 # torch has no CUDA or they are not there.  A toolkit's nccl.h is never taken: with another version

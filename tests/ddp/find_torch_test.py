@@ -87,8 +87,52 @@ class FindTorch(unittest.TestCase):
     def test_a_folder_that_is_no_torch_is_refused(self):
         good, said = self.configure(f"-DDDPRUN_TORCH={self.base}")
         self.assertFalse(good)
-        self.assertIn(f"{self.base} is not the torch folder of a wheel (it has no version.py)", said)
+        no_torch = f"{self.base} is neither the torch folder of a wheel nor an unpacked LibTorch"
+        self.assertIn(f"{no_torch} (it has no lib/libtorch_cpu.so)", said)
         self.assertIn(HINT, said)
+
+    def test_an_unpacked_libtorch_is_taken(self):
+        torch = make_torch(self.base / "libtorch", "")
+        (torch / "version.py").unlink()
+        good, said = self.configure(f"-DDDPRUN_TORCH={torch}")
+        self.assertFalse(good)
+        self.assertIn("nor an unpacked LibTorch (it has no build-version)", said)
+        (torch / "build-version").write_text("2.15.0+cpu\n")
+        good, said = self.configure(f"-DDDPRUN_TORCH={torch}")
+        self.assertTrue(good, said)
+        self.assertIn(f"torch 2.15.0 in {torch}", said)
+        (torch / "build-version").write_text("nightly\n")
+        good, said = self.configure(f"-DDDPRUN_TORCH={torch}")
+        self.assertFalse(good)
+        self.assertIn("build-version names no version", said)
+
+    def test_an_installed_runtime_uses_the_torch_that_it_was_built_with(self):
+        built = make_torch(self.base / "built", "2.15.0")
+        make_torch(self.base / "torch", "2.15.1")  # the active Python's
+        installed = f"-Dddprun_built_torch={built}"
+        good, said = self.configure(installed, PYTHONPATH=str(self.base))
+        self.assertTrue(good, said)
+        self.assertIn(f"torch 2.15.0 in {built}", said)
+        self.assertIn("-DDDPRUN_TORCH=<dir> names another torch", said)
+        other = make_torch(self.base / "other", "2.15.2")
+        good, said = self.configure(installed, f"-DDDPRUN_TORCH={other}")
+        self.assertTrue(good, said)
+        self.assertIn(f"torch 2.15.2 in {other}", said)
+        gone = self.configure(
+            f"-Dddprun_built_torch={self.base}/gone", "-DDDPRUN_TORCH=", PYTHONPATH=str(self.base)
+        )
+        self.assertIn(f"torch 2.15.1 in {self.base}/torch", gone[1])
+
+    def test_an_installed_runtime_needs_no_gloo_headers(self):
+        torch = make_torch(self.base / "torch", "2.15.0")
+        good, said = self.configure(
+            f"-Dddprun_built_torch={torch}",
+            "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF",
+            "-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF",
+        )
+        self.assertTrue(good, said)
+        self.assertIn("definitions USE_DISTRIBUTED", said)
+        self.assertNotIn("USE_C10D_GLOO", said)
 
     def test_without_the_option_the_active_python_is_asked_and_torch_not_imported(self):
         torch = make_torch(self.base / "torch", "2.9.1")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A stranger's project, elsewhere: finds the installed runtime, builds a program, runs two ranks.
+"""From nothing to two ranks of a stranger's program, by what "cmake --install" has installed.
 
 usage: install_test.py BUILD_FOLDER TORCH_FOLDER
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,50 +19,89 @@ cmake_minimum_required(VERSION 3.25)
 project(stranger LANGUAGES CXX)
 find_package(ddprun 0.1 REQUIRED)
 add_executable(program program.cc)
+target_include_directories(program PRIVATE "${CMAKE_SOURCE_DIR}")
 target_link_libraries(program PRIVATE ddprun::ddp)
+get_target_property(includes ddprun::ddp INTERFACE_INCLUDE_DIRECTORIES)
+message(STATUS "includes ${includes}")
 """
+OWN_HEADER = """
+namespace stranger { constexpr int kOwn = 7; }
+"""
+# Its own header has the name of one of ours.
 PROGRAM = """
-#include <ATen/ATen.h>
-#include <torch/nn/modules/linear.h>
+#include "worker/env.h"
+#include <torch/torch.h>
+#include <ddprun/ddprun.h>
 #include <iostream>
-#include <worker/ddp/checkpointer.h>
-#include <worker/ddp/data_parallel.h>
 
 int main() {
   auto group = ddprun::ddp::init_process_group();
-  ddprun::ddp::DistributedDataParallel<torch::nn::Linear> model(torch::nn::Linear(2, 1), group);
-  model.forward(at::full({1, 2}, group.rank() + 1.0)).sum().backward();
+  ddprun::ddp::DDP<torch::nn::Linear> model(torch::nn::Linear(2, 1), group);
+  model(at::full({1, 2}, group.rank() + 1.0)).sum().backward();
   ddprun::ddp::Checkpointer checkpointer(group, {.directory = "saved"});
   checkpointer.save({.model = *model.module()});
   checkpointer.wait();
   if (group.rank() == 0) {
-    std::cout << "gradient " << model.module()->weight.grad()[0][0].item<float>() << std::endl;
+    std::cout << "gradient " << model.parameters()[0].grad()[0][0].item<float>() << " and "
+              << stranger::kOwn << std::endl;
   }
 }
 """
+PROGRAMS = ("ddprun", "ddpd", "ddpctl")
 
 
-def run(*command):
-    ended = subprocess.run(command, capture_output=True, text=True)
+def run(*command, **options):
+    ended = subprocess.run(command, capture_output=True, text=True, **options)
     assert ended.returncode == 0, (command, ended.stdout + ended.stderr)
+    return ended.stdout
+
+
+def unpacked_libtorch(torch, folder):
+    """The same torch as its zip would be laid out: without Python's files."""
+    folder.mkdir()
+    for part in ("lib", "include", "share"):
+        (folder / part).symlink_to(Path(torch) / part)
+    for line in (Path(torch) / "version.py").read_text().splitlines():
+        if line.startswith("__version__"):
+            (folder / "build-version").write_text(line.split("'")[1] + "\n")
 
 
 def main(build, torch):
     with tempfile.TemporaryDirectory() as base:
-        prefix, source, out = (f"{base}/{name}" for name in ("prefix", "source", "out"))
-        run("cmake", "--install", build, "--prefix", prefix, "--component", "runtime")
-        Path(source).mkdir()
-        (Path(source) / "CMakeLists.txt").write_text(PROJECT)
-        (Path(source) / "program.cc").write_text(PROGRAM)
-        options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DDDPRUN_TORCH={torch}"]
-        run("cmake", "-G", "Ninja", "-S", source, "-B", out, *options)
+        base = Path(base)
+        prefix, source, out = (base / name for name in ("prefix", "source", "out"))
+        run("cmake", "--install", build, "--prefix", prefix)
+        for program in PROGRAMS:
+            run(prefix / "bin" / program, "--version")
+        headers = [path.name for path in (prefix / "include").iterdir()]
+        assert headers == ["ddprun"], headers
+
+        (source / "worker").mkdir(parents=True)
+        (source / "worker/env.h").write_text(OWN_HEADER)
+        (source / "CMakeLists.txt").write_text(PROJECT)
+        (source / "program.cc").write_text(PROGRAM)
+        # Neither a Python that has torch nor -DDDPRUN_TORCH: the package knows its own.
+        bare = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+        find = ("cmake", "-G", "Ninja", "-S", source, f"-DCMAKE_PREFIX_PATH={prefix}")
+        said = run(*find, "-B", out, env=bare)
+        assert f" in {torch}\n" in said, said
+        assert f"includes {prefix}/include\n" in said, said
+        unpacked_libtorch(torch, base / "libtorch")
+        said = run(*find, "-B", base / "zip", f"-DDDPRUN_TORCH={base}/libtorch", env=bare)
+        assert f" in {base}/libtorch\n" in said, said
+
         run("cmake", "--build", out)
-        # In a folder of its own, for the checkpoint it saves.
+        # In a folder of its own, for the checkpoint it saves; once by hand, and once by ddprun.
         ranks = run_ranks(["sh", "-c", f"cd {base} && exec {out}/program"], 2)
         for rank in ranks:
             assert rank.returncode == 0, rank.output
-        assert "gradient 1.5" in ranks[0].output, ranks[0].output
-        assert (Path(base) / "saved/step-000000000000/model.safetensors").is_file()
+        assert "gradient 1.5 and 7" in ranks[0].output, ranks[0].output
+        assert (base / "saved/step-000000000000/model.safetensors").is_file()
+        again = base / "again"
+        again.mkdir()
+        launch = (prefix / "bin/ddprun", "--standalone", "--nproc-per-node", "2", "--no-python")
+        said = run(*launch, out / "program", cwd=again)
+        assert "gradient 1.5 and 7" in said, said
 
 
 if __name__ == "__main__":

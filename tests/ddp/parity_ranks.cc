@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/sync_batch_norm.h"
 #include "worker/ddp/tensor_file.h"
 
 namespace {
@@ -34,7 +35,7 @@ struct NetImpl : torch::nn::Module {
     return {{"main", branch(x.to(branch->weight.dtype())).to(torch::kFloat)}, {"hidden", x}};
   }
   torch::nn::Linear first{6, 5};
-  torch::nn::BatchNorm1d norm{5};
+  ddp::SyncBatchNorm norm{5};
   torch::nn::Linear wide{5, 70};
   torch::nn::Linear left{70, 3};
   torch::nn::Linear right{70, 3};
@@ -72,6 +73,8 @@ ddp::DataParallelOptions options_of(const std::string& mode) {
       {"clip", {}},
       {"join", {}},
       {"join_remaining", {}},
+      {"subgroup", {}},
+      {"sync_batch_norm", {}},
   };
   return kModes.at(mode);
 }
@@ -91,6 +94,16 @@ Net make_net(const std::string& mode, double phase) {
   return net;
 }
 
+// Rank 0 with the last one; the others form a group of their own.
+ddp::ProcessGroup subgroup_of(ddp::ProcessGroup& group) {
+  const int last = group.world_size() - 1;
+  std::vector<int> others;
+  for (int rank = 1; rank < last; ++rank) others.push_back(rank);
+  auto outer = group.new_group(last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0});
+  auto inner = others.empty() ? std::nullopt : group.new_group(others);
+  return outer ? *outer : *inner;
+}
+
 using Model = ddp::DistributedDataParallel<Net>;
 
 // One training in one mode; keeps the gradients of each step.
@@ -103,9 +116,11 @@ struct Training {
   std::vector<ddp::NamedTensor> seen;
 
   Training(ddp::ProcessGroup ranks, const std::string& name) : group(std::move(ranks)), mode(name) {
+    if (mode == "subgroup") group = subgroup_of(group);
     std::vector<torch::Tensor> parameters;
     for (int i = 0; i < (mode == "two" ? 2 : 1); ++i) {
       nets.push_back(make_net(mode, 5.0 * i));
+      if (mode == "sync_batch_norm") ddp::convert_sync_batchnorm(*nets.back(), group);
       models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode)));
       for (const torch::Tensor& tensor : models.back()->parameters()) parameters.push_back(tensor);
     }

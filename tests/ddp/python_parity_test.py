@@ -42,6 +42,8 @@ MODES = {
     "clip": {},
     "join": {},
     "join_remaining": {},
+    "subgroup": {},
+    "sync_batch_norm": {},
 }
 HOOKS = {"float16": "fp16_compress_hook", "bfloat16": "bf16_compress_hook", "hook": "allreduce_hook"}
 
@@ -79,6 +81,14 @@ def make_net_of(torch, mode, phase):
     return net
 
 
+def subgroup_of(dist):
+    """Rank 0 with the last one; the others form a group of their own."""
+    last = dist.get_world_size() - 1
+    outer = dist.new_group(sorted({0, last}))
+    inner = dist.new_group(list(range(1, last))) if last > 1 else None
+    return outer if dist.get_rank() in (0, last) else inner
+
+
 class Training:
     """One training in one mode; keeps the gradients of each step in `seen`."""
 
@@ -87,8 +97,11 @@ class Training:
 
         self.torch, self.dist, self.mode, self.seen = torch, dist, mode, {}
         self.nets = [make_net_of(torch, mode, 5.0 * i) for i in range(2 if mode == "two" else 1)]
+        group = subgroup_of(dist) if mode == "subgroup" else None
+        self.rank = dist.get_rank(group)
         self.models = [
-            torch.nn.parallel.DistributedDataParallel(net, **MODES[mode]) for net in self.nets
+            torch.nn.parallel.DistributedDataParallel(net, process_group=group, **MODES[mode])
+            for net in self.nets
         ]
         for model in self.models:
             if mode in HOOKS:
@@ -97,8 +110,13 @@ class Training:
         self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
     def backward(self, step):
-        rank = self.dist.get_rank()
+        rank = self.rank
         x = wave(self.torch, 4 * 6, 10 * step + rank).view(4, 6)
+        if self.mode == "sync_batch_norm":
+            # torch's SyncBatchNorm refuses tensors on the CPU.  It promises what BatchNorm makes of
+            # the samples of all ranks, so here each rank has all of them.
+            parts = [wave(self.torch, 4 * 6, 10 * step + rank) for rank in range(self.dist.get_world_size())]
+            x = self.torch.cat(parts).view(-1, 6)
         go_left = not self.mode.startswith("unused") or (step + rank) % 3 != 0
         output = "hidden" if self.mode == "outputs" and step % 2 == 1 else "main"
         sum(model(x, go_left)[output].square().mean() for model in self.models).backward()

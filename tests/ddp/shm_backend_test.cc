@@ -4,7 +4,9 @@
 #include <torch/torch.h>
 
 #include <future>
+#include <iostream>
 #include <random>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
@@ -16,7 +18,6 @@ namespace {
 using namespace ddprun::ddp;
 using namespace ddprun::ddp::test;
 using namespace std::chrono_literals;
-using c10d::ReduceOp;
 
 constexpr auto kTimeout = 60s;
 
@@ -40,7 +41,7 @@ void on_both(int world_size, const std::function<void(ProcessGroup shm, ProcessG
   for (const std::string& problem : problems) CHECK(problem == "");
 }
 
-void all_reduce(const ProcessGroup& group, torch::Tensor tensor, ReduceOp operation) {
+void all_reduce(const ProcessGroup& group, torch::Tensor tensor, c10d::ReduceOp operation) {
   std::vector<torch::Tensor> tensors{std::move(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
@@ -78,6 +79,8 @@ TEST_SUITE("ddp/shm/backend") {
       expect(backend_of(group)->getBackendName() == "shm", "and is what c10d sees");
     });
     StoreHost host;
+    std::ostringstream said;
+    std::streambuf* const stderr_before = std::cerr.rdbuf(said.rdbuf());
     std::vector<std::string> chosen(2);
     std::vector<std::string> refused(2);
     std::vector<std::thread> threads;
@@ -97,6 +100,10 @@ TEST_SUITE("ddp/shm/backend") {
       });
     }
     for (std::thread& thread : threads) thread.join();
+    std::cerr.rdbuf(stderr_before);
+    CHECK(said.str() ==
+          "ddprun: no shared memory between the ranks of this node, CPU tensors go over Gloo: rank "
+          "1 does not take part in it\n");
     CHECK(chosen == std::vector<std::string>{"gloo", "gloo"});
     CHECK(refused[0] ==
           "init_process_group: the backend 'shm' cannot be had: rank 1 does not take part in it");
@@ -109,8 +116,9 @@ TEST_SUITE("ddp/shm/backend") {
     const torch::ScalarType types[] = {torch::kFloat,    torch::kDouble, torch::kHalf,
                                        torch::kBFloat16, torch::kChar,   torch::kByte,
                                        torch::kInt,      torch::kLong};
-    const ReduceOp operations[] = {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::PRODUCT, ReduceOp::MIN,
-                                   ReduceOp::MAX};
+    const c10d::ReduceOp operations[] = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG,
+                                         c10d::ReduceOp::PRODUCT, c10d::ReduceOp::MIN,
+                                         c10d::ReduceOp::MAX};
     const std::int64_t sizes[] = {0, 1, 17, 1000, 16'384, 16'385, 100'000, 700'001};
     for (int world_size = 1; world_size <= 4; ++world_size) {
       CAPTURE(world_size);
@@ -119,8 +127,8 @@ TEST_SUITE("ddp/shm/backend") {
         auto own = torch::make_generator<torch::CPUGeneratorImpl>(
             seed + static_cast<std::uint64_t>(shm.rank()));
         for (torch::ScalarType type : types) {
-          for (ReduceOp operation : operations) {
-            if (operation == ReduceOp::AVG && !torch::isFloatingType(type)) continue;
+          for (c10d::ReduceOp operation : operations) {
+            if (operation == c10d::ReduceOp::AVG && !torch::isFloatingType(type)) continue;
             const std::int64_t size = sizes[same() % std::size(sizes)];
             torch::Tensor ours = laid_out(size, type, same, own);
             torch::Tensor theirs = ours.clone();
@@ -147,7 +155,7 @@ TEST_SUITE("ddp/shm/backend") {
   TEST_CASE("int16, which Gloo has not") {
     on_ranks(3, [](ProcessGroup group) {
       torch::Tensor tensor = torch::full({100}, group.rank() + 1, torch::kShort);
-      all_reduce(group, tensor, ReduceOp::PRODUCT);
+      all_reduce(group, tensor, c10d::ReduceOp::PRODUCT);
       expect(torch::equal(tensor, torch::full({100}, 6, torch::kShort)), "it is multiplied");
     });
   }
@@ -196,15 +204,15 @@ TEST_SUITE("ddp/shm/backend") {
   TEST_CASE("what it lacks falls to Gloo") {
     on_ranks(2, [](ProcessGroup group) {
       torch::Tensor flag = torch::full({3}, group.rank() == 1, torch::kBool);
-      all_reduce(group, flag, ReduceOp::MAX);
+      all_reduce(group, flag, c10d::ReduceOp::MAX);
       expect(flag.all().item<bool>(), "booleans are reduced");
 
       torch::Tensor bits = torch::full({2}, group.rank() + 1, torch::kInt);
-      all_reduce(group, bits, ReduceOp::BOR);
+      all_reduce(group, bits, c10d::ReduceOp::BOR);
       expect(bits[0].item<int>() == 3, "bits are or-ed");
 
       torch::Tensor waves = torch::full({2}, c10::complex<float>(1, 2), torch::kComplexFloat);
-      all_reduce(group, waves, ReduceOp::SUM);
+      all_reduce(group, waves, c10d::ReduceOp::SUM);
       expect(waves[1].item<c10::complex<float>>() == c10::complex<float>(2, 4), "complex sums");
 
       std::vector<torch::Tensor> message{torch::full({4}, group.rank())};

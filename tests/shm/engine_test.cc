@@ -42,6 +42,30 @@ Request broadcast(Floats& values, int root) {
   return request;
 }
 
+// On the root `values` has the sum afterwards, elsewhere anything.
+Request reduce(Floats& values, int root) {
+  Request request = all_reduce(values);
+  request.fingerprint.collective = Collective::Reduce;
+  request.fingerprint.root = root;
+  return request;
+}
+
+// On the root `all` has the values of each rank afterwards, one after the other.
+Request gather(const Floats& values, Floats& all, int root, const Engine& engine) {
+  Request request{.fingerprint = {.collective = Collective::Gather,
+                                  .root = root,
+                                  .bytes = values.size() * sizeof(float)},
+                  .input = reinterpret_cast<const std::byte*>(values.data()),
+                  .timeout = kTimeout};
+  if (engine.rank() != root) return request;
+  const auto ranks = static_cast<std::size_t>(engine.ranks());
+  all.resize(values.size() * ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    request.parts.push_back(reinterpret_cast<std::byte*>(all.data() + rank * values.size()));
+  }
+  return request;
+}
+
 Request barrier(std::chrono::milliseconds timeout = kTimeout) {
   return {.fingerprint = {.collective = Collective::Barrier}, .timeout = timeout};
 }
@@ -314,6 +338,57 @@ TEST_SUITE("ddp/shm/engine") {
         }
       });
       CHECK(wrong == 0);
+    }
+  }
+
+  TEST_CASE("reduces and gathers of any size reach their root, several under way at once") {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      CAPTURE(ranks);
+      std::atomic<int> wrong = 0;
+      on_all(make_engines(ranks, {.slot_bytes = 4096}), [&](Engine& engine) {
+        std::mt19937_64 random(static_cast<std::uint64_t>(ranks));  // the same on all ranks
+        for (int round = 0; round < 20; ++round) {
+          const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+          const bool is_root = engine.rank() == root;
+          const std::size_t size = random() % 30'000;
+          Floats summed(size, static_cast<float>(engine.rank() + round));
+          const Floats given(size, static_cast<float>(10 * engine.rank() + round));
+          Floats all;
+          auto first = engine.submit(reduce(summed, root), Engine::Start::Now, nullptr, nullptr);
+          auto second =
+              engine.submit(gather(given, all, root, engine), Engine::Start::Now, nullptr, nullptr);
+          wrong += engine.wait(second).has_value() + engine.wait(first).has_value();
+          if (!is_root) continue;
+          wrong +=
+              summed != Floats(size, static_cast<float>(ranks * (ranks - 1) / 2 + ranks * round));
+          Floats expected;
+          for (int rank = 0; rank < ranks; ++rank) {
+            expected.insert(expected.end(), size, static_cast<float>(10 * rank + round));
+          }
+          wrong += all != expected;
+        }
+      });
+      CHECK(wrong == 0);
+    }
+  }
+
+  TEST_CASE("ranks that reduce or gather to different roots are told so") {
+    for (const bool is_reduce : {true, false}) {
+      auto engines = make_engines(2);
+      auto call = [&](std::size_t rank) {
+        Floats values(10);
+        Floats all;
+        const int root = static_cast<int>(rank);
+        return said(run(*engines[rank], is_reduce ? reduce(values, root)
+                                                  : gather(values, all, root, *engines[rank])));
+      };
+      auto other = std::async(std::launch::async, [&] { return call(1); });
+      for (const std::string& text : {call(0), other.get()}) {
+        CAPTURE(text);
+        CHECK(text.starts_with("the ranks do not call the same: rank "));
+        CHECK(text.find("to rank 0") != std::string::npos);
+        CHECK(text.find("to rank 1") != std::string::npos);
+      }
     }
   }
 

@@ -174,6 +174,13 @@ TEST_SUITE("ddp/shm/call") {
     CHECK(describe({.collective = Collective::Broadcast, .root = 1, .bytes = 40}) ==
           "broadcast of 40 bytes from rank 1");
     CHECK(describe({.collective = Collective::AllGather, .bytes = 8}) == "all_gather of 8 bytes");
+    CHECK(describe({.collective = Collective::Reduce,
+                    .element = Element::Int64,
+                    .reduction = Reduction::Max,
+                    .root = 2,
+                    .bytes = 40}) == "reduce (max) of 5 int64 to rank 2");
+    CHECK(describe({.collective = Collective::Gather, .root = 1, .bytes = 8}) ==
+          "gather of 8 bytes to rank 1");
     CHECK(describe({}) == "barrier");
   }
 }

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/process_group.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "store/base/number.h"
-#include "worker/ddp/dense_copy.h"
+#include "worker/ddp/collectives.h"
 #include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/group_connections.h"
 #include "worker/ddp/liveness.h"
-#include "worker/ddp/local_address.h"
 #include "worker/ddp/nccl_backend.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/shm_backend.h"
-#include "worker/ddp/shm_connect.h"
 #include "worker/ddp/store_barrier.h"
 #include "worker/ddp/text_collectives.h"
 
@@ -28,9 +26,6 @@ namespace ddprun::ddp {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
-
-// Ranks of one launcher start within this of each other, if they start at all.
-constexpr std::chrono::milliseconds kStartOfRankZero = std::chrono::seconds(5);
 
 std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
@@ -51,8 +46,8 @@ void ignore_broken_pipes() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
-  if (options.timeout) return *options.timeout;
+std::chrono::milliseconds timeout_of(const std::optional<std::chrono::milliseconds>& asked) {
+  if (asked) return *asked;
   std::optional<std::string> text = variable("DDPRUN_TIMEOUT");
   if (!text) return kDefaultTimeout;
   constexpr int kMaxSeconds = 1'000'000;
@@ -64,107 +59,12 @@ std::chrono::milliseconds timeout_of(const ProcessGroupOptions& options) {
   return std::chrono::seconds(*seconds);
 }
 
-std::string backend_of(const ProcessGroupOptions& options) {
-  const std::string backend = options.backend.value_or(variable("DDPRUN_BACKEND").value_or("auto"));
+std::string known_backend(const std::string& backend) {
   for (const char* known : {"auto", "shm", "gloo", "nccl"}) {
     if (backend == known) return backend;
   }
   throw DdpError("the backend '" + backend +
                  "' is not known: 'auto', 'shm', 'gloo' and 'nccl' are accepted");
-}
-
-// Shared memory where all ranks can have it and want it; nullptr where Gloo stands alone.
-c10::intrusive_ptr<shm::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                  const worker::WorkerEnv& env,
-                                                  const std::string& backend,
-                                                  c10::intrusive_ptr<c10d::Backend> gloo,
-                                                  std::chrono::milliseconds timeout) {
-  const bool wants_shm = backend == "auto" || backend == "shm";
-  shm::Connection connection = shm::connect(*store, env.rank, env.world_size, wants_shm, timeout);
-  if (connection.channel) {
-    return c10::make_intrusive<shm::Backend>(std::move(connection.channel), std::move(gloo),
-                                             timeout);
-  }
-  if (backend == "auto" && env.rank == 0 && env.local_world_size == env.world_size) {
-    std::cerr
-        << "ddprun: no shared memory between the ranks of this node, CPU tensors go over Gloo: "
-        << connection.refusal << std::endl;
-  }
-  if (backend != "shm") return nullptr;
-  throw DdpError("the backend 'shm' cannot be had: " + connection.refusal);
-}
-
-// The worker store: the agent's where it hosts one, else rank 0's own.
-c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
-                                              std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = env.master.port;
-  options.isServer = env.rank == 0 && !env.use_agent_store;
-  options.waitWorkers = false;  // join_generation() waits, and can name the missing ranks
-  options.multiTenant = options.isServer;
-  options.timeout = timeout;
-  // c10d's client, once refused, pauses for up to a second.  If the listener does not come up in
-  // time, that client reports it: it knows the time-out.
-  if (!options.isServer && !env.use_agent_store) {
-    wait_for_listener(env.master.host, env.master.port, std::min(timeout, kStartOfRankZero));
-  }
-  return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
-}
-
-// The interfaces that the user names; else the one that leads to the master, which the other ranks
-// reach as well; else, where that would be loopback though ranks are on other machines, what the
-// machine's own name resolves to.
-std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const worker::WorkerEnv& env) {
-  using c10d::ProcessGroupGloo;
-  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
-  std::string names = variable("GLOO_SOCKET_IFNAME").value_or("");
-  for (std::size_t begin = 0; begin < names.size();) {
-    std::size_t end = std::min(names.find(',', begin), names.size());
-    if (end > begin) {
-      devices.push_back(
-          ProcessGroupGloo::createDeviceForInterface(names.substr(begin, end - begin)));
-    }
-    begin = end + 1;
-  }
-  if (!devices.empty()) return devices;
-  std::string address = local_address_towards(env.master.host, env.master.port);
-  bool is_one_machine = env.local_world_size == env.world_size;
-  if (address.empty() ||
-      (is_loopback_host(address) && !is_one_machine && !is_loopback_host(env.master.host))) {
-    return {ProcessGroupGloo::createDefaultDevice()};
-  }
-  return {ProcessGroupGloo::createDeviceForHostname(address)};
-}
-
-// The liveness socket at the address that the other ranks reach; nullptr if it cannot be opened.
-std::unique_ptr<LivenessSocket> open_liveness_socket(const worker::WorkerEnv& env) {
-  Result<std::unique_ptr<LivenessSocket>> opened =
-      LivenessSocket::open(local_address_towards(env.master.host, env.master.port));
-  return opened ? std::move(*opened) : nullptr;
-}
-
-// This rank's GPUs.  If they cannot be had on one rank, or the ranks have different numbers of
-// them, every rank throws: NCCL would wait for the others until the time-out.
-std::vector<at::Device> agreed_gpus(c10d::ProcessGroup& group, const ProcessGroupOptions& options,
-                                    const worker::WorkerEnv& env) {
-  std::vector<at::Device> gpus;
-  std::string problem;
-  try {
-    const std::optional<std::string> visible = variable("CUDA_VISIBLE_DEVICES");
-    require_gpu(visible);
-    gpus = gpus_of(options.devices, env.local_rank, load_nccl().gpu_count(), visible);
-  } catch (const DdpError& error) {
-    problem = error.what();
-  }
-  const std::string count = std::to_string(gpus.size());
-  const std::string wanted = broadcast_text(group, count, 0);
-  if (problem.empty() && count != wanted) {
-    problem = "rank " + std::to_string(env.rank) + " has " + count + " devices and rank 0 " +
-              wanted + ": each rank must have as many";
-  }
-  problem = first_problem(group, problem);
-  if (!problem.empty()) throw DdpError(problem);
-  return gpus;
 }
 
 // Runs `action`, and turns LibTorch's exceptions into ours, without their stack traces.
@@ -196,22 +96,96 @@ auto diagnosed(const char* what, PeerFailures& peer_failures, Action action) {
 }  // namespace
 
 struct ProcessGroup::Impl {
-  worker::WorkerEnv env;
-  std::chrono::milliseconds timeout;
-  c10::intrusive_ptr<c10d::Store> store;  // this round's and this group's part of the worker store
-  std::shared_ptr<PeerFailures> peer_failures;
-  std::string cpu_backend;
-  c10::intrusive_ptr<shm::Backend> shm;    // null where Gloo stands alone
-  c10::intrusive_ptr<c10d::Backend> nccl;  // null without it
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  // Before Gloo's connections in the order of closing: here as the last member, and at the end of
-  // the process, which closes files in the order of their numbers, as the first to be opened.
-  std::unique_ptr<LivenessSocket> liveness;
+  GroupPlan plan;  // of an adopted group only what it says of the ranks, and the time-out
+  c10::intrusive_ptr<c10d::Store> host;  // the store of the group that this one was made from
+  GroupConnections connections;
   at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
+  std::uint64_t subgroup_count = 0;
+
+  c10d::ProcessGroup& group() const { return *connections.group; }
+  PeerFailures& peer_failures() const { return *connections.peer_failures; }
+
+  // Starts a collective, whose handle calls it `name`.
+  template <class Start>
+  AsyncWork begin(const char* name, Start start) const {
+    return diagnosed(name, peer_failures(), [&] {
+      Started started = start(group());
+      return make_async_work(name, std::move(started.work), std::move(started.results),
+                             std::move(started.finish), connections.peer_failures);
+    });
+  }
+
+  // Runs one to its end.
+  template <class Start>
+  std::vector<at::Tensor> complete(const char* name, Start start) const {
+    return diagnosed(name, peer_failures(), [&] {
+      Started started = start(group());
+      if (started.work) started.work->wait();
+      if (started.finish) started.finish();
+      return std::move(started.results);
+    });
+  }
+
+  // For what the class does over the bare group.
+  template <class Action>
+  auto run(const char* name, Action action) const {
+    return diagnosed(name, peer_failures(), [&] { return action(group()); });
+  }
 };
 
 namespace {
+
+// A template, so that a LibTorch without ProcessGroup::getStore() compiles it.
+template <class Group>
+c10::intrusive_ptr<c10d::Store> store_of(const c10::intrusive_ptr<Group>& group) {
+  if constexpr (requires { group->getStore(); }) {
+    return group->getStore();
+  } else {
+    return nullptr;
+  }
+}
+
+bool has_backend_for_cpu(const c10d::ProcessGroup& group) {
+  for (const c10::Device& device : group.getDeviceTypes()) {
+    if (device.is_cpu()) return true;
+  }
+  return false;
+}
+
+// `ranks` in their order.  Every rank of `group` throws the same DdpError when one gives numbers
+// that are no ranks, or others than rank 0.
+std::vector<int> agreed_members(ProcessGroup& group, std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string problem = ranks.empty() ? "no rank" : "";
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::string number = std::to_string(ranks[i]);
+    text += number + ' ';
+    if (ranks[i] < 0 || ranks[i] >= group.world_size()) {
+      problem = number + ", and the ranks are 0 to " + std::to_string(group.world_size() - 1);
+    } else if (i > 0 && ranks[i] == ranks[i - 1]) {
+      problem = "rank " + number + " twice";
+    }
+  }
+  const std::string here = "new_group: rank " + std::to_string(group.rank()) + " gives ";
+  group.throw_first_problem(problem.empty() ? "" : here + problem);
+  const std::string wanted = group.broadcast_text(text);
+  group.throw_first_problem(text == wanted ? ""
+                                           : here + "the ranks " + text + "and rank 0 " + wanted);
+  return ranks;
+}
+
+// How many of `members` are on this rank's node; 1 where that is not known.
+int ranks_of_node(ProcessGroup& group, const std::vector<int>& members) {
+  const worker::WorkerEnv& env = group.env();
+  const std::vector<at::Tensor> nodes = group.all_gather(at::tensor(env.group_rank, at::kLong));
+  if (env.local_world_size == env.world_size) return static_cast<int>(members.size());
+  if (env.group_world_size == 1) return 1;
+  return static_cast<int>(std::count_if(members.begin(), members.end(), [&](int member) {
+    return nodes[static_cast<std::size_t>(member)].item<std::int64_t>() == env.group_rank;
+  }));
+}
 
 // A template, so that a LibTorch without Backend::abort() compiles it.
 template <class Backend>
@@ -226,86 +200,181 @@ void abort_backend(Backend& backend) {
 }  // namespace
 
 const worker::WorkerEnv& ProcessGroup::env() const {
-  return impl_->env;
+  return impl_->plan.env;
 }
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const {
-  return impl_->group;
+  return impl_->connections.group;
 }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
-  return impl_->store;
+  return impl_->connections.store;
 }
-
 at::Device ProcessGroup::device() const {
   return impl_->device;
 }
 const std::string& ProcessGroup::cpu_backend() const {
-  return impl_->cpu_backend;
+  return impl_->connections.cpu_backend;
 }
 PeerFailures& ProcessGroup::peer_failures() const {
-  return *impl_->peer_failures;
+  return impl_->peer_failures();
 }
 
 void ProcessGroup::barrier() {
   std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
+  c10d::Store& store = *impl_->connections.store;
   guarded("barrier", [&] {
-    impl_->peer_failures->check_collective();
-    store_barrier(*impl_->store, prefix, rank(), world_size(), impl_->timeout);
+    impl_->peer_failures().check_collective();
+    store_barrier(store, prefix, rank(), world_size(), impl_->plan.timeout);
     // A rank that is here has left the barrier before this one, so that one's keys can go.
     if (impl_->barrier_count > 0) {
-      clear_store_barrier(*impl_->store, "barrier/" + std::to_string(impl_->barrier_count - 1),
-                          rank());
+      clear_store_barrier(store, "barrier/" + std::to_string(impl_->barrier_count - 1), rank());
     }
   });
   ++impl_->barrier_count;
 }
 
-void ProcessGroup::all_reduce(at::Tensor tensor) {
-  diagnosed("all_reduce", *impl_->peer_failures, [&] {
-    std::vector<at::Tensor> tensors{dense_of(tensor)};
-    impl_->group->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
-    copy_back(tensors[0], tensor);
+void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) {
+  impl_->complete("all_reduce", [&](c10d::ProcessGroup& group) {
+    return start_all_reduce(group, tensor, op, Caller::Waits);
   });
 }
-
+AsyncWork ProcessGroup::all_reduce_async(at::Tensor tensor, ReduceOp op) {
+  return impl_->begin("all_reduce", [&](c10d::ProcessGroup& group) {
+    return start_all_reduce(group, tensor, op, Caller::GoesOn);
+  });
+}
+void ProcessGroup::reduce(at::Tensor tensor, int root, ReduceOp op) {
+  impl_->complete("reduce", [&](c10d::ProcessGroup& group) {
+    return start_reduce(group, tensor, root, op, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::reduce_async(at::Tensor tensor, int root, ReduceOp op) {
+  return impl_->begin("reduce", [&](c10d::ProcessGroup& group) {
+    return start_reduce(group, tensor, root, op, Caller::GoesOn);
+  });
+}
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
-  diagnosed("broadcast", *impl_->peer_failures, [&] {
-    std::vector<at::Tensor> tensors{dense_of(tensor)};
-    auto options = waited_for<c10d::BroadcastOptions>();
-    options.rootRank = root;
-    impl_->group->broadcast(tensors, options)->wait();
-    if (root != rank()) copy_back(tensors[0], tensor);
+  impl_->complete("broadcast", [&](c10d::ProcessGroup& group) {
+    return start_broadcast(group, tensor, root, Caller::Waits);
   });
 }
-
+AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
+  return impl_->begin("broadcast", [&](c10d::ProcessGroup& group) {
+    return start_broadcast(group, tensor, root, Caller::GoesOn);
+  });
+}
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
-  diagnosed("broadcast", *impl_->peer_failures,
-            [&] { c10d::broadcast_coalesced(impl_->group, tensors, kCoalesceBytes, root); });
+  impl_->run("broadcast", [&](c10d::ProcessGroup&) {
+    c10d::broadcast_coalesced(impl_->connections.group, tensors, kCoalesceBytes, root);
+  });
 }
-
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return diagnosed("all_gather", *impl_->peer_failures,
-                   [&] { return ddp::all_gather(*impl_->group, tensor); });
+  return impl_->complete("all_gather", [&](c10d::ProcessGroup& group) {
+    return start_all_gather(group, tensor, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::all_gather_async(const at::Tensor& tensor) {
+  return impl_->begin("all_gather", [&](c10d::ProcessGroup& group) {
+    return start_all_gather(group, tensor, Caller::GoesOn);
+  });
+}
+std::vector<at::Tensor> ProcessGroup::gather(const at::Tensor& tensor, int root) {
+  return impl_->complete("gather", [&](c10d::ProcessGroup& group) {
+    return start_gather(group, tensor, root, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::gather_async(const at::Tensor& tensor, int root) {
+  return impl_->begin("gather", [&](c10d::ProcessGroup& group) {
+    return start_gather(group, tensor, root, Caller::GoesOn);
+  });
+}
+void ProcessGroup::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root) {
+  impl_->complete("scatter", [&](c10d::ProcessGroup& group) {
+    return start_scatter(group, output, inputs, root, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs,
+                                      int root) {
+  return impl_->begin("scatter", [&](c10d::ProcessGroup& group) {
+    return start_scatter(group, output, inputs, root, Caller::GoesOn);
+  });
+}
+void ProcessGroup::reduce_scatter(at::Tensor output, const std::vector<at::Tensor>& inputs,
+                                  ReduceOp op) {
+  impl_->complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
+    return start_reduce_scatter(group, output, inputs, op, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::reduce_scatter_async(at::Tensor output,
+                                             const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  return impl_->begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
+    return start_reduce_scatter(group, output, inputs, op, Caller::GoesOn);
+  });
+}
+void ProcessGroup::all_to_all(std::vector<at::Tensor> outputs,
+                              const std::vector<at::Tensor>& inputs) {
+  impl_->complete("all_to_all", [&](c10d::ProcessGroup& group) {
+    return start_all_to_all(group, outputs, inputs, Caller::Waits);
+  });
+}
+AsyncWork ProcessGroup::all_to_all_async(std::vector<at::Tensor> outputs,
+                                         const std::vector<at::Tensor>& inputs) {
+  return impl_->begin("all_to_all", [&](c10d::ProcessGroup& group) {
+    return start_all_to_all(group, outputs, inputs, Caller::GoesOn);
+  });
+}
+void ProcessGroup::send(const at::Tensor& tensor, int to, int tag) {
+  impl_->complete("send",
+                  [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
+}
+AsyncWork ProcessGroup::send_async(const at::Tensor& tensor, int to, int tag) {
+  return impl_->begin(
+      "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
+}
+void ProcessGroup::recv(at::Tensor tensor, int from, int tag) {
+  impl_->complete("recv",
+                  [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
+}
+AsyncWork ProcessGroup::recv_async(at::Tensor tensor, int from, int tag) {
+  return impl_->begin(
+      "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
   if (world_size() == 1) return text;
-  return diagnosed("broadcast", *impl_->peer_failures,
-                   [&] { return ddp::broadcast_text(*impl_->group, text, root); });
+  return impl_->run("broadcast",
+                    [&](auto& group) { return ddp::broadcast_text(group, text, root); });
+}
+std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) {
+  return impl_->run("all_gather", [&](auto& group) { return ddp::all_gather_text(group, text); });
+}
+std::vector<std::string> ProcessGroup::gather_text(const std::string& text, int root) {
+  return impl_->run("gather", [&](auto& group) { return ddp::gather_text(group, text, root); });
+}
+std::string ProcessGroup::scatter_text(const std::vector<std::string>& texts, int root) {
+  return impl_->run("scatter", [&](auto& group) { return ddp::scatter_text(group, texts, root); });
+}
+void ProcessGroup::send_text(const std::string& text, int to, int tag) {
+  impl_->run("send", [&](auto& group) { ddp::send_text(group, text, to, tag); });
+}
+std::string ProcessGroup::recv_text(int from, int tag) {
+  return impl_->run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
 }
 
 void ProcessGroup::abort() {
   guarded("abort", [&] {
-    if (impl_->shm) impl_->shm->abort();
-    if (impl_->nccl) abort_backend(*impl_->nccl);
-    if (impl_->shm || impl_->nccl) return;
+    const GroupConnections& connections = impl_->connections;
+    if (connections.shm) connections.shm->abort();
+    if (connections.nccl) abort_backend(*connections.nccl);
+    if (connections.shm || connections.nccl) return;
     throw DdpError("Gloo cannot end what is under way; end the process, which its peers hear of");
   });
 }
 
 void ProcessGroup::throw_first_problem(const std::string& problem) {
-  const std::string first = diagnosed("throw_first_problem", *impl_->peer_failures,
-                                      [&] { return first_problem(*impl_->group, problem); });
+  const std::string first = impl_->run("throw_first_problem", [&](c10d::ProcessGroup& group) {
+    return first_problem(group, problem);
+  });
   if (!first.empty()) throw DdpError(first);
 }
 
@@ -328,55 +397,87 @@ std::vector<at::Device> gpus_of_worker(int count) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
-  const std::string backend = backend_of(options);
-  ignore_broken_pipes();
   auto impl = std::make_shared<ProcessGroup::Impl>();
-  impl->env = env;
-  impl->timeout = timeout_of(options);
-  if (!options.devices.empty() && backend != "nccl") {
-    throw DdpError("devices are for the backend 'nccl', and this one is '" + backend + "'");
+  impl->plan = {.env = env,
+                .backend = known_backend(
+                    options.backend.value_or(variable("DDPRUN_BACKEND").value_or("auto"))),
+                .devices = options.devices,
+                .timeout = timeout_of(options.timeout),
+                .name = options.name,
+                .variable = variable};
+  ignore_broken_pipes();
+  if (!options.devices.empty() && impl->plan.backend != "nccl") {
+    throw DdpError("devices are for the backend 'nccl', and this one is '" + impl->plan.backend +
+                   "'");
   }
+  GroupConnections& connections = impl->connections;
   guarded("init_process_group", [&] {
     // A prefix for each attempt, because torchrun keeps its store over a restart, and one for each
     // group that takes the name again, so that none finds the keys of an earlier one.
     auto store = c10::make_intrusive<c10d::PrefixStore>(
         "ddprun/attempt_" + std::to_string(env.restart_count) + "/" + options.name,
-        connect_store(env, impl->timeout));
-    impl->liveness = open_liveness_socket(env);
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(
-        join_generation(*store, env.rank, env.world_size, impl->timeout), store);
-    impl->peer_failures =
-        std::make_shared<PeerFailures>(impl->store, env.rank, env.world_size, impl->timeout);
+        connect_store(env, impl->plan.timeout));
+    connections.liveness = open_liveness_socket(env);
+    connections.store = c10::make_intrusive<c10d::PrefixStore>(
+        join_generation(*store, env.rank, env.world_size, impl->plan.timeout), store);
+    connect_group(connections, impl->plan);
+  });
+  if (!connections.gpus.empty()) impl->device = connections.gpus[0];
+  return ProcessGroup(std::move(impl));
+}
 
-    auto gloo_options = c10d::ProcessGroupGloo::Options::create(impl->timeout);
-    gloo_options->devices = gloo_devices(env);
-    c10::intrusive_ptr<c10d::Backend> gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>("gloo", impl->store), env.rank, env.world_size,
-        gloo_options);
-    impl->group = make_diagnosing_group(impl->store, impl->peer_failures, env.rank, env.world_size);
-    impl->shm = make_shm_backend(c10::make_intrusive<c10d::PrefixStore>("shm", impl->store), env,
-                                 backend, gloo, impl->timeout);
-    const auto type =
-        impl->shm ? c10d::ProcessGroup::BackendType::CUSTOM : c10d::ProcessGroup::BackendType::GLOO;
-    impl->cpu_backend = impl->shm ? "shm" : "gloo";
-    impl->group->setDefaultBackend(type);
-    if (impl->shm) {
-      impl->group->setBackend(c10::DeviceType::CPU, type, impl->shm);
-      impl->liveness = nullptr;  // shared memory has a watch of its own
-    } else {
-      impl->group->setBackend(c10::DeviceType::CPU, type, gloo);
-      impl->peer_failures->use_liveness(impl->liveness ? &impl->liveness->endpoint() : nullptr);
-    }
-    if (backend == "nccl") {
-      const std::vector<at::Device> gpus = agreed_gpus(*impl->group, options, env);
-      impl->nccl = make_nccl_backend(load_nccl(),
-                                     c10::make_intrusive<c10d::PrefixStore>("nccl", impl->store),
-                                     env.rank, env.world_size, gpus, impl->timeout);
-      impl->device = gpus[0];
-      impl->group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
-                              impl->nccl);
-    }
-    impl->group->setGroupName(options.name);
+std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
+                                                    const SubgroupOptions& options) {
+  const std::vector<int> members = agreed_members(*this, ranks);
+  const std::uint64_t number = impl_->subgroup_count++;
+  auto impl = std::make_shared<Impl>();
+  impl->plan = impl_->plan;
+  impl->plan.env.local_world_size = ranks_of_node(*this, members);
+  const auto place = std::find(members.begin(), members.end(), rank());
+  if (place == members.end()) return std::nullopt;
+
+  impl->plan.env.rank = static_cast<int>(place - members.begin());
+  impl->plan.env.world_size = static_cast<int>(members.size());
+  impl->plan.name += "/subgroup_" + std::to_string(number);
+  if (options.backend) impl->plan.backend = known_backend(*options.backend);
+  if (options.timeout) impl->plan.timeout = *options.timeout;
+  impl->device = device();
+  impl->host = store();
+  GroupConnections& connections = impl->connections;
+  guarded("new_group", [&] {
+    connections.store = c10::make_intrusive<c10d::PrefixStore>("subgroup_" + std::to_string(number),
+                                                               another_connection(store()));
+    connections.liveness = open_liveness_socket(env());
+    connect_group(connections, impl->plan);
+  });
+  if (!connections.gpus.empty()) impl->device = connections.gpus[0];
+  return ProcessGroup(std::move(impl));
+}
+
+ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                 const AdoptOptions& options) {
+  if (!group) throw DdpError("adopt_process_group needs a group, and was given none");
+  auto impl = std::make_shared<ProcessGroup::Impl>();
+  GroupPlan& plan = impl->plan;
+  plan.env.rank = group->getRank();
+  plan.env.world_size = group->getSize();
+  plan.backend = "auto";
+  plan.timeout = timeout_of(options.timeout);
+  plan.name = "adopted";
+  plan.variable = variable;
+  impl->device = options.device;
+  GroupConnections& connections = impl->connections;
+  guarded("adopt_process_group", [&] {
+    const c10::intrusive_ptr<c10d::Store> given = options.store ? options.store : store_of(group);
+    if (!given) throw DdpError("the group has no store of its own: give one, in AdoptOptions");
+    if (!has_backend_for_cpu(*group)) throw DdpError("the group has no backend for CPU tensors");
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("ddprun", given);
+    connections.store = c10::make_intrusive<c10d::PrefixStore>(
+        join_generation(*store, plan.env.rank, plan.env.world_size, plan.timeout), store);
+    connections.peer_failures = std::make_shared<PeerFailures>(connections.store, plan.env.rank,
+                                                               plan.env.world_size, plan.timeout);
+    connections.cpu_backend = group->getBackend(c10::DeviceType::CPU)->getBackendName();
+    connections.group = std::move(group);
   });
   return ProcessGroup(std::move(impl));
 }

@@ -18,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "worker/ddp/async_work.h"
 #include "worker/ddp/error.h"
+#include "worker/ddp/reduce_op.h"
 #include "worker/env.h"
 
 namespace c10d {
@@ -55,6 +57,26 @@ struct ProcessGroupOptions {
   std::string name = "default";
 };
 
+struct SubgroupOptions {
+  // As in ProcessGroupOptions; unset: that of the whole group.
+  std::optional<std::string> backend;
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+struct AdoptOptions {
+  // A store that the ranks share and in which nobody else uses keys below "ddprun/": through it
+  // they report failures to each other, and barrier() names the ranks that do not come.  Null: the
+  // one that the group was made with.
+  c10::intrusive_ptr<c10d::Store> store;
+
+  // Where this rank's module and data belong.
+  at::Device device = at::kCPU;
+
+  // How long barrier() waits for the other ranks, as in ProcessGroupOptions; how long a collective
+  // waits, the group itself decides.
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
 // The ranks of a run, seen from one of them.  A handle: copies share one connection.
 //
 // Threads: one at a time, but for abort(); the collectives must be called by all ranks in the same
@@ -80,7 +102,8 @@ class ProcessGroup {
   int world_size() const { return env().world_size; }
   int local_rank() const { return env().local_rank; }
 
-  // "shm" or "gloo": who carries CPU tensors here, the same on all ranks.
+  // "shm" or "gloo": who carries CPU tensors here, the same on all ranks.  Of an adopted group the
+  // name of its backend.
   const std::string& cpu_backend() const;
 
   // Where this rank's module and data belong: the CPU, or with NCCL the first of
@@ -92,28 +115,111 @@ class ProcessGroup {
   // ranks that did not come, and leaves the group usable.
   void barrier();
 
-  // Sums `tensor` over the ranks, in place on each; dense, on the CPU or on device(), of the same
-  // shape and dtype on all.  Returns when the sum is there; of a GPU's tensor, when work queued on
-  // its current stream from now on will see it.
-  void all_reduce(at::Tensor tensor);
+  // --- Collectives.  All ranks of the group call them, with tensors of the same dtype and, where
+  // nothing else is said, of the same shape: dense ones on the CPU, of any strides, or on device().
+  // They return when the results are there; of a GPU's tensors, when work queued on its current
+  // stream from now on will see them.  The forms in _async return at once, and AsyncWork::wait()
+  // gives what the others return; AsyncWork says what may be done with the tensors meanwhile.  What
+  // a rank asks for wrongly, such as a root that is no rank, throws on that rank alone.
 
-  // Gives every rank the `root`'s content of `tensor`, in place; shape and dtype are the same on
-  // all.
+  // Reduces `tensor` over the ranks, in place on each.
+  void all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::Sum);
+  AsyncWork all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::Sum);
+
+  // The same, in place on the `root` alone; the others keep their tensors.
+  void reduce(at::Tensor tensor, int root = 0, ReduceOp op = ReduceOp::Sum);
+  AsyncWork reduce_async(at::Tensor tensor, int root = 0, ReduceOp op = ReduceOp::Sum);
+
+  // Gives every rank the `root`'s content of `tensor`, in place.
   void broadcast(at::Tensor tensor, int root = 0);
+  AsyncWork broadcast_async(at::Tensor tensor, int root = 0);
 
   // The same for many tensors at once, in few messages.
   void broadcast(std::vector<at::Tensor> tensors, int root = 0);
 
-  // The `tensor` of every rank, by rank; shape and dtype are the same on all.
+  // The `tensor` of every rank, by rank.
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor);
+  AsyncWork all_gather_async(const at::Tensor& tensor);
 
-  // Gives every rank the `root`'s `text`; the others' argument is ignored.
+  // The same on the `root`; nothing on the others.
+  std::vector<at::Tensor> gather(const at::Tensor& tensor, int root = 0);
+  AsyncWork gather_async(const at::Tensor& tensor, int root = 0);
+
+  // Gives each rank's `output` the tensor of its number among the `root`'s `inputs`; the others'
+  // inputs are ignored.
+  void scatter(at::Tensor output, const std::vector<at::Tensor>& inputs = {}, int root = 0);
+  AsyncWork scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs = {},
+                          int root = 0);
+
+  // Each rank gives a tensor for every rank; its `output` is the reduction of those for itself.
+  void reduce_scatter(at::Tensor output, const std::vector<at::Tensor>& inputs,
+                      ReduceOp op = ReduceOp::Sum);
+  AsyncWork reduce_scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs,
+                                 ReduceOp op = ReduceOp::Sum);
+
+  // Each rank gives a tensor for every rank and takes one from each, by rank.  Shapes may differ,
+  // but that of an output is that of the sender's input for this rank.
+  void all_to_all(std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs);
+  AsyncWork all_to_all_async(std::vector<at::Tensor> outputs,
+                             const std::vector<at::Tensor>& inputs);
+
+  // A message from one rank to another; the other ranks call nothing.  Messages of a sender with
+  // the same `tag` arrive in their order.  To send may take until the receiver is there.
+  void send(const at::Tensor& tensor, int to, int tag = 0);
+  AsyncWork send_async(const at::Tensor& tensor, int to, int tag = 0);
+  void recv(at::Tensor tensor, int from, int tag = 0);
+  AsyncWork recv_async(at::Tensor tensor, int from, int tag = 0);
+
+  // --- The same for texts of any length and content, which may differ between ranks.
   std::string broadcast_text(const std::string& text, int root = 0);
+  std::vector<std::string> all_gather_text(const std::string& text);
+  std::vector<std::string> gather_text(const std::string& text, int root = 0);
+  std::string scatter_text(const std::vector<std::string>& texts, int root = 0);
+  void send_text(const std::string& text, int to, int tag = 0);
+  std::string recv_text(int from, int tag = 0);
+
+  // --- The same for objects that have a text: of a class such as nlohmann::json, with
+  // `std::string dump()` and a static `parse(text)`.  What those throw comes out on that rank.
+  template <class Json>
+  Json broadcast_object(const Json& object, int root = 0) {
+    return Json::parse(broadcast_text(rank() == root ? object.dump() : "", root));
+  }
+  template <class Json>
+  std::vector<Json> all_gather_object(const Json& object) {
+    return parsed<Json>(all_gather_text(object.dump()));
+  }
+  template <class Json>
+  std::vector<Json> gather_object(const Json& object, int root = 0) {
+    return parsed<Json>(gather_text(object.dump(), root));
+  }
+  template <class Json>
+  Json scatter_object(const std::vector<Json>& objects, int root = 0) {
+    std::vector<std::string> texts;
+    for (const Json& object : objects) texts.push_back(object.dump());
+    return Json::parse(scatter_text(texts, root));
+  }
+  template <class Json>
+  void send_object(const Json& object, int to, int tag = 0) {
+    send_text(object.dump(), to, tag);
+  }
+  template <class Json>
+  Json recv_object(int from, int tag = 0) {
+    return Json::parse(recv_text(from, tag));
+  }
 
   // Returns if every rank passes an empty `problem`; otherwise every rank throws the same DdpError,
   // the sentence of the lowest rank that passed one.  For steps that may fail on one rank only,
   // such as reading its share of the data.
   void throw_first_problem(const std::string& problem);
+
+  // A group of the `ranks`, numbered from 0 in the order of their numbers here; nullopt on a rank
+  // that is not among them.  All ranks of this group call it together, also those that are not in
+  // `ranks`, with the same `ranks` in any order; otherwise, and for a number that is no rank or is
+  // there twice, all throw the same DdpError.  It has connections and a failure state of its own;
+  // local_rank() stays.  Where the program hosts the worker store itself (under a launcher without
+  // agents), rank 0 keeps this group until the new one is gone on all ranks.
+  std::optional<ProcessGroup> new_group(const std::vector<int>& ranks,
+                                        const SubgroupOptions& options = {});
 
   // Ends the collectives under way.  Over shared memory every rank that waits for this one throws
   // DdpError at once and names it; over NCCL (torch 2.9 or newer) this rank's collectives end, and
@@ -132,6 +238,15 @@ class ProcessGroup {
   struct Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   friend ProcessGroup init_process_group(const ProcessGroupOptions&, const worker::WorkerEnv&);
+  friend ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup>,
+                                          const AdoptOptions&);
+
+  template <class Json>
+  static std::vector<Json> parsed(const std::vector<std::string>& texts) {
+    std::vector<Json> objects;
+    for (const std::string& text : texts) objects.push_back(Json::parse(text));
+    return objects;
+  }
 
   std::shared_ptr<Impl> impl_;
 };
@@ -157,5 +272,14 @@ std::vector<at::Device> gpus_of_worker(int count);
 
 // The same for an environment already read; sets no number of threads.
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env);
+
+// A group that the program has made itself, for DistributedDataParallel and all else that takes a
+// ProcessGroup.  All its ranks call this together; it returns when all are there.  env() has rank
+// and world size, and else the defaults.  The group needs a backend for CPU tensors, also with
+// `device` on a GPU.  Its collectives are its own: their errors in a backward pass are the
+// transport's, and abort() throws.  Throws DdpError for a null group, one without a store or
+// without a backend for the CPU, and when a rank does not come within the timeout.
+ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                 const AdoptOptions& options = {});
 
 }  // namespace ddprun::ddp

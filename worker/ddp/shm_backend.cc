@@ -48,6 +48,16 @@ bool is_one_plain(const Tensors& tensors) {
   return tensors.size() == 1 && is_plain(tensors[0]);
 }
 
+// Whether each of `tensors` can take what `like` holds.
+bool are_like(const Tensors& tensors, const at::Tensor& like) {
+  for (const at::Tensor& tensor : tensors) {
+    const bool is_like = is_plain(tensor) && tensor.scalar_type() == like.scalar_type() &&
+                         tensor.numel() == like.numel();
+    if (!is_like) return false;
+  }
+  return true;
+}
+
 std::byte* bytes_in(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
@@ -111,6 +121,10 @@ void Backend::setTimeout(milliseconds timeout) {
   timeout_ = timeout;
 }
 
+bool Backend::is_rank(std::int64_t root) const {
+  return root >= 0 && root < size_;
+}
+
 milliseconds Backend::timeout_of(milliseconds asked) const {
   const milliseconds timeout = asked > milliseconds(0) ? asked : timeout_.load();
   return std::min(timeout, kLongest);
@@ -137,10 +151,35 @@ c10::intrusive_ptr<c10d::Work> Backend::allreduce(Tensors& tensors,
                      staged.kept, staged.copy_back());
 }
 
+c10::intrusive_ptr<c10d::Work> Backend::reduce(Tensors& tensors,
+                                               const c10d::ReduceOptions& options) {
+  const bool is_ours = is_one_plain(tensors) && is_rank(options.rootRank);
+  auto element = is_ours ? element_of(tensors[0].scalar_type()) : std::nullopt;
+  auto reduction = reduction_of(options.reduceOp);
+  if (!element || !reduction || !is_supported(*element, *reduction)) {
+    return Forwarding::reduce(tensors, options);
+  }
+  const bool is_root = options.rootRank == rank_;
+  Staged staged;
+  const at::Tensor dense = staged.of(tensors[0]);
+  const at::Tensor output = is_root ? dense : at::empty_like(dense);
+  staged.kept.push_back(output);
+  Request request{.fingerprint = {.collective = Collective::Reduce,
+                                  .element = *element,
+                                  .reduction = *reduction,
+                                  .root = static_cast<std::int32_t>(options.rootRank),
+                                  .bytes = dense.nbytes()},
+                  .input = bytes_in(dense),
+                  .output = bytes_in(output),
+                  .timeout = timeout_of(options.timeout)};
+  return Work::start(c10d::OpType::REDUCE, engine_, request, start_of(options), tensors,
+                     staged.kept, is_root ? staged.copy_back() : nullptr);
+}
+
 c10::intrusive_ptr<c10d::Work> Backend::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
-  const bool has_root = options.rootRank >= 0 && options.rootRank < size_;
-  if (!is_one_plain(tensors) || !has_root) return Forwarding::broadcast(tensors, options);
+  if (!is_one_plain(tensors) || !is_rank(options.rootRank))
+    return Forwarding::broadcast(tensors, options);
   Staged staged;
   const at::Tensor dense = staged.of(tensors[0]);
   Request request{.fingerprint = {.collective = Collective::Broadcast,
@@ -155,14 +194,9 @@ c10::intrusive_ptr<c10d::Work> Backend::broadcast(Tensors& tensors,
 
 c10::intrusive_ptr<c10d::Work> Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-  bool is_ours = is_one_plain(inputs) && outputs.size() == 1 &&
-                 outputs[0].size() == static_cast<std::size_t>(size_);
-  if (is_ours) {
-    for (const at::Tensor& output : outputs[0]) {
-      is_ours = is_ours && is_plain(output) && output.scalar_type() == inputs[0].scalar_type() &&
-                output.numel() == inputs[0].numel();
-    }
-  }
+  const bool is_ours = is_one_plain(inputs) && outputs.size() == 1 &&
+                       outputs[0].size() == static_cast<std::size_t>(size_) &&
+                       are_like(outputs[0], inputs[0]);
   if (!is_ours) return Forwarding::allgather(outputs, inputs, options);
   const at::Tensor input = inputs[0].contiguous();
   Staged staged;
@@ -172,6 +206,29 @@ c10::intrusive_ptr<c10d::Work> Backend::allgather(std::vector<Tensors>& outputs,
                   .timeout = timeout_of(options.timeout)};
   for (const at::Tensor& output : outputs[0]) request.parts.push_back(bytes_in(staged.of(output)));
   return Work::start(c10d::OpType::ALLGATHER, engine_, request, start_of(options), outputs[0],
+                     staged.kept, staged.copy_back());
+}
+
+c10::intrusive_ptr<c10d::Work> Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                               const c10d::GatherOptions& options) {
+  const bool is_root = options.rootRank == rank_;
+  const bool has_outputs =
+      is_root ? outputs.size() == 1 && outputs[0].size() == static_cast<std::size_t>(size_)
+              : outputs.empty();
+  const bool is_ours = is_one_plain(inputs) && is_rank(options.rootRank) && has_outputs &&
+                       (!is_root || are_like(outputs[0], inputs[0]));
+  if (!is_ours) return Forwarding::gather(outputs, inputs, options);
+  const at::Tensor input = inputs[0].contiguous();
+  Staged staged;
+  staged.kept.push_back(input);
+  Request request{.fingerprint = {.collective = Collective::Gather,
+                                  .root = static_cast<std::int32_t>(options.rootRank),
+                                  .bytes = input.nbytes()},
+                  .input = bytes_in(input),
+                  .timeout = timeout_of(options.timeout)};
+  Tensors results = is_root ? outputs[0] : Tensors{};
+  for (const at::Tensor& output : results) request.parts.push_back(bytes_in(staged.of(output)));
+  return Work::start(c10d::OpType::GATHER, engine_, request, start_of(options), results,
                      staged.kept, staged.copy_back());
 }
 

@@ -3,9 +3,10 @@
 // Shared memory of one node as a c10d::Backend, so that a Reducer, or any other user of a process
 // group, works over it as over Gloo.
 //
-// all_reduce (sum, mean, product, min, max of float, double, half, bfloat16 and integers),
-// broadcast, all_gather and barrier of dense CPU tensors run here; everything else is forwarded to
-// Gloo. Results are the same bits on every rank and depend on the order of the ranks only.
+// all_reduce and reduce (sum, mean, product, min, max of float, double, half, bfloat16 and
+// integers), broadcast, all_gather, gather and barrier of dense CPU tensors run here; everything
+// else is forwarded to Gloo. Results are the same bits on every rank and depend on the order of the
+// ranks only.
 #pragma once
 
 #include <atomic>
@@ -31,11 +32,17 @@ class Backend : public Forwarding {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
+  // The tensor of a rank that is not the root stays as it is.
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
+                                        const c10d::ReduceOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                        std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
@@ -49,6 +56,7 @@ class Backend : public Forwarding {
 
  private:
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;
+  bool is_rank(std::int64_t root) const;
 
   std::shared_ptr<Engine> engine_;
   std::atomic<std::chrono::milliseconds> timeout_;

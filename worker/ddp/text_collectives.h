@@ -33,6 +33,19 @@ std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& 
 // The `text` of rank `root`, on every rank.
 std::string broadcast_text(c10d::ProcessGroup& group, const std::string& text, int root);
 
+// The texts of all ranks, by rank; of gather_text() on the root alone, nothing on the others.
+std::vector<std::string> all_gather_text(c10d::ProcessGroup& group, const std::string& text);
+std::vector<std::string> gather_text(c10d::ProcessGroup& group, const std::string& text, int root);
+
+// The text of this rank's number among the root's.  Throws DdpError on the root when there is not
+// one for each rank.
+std::string scatter_text(c10d::ProcessGroup& group, const std::vector<std::string>& texts,
+                         int root);
+
+// Two messages, the size and the text.
+void send_text(c10d::ProcessGroup& group, const std::string& text, int to, int tag);
+std::string recv_text(c10d::ProcessGroup& group, int from, int tag);
+
 // The `problem` of the lowest rank that gives one, on every rank; "" when none does.
 std::string first_problem(c10d::ProcessGroup& group, const std::string& problem);
 

@@ -20,10 +20,12 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 Algorithm algorithm_for(const Fingerprint& fingerprint) {
   switch (fingerprint.collective) {
     case Collective::AllReduce:
+    case Collective::Reduce:
       return fingerprint.bytes <= kGatheredBytes ? Algorithm::Gather : Algorithm::Reduce;
     case Collective::Broadcast:
       return Algorithm::Broadcast;
     case Collective::AllGather:
+    case Collective::Gather:
     case Collective::Barrier:
       return Algorithm::Gather;
   }
@@ -147,9 +149,16 @@ void Transfer::reduce(const Channel& channel, std::uint64_t chunk) {
   copy_bytes(slot + (own.begin - plan_.chunk(chunk).begin), request_.output + own.begin, own.bytes);
 }
 
+bool Transfer::wants_result(int rank) const {
+  const Collective collective = request_.fingerprint.collective;
+  const bool has_root = collective == Collective::Reduce || collective == Collective::Gather;
+  return !has_root || rank == request_.fingerprint.root;
+}
+
 void Transfer::collect(const Channel& channel, std::uint64_t chunk) {
   const Segment& segment = channel.segment();
   const int rank = channel.rank();
+  if (!wants_result(rank)) return;
   const Span whole = plan_.chunk(chunk);
   if (plan_.algorithm() == Algorithm::Gather) {
     collect_all(channel, chunk);
@@ -170,9 +179,10 @@ void Transfer::collect(const Channel& channel, std::uint64_t chunk) {
 
 void Transfer::collect_all(const Channel& channel, std::uint64_t chunk) {
   const Span whole = plan_.chunk(chunk);
-  if (request_.fingerprint.collective == Collective::AllReduce)
+  const Collective collective = request_.fingerprint.collective;
+  if (collective == Collective::AllReduce || collective == Collective::Reduce)
     return add_up(channel, chunk, whole);
-  if (request_.fingerprint.collective != Collective::AllGather) return;
+  if (collective == Collective::Barrier) return;
   for (int peer = 0; peer < channel.ranks(); ++peer) {
     const std::byte* from = peer == channel.rank()
                                 ? request_.input + whole.begin

@@ -18,8 +18,11 @@ namespace ddprun::ddp::shm {
 struct Request {
   Fingerprint fingerprint;
   const std::byte* input = nullptr;  // fingerprint.bytes of it
-  std::byte* output = nullptr;       // as many; may be the input.  Not of an all_gather
-  std::vector<std::byte*> parts;     // of an all_gather: where the bytes of each rank go
+  // As many; may be the input.  Not of an all_gather or a gather.  Of a reduce it is overwritten on
+  // every rank, and has the result on the root alone.
+  std::byte* output = nullptr;
+  // Where the bytes of each rank go: of an all_gather, and of a gather on its root.
+  std::vector<std::byte*> parts;
   std::chrono::milliseconds timeout{};
 };
 
@@ -48,6 +51,7 @@ class Transfer {
   std::optional<std::string> disagreement(const Channel& channel);
   void post(const Channel& channel, std::uint64_t chunk);
   void reduce(const Channel& channel, std::uint64_t chunk);
+  bool wants_result(int rank) const;
   void collect(const Channel& channel, std::uint64_t chunk);
   void collect_all(const Channel& channel, std::uint64_t chunk);
   void add_up(const Channel& channel, std::uint64_t chunk, const Span& span);

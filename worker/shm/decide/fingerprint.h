@@ -12,13 +12,13 @@
 
 namespace ddprun::ddp::shm {
 
-enum class Collective : std::uint8_t { AllReduce, Broadcast, AllGather, Barrier };
+enum class Collective : std::uint8_t { AllReduce, Broadcast, AllGather, Barrier, Reduce, Gather };
 
 struct Fingerprint {
   Collective collective = Collective::Barrier;
-  Element element = Element::UInt8;      // of an all_reduce only
-  Reduction reduction = Reduction::Sum;  // of an all_reduce only
-  std::int32_t root = 0;                 // of a broadcast only
+  Element element = Element::UInt8;      // of an all_reduce or a reduce
+  Reduction reduction = Reduction::Sum;  // of an all_reduce or a reduce
+  std::int32_t root = 0;                 // of a broadcast, a reduce or a gather
   std::uint64_t bytes = 0;               // that each rank gives
 
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
