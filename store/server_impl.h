@@ -124,6 +124,7 @@ class Server::Impl {
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
   bool settle(Session& session, const Request& request);
+  bool concerns_common(const Session& session, const Request& request);
   bool may_use_common_namespace(Session& session, const Request& request);
   void stall(Session& session);
   void await_stall();

@@ -118,7 +118,7 @@ void Server::Impl::serve(Session& session) {
       return drop(session, malformed->reason);
     }
     const Request& request = std::get<Request>(next);
-    bool is_asked = common_gate_ && !session.is_admitted && session.ns == &namespaces_.common();
+    bool is_asked = common_gate_ && !session.is_admitted && concerns_common(session, request);
     if (is_asked && !may_use_common_namespace(session, request)) return forget(session);
     if (session.standing == Standing::Guest && !settle(session, request)) return;
     status_.note(session, request);
@@ -156,6 +156,12 @@ bool Server::Impl::settle(Session& session, const Request& request) {
   }
   sessions_.set_standing(session, is_node ? Standing::RunNode : Standing::Client);
   return true;
+}
+
+// An announcement is about clients of the common namespace, wherever it is made.
+bool Server::Impl::concerns_common(const Session& session, const Request& request) {
+  if (session.ns == &namespaces_.common()) return true;
+  return std::holds_alternative<request::Expect>(request) && !session.is_sealed();
 }
 
 // A node that enters the namespace of the rendezvous begins in the common one.

@@ -21,8 +21,9 @@ Page page_for_strangers(bool has_token);
 // Threads: not safe for concurrent use.  Lifetime: what the constructor is given must outlive it.
 class Status {
  public:
-  Status(const Namespaces& namespaces, const Sessions& sessions)
-      : namespaces_(namespaces), sessions_(sessions) {}
+  // What is kept about expected clients counts as stored in `namespaces`.
+  Status(Namespaces& namespaces, const Sessions& sessions)
+      : expected(namespaces.outside()), namespaces_(namespaces), sessions_(sessions) {}
 
   Metrics metrics;
   ExpectedClients expected;

@@ -15,8 +15,8 @@
 
 namespace ddprun::store {
 
-// The room that keys, values, queues, last wills and waits take up, and the most that a MULTI_SET
-// in progress will still take.
+// The room that keys, values, queues, last wills, waits and announcements take up, and the most
+// that a MULTI_SET in progress will still take.
 struct Usage {
   std::size_t keys = 0;
   std::size_t bytes = 0;
@@ -46,6 +46,7 @@ inline constexpr std::size_t kValue = 40;
 inline constexpr std::size_t kQueue = 700;
 inline constexpr std::size_t kWait = 256;
 inline constexpr std::size_t kAwaitedName = 56;
+inline constexpr std::size_t kAnnouncement = 400;  // of a client that is expected
 
 inline std::size_t of_pair(const KeyValue& pair) {
   return pair.key.size() + pair.value.size() + kName + kValue;

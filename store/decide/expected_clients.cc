@@ -2,67 +2,100 @@
 #include "store/decide/expected_clients.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace ddprun::store {
+namespace {
+
+std::size_t cost_of(const std::string& name) {
+  return name.size() + cost::kAnnouncement;
+}
+
+}  // namespace
 
 void ExpectedClients::expect(ClientId announcer, const std::string& host, std::string name,
                              std::uint32_t pid) {
   name.resize(std::min(name.size(), kMostNameBytes));
-  Names& names = announced_[announcer];
-  auto found = names.find(name);
-  if (found != names.end()) {
-    drop_from_index(found->second);
-  } else if (expected_count_ == kMostExpected) {
-    if (names.empty()) announced_.erase(announcer);
-    return;
-  } else {
-    found = names.emplace(std::move(name), Expected{}).first;
-    ++expected_count_;
+  auto own = announced_.find(announcer);
+  std::size_t own_count = own != announced_.end() ? own->second.size() : 0;
+  if (own_count > 0) {
+    if (auto found = own->second.find(name); found != own->second.end()) {
+      leave_group(found->second);
+      return join_group(*found, {pid, host});
+    }
   }
-  found->second = {.host = host, .pid = pid};
-  by_pid_.emplace(pid, &*found);
+  bool has_room = own_count < kMostOfOne && expected_count_ < kMostExpected &&
+                  cost_of(name) <= budget_.room_bytes(announcer);
+  if (!has_room) return;
+  budget_.add(cost_of(name));
+  ++expected_count_;
+  join_group(*announced_[announcer].emplace(std::move(name), Expected{}).first, {pid, host});
+}
+
+bool ExpectedClients::is_missing(std::uint32_t pid) const {
+  auto found = missing_.lower_bound({pid, ""});
+  return found != missing_.end() && found->first.first == pid;
 }
 
 void ExpectedClients::connected(const std::string& host, std::uint32_t pid) {
-  auto [begin, end] = by_pid_.equal_range(pid);
-  while (begin != end) {
-    Expected& expected = begin->second->second;
-    if (expected.host != host) {
-      ++begin;
-      continue;
-    }
-    expected.has_connected = true;
-    begin = by_pid_.erase(begin);
-  }
+  auto found = missing_.find({pid, host});
+  if (found == missing_.end()) return;
+  Group& group = *found->second;
+  group.has_connected = true;
+  missing_count_ -= group.members.size();
+  missing_.erase(found);
 }
 
 void ExpectedClients::forget(ClientId announcer) {
   auto found = announced_.find(announcer);
   if (found == announced_.end()) return;
-  for (const auto& [name, expected] : found->second) drop_from_index(expected);
+  std::size_t freed = 0;
+  for (auto& [name, expected] : found->second) {
+    leave_group(expected);
+    freed += cost_of(name);
+  }
+  budget_.remove(freed);
   expected_count_ -= found->second.size();
   announced_.erase(found);
 }
 
 void ExpectedClients::clear() {
-  *this = ExpectedClients();
+  budget_.remove_all();
+  world_size_.reset();
+  missing_.clear();
+  announced_.clear();
+  expected_count_ = missing_count_ = 0;
 }
 
 std::vector<ExpectedClients::Missing> ExpectedClients::missing(std::size_t max_count) const {
   std::vector<Missing> found;
-  for (const auto& [pid, entry] : by_pid_) {
-    if (found.size() == max_count) break;
-    found.push_back({.name = entry->first, .host = entry->second.host, .pid = pid});
+  for (const auto& [process, group] : missing_) {
+    for (const std::string* name : group->members) {
+      if (found.size() == max_count) return found;
+      found.push_back({.name = *name, .host = process.second, .pid = process.first});
+    }
   }
   return found;
 }
 
-void ExpectedClients::drop_from_index(const Expected& expected) {
-  if (expected.has_connected) return;
-  auto [begin, end] = by_pid_.equal_range(expected.pid);
-  while (begin != end && &begin->second->second != &expected) ++begin;
-  if (begin != end) by_pid_.erase(begin);
+void ExpectedClients::join_group(Names::value_type& entry, Process process) {
+  auto [place, is_new] = missing_.try_emplace(std::move(process));
+  if (is_new) {
+    place->second = std::make_shared<Group>();
+    place->second->place = place;
+  }
+  Group& group = *place->second;
+  entry.second = {.group = place->second,
+                  .place = group.members.insert(group.members.end(), &entry.first)};
+  ++missing_count_;
+}
+
+// Leaves `expected` without a group.
+void ExpectedClients::leave_group(Expected& expected) {
+  std::shared_ptr<Group> group = std::move(expected.group);
+  group->members.erase(expected.place);
+  if (group->has_connected) return;
+  --missing_count_;
+  if (group->members.empty()) missing_.erase(group->place);
 }
 
 }  // namespace ddprun::store

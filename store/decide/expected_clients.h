@@ -8,21 +8,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "store/decide/budget.h"
 #include "store/decide/keyspace.h"
 
 namespace ddprun::store {
 
+// No operation takes longer because many announcements have the same process id: each costs the
+// logarithm of the number of announcements, and forget() and clear() that for each that they drop.
+//
 // Threads: not safe for concurrent use.
 class ExpectedClients {
  public:
-  // Limits, because any client can send EXPECT: the announcements kept, and the bytes of a name.
+  // Limits: the announcements kept, those of one announcer, and the bytes of a name.
   static constexpr std::size_t kMostExpected = 131072;
+  static constexpr std::size_t kMostOfOne = 4096;
   static constexpr std::size_t kMostNameBytes = 64;
 
   struct Missing {
@@ -31,16 +39,19 @@ class ExpectedClients {
     std::uint32_t pid;
   };
 
+  // Announcements take room of `budget`.
+  explicit ExpectedClients(Budget budget = Budget({}, nullptr)) : budget_(budget) {}
+
   // The number of workers of the run, announced or not.
   void expect_world(std::int64_t size) { world_size_ = size; }
   std::optional<std::int64_t> world_size() const { return world_size_; }
 
   // Announces a client with this process id from `host`.  An announcement with the same name by the
-  // same announcer is replaced.
+  // same announcer is replaced.  Beyond a limit, or where the budget has no room, nothing happens.
   void expect(ClientId announcer, const std::string& host, std::string name, std::uint32_t pid);
 
   // Whether an announced client with this process id is missing, whatever its host.
-  bool is_missing(std::uint32_t pid) const { return by_pid_.contains(pid); }
+  bool is_missing(std::uint32_t pid) const;
 
   // A client has connected.  It counts as connected even after it has left.
   void connected(const std::string& host, std::uint32_t pid);
@@ -52,24 +63,40 @@ class ExpectedClients {
   void clear();
 
   std::size_t expected_count() const { return expected_count_; }
-  std::size_t missing_count() const { return by_pid_.size(); }
+  std::size_t missing_count() const { return missing_count_; }
+  // What the announcements take of the budget.
+  std::size_t bytes() const { return budget_.usage().bytes; }
   // At most `max_count` of the missing clients, in no order.
   std::vector<Missing> missing(std::size_t max_count) const;
 
  private:
-  struct Expected {
-    std::string host;
-    std::uint32_t pid;
+  using Process = std::pair<std::uint32_t, std::string>;  // the process id and the host
+
+  // The announcements of one process that were made before it connected.
+  struct Group;
+  using Groups = std::map<Process, std::shared_ptr<Group>>;
+  using Members = std::list<const std::string*>;  // the names that they are kept under
+  struct Group {
+    Members members;
+    Groups::iterator place;  // in the missing, until the process has connected
     bool has_connected = false;
+  };
+
+  struct Expected {
+    std::shared_ptr<Group> group;
+    Members::iterator place;  // in the group
   };
   using Names = std::map<std::string, Expected>;
 
-  void drop_from_index(const Expected& expected);
+  void join_group(Names::value_type& entry, Process process);
+  void leave_group(Expected& expected);
 
+  Budget budget_;
   std::optional<std::int64_t> world_size_;
   std::unordered_map<ClientId, Names> announced_;
-  std::unordered_multimap<std::uint32_t, Names::value_type*> by_pid_;  // the missing clients
+  Groups missing_;  // each with a member
   std::size_t expected_count_ = 0;
+  std::size_t missing_count_ = 0;
 };
 
 }  // namespace ddprun::store

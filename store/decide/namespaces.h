@@ -99,7 +99,10 @@ class Namespaces {
     for (const auto& [name, ns] : named_) visit(*ns);
   }
 
-  Usage usage() const;  // of all namespaces
+  Usage usage() const;  // of all namespaces, and of what outside() pays for
+  // For what is kept beside the namespaces, under the same limits as theirs.  It must not outlive
+  // this object.
+  Budget outside() { return Budget(limits_, &usage_); }
   std::size_t wait_count() const;
 
  private:

@@ -63,7 +63,8 @@ std::string metrics_page(const Metrics& metrics) {
   metric(out, "connections", "gauge", "Open connections.", metrics.connections);
   metric(out, "keys", "gauge", "Keys, queues not counted.", metrics.keys);
   metric(out, "bytes", "gauge",
-         "Memory of keys, values, queues, last wills and waits, near enough.", metrics.bytes);
+         "Memory of keys, values, queues, last wills, waits and announcements, near enough.",
+         metrics.bytes);
   metric(out, "held_bytes", "gauge", "Memory of incomplete requests.", metrics.held_bytes);
   metric(out, "waits", "gauge", "Waits, barriers and takes not answered yet.", metrics.waits);
   metric(out, "spaces", "gauge", "Named namespaces.", metrics.namespaces);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -272,6 +273,48 @@ TEST_SUITE("store/server_security") {
     for (RawClient& node : nodes) CHECK(node.is_silent());
     auto closed = std::ranges::count_if(idle, [](RawClient& one) { return !one.is_silent(); });
     CHECK(closed >= 12);
+  }
+
+  TEST_CASE("a gate of the common namespace does not keep a node from announcing, only strangers") {
+    if (::geteuid() != 0) {
+      MESSAGE("skipped: only root can play another user");
+      return;
+    }
+    Place place;
+    place.ask([](Server& server) {
+      server.renew_common_namespace(Gate{.user = 0});
+      return 0;
+    });
+    auto other_users_client = [&] {
+      REQUIRE(::seteuid(54321) == 0);
+      RawClient client = client_of(place);
+      REQUIRE(::seteuid(0) == 0);
+      return client;
+    };
+    RawClient node = other_users_client();
+    std::string proof;
+    ClientHandshake handshake = begin(node, kSecret, proof);
+    auto stream = std::move(handshake).finish(node.send(request::Prove{proof}).receive_bytes());
+    REQUIRE(stream);
+    std::string requests;
+    encode(request::EnterNamespace{kPlace}, requests);
+    encode(request::Expect{.name = "rank 0", .pid = 7}, requests);
+    std::string frames;
+    stream->seal(requests, frames);
+    node.send(std::string_view(frames));
+    std::string reply;
+    while (reply.size() < 2 && stream->open(node.receive(1), reply)) {
+    }
+    CHECK(reply == std::string(2, '\0'));
+    RawClient stranger = other_users_client();
+    CHECK(stranger.send(request::EnterNamespace{"elsewhere"}).receive_byte() == kReady);
+    stranger.send(request::Expect{.name = "rank 1", .pid = 8});
+    CHECK(stranger.is_closed());
+    RawClient browser(place.port());
+    browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
+    std::string page = browser.receive_all();
+    CHECK(has(page, "\"announced\": 1"));
+    CHECK(has(page, "rank 0"));
   }
 
   TEST_CASE("a recorded handshake is of no use") {

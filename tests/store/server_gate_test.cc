@@ -145,6 +145,29 @@ TEST_SUITE("store/server/gate") {
     CHECK(browser.receive_all().find("\"world_size\": null") != std::string::npos);
   }
 
+  TEST_CASE("whom the gate refuses announces nothing from a namespace of its own, either") {
+    if (!can_become_others()) return;
+    RunningServer server;
+    renew_with(server, Gate{.user = ::geteuid()});
+    RawClient stranger = client_of(kStranger, server.port());
+    stranger.shake_hands().send(request::EnterNamespace{"elsewhere"});
+    CHECK(stranger.receive_byte() == 0);
+    stranger.send(request::Expect{.name = "rank 0", .pid = 7});
+    CHECK(stranger.is_closed());
+    CHECK(server.log().back().starts_with("refused a process of user 54321"));
+    auto status = [&] {
+      RawClient browser(server.port());
+      browser.send("GET /status HTTP/1.1\r\n\r\n"sv);
+      return browser.receive_all();
+    };
+    CHECK(status().find("\"announced\": 0") != std::string::npos);
+    RawClient launcher(server.port());
+    launcher.shake_hands().send(request::EnterNamespace{"elsewhere"});
+    CHECK(launcher.receive_byte() == 0);
+    CHECK(launcher.send(request::Expect{.name = "rank 0", .pid = 7}).receive_byte() == 0);
+    CHECK(status().find("\"announced\": 1") != std::string::npos);
+  }
+
   TEST_CASE("whom one gate has admitted, the next one is asked about again") {
     if (!can_become_others()) return;
     RunningServer server;

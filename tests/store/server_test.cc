@@ -205,6 +205,27 @@ TEST_SUITE("store/server") {
     CHECK(status().find("\"announced\": 0") != std::string::npos);
   }
 
+  TEST_CASE("announcements count as stored, and of those without room no notice is taken") {
+    ServerConfig config;
+    config.keyspace.max_bytes = 100'000;
+    RunningServer server(std::move(config));
+    constexpr std::size_t kSent = 1000;
+    auto stored = [&] {
+      return server.ask([](Server& store) { return store.namespaces().usage().bytes; });
+    };
+    {
+      RawClient launcher = client_of(server);
+      for (std::size_t i = 0; i < kSent; ++i) {
+        launcher.send(request::Expect{"rank " + std::to_string(i), 7});
+      }
+      CHECK(launcher.receive(kSent) == std::string(kSent, '\0'));
+      CHECK(stored() > 90'000);
+      CHECK(stored() <= 100'000);
+    }
+    REQUIRE(server.has_connections(0));
+    CHECK(stored() == 0);
+  }
+
   TEST_CASE("a namespace of its own hides a client's keys from those in the common one") {
     RunningServer server;
     RawClient common = client_of(server);
