@@ -153,7 +153,7 @@ TEST_SUITE("store/server/gate") {
     stranger.shake_hands().send(request::EnterNamespace{"elsewhere"});
     CHECK(stranger.receive_byte() == 0);
     stranger.send(request::Expect{.name = "rank 0", .pid = 7});
-    CHECK(stranger.is_closed());
+    REQUIRE(stranger.is_closed());
     CHECK(server.log().back().starts_with("refused a process of user 54321"));
     auto status = [&] {
       RawClient browser(server.port());
