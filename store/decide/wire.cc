@@ -156,7 +156,7 @@ Decoder::Next Decoder::next() {
 
 template <class T>
 void Decoder::release_if_large(std::vector<T>& storage) {
-  if (storage.capacity() > kKeptElements) storage = {};
+  if (storage.capacity() > kKeptElements) storage = std::vector<T>();  // "= {}" would keep it
 }
 
 void Decoder::keep() {
