@@ -369,9 +369,11 @@ void Server::Impl::close_more() {
   if (!closing_.empty()) asio::post(executor_, bound(&Impl::close_more));
 }
 
-// Keeps count of what incomplete requests hold.  When all together hold too much, the client
+// Keeps count of what incomplete requests and unread replies hold; here and not at the end of the
+// turn, in which thousands may ask for much.  When all requests together hold too much, the client
 // that holds most is closed: clients that are served do not hold much for long.
 void Server::Impl::account_for(ClientId id) {
+  limit_unread(id);
   Session* asking = find(id);
   if (asking != nullptr && asking->fd && !asking->is_own()) {
     sessions_.count_held(*asking);

@@ -84,8 +84,9 @@ struct ServerConfig {
   // And when it has taken nothing more for so long, it is closed.
   Duration unread_timeout = std::chrono::minutes(2);
 
-  // What unread replies of all clients may hold, without values that are stored.  Beyond it, the
-  // client whose replies hold most is closed.
+  // What unread replies of all clients may hold, without values that are stored: a value counts
+  // once, from the moment on in which only replies hold it.  Beyond it, the clients whose replies
+  // hold most are closed, until seven eighths of it are left.
   std::size_t max_reply_bytes = std::numeric_limits<std::size_t>::max();
 
   // What requests that have not arrived in full may hold, of all clients together.  Beyond it,

@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "store/auth/handshake.h"
 #include "store/base/fd.h"
@@ -62,7 +64,7 @@ struct Session {
   std::unique_ptr<Security> security;  // if it has asked for that
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
-  std::size_t unread_bytes = 0;        // that its replies hold, as last counted
+  std::size_t unread_bytes = 0;        // that its replies hold, as last counted; no referred values
   std::size_t secret = 0;              // which of the server's its client knows
   bool is_dirty = false;               // is in the list of those to be flushed
   MonoTime stalled_since{};            // its unread replies have not become fewer since
@@ -153,19 +155,29 @@ class Sessions {
     unread_bytes_ -= std::exchange(session.unread_bytes, 0);
   }
   std::size_t held_bytes() const { return held_bytes_; }
-  std::size_t unread_bytes() const { return unread_bytes_; }
-  // The session that holds most; there must be one.
-  Session& largest_holder() const { return most_by(&Session::held_bytes); }
-  Session& largest_reader() const { return most_by(&Session::unread_bytes); }
+  // What unread replies hold, and the values that only they hold.
+  std::size_t unread_bytes() const { return unread_bytes_ + SentValue::all_unstored_bytes(); }
 
- private:
-  Session& most_by(std::size_t Session::*bytes) const {
-    auto most = std::max_element(sessions_.begin(), sessions_.end(), [bytes](auto& a, auto& b) {
-      return (*a.second).*bytes < (*b.second).*bytes;
+  // The session that holds most; there must be one.
+  Session& largest_holder() const {
+    auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
+      return a.second->held_bytes < b.second->held_bytes;
     });
     return *most->second;
   }
 
+  // Those with unread replies that hold anything, and how much: those that hold most first.
+  std::vector<std::pair<std::size_t, ClientId>> readers() const {
+    std::vector<std::pair<std::size_t, ClientId>> readers;
+    for_each([&](const Session& session) {
+      std::size_t bytes = session.outbox.held_bytes() + session.outbox.unstored_bytes();
+      if (bytes > 0 && !session.is_own()) readers.emplace_back(bytes, session.id);
+    });
+    std::sort(readers.begin(), readers.end(), std::greater<>());
+    return readers;
+  }
+
+ private:
   std::size_t& count_of(const Session& session) {
     return counts_[static_cast<std::size_t>(session.standing)];
   }

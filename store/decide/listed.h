@@ -11,8 +11,7 @@
 
 namespace ddprun::store {
 
-// A long name as bytes of the answer's own, which Outbox::held_bytes() counts: no stored value
-// refers to them.
+// A long name as bytes of the answer's own, which Outbox::held_bytes() counts.
 inline Reply listed(std::string_view name) {
   if (name.size() <= kCopiedBytes) return reply::Bytes{Value(name)};
   return reply::Run{std::string(Value(name).framed())};

@@ -9,7 +9,7 @@
 namespace ddprun::store {
 
 void Outbox::add(Reply reply) {
-  if (const auto* bytes = std::get_if<reply::Bytes>(&reply)) return add(bytes->value);
+  if (auto* bytes = std::get_if<reply::Bytes>(&reply)) return add_value(std::move(bytes->value));
   if (auto* run = std::get_if<reply::Run>(&reply)) return add_run(std::move(run->bytes));
   std::string& out = tail();
   std::size_t before = out.size();
@@ -18,11 +18,11 @@ void Outbox::add(Reply reply) {
   held_bytes_ += out.size() - before;
 }
 
-void Outbox::add(const Value& value) {
+void Outbox::add_value(SentValue value) {
   std::string_view framed = value.framed();
   if (framed.size() <= kCopiedBytes) return add(framed);
   size_ += framed.size();
-  pieces_.emplace_back(value);
+  pieces_.emplace_back(std::move(value));
 }
 
 void Outbox::add_run(std::string run) {
@@ -36,6 +36,14 @@ void Outbox::add(std::string_view bytes) {
   tail().append(bytes);
   size_ += bytes.size();
   held_bytes_ += bytes.size();
+}
+
+std::size_t Outbox::unstored_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t i = first_; i < pieces_.size(); ++i) {
+    if (const auto* value = std::get_if<SentValue>(&pieces_[i])) bytes += value->unstored_bytes();
+  }
+  return bytes;
 }
 
 std::size_t Outbox::front(std::span<std::string_view> views) const {
@@ -74,7 +82,7 @@ void Outbox::drop_sent() {
 
 std::string_view Outbox::view(const Piece& piece) {
   if (const auto* text = std::get_if<std::string>(&piece)) return *text;
-  return std::get<Value>(piece).framed();
+  return std::get<SentValue>(piece).framed();
 }
 
 std::string& Outbox::tail() {

@@ -29,8 +29,12 @@ class Outbox {
   // The bytes to be sent, whether held here or only referred to.
   std::size_t size() const { return size_; }
 
-  // Of these, about what is held here; a run counts until all of it is sent.
-  std::size_t held_bytes() const { return held_bytes_; }
+  // About what is held here, without the values referred to; a run counts until all of it is sent.
+  std::size_t held_bytes() const { return held_bytes_ + piece_count() * sizeof(Piece); }
+
+  // Of the values referred to, what no store holds any more (SentValue::unstored_bytes()).  Looks
+  // at every piece.
+  std::size_t unstored_bytes() const;
 
   // How many pieces there are to send.
   std::size_t piece_count() const { return pieces_.size() - first_; }
@@ -46,10 +50,10 @@ class Outbox {
   void consume(std::size_t count);
 
  private:
-  using Piece = std::variant<std::string, Value>;
+  using Piece = std::variant<std::string, SentValue>;
 
   void drop_sent();
-  void add(const Value& value);
+  void add_value(SentValue value);
   void add_run(std::string run);
   static std::string_view view(const Piece& piece);
   std::string& tail();

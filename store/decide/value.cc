@@ -6,23 +6,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
 namespace ddprun::store {
+namespace {
+
+// Signed, because a server may end in another thread than it worked in.
+thread_local std::ptrdiff_t all_unstored = 0;
+
+}  // namespace
 
 // The bytes follow the block in the same allocation, with their length just in front, so that both
 // are copied or sent as one.
 struct Value::Block {
-  std::size_t references;
+  // Not larger: there is one for each key.
+  using Count = std::uint32_t;
+  static constexpr Count kMostReferences = std::numeric_limits<Count>::max();
+
+  Count references;
+  Count replies;  // of these references, those that replies have
   std::size_t capacity;
   std::uint64_t size;
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
+  std::size_t memory() const { return sizeof(Block) + capacity; }
 };
 
 Value::Block* Value::make(std::size_t capacity) {
-  return new (::operator new(sizeof(Block) + capacity)) Block{1, capacity, 0};
+  return new (::operator new(sizeof(Block) + capacity)) Block{1, 0, capacity, 0};
 }
 
 Value::Value(std::string_view bytes) : block_(make(bytes.size())) {
@@ -31,7 +44,13 @@ Value::Value(std::string_view bytes) : block_(make(bytes.size())) {
 }
 
 Value::Value(const Value& other) : block_(other.block_) {
-  if (block_ != nullptr) ++block_->references;
+  if (block_ == nullptr) return;
+  if (block_->references == Block::kMostReferences) {
+    block_ = nullptr;
+    *this = Value(other.view());
+  } else {
+    ++block_->references;
+  }
 }
 
 Value& Value::operator=(Value other) noexcept {
@@ -40,7 +59,12 @@ Value& Value::operator=(Value other) noexcept {
 }
 
 Value::~Value() {
-  if (block_ != nullptr && --block_->references == 0) ::operator delete(block_);
+  if (block_ == nullptr || --block_->references != block_->replies) return;
+  if (block_->references == 0) {
+    ::operator delete(block_);
+  } else {
+    all_unstored += static_cast<std::ptrdiff_t>(block_->memory());
+  }
 }
 
 std::string_view Value::view() const {
@@ -84,6 +108,43 @@ void Value::append(std::string_view piece) {
   }
   if (!piece.empty()) std::memcpy(block_->bytes() + block_->size, piece.data(), piece.size());
   block_->size = size;
+}
+
+SentValue::SentValue(Value value) : value_(std::move(value)) {
+  Value::Block* block = value_.block_;
+  if (block != nullptr && ++block->replies == block->references)
+    all_unstored += static_cast<std::ptrdiff_t>(block->memory());
+}
+
+// The value is counted already if it must be, unless it was copied.
+SentValue::SentValue(const SentValue& other) : value_(other.value_) {
+  Value::Block* block = value_.block_;
+  if (block != nullptr && ++block->replies == 1)
+    all_unstored += static_cast<std::ptrdiff_t>(block->memory());
+}
+
+SentValue& SentValue::operator=(SentValue other) noexcept {
+  std::swap(value_.block_, other.value_.block_);
+  return *this;
+}
+
+SentValue::~SentValue() {
+  Value::Block* block = std::exchange(value_.block_, nullptr);
+  if (block == nullptr) return;
+  --block->replies;
+  if (--block->references > 0) return;
+  all_unstored -= static_cast<std::ptrdiff_t>(block->memory());
+  ::operator delete(block);
+}
+
+std::size_t SentValue::unstored_bytes() const {
+  const Value::Block* block = value_.block_;
+  bool is_unstored = block != nullptr && block->references == block->replies;
+  return is_unstored ? block->memory() / block->replies : 0;
+}
+
+std::size_t SentValue::all_unstored_bytes() {
+  return static_cast<std::size_t>(std::max<std::ptrdiff_t>(all_unstored, 0));
 }
 
 }  // namespace ddprun::store

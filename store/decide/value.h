@@ -13,6 +13,8 @@ namespace ddprun::store {
 // because a piece of its own costs more than to copy a little.
 inline constexpr std::size_t kCopiedBytes = 1024;
 
+class SentValue;
+
 // A counted reference to immutable bytes, or to nothing.
 //
 // Threads: the count is not atomic; all references to one value belong to one thread.
@@ -46,11 +48,38 @@ class Value {
   void append(std::string_view piece);
 
  private:
+  friend SentValue;
   struct Block;
 
   static Block* make(std::size_t capacity);
 
   Block* block_ = nullptr;
+};
+
+// A reference that a reply has.  What only such references hold is counted, whoever let go of it
+// last: the limit on what is stored does not concern it any more.
+//
+// Threads: as for Value.
+class SentValue {
+ public:
+  SentValue() = default;
+  SentValue(Value value);  // implicit: a reply is made of a value
+  SentValue(const SentValue& other);
+  SentValue(SentValue&& other) noexcept = default;
+  SentValue& operator=(SentValue other) noexcept;
+  ~SentValue();
+
+  std::string_view view() const { return value_.view(); }
+  std::string_view framed() const { return value_.framed(); }
+
+  // The memory of the value if only replies hold it, shared out among them; otherwise 0.
+  std::size_t unstored_bytes() const;
+
+  // The memory of all values of this thread that only replies hold, each counted once.
+  static std::size_t all_unstored_bytes();
+
+ private:
+  Value value_;
 };
 
 }  // namespace ddprun::store

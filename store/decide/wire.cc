@@ -18,9 +18,6 @@ namespace {
 // torch copies its integers from memory, so the wire has the order of every host that runs it.
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
-// Storage that one large request left behind is kept up to this many elements.
-constexpr std::size_t kKeptElements = 256;
-
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
 template <std::integral T>
@@ -54,11 +51,6 @@ void put(std::span<const std::string_view> keys, std::string& out) {
 void put(std::span<const KeyValue> pairs, std::string& out) {
   put(std::uint64_t{pairs.size()}, out);
   for (const KeyValue& pair : pairs) put(pair.key, out), put(pair.value, out);
-}
-
-template <class T>
-void release_if_large(std::vector<T>& storage) {
-  if (storage.capacity() > kKeptElements) storage = {};
 }
 
 }  // namespace
@@ -162,7 +154,14 @@ Decoder::Next Decoder::next() {
   return finish_request();
 }
 
+template <class T>
+void Decoder::release_if_large(std::vector<T>& storage) {
+  if (storage.capacity() > kKeptElements) storage = std::vector<T>();  // "= {}" would keep it
+}
+
 void Decoder::keep() {
+  release_if_large(keys_);
+  release_if_large(pairs_);
   if (begin_ == window_.size()) {
     held_.clear();
     if (held_.capacity() > kKeptElements) held_ = {};

@@ -170,7 +170,7 @@ struct Number {
   std::int64_t value;
 };
 struct Bytes {
-  Value value;
+  SentValue value;
 };
 // Several small values, one behind the other, as they go over the wire.
 struct Run {
@@ -249,14 +249,22 @@ class Decoder {
   // Gives away what has arrived behind the request answered last, which becomes void.
   std::string take_rest();
 
-  // The bytes held for an incomplete request.
-  std::size_t held_bytes() const { return held_.size(); }
+  // The bytes held for an incomplete request, and where its keys and values are in it.
+  std::size_t held_bytes() const {
+    bool is_large = strings_.capacity() > kKeptElements;
+    return held_.size() + (is_large ? strings_.capacity() * sizeof(Range) : 0);
+  }
 
  private:
+  // Storage that one large request left behind is kept up to this many elements.
+  static constexpr std::size_t kKeptElements = 256;
+
   struct Range {
     std::size_t offset, length;
   };
   struct Parts;
+  template <class T>
+  static void release_if_large(std::vector<T>& storage);
   enum class Step : std::uint8_t { Done, NeedMore, Malformed };
 
   Step read_head();

@@ -70,4 +70,23 @@ TEST_SUITE("store/decide/outbox") {
     CHECK(outbox.front().data() == value.framed().data());
     CHECK(outbox.front().size() == 8 + value.size());
   }
+
+  TEST_CASE("what is held is counted: copies, pieces, and values that are not stored any more") {
+    Outbox outbox;
+    outbox.add(reply::Run{std::string(50'000, 'r')});
+    CHECK(outbox.held_bytes() >= 50'000);
+    outbox.consume(outbox.size());
+    CHECK(outbox.held_bytes() == 0);
+
+    Value value(std::string(2000, 'v'));
+    for (int i = 0; i < 1000; ++i) outbox.add(reply::Bytes{value});
+    CHECK(outbox.held_bytes() >= 1000 * sizeof(Value));
+    CHECK(outbox.held_bytes() < 1000 * 100);
+    CHECK(outbox.unstored_bytes() == 0);
+    value = Value();
+    CHECK(outbox.unstored_bytes() > 1000);
+    CHECK(outbox.unstored_bytes() <= 2100);
+    outbox.consume(outbox.size());
+    CHECK(outbox.held_bytes() + outbox.unstored_bytes() == 0);
+  }
 }

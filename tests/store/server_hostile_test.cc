@@ -65,6 +65,39 @@ std::chrono::milliseconds longest_answer(RunningServer& server, std::atomic<bool
   return std::chrono::duration_cast<std::chrono::milliseconds>(longest);
 }
 
+// A client whose replies wait in the server, but for what the kernel takes.
+RawClient slow_reader_of(RunningServer& server) {
+  RawClient client(server.port());
+  int few = 64 * 1024;
+  ::setsockopt(client.fd(), SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
+  client.shake_hands();
+  return client;
+}
+
+constexpr std::size_t kMiB = 1 << 20;
+const std::string kLargeValue(8 * kMiB, 'v');
+constexpr std::string_view kUnread = "bytes of replies unread, and all together too much";
+
+// Whether somebody is closed because of unread replies, while `good` is served.
+bool closes_a_slow_reader(RunningServer& server, RawClient& good) {
+  auto deadline = std::chrono::steady_clock::now() + ddprun::test::kLimit;
+  while (server.log().empty() && std::chrono::steady_clock::now() < deadline) {
+    if (!is_served(good)) return false;
+  }
+  return !server.log().empty() && server.log()[0].ends_with(kUnread);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Of this process, in bytes: "VmRSS", or "VmHWM" for the most that it was.
+std::size_t memory_of_process(const std::string& what) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(what + ":")) return std::stoul(line.substr(what.size() + 1)) * 1024;
+  }
+  return 0;
+}
+#endif
+
 }  // namespace
 
 TEST_SUITE("store/server/hostile") {
@@ -436,6 +469,142 @@ TEST_SUITE("store/server/hostile") {
     reader.send(request::ListKeys{});
     CHECK(reader.receive_number() == 2000);
     CHECK(reader.receive(2000 * 8008).size() == 2000 * 8008);
+  }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  TEST_CASE("lists of all keys that are asked for in the same moment are bounded, too") {
+    boost::asio::io_context context;
+    auto server = Server::listen(context.get_executor(),
+                                 {.listen = {"127.0.0.1", 0}, .max_reply_bytes = 64 * kMiB})
+                      .value();
+    auto run_until = [&](auto claim) {
+      auto deadline = std::chrono::steady_clock::now() + ddprun::test::kLimit;
+      while (!claim() && std::chrono::steady_clock::now() < deadline) context.run_one_for(1ms);
+      return claim();
+    };
+    RawClient good(server->port());
+    good.shake_hands();
+    std::string name(8000, 'n');
+    for (std::size_t i = 0; i < 3500; ++i) {
+      good.send(request::Set{name + std::to_string(i), ""});
+      if (i % 8 == 7) REQUIRE(run_until([&] { return server->keyspace().key_count() >= i - 7; }));
+    }
+    REQUIRE(run_until([&] { return server->keyspace().key_count() == 3500; }));
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 30; ++i) greedy.emplace_back(server->port()).shake_hands();
+    REQUIRE(run_until([&] { return server->connection_count() == 31; }));
+
+    std::ofstream("/proc/self/clear_refs") << 5;  // the most is from now on
+    std::size_t before = memory_of_process("VmRSS");
+    for (RawClient& client : greedy) client.send(request::ListKeys{});
+    CHECK(run_until([&] { return server->connection_count() < 31; }));
+    std::size_t most = memory_of_process("VmHWM");
+    INFO("before ", before / kMiB, " MiB, at most ", most / kMiB);
+    CHECK(most < before + 200 * kMiB);
+  }
+#endif
+
+  TEST_CASE("unread values count once they are not stored any more, and shared ones once") {
+    RunningServer server({.max_reply_bytes = 64 * kMiB});
+    RawClient good = client_of(server);
+    std::array keys{"/a"sv, "/b"sv, "/c"sv, "/d"sv};
+    auto set_all = [&] {
+      for (std::string_view key : keys) good.send(request::Set{key, kLargeValue});
+      REQUIRE(is_served(good));
+    };
+    auto delete_all = [&] {
+      for (std::string_view key : keys) {
+        good.send(request::DeleteKey{key});
+        REQUIRE(good.receive_number() == 1);
+      }
+    };
+    std::vector<RawClient> readers;
+    auto ask_all = [&] {
+      readers.push_back(slow_reader_of(server));
+      readers.back().send(request::MultiGet{keys});
+      std::string first(1, '\0');
+      REQUIRE(::recv(readers.back().fd(), first.data(), 1, MSG_PEEK) == 1);
+    };
+
+    set_all();
+    for (int i = 0; i < 6; ++i) ask_all();
+    delete_all();
+    REQUIRE(is_served(good));
+    CHECK(server.log().empty());  // 32 MiB, in six replies
+    for (std::string_view key : keys) {
+      INFO(key);
+      bool is_right = readers[0].receive_bytes() == kLargeValue;
+      CHECK(is_right);
+    }
+
+    readers.clear();
+    REQUIRE(server.has_connections(1));
+    for (int i = 0; i < 6; ++i) {
+      set_all();
+      ask_all();
+      delete_all();
+    }
+    CHECK(closes_a_slow_reader(server, good));
+  }
+
+  TEST_CASE("unread answers to COMPARE_SET of missing keys are bounded in all") {
+    RunningServer server({.max_reply_bytes = 64 * kMiB});
+    RawClient good = client_of(server);
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 20; ++i) {
+      greedy.push_back(slow_reader_of(server));
+      greedy.back().send(request::CompareSet{"/missing", kLargeValue, ""});
+    }
+    CHECK(closes_a_slow_reader(server, good));
+    greedy.clear();
+    REQUIRE(server.has_connections(1));
+    bool is_right =
+        good.send(request::CompareSet{"/missing", kLargeValue, ""}).receive_bytes() == kLargeValue;
+    CHECK(is_right);
+  }
+
+  TEST_CASE("unread items of queues are bounded in all") {
+    RunningServer server({.max_reply_bytes = 64 * kMiB});
+    RawClient good = client_of(server);
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 20; ++i) {
+      good.send(request::QueuePush{"/queue", kLargeValue});
+      REQUIRE(is_served(good));
+      greedy.push_back(slow_reader_of(server));
+      greedy.back().send(request::QueuePop{"/queue"});
+    }
+    CHECK(closes_a_slow_reader(server, good));
+    greedy.clear();
+    REQUIRE(server.has_connections(1));
+    CHECK(is_served(good));
+  }
+
+  TEST_CASE("a reply of one value many times is not free of charge") {
+    RunningServer server({.max_reply_bytes = 16 * kMiB});
+    RawClient good = client_of(server);
+    good.send(request::Set{"/k", std::string(2000, 'v')});
+    REQUIRE(is_served(good));
+    std::vector<std::string_view> keys(131072, "/k");
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 6; ++i) {
+      greedy.push_back(slow_reader_of(server));
+      greedy.back().send(request::MultiGet{keys});
+    }
+    CHECK(closes_a_slow_reader(server, good));
+  }
+
+  TEST_CASE("half requests of very many names count with what it takes to know the names") {
+    RunningServer server({.max_held_bytes = 16 * kMiB});
+    RawClient good = client_of(server);
+    std::string half = announced(Op::MultiSet, {131072}) + std::string(131071 * 16, '\0');
+    std::vector<RawClient> greedy;
+    for (int i = 0; i < 6; ++i) greedy.push_back(client_of(server));
+    for (RawClient& client : greedy) client.send(std::string_view(half));
+    auto deadline = std::chrono::steady_clock::now() + ddprun::test::kLimit;
+    while (server.log().empty() && std::chrono::steady_clock::now() < deadline)
+      REQUIRE(is_served(good));
+    REQUIRE_FALSE(server.log().empty());
+    CHECK(server.log()[0].ends_with("bytes of an incomplete request, and all together too much"));
   }
 
   TEST_CASE("the page about the waits is bounded, and others are served beside many who ask") {

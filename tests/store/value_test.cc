@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 
 using namespace ddprun::store;
 
@@ -50,5 +51,36 @@ TEST_SUITE("store/decide/value") {
     value.append("gin");
     CHECK(value.view() == "begin");
     CHECK(value.framed().size() == 8 + 5);
+  }
+
+  TEST_CASE("what only replies hold is counted once, whoever lets go of it last") {
+    const std::size_t before = SentValue::all_unstored_bytes();
+    auto counted = [before] { return SentValue::all_unstored_bytes() - before; };
+    Value stored(std::string(10'000, 'v'));
+    SentValue first(stored), second(stored);
+    CHECK(counted() == 0);
+    CHECK(first.unstored_bytes() == 0);
+
+    stored.assign("another");
+    CHECK(counted() >= 10'000);
+    CHECK(counted() < 11'000);
+    CHECK(first.unstored_bytes() == counted() / 2);
+    {
+      SentValue third = second;
+      CHECK(third.unstored_bytes() == counted() / 3);
+      CHECK(counted() < 11'000);
+    }
+    second = SentValue();
+    CHECK(first.unstored_bytes() == counted());
+    SentValue moved = std::move(first);
+    CHECK(counted() >= 10'000);
+    moved = SentValue();
+    CHECK(counted() == 0);
+
+    SentValue never_stored{Value("echo")};
+    CHECK(counted() >= 4);
+    never_stored = SentValue(stored);
+    CHECK(counted() == 0);
+    CHECK(never_stored.view() == "another");
   }
 }

@@ -210,6 +210,21 @@ TEST_SUITE("store/decide/wire") {
     CHECK(stream.decoder.held_bytes() == 0);
   }
 
+  TEST_CASE("what is held for an incomplete request includes where its names are") {
+    const WireLimits limits;
+    Decoder decoder(limits);
+    std::vector<std::string_view> keys(10'000);
+    std::string bytes = kHandshake + encoded(request::Check{keys});
+    decoder.feed(std::string_view(bytes).substr(0, bytes.size() - 1));
+    REQUIRE(std::holds_alternative<Request>(decoder.next()));
+    REQUIRE(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
+    CHECK(decoder.held_bytes() >= bytes.size() - kHandshake.size() - 1 + 9'999 * 16);
+    decoder.feed(std::string_view(bytes).substr(bytes.size() - 1));
+    REQUIRE(std::holds_alternative<Request>(decoder.next()));
+    REQUIRE(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
+    CHECK(decoder.held_bytes() == 0);
+  }
+
   TEST_CASE("keys and values are bytes: empty ones, zeroes and large ones come through") {
     Stream stream;
     std::string value(100'000, '\0');
