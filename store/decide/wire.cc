@@ -20,6 +20,28 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
+// Of the room that decoders give back the largest is kept, for whichever of this thread's needs it
+// next: to get it anew costs more than to copy a request in.
+constexpr std::size_t kMostSpareBytes = std::size_t{16} << 20;
+thread_local std::string spare_room;
+
+void give_back_room(std::string& held) {
+  held.clear();
+  if (held.capacity() <= Decoder::kKeptBytes) return;
+  bool is_wanted = held.capacity() <= kMostSpareBytes && held.capacity() > spare_room.capacity();
+  if (is_wanted) std::swap(held, spare_room);
+  std::string().swap(held);
+}
+
+// For `more` bytes, which are to be appended.
+void take_room(std::string& held, std::size_t more) {
+  bool is_short = held.size() + more > std::max(held.capacity(), Decoder::kKeptBytes);
+  if (!is_short || spare_room.capacity() <= held.capacity()) return;
+  spare_room.assign(held);
+  std::swap(held, spare_room);
+  std::string().swap(spare_room);
+}
+
 template <std::integral T>
 T load(const char* bytes) {
   T number;
@@ -96,6 +118,7 @@ void Decoder::feed(std::string_view bytes) {
     window_ = bytes;
     begin_ = cursor_ = 0;
   } else {
+    take_room(held_, bytes.size());
     held_.append(bytes);
     window_ = held_;
   }
@@ -163,9 +186,9 @@ void Decoder::keep() {
   release_if_large(keys_);
   release_if_large(pairs_);
   if (begin_ == window_.size()) {
-    held_.clear();
-    if (held_.capacity() > kKeptElements) held_ = {};
+    give_back_room(held_);
   } else if (held_.empty()) {
+    take_room(held_, window_.size() - begin_);
     held_.assign(window_.substr(begin_));
   } else {
     held_.erase(0, begin_);

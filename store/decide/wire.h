@@ -249,11 +249,15 @@ class Decoder {
   // Gives away what has arrived behind the request answered last, which becomes void.
   std::string take_rest();
 
-  // The bytes held for an incomplete request, and where its keys and values are in it.
+  // The memory held for an incomplete request, and where its keys and values are in it.
   std::size_t held_bytes() const {
     bool is_large = strings_.capacity() > kKeptElements;
-    return held_.size() + (is_large ? strings_.capacity() * sizeof(Range) : 0);
+    std::size_t room = held_.capacity() > kKeptBytes ? held_.capacity() : held_.size();
+    return room + (is_large ? strings_.capacity() * sizeof(Range) : 0);
   }
+
+  // So much room is kept between two requests.
+  static constexpr std::size_t kKeptBytes = 4096;
 
  private:
   // Storage that one large request left behind is kept up to this many elements.

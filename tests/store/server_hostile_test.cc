@@ -502,6 +502,21 @@ TEST_SUITE("store/server/hostile") {
     INFO("before ", before / kMiB, " MiB, at most ", most / kMiB);
     CHECK(most < before + 200 * kMiB);
   }
+
+  TEST_CASE("a connection keeps no room for the largest request that it ever sent") {
+    RunningServer server;
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 21; ++i) clients.push_back(client_of(server));
+    std::size_t before = 0;
+    for (RawClient& client : clients) {
+      client.send(request::Set{"/k", kLargeValue});
+      REQUIRE(is_served(client));
+      if (before == 0) before = memory_of_process("VmRSS");
+    }
+    std::size_t after = memory_of_process("VmRSS");
+    INFO("before ", before / kMiB, " MiB, after ", after / kMiB);
+    CHECK(after < before + 50 * kMiB);
+  }
 #endif
 
   TEST_CASE("unread values count once they are not stored any more, and shared ones once") {

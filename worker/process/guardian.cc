@@ -286,7 +286,7 @@ void Guardian::write(const std::string& message) {
 void Guardian::dismiss() {
   bool is_alive = ::waitpid(pid_, nullptr, WNOHANG) == 0;  // and is this process's child
   if (!is_alive) return;
-  constexpr int kPatienceMs = 100;
+  constexpr int kPatienceMs = 2000;  // for one that reads what stands in the kernel
   Fd pidfd = open_pidfd(pid_);
   ::kill(pid_, SIGKILL);
   pollfd polled{.fd = pidfd.get(), .events = POLLIN, .revents = 0};

@@ -33,7 +33,7 @@ struct SignalReport {
 
 // Threads: used from the thread that starts workers.
 // Lifetime: when it is destroyed the guardian goes without doing anything, also one that stands
-// still, and is waited for, for a tenth of a second at most.  A process that is forked from this
+// still, and is waited for, for two seconds at most.  A process that is forked from this
 // one and does not exec must not keep it.
 class Guardian {
  public:
