@@ -23,6 +23,7 @@
 #include "worker/ddp/shm_connect.h"
 #include "worker/ddp/store_barrier.h"
 #include "worker/ddp/text_collectives.h"
+#include "worker/ddp/torch_check.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -328,6 +329,7 @@ std::vector<at::Device> gpus_of_worker(int count) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
+  check_loaded_torch();
   const std::string backend = backend_of(options);
   ignore_broken_pipes();
   auto impl = std::make_shared<ProcessGroup::Impl>();
