@@ -160,6 +160,8 @@ void NetworkHandler::perform(const member::Action& action) {
                    pause_.cancel();
                    tasks_.spawn(connect(wanted, ++attempts_));
                  },
+                 // No agent says yet where it would host, so no member looks for other hosts.
+                 [](const member::action::Knock&) {},
                  [this](const member::action::Disconnect&) { disconnect(); },
                  [this](const member::action::Post& wanted) {
                    if (link_) link_->post(encode(wanted.message));

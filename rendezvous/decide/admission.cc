@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/waiting_text.h"
 
@@ -33,6 +34,7 @@ void Admission::consider(const std::string& id, const request::Join& join,
   if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
   if (state_.phase == Phase::Ended) return out_.send_on(id, connection, state_.verdict);  // by that
   found_if_first(state_, id, join, now_);
+  note_contact_elsewhere(state_, join, now_);
   if (join.is_back) expect_others(state_, id, join, false, now_);
   if (!join.preflight_failure.empty() && state_.had_round) {
     return out_.send(id, command::Refuse{preflight_text(join)});
@@ -118,7 +120,9 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
                       .arrival = state_.arrivals++,
                       .connection = connection,
                       .seen = now_,
-                      .last_rank = join.previous_rank};
+                      .last_rank = join.previous_rank,
+                      .knows = known_round(join),
+                      .contact = published_at(join.pulse, now_)};
   if (join.policy != state_.policy) {
     out_.send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
                                      .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
@@ -204,7 +208,9 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
 
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
+  std::string self = std::move(state_.quorum.self);
   state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
+  state_.quorum.self = std::move(self);
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/former.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -26,7 +27,9 @@ Former former_of(const RunFile& file, MonoTime now) {
           .round = file.round,
           .nodes = static_cast<int>(file.nodes.size()),
           .names = file.nodes,
-          .until = now + file.lease};
+          .until = now + file.lease,
+          .by = file.by,
+          .lease = file.lease};
 }
 
 void FormerRounds::begin(Former former) {
@@ -47,7 +50,7 @@ FormerRounds FormerRounds::take_for_next_run() {
 }
 
 bool FormerRounds::node_is_back(const std::string& id, const request::Join& join, MonoTime until,
-                                bool goes_on) {
+                                bool goes_on, bool was_in_round) {
   if (settled_starts.contains(join.run_uuid)) return false;
   if (!awaited) awaited = Former{.run_uuid = join.run_uuid, .round = {}, .until = until};
   Former& former = *awaited;
@@ -58,15 +61,17 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.names.clear();
     former.until = until;
   }
-  if (!join.was_in_round || join.next_round == 0) return account_for_named(id);
+  if (!was_in_round || join.next_round == 0) return account_for_named(id);
   std::uint64_t round = join.next_round - 1;
   if (!former.round || round > *former.round) {
     former.round = round;
     former.nodes = join.previous_nodes;
     former.names.clear();
     former.until = until;
+    former.by = join.round_by;
     is_broken = false;
   }
+  former.lease = std::max(former.lease, join.policy.lease());
   if (round < *former.round) return account_for_named(id);
   return account_for(id, round, goes_on);
 }

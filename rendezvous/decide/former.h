@@ -29,6 +29,8 @@ struct Former {
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<std::uint64_t, std::set<std::string>> accounted{};
   MonoTime until{};
+  std::string by{};        // RoundId::by: its host may live, cut off from this one
+  Duration lease{};        // of its nodes
   bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
 };
 
@@ -56,8 +58,9 @@ struct FormerRounds {
   // A node comes that was here before this coordinator: so may others have been, whose leases are
   // over at `until` at the latest.  It goes on with its round, or its workers are dead.
   // True: it was the last one that was awaited.
+  // Where its host may change, `was_in_round` holds for the last round that it knows.
   [[nodiscard]] bool node_is_back(const std::string& id, const request::Join& join, MonoTime until,
-                                  bool goes_on);
+                                  bool goes_on, bool was_in_round);
   // A node of `round`, as far as that is known, has left.  True: it was the last one.
   [[nodiscard]] bool node_has_left(const std::string& id, std::optional<std::uint64_t> round);
 

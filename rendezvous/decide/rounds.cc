@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/seating.h"
 #include "rendezvous/decide/waiting_text.h"
@@ -74,13 +75,13 @@ void Rounds::form_if_due() {
       return end(*std::exchange(state_.restarts.end_in_doubt, std::nullopt));
     state_.phase = Phase::Gathering;
     state_.gathering_since = now_;
-    if (has_enough()) return form();
+    if (has_enough() && may_go_on(state_, now_)) return form();
   }
   if (state_.phase != Phase::Gathering) return;
   if (!has_enough()) {
     state_.last_call.reset();
     if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-  } else if (!may_form(state_)) {
+  } else if (!may_form(state_) || !may_go_on(state_, now_)) {
     return;
   } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
     form();
@@ -100,10 +101,13 @@ bool Rounds::are_all_former_back() const {
 }
 
 bool Rounds::end_if_too_few() {
-  if (state_.phase != Phase::Gathering || has_enough()) return false;
+  if (state_.phase != Phase::Gathering) return false;
   if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
+  bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on(state_, now_);
+  if (has_enough() && !may_others_go_on) return false;
   announce_shortage();
-  end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
+  end({.exit_code = command::kExitRendezvous,
+       .why = may_others_go_on ? no_majority_text(state_) : too_few_text(state_)});
   return true;
 }
 
@@ -111,6 +115,7 @@ void Rounds::form() {
   if (!exclude_failed_nodes()) return;
   std::vector<Seat> seats = seat_nodes(state_, now_);
   const request::Join& first = seats.front().node->join;
+  std::vector<Body> from = basis_now(state_, now_).value_or(std::vector<Body>{});
   state_.round = state_.next_round++;
   command::Round round{.number = state_.round,
                        .run_uuid = state_.run_uuid,
@@ -118,6 +123,7 @@ void Rounds::form() {
                        .max_restarts = state_.policy.max_restarts,
                        .master = state_.settings.master.value_or(
                            Endpoint{.host = first.address, .port = first.store_port})};
+  name_stand_ins(state_, round, seats);
   state_.phase = Phase::Running;
   state_.had_round = true;
   state_.shortage.reset();
@@ -139,6 +145,7 @@ void Rounds::form() {
     node->is_standby = false;
     node->last_rank = static_cast<int>(rank);
     round.ranks = assignment;
+    name_unsettled(round, from, *id);
     node->round = round;
     if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
@@ -146,6 +153,7 @@ void Rounds::form() {
   for (auto& [id, node] : state_.nodes) {
     if (!node.is_member && !node.is_standby) stand_by(id, node);
   }
+  note_formed(state_, std::move(from), round.id(), now_);
   keep_run_file();
 }
 
@@ -155,6 +163,7 @@ void Rounds::keep_run_file() {
                .round = state_.round,
                .lease = state_.policy.lease(),
                .nodes = {}};
+  if (!state_.quorum.bodies.empty()) file.by = state_.quorum.bodies.back().id.by;
   for (const auto& [id, node] : state_.nodes) {
     if (node.is_member) file.nodes.insert(name_of(id));
   }

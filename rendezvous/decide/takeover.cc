@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
 #include "store/base/count.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -51,7 +52,9 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
           .seen = now_,
           .is_member = true,
           .is_down = false,
-          .last_rank = join.previous_rank};
+          .last_rank = join.previous_rank,
+          .knows = known_round(join),
+          .contact = published_at(join.pulse, now_)};
   if (join.node_rank) claim_rank(id, *join.node_rank);
   ++state_.up_count;
   if (is_first) {
@@ -92,6 +95,7 @@ void Takeover::claim_rank(const std::string& id, int rank) {
 }
 
 void Takeover::node_left(const std::string& id, const request::Left& left) {
+  note_gone(state_, id, left);
   account_for_left(state_, id, left.round);
   if (is_broken(state_)) {
     rounds_.stop({.cause = StopCause::NodeLost,
@@ -104,6 +108,7 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
 void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
   int lost = state_.former.settle();
+  state_.contacts.elsewhere = MonoTime::min();
   if (is_taken_over(state_)) {
     return rounds_.stop({.cause = StopCause::NodeLost,
                          .why = count_of(static_cast<std::size_t>(lost), "node") +

@@ -48,6 +48,7 @@ enum class FaultKind : std::uint8_t {
   WallClock,    // a machine's wall clock jumps
   KillHost,     // whoever hosts, with its store
   Cancel,       // SIGTERM to all agents, within a second
+  FallApart,    // the network falls into two parts, for a time: the bits of `target` say which
 };
 
 struct Fault {
@@ -64,8 +65,13 @@ struct Scenario {
   std::vector<NodePlan> nodes;
   std::vector<Fault> faults;
   int machines = 1;
-  bool has_daemon = false;    // ddpd hosts, else the first agent on machine 0
-  bool has_wills = true;      // a server with our extensions
+  bool has_daemon = false;     // ddpd hosts, else the first agent on machine 0
+  bool has_wills = true;       // a server with our extensions
+  bool has_stand_ins = false;  // other nodes can host the run
+  // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
+  bool is_one_loss = false;
+  // The network and the machines have faults that pass, and no process is lost: all succeed.
+  bool is_healed = false;
   bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;    // of workers, while faults last
   int slow_stop_percent = 0;  // of workers: they ignore SIGTERM
@@ -85,6 +91,9 @@ struct Scenario {
   bool are_hangs_judged = false;         // nothing else goes wrong: the one that hangs is blamed
   bool has_watches() const;              // of any node
 };
+
+// From here on the seeds are of runs whose host may change.
+inline constexpr std::uint64_t kFirstStandInSeed = 10'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

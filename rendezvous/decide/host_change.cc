@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/host_change.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/seating.h"
+
+namespace ddprun::rendezvous::coordinator {
+namespace {
+
+std::vector<Present> present_nodes(const State& state) {
+  std::vector<Present> present;
+  present.reserve(state.nodes.size());
+  for (const auto& [id, node] : state.nodes) {
+    present.push_back({.name = std::string_view(id).substr(0, id.rfind('.')),
+                       .knows = node.knows,
+                       .nodes = node.join.previous_nodes,
+                       .contact = node.join.is_host ? MonoTime::max() : node.contact,
+                       .is_member = node.is_member,
+                       .after = node.join.after});
+  }
+  return present;
+}
+
+// Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
+// that.
+Duration alone_after(const State& state) {
+  return state.policy.silence_limit() / 2;
+}
+Duration beyond_alone(const State& state) {
+  return state.policy.silence_limit() * 3 / 5;
+}
+
+// The name of a coordinator begins with that of the node whose agent hosts it.
+std::string host_of(const std::string& by) {
+  return by.substr(0, by.find('@'));
+}
+
+bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) {
+  return heard && (*heard == MonoTime::max() || now < *heard + alone_after(state));
+}
+
+}  // namespace
+
+RoundId known_round(const request::Join& join) {
+  if (join.next_round == 0 || join.round_by.empty()) return {};
+  return {.number = join.next_round - 1, .by = join.round_by};
+}
+
+MonoTime published_at(std::int64_t pulse, MonoTime now) {
+  MonoTime at{Duration(pulse)};
+  return pulse > 0 && at <= now ? at : MonoTime::min();
+}
+
+// That one may have begun a round since then, of which the nodes that come know nothing.
+void note_contact_elsewhere(State& state, const request::Join& join, MonoTime now) {
+  bool was_elsewhere = !join.round_by.empty() && join.seen_age && join.seen_of != state.quorum.self;
+  if (!was_elsewhere || !may_change_host(state)) return;
+  state.contacts.elsewhere = std::max(state.contacts.elsewhere, now - *join.seen_age);
+  if (join.seen_of != join.round_by) {
+    state.contacts.between = std::max(state.contacts.between, now - *join.seen_age);
+  }
+}
+
+bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
+  bool is_ours = node.round && node.round->number == round && !node.round->by.empty();
+  if (!is_ours || node.knows == node.round->id()) return false;
+  node.knows = node.round->id();
+  return heard_of(state.quorum, name_of(id), round);
+}
+
+void note_gone(State& state, const std::string& id, const request::Left& left) {
+  auto node = state.nodes.find(id);
+  if (!left.knows.by.empty()) {
+    state.quorum.gone[name_of(id)] = {
+        .knows = left.knows, .nodes = left.nodes, .after = left.after};
+  } else if (node != state.nodes.end()) {
+    state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
+                                      .nodes = node->second.join.previous_nodes,
+                                      .after = node->second.join.after};
+  }
+}
+
+std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
+  if (!may_change_host(state)) return std::vector<Body>{};
+  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.had_round;
+  if (is_first) return std::vector<Body>{};
+  if (now < fence(state)) return std::nullopt;
+  std::vector<Present> present = present_nodes(state);
+  auto bodies = basis(state.quorum, present);
+  if (!bodies || bodies->empty()) return bodies;
+  if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
+  auto heard = heard_at(
+      {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
+      present);
+  if (!is_recent(state, heard, now)) return std::nullopt;
+  return bodies;
+}
+
+std::optional<Lack> lacking_now(const State& state) {
+  if (!may_change_host(state)) return std::nullopt;
+  return lacking(state.quorum, present_nodes(state));
+}
+
+MonoTime fence(const State& state) {
+  MonoTime contact = std::max(state.contacts.elsewhere, state.contacts.between);
+  if (contact == MonoTime::min()) return contact;
+  return contact + state.policy.lease() + beyond_alone(state);
+}
+
+// The workers of the host itself die a lease after it was heard last.  Other nodes may have been
+// with it for longer.
+void set_former_end(State& state) {
+  if (!state.former.awaited || !may_change_host(state)) return;
+  Former& former = *state.former.awaited;
+  bool is_known = former.round && !former.by.empty();
+  if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
+  bool lacks_host = !former.accounted[*former.round].contains(host_of(former.by));
+  former.until = state.contacts.elsewhere + std::max(former.lease, state.policy.lease());
+  if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
+}
+
+void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats) {
+  if (!may_change_host(state)) return;
+  for (const Seat& seat : seats) {
+    const request::Join& join = seat.node->join;
+    if (join.stand_in_port == 0) continue;
+    round.by = state.quorum.self;
+    if (join.is_host || round.stand_ins.size() >= kMaxStandIns) continue;
+    round.stand_ins.push_back(
+        {.name = name_of(*seat.id), .at = {.host = join.address, .port = join.stand_in_port}});
+  }
+}
+
+void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
+  if (!round.by.empty()) round.after = unsettled(from, name_of(id));
+}
+
+void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now) {
+  if (!may_change_host(state)) return;
+  Body body{.id = id, .nodes = 0, .names = {}, .is_own = true, .formed_at = now};
+  for (const auto& [node_id, node] : state.nodes) {
+    if (node.is_member) body.names.insert(name_of(node_id));
+  }
+  body.nodes = static_cast<int>(body.names.size());
+  formed(state.quorum, std::move(from), std::move(body));
+  state.contacts.unanswered.clear();
+  look_at_contacts(state, now);
+}
+
+void look_at_contacts(State& state, MonoTime now) {
+  bool has_workers = state.phase == Phase::Running || state.up_count > 0;
+  bool goes_on = has_workers && !state.quorum.bodies.empty();
+  state.contacts.next_look = goes_on ? now + state.policy.silence_limit() / 20 : MonoTime::max();
+  state.contacts.heard_at =
+      heard_in_round_at(state.quorum, present_nodes(state)).value_or(MonoTime::min());
+}
+
+bool is_alone(const State& state, MonoTime now) {
+  bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
+  MonoTime heard_at = state.contacts.heard_at;
+  if (!has_round || state.quorum.bodies.empty() || heard_at == MonoTime::max()) return false;
+  return heard_at == MonoTime::min() || now >= heard_at + alone_after(state);
+}
+
+bool must_stop_alone(const State& state, MonoTime now) {
+  if (state.phase != Phase::Running || !is_alone(state, now)) return false;
+  MonoTime woke_at = state.contacts.woke_at;
+  return woke_at == MonoTime::min() || now >= woke_at + alone_after(state);
+}
+
+bool holds_run(const State& state, MonoTime now) {
+  const std::vector<Body>& bodies = state.quorum.bodies;
+  if (state.phase == Phase::Ended || bodies.empty() || !bodies.back().is_own) return false;
+  return is_recent(state, heard_at(state.quorum, present_nodes(state)), now);
+}
+
+}  // namespace ddprun::rendezvous::coordinator

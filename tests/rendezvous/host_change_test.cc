@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A run whose host is lost, or cut off from some of its nodes: scenarios in words, for the
+// coordinators and for a member.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/member.h"
+#include "rendezvous/decide/runs.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A place where a run may be hosted.
+struct Place {
+  std::string name;
+  runs::State state{};
+  Now now{.mono = MonoTime(1h)};
+  std::vector<runs::action::Send> sent{};  // by the last event
+
+  explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
+    on(runs::event::Begun{.files = {}, .name = name, .order = order});
+  }
+  void on(const runs::Event& event) {
+    auto next = runs::step(std::move(state), event, now);
+    state = std::move(next.state);
+    sent.clear();
+    for (auto& action : next.actions) {
+      if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
+    }
+  }
+  void says(const std::string& node, Request request) {
+    on(runs::event::Arrived{{.run = "job", .node = node, .request = std::move(request)}});
+  }
+  request::Join join_of(const std::string& node) const {
+    return {.host = node.substr(0, node.find('.')),
+            .address = node,
+            .settings = {.min_nodes = 1, .max_nodes = 3},
+            .policy = {.last_call_timeout = 0s},
+            .store_port = 1000,
+            .stand_in_port = 2000,
+            .is_host = name.starts_with(node.substr(0, node.find('.')) + "@"),
+            .pulse = pulse()};
+  }
+  // A node of the round `round` of three nodes, which saw its coordinator `age` ago.
+  void joins_from(const std::string& node, const RoundId& round, Duration age,
+                  const std::string& of = "a@0") {
+    request::Join join = join_of(node);
+    join.previous_rank = node[0] - 'a';
+    join.next_round = round.number + 1;
+    join.round_by = round.by;
+    join.run_uuid = "a.0";
+    join.previous_nodes = 3;
+    join.is_back = true;
+    join.was_in_round = true;
+    join.seen_age = age;
+    join.seen_of = of;
+    says(node, join);
+  }
+  std::int64_t pulse() const { return now.mono.time_since_epoch().count(); }
+  // What was said of a kind, and to how many.
+  template <class OneCommand>
+  std::size_t told() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        sent, [](const auto& send) { return std::holds_alternative<OneCommand>(send.command); }));
+  }
+  // Time passes; those who see the pulses say so.
+  bool has_begun_after(Duration duration, const std::vector<std::string>& nodes) {
+    bool has_begun = false;
+    for (MonoTime end = now.mono + duration; now.mono < end;) {
+      now.mono += 100ms;
+      for (const std::string& node : nodes) {
+        says(node, request::Heartbeat{.pulse = pulse()});
+        has_begun = has_begun || told<command::Round>() > 0;
+      }
+      on(runs::event::Tick{});
+      has_begun = has_begun || told<command::Round>() > 0;
+    }
+    return has_begun;
+  }
+  const coordinator::State& run() const { return state.runs.at("job"); }
+};
+
+const RoundId kRound{.number = 4, .by = "a@0"};
+
+request::Left killed(const RoundId& knows, int nodes = 3) {
+  return {.why = "was lost", .round = knows.number, .knows = knows, .nodes = nodes};
+}
+
+struct Seeker {
+  member::Config config{
+      .run = "job", .name = "c", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
+  member::State state{};
+  Now now{.mono = MonoTime(1h)};
+  std::vector<member::Action> actions{};
+
+  void on(const member::Event& event) {
+    auto next = member::step(std::move(state), event, now, config);
+    state = std::move(next.state);
+    actions = std::move(next.actions);
+  }
+  template <class OneAction>
+  const OneAction* wanted() const {
+    for (const auto& action : actions) {
+      if (const auto* found = std::get_if<OneAction>(&action)) return found;
+    }
+    return nullptr;
+  }
+  std::string connects_to() const {
+    const auto* connect = wanted<member::action::Connect>();
+    if (connect == nullptr) return "nowhere";
+    std::string place = connect->place ? to_string(*connect->place) : "endpoint";
+    return place + (connect->stand_in != 0 ? " as host" : "") +
+           (connect->after > 0s ? " later" : "");
+  }
+  void fails() { on(member::event::ConnectFailed{.why = "refused", .is_refused = true}); }
+
+  // In a round whose stand-ins are b and this node.
+  Seeker() {
+    on(member::event::RoundWanted{1000});
+    on(member::event::Connected{.address = "10.0.0.3", .coordinator = "a@0", .pulse = "5"});
+    on(member::event::Heard{command::Round{
+        .number = 4,
+        .run_uuid = "a.0",
+        .ranks = {.group_rank = 2, .group_world_size = 3},
+        .by = "a@0",
+        .stand_ins = {{.name = "b", .at = {"b", 7}}, {.name = "c", .at = {"c", 7}}}}});
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "Host change: a new host waits for the lease of the old one, and begins with the others") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 2s);
+  place.joins_from("c.1", kRound, 1s);
+  CHECK(place.told<command::Round>() == 0);
+  CHECK_FALSE(place.has_begun_after(3900ms, {"b.1", "c.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  CHECK(place.run().round == 5);
+}
+
+TEST_CASE("Host change: the guardian's word of the old host spares the wait") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  CHECK(place.told<command::Round>() == 2);
+}
+
+TEST_CASE("Host change: a round names those before it until enough nodes have heard of it") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  REQUIRE(place.told<command::Round>() == 2);
+  const std::vector<Unsettled> after{{.id = kRound, .nodes = 3, .was_in = true}};
+  for (const auto& send : place.sent) {
+    if (const auto* round = std::get_if<command::Round>(&send.command))
+      CHECK(round->after == after);
+  }
+  place.says("b.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 2);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+}
+
+TEST_CASE("Host change: a node says which rounds came before its own until that is settled") {
+  Seeker node;
+  const std::vector<Unsettled> after{{.id = {.number = 3, .by = "b@1"}, .nodes = 4}};
+  node.state.last->after = after;
+  auto left = [&] {
+    return std::get<request::Left>(member::last_message(node.state, node.config, "").request);
+  };
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "b@1"}}});
+  CHECK(left().after == after);
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "a@0"}}});
+  CHECK(left().after.empty());
+}
+
+TEST_CASE("Host change: a node without the others does not go on, unless they are gone") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  SUBCASE("as it is known of a node that had heard of no later round") {
+    place.says("c.0", killed(kRound));
+    CHECK(place.told<command::Round>() == 1);
+  }
+  SUBCASE("of a node that had, it says nothing") {
+    place.says("c.0", killed({.number = 5, .by = "c@2"}));
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  }
+}
+
+TEST_CASE("Host change: nodes that were with other nodes of the round wait for these, too") {
+  Place place("b@1", 1);
+  for (const char* node : {"b.1", "c.1", "d.1"}) {
+    request::Join join = place.join_of(node);
+    join.settings.max_nodes = 5;
+    join.previous_rank = node[0] - 'a';
+    join.next_round = 5;
+    join.round_by = "a@0";
+    join.previous_nodes = 5;
+    join.is_back = join.was_in_round = true;
+    join.seen_age = 0s;
+    join.seen_of = "a@0";
+    place.says(node, join);
+  }
+  CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "c.1", "d.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1", "d.1"}));
+}
+
+TEST_CASE("Host change: a round names the stand-ins, without the host") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    auto each = place.join_of(node);
+    each.settings.min_nodes = 3;
+    place.says(node, each);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  const auto& round = std::get<command::Round>(place.sent.front().command);
+  CHECK(round.by == "a@0");
+  CHECK(round.stand_ins == std::vector<StandIn>{{.name = "b", .at = {"b.0", 2000}},
+                                                {.name = "c", .at = {"c.0", 2000}}});
+}
+
+TEST_CASE("Host change: a host that too few nodes hear stops its round and lets nobody live") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    auto join = place.join_of(node);
+    join.settings.min_nodes = 3;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  CHECK_FALSE(place.has_begun_after(3s, {"a.0", "b.0"}));
+  CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
+  // Heartbeats that were under way for long show nothing.
+  for (int i = 0; i < 26; ++i) {
+    place.now.mono += 100ms;
+    place.says("b.0", request::Heartbeat{.pulse = 1});
+    place.on(runs::event::Tick{});
+  }
+  CHECK(runs::is_alone(place.state, "job", place.now.mono));
+  CHECK(place.run().phase == coordinator::Phase::Stopping);
+  request::Resume resume{.join = place.join_of("c.0"), .workers = Workers::Up};
+  resume.join.next_round = 1;
+  place.says("c.0", resume);
+  CHECK(place.told<command::Continue>() == 0);
+}
+
+TEST_CASE("Host change: of two hosts that wait the one that is tried first stays") {
+  Place first("b@1", 1);
+  Place second("c@2", 2);
+  first.joins_from("b.1", kRound, 0s);
+  second.joins_from("c.1", kRound, 0s);
+  auto knock = runs::knock(second.state, "job", {"c", 7}, {"b", 7}, second.now.mono);
+  REQUIRE(knock);
+  CHECK_FALSE(knock->has_round);
+  first.says("c.knock", *knock);
+  REQUIRE(first.told<command::Moved>() == 1);
+  second.on(runs::event::Answered{"job", std::get<command::Moved>(first.sent.front().command)});
+  REQUIRE(second.told<command::Moved>() == 1);
+  CHECK(std::get<command::Moved>(second.sent.front().command).to == Endpoint{"b", 7});
+  CHECK_FALSE(second.state.runs.contains("job"));
+}
+
+TEST_CASE("Host change: a host that waits gives way to one that has the run") {
+  Place waiting("a@0");
+  auto join = waiting.join_of("x.0");
+  join.settings.min_nodes = 2;
+  waiting.says("x.0", join);
+  waiting.says("b.knock",
+               request::Knock{.from = {"b", 7}, .to = {"e", 1}, .has_round = true, .order = 1});
+  REQUIRE(waiting.told<command::Moved>() == 1);
+  waiting.says("y.0", join);  // who comes later is sent on
+  CHECK(waiting.told<command::Moved>() == 1);
+  CHECK_FALSE(waiting.state.runs.contains("job"));
+  waiting.now.mono += runs::kMovedAge;
+  waiting.says("z.0", join);
+  CHECK(waiting.state.runs.contains("job"));
+}
+
+TEST_CASE("Host change: a host begun anew forms no round without the nodes of its run file") {
+  Place place("a@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c"},
+                                         .by = "a@0"}},
+                              .name = "a@9"});
+  place.says("x.0", place.join_of("x.0"));
+  CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
+}
+
+TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
+  Seeker node;
+  node.on(member::event::ConnectionLost{"reset"});
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();  // the agent there is gone
+  CHECK(node.wanted<member::action::NotifyStop>() != nullptr);
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();
+  CHECK(node.connects_to() == "b:7");
+  node.fails();
+  CHECK(node.connects_to() == "endpoint later");
+  node.now.mono += 1s;
+  node.fails();
+  CHECK(node.connects_to() == "b:7");
+  node.fails();
+  CHECK(node.connects_to() == "c:7 as host");
+}
+
+TEST_CASE("Host change: a join says when another host was seen last") {
+  Seeker node;
+  node.on(member::event::PulseSeen{"6"});
+  node.now.mono += 3s;
+  node.on(member::event::ConnectionLost{"reset"});
+  node.fails();
+  node.on(member::event::RoundWanted{1001});
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1", .pulse = "9"});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  const auto& join = std::get<request::Join>(post->message.request);
+  CHECK(join.seen_age == 3s);
+  CHECK(join.seen_of == "a@0");
+  CHECK(join.round_by == "a@0");
+  CHECK(join.pulse == 9);
+  CHECK(join.stand_in_port == 7);
+  SUBCASE("and it is as it was when that host has gone without a round") {
+    node.now.mono += 1s;
+    node.on(member::event::Heard{command::Moved{.to = {"b", 7}}});
+    CHECK(node.connects_to() == "b:7");
+    node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@2", .pulse = "10"});
+    const auto* again = node.wanted<member::action::Post>();
+    REQUIRE(again != nullptr);
+    CHECK(std::get<request::Join>(again->message.request).seen_age == 4s);
+  }
+}
+
+TEST_CASE("Host change: a pulse of a host that is alone renews no lease, but is confirmed") {
+  Seeker node;
+  MonoTime end = node.state.lease_end;
+  node.now.mono += 1s;
+  node.on(member::event::PulseSeen{"77 alone"});
+  CHECK(node.state.lease_end == end);
+  node.on(member::event::Tick{});
+  const auto* beat = node.wanted<member::action::Heartbeat>();
+  REQUIRE(beat != nullptr);
+  CHECK(std::get<request::Heartbeat>(beat->message.request).pulse == 77);
+  node.on(member::event::PulseSeen{"78"});
+  CHECK(node.state.lease_end > end);
+}
+
+TEST_CASE("Host change: the workers of the hosting node live as long as others are heard") {
+  Seeker node;
+  node.state.is_own_host = true;
+  MonoTime heard_at = node.now.mono + 1s;
+  node.now.mono += 2s;
+  node.on(member::event::Tick{heard_at});
+  CHECK(node.state.lease_end == heard_at + member::lease(node.state, node.config));
+  node.now.mono = heard_at + 2500ms;
+  node.on(member::event::Tick{heard_at});
+  const auto* stop = node.wanted<member::action::NotifyStop>();
+  REQUIRE(stop != nullptr);
+  CHECK(stop->kill_by == heard_at + member::lease(node.state, node.config));
+}
+
+TEST_CASE("Host change: a host looks for other hosts of its run") {
+  Seeker node;
+  node.state.is_own_host = true;
+  node.state.place = Endpoint{"c", 7};
+  node.now.mono += 1s;
+  node.on(member::event::Tick{node.now.mono});
+  const auto* knock = node.wanted<member::action::Knock>();
+  REQUIRE(knock != nullptr);
+  CHECK(knock->places.size() == 1);  // with a round, at the endpoint only
+  node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});
+  node.on(member::event::RoundWanted{1001});
+  node.now.mono += 1s;
+  node.on(member::event::Tick{node.now.mono});
+  knock = node.wanted<member::action::Knock>();
+  REQUIRE(knock != nullptr);
+  CHECK(knock->places.size() == 2);
+}
