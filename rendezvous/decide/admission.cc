@@ -100,12 +100,32 @@ bool Admission::is_rank_free(const std::string& id, const request::Join& join,
                                   std::to_string(state_.settings.max_nodes - 1)});
     return false;
   }
+  if (has_precedence(join)) clear_rank(*join.node_rank, join);
   if (auto holder = state_.holders.find(*join.node_rank); holder != state_.holders.end()) {
     if (state_.contenders.size() < kMaxStandbys)
       state_.contenders[id] = {.rival = holder->second, .join = join, .connection = connection};
     return false;
   }
   return true;
+}
+
+// Under a new host a node of the round before may come after one that never had a round.
+bool Admission::has_precedence(const request::Join& join) const {
+  if (state_.phase != Phase::Gathering || known_round(join).by.empty()) return false;
+  auto holder = state_.holders.find(*join.node_rank);
+  if (holder == state_.holders.end()) return false;
+  return state_.nodes.at(holder->second).knows.by.empty();
+}
+
+// The rank is that of a node of the round before, so one that has come meanwhile cannot have it.
+void Admission::clear_rank(int rank, const request::Join& owner) {
+  auto holder = state_.holders.find(rank);
+  if (holder == state_.holders.end()) return;
+  auto other = state_.nodes.extract(holder->second);
+  state_.holders.erase(holder);
+  out_.send_on(other.key(), other.mapped().connection,
+               command::Refuse{"--node-rank=" + std::to_string(rank) + " is that of " +
+                               describe(owner) + " already"});
 }
 
 void Admission::admit(const std::string& id, const request::Join& join, std::uint64_t connection) {

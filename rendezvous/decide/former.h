@@ -27,11 +27,14 @@ struct Former {
   // it has gone on, or its workers are dead.
   std::set<std::string> names{};
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
-  std::map<std::uint64_t, std::set<std::string>> accounted{};
+  std::map<RoundId, std::set<std::string>> accounted{};
   MonoTime until{};
-  std::string by{};        // RoundId::by: its host may live, cut off from this one
-  Duration lease{};        // of its nodes
-  bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
+  std::string by{};             // RoundId::by: its host may live, cut off from this one
+  Duration lease{};             // of its nodes
+  std::optional<MonoTime> filed_until{};  // where a run file names them, whoever says what
+  bool is_broken = false;       // kept while the run has no node: see FormerRounds::is_broken
+
+  RoundId id() const { return {.number = round.value_or(0), .by = by}; }
 };
 
 // Nodes of the round before this coordinator of which nothing is known yet.
@@ -62,7 +65,7 @@ struct FormerRounds {
   [[nodiscard]] bool node_is_back(const std::string& id, const request::Join& join, MonoTime until,
                                   bool goes_on, bool was_in_round);
   // A node of `round`, as far as that is known, has left.  True: it was the last one.
-  [[nodiscard]] bool node_has_left(const std::string& id, std::optional<std::uint64_t> round);
+  [[nodiscard]] bool node_has_left(const std::string& id, const std::optional<RoundId>& round);
 
   // Awaits no more nodes; returns how many have not come back.
   int settle();
@@ -74,7 +77,7 @@ struct FormerRounds {
   }
 
  private:
-  bool account_for(const std::string& id, std::uint64_t round, bool goes_on = false);
+  bool account_for(const std::string& id, const RoundId& round, bool goes_on = false);
   bool account_for_named(const std::string& id);
 };
 

@@ -42,7 +42,10 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
   set_former_end(state);
 }
 
-void account_for_left(State& state, const std::string& id, std::optional<std::uint64_t> round) {
+void account_for_left(State& state, const std::string& id, const request::Left& left) {
+  std::optional<RoundId> round;
+  if (left.round) round = RoundId{.number = *left.round};
+  if (!left.knows.by.empty()) round = left.knows;
   if (state.former.node_has_left(id, round)) note_all_are_back(state);
   set_former_end(state);
 }

@@ -31,12 +31,24 @@ Duration alone_after(const State& state) {
   return state.policy.silence_limit() / 2;
 }
 Duration beyond_alone(const State& state) {
-  return state.policy.silence_limit() * 3 / 5;
+  return std::max(state.policy.silence_limit(), state.contacts.silence) * 3 / 5;
+}
+// The leases of other coordinators' nodes: who comes first here may go by another one.
+Duration lease_elsewhere(const State& state) {
+  return std::max(state.policy.lease(), state.contacts.lease);
 }
 
 // The name of a coordinator begins with that of the node whose agent hosts it.
 std::string host_of(const std::string& by) {
   return by.substr(0, by.find('@'));
+}
+
+// Another coordinator may have begun a round since then, of which the nodes that come know nothing.
+void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
+                  MonoTime at) {
+  if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
+  state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
+  if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
 }
 
 bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) {
@@ -55,14 +67,13 @@ MonoTime published_at(std::int64_t pulse, MonoTime now) {
   return pulse > 0 && at <= now ? at : MonoTime::min();
 }
 
-// That one may have begun a round since then, of which the nodes that come know nothing.
 void note_contact_elsewhere(State& state, const request::Join& join, MonoTime now) {
-  bool was_elsewhere = !join.round_by.empty() && join.seen_age && join.seen_of != state.quorum.self;
-  if (!was_elsewhere || !may_change_host(state)) return;
-  state.contacts.elsewhere = std::max(state.contacts.elsewhere, now - *join.seen_age);
-  if (join.seen_of != join.round_by) {
-    state.contacts.between = std::max(state.contacts.between, now - *join.seen_age);
+  note_seen(state.quorum, known_round(join), join.previous_nodes);
+  if (!join.round_by.empty()) {
+    state.contacts.lease = std::max(state.contacts.lease, join.policy.lease());
+    state.contacts.silence = std::max(state.contacts.silence, join.policy.silence_limit());
   }
+  if (join.seen_age) note_contact(state, join.round_by, join.seen_of, now - *join.seen_age);
 }
 
 bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
@@ -72,8 +83,11 @@ bool note_round(State& state, const std::string& id, Node& node, std::uint64_t r
   return heard_of(state.quorum, name_of(id), round);
 }
 
-void note_gone(State& state, const std::string& id, const request::Left& left) {
+void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
   auto node = state.nodes.find(id);
+  if (node == state.nodes.end()) {
+    note_contact(state, left.knows.by, left.seen_of, now - left.seen_age.value_or(Duration{}));
+  }
   if (!left.knows.by.empty()) {
     state.quorum.gone[name_of(id)] = {
         .knows = left.knows, .nodes = left.nodes, .after = left.after};
@@ -86,7 +100,8 @@ void note_gone(State& state, const std::string& id, const request::Left& left) {
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
-  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.had_round;
+  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() &&
+                  !state.quorum.seen && !state.had_round;
   if (is_first) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
@@ -108,7 +123,7 @@ std::optional<Lack> lacking_now(const State& state) {
 MonoTime fence(const State& state) {
   MonoTime contact = std::max(state.contacts.elsewhere, state.contacts.between);
   if (contact == MonoTime::min()) return contact;
-  return contact + state.policy.lease() + beyond_alone(state);
+  return contact + lease_elsewhere(state) + beyond_alone(state);
 }
 
 // The workers of the host itself die a lease after it was heard last.  Other nodes may have been
@@ -118,9 +133,10 @@ void set_former_end(State& state) {
   Former& former = *state.former.awaited;
   bool is_known = former.round && !former.by.empty();
   if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
-  bool lacks_host = !former.accounted[*former.round].contains(host_of(former.by));
-  former.until = state.contacts.elsewhere + std::max(former.lease, state.policy.lease());
+  bool lacks_host = !former.accounted[former.id()].contains(host_of(former.by));
+  former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
   if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
+  if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
 }
 
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats) {

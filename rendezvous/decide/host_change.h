@@ -2,7 +2,8 @@
 //
 // A run whose host may be lost, or cut off from some of its nodes, so that another one hosts it:
 // which nodes may go on (quorum.h), when another coordinator's workers are dead, and when this one
-// must take itself for the one that is cut off.  rendezvous/PROTOCOL.md has the rules.
+// must take itself for the one that is cut off.  rendezvous/PROTOCOL.md has the rules.  Not yet on
+// the network: no agent there names a port on which it would host (messages.h).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
 
 // A node has heard of this round of ours.  True: the round needs none before it from now on.
 bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
-// No process of it lives.
-void note_gone(State& state, const std::string& id, const request::Left& left);
+// No process of it lives.  Another coordinator may have counted on it until then.
+void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now);
 
 // The rounds that a next one may go on from, where enough of their nodes have been heard lately;
 // see quorum.h.

@@ -48,9 +48,24 @@ bool has_stand_ins(const State& state) {
   return state.last && !state.last->by.empty();
 }
 
+// It may follow this one as soon as the first round is out, which the others may have and this node
+// not yet: it may stand still between the two.
+bool may_change_host(const State& state, const Config& config) {
+  return config.stand_in_port != 0 || has_stand_ins(state);
+}
+
 // What stops this node does not stop its coordinator, for the others: it has a lease like them.
-bool is_above_lease(const State& state) {
-  return state.is_own_host && !has_stand_ins(state);
+bool is_above_lease(const State& state, const Config& config) {
+  return state.is_own_host && !may_change_host(state, config);
+}
+
+// What other hosts may not know, and would count this node by.
+void note_known(const State& state, request::Left& left) {
+  if (!state.last || state.last->by.empty()) return;
+  left.knows = state.last->id();
+  left.nodes = state.last->ranks.group_world_size;
+  left.after = state.last->after;
+  if (state.contact) left.seen_of = state.contact->of;
 }
 
 // Often enough that a lost one does not look like silence.
@@ -100,7 +115,7 @@ class MemberTransition {
   void notice_standstill() {
     Duration since_tick = now_ - state_.last_tick;
     bool has_stood =
-        state_.is_joined && !is_above_lease(state_) && since_tick >= contact_limit(state_, config_);
+        state_.is_joined && !is_above_lease(state_, config_) && since_tick >= contact_limit(state_, config_);
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;
@@ -165,11 +180,8 @@ class MemberTransition {
 
   void operator()(const event::Finished&) {
     request::Left left;
-    if (state_.last) {
-      left.knows = state_.last->id();
-      left.nodes = state_.last->ranks.group_world_size;
-      left.after = state_.last->after;
-    }
+    note_known(state_, left);
+    if (state_.contact) left.seen_age = now_ - state_.contact->at;
     if (state_.is_joined) post(left);
     state_.workers = Workers::Down;
     state_.is_over = true;
@@ -278,7 +290,7 @@ class MemberTransition {
     state_.last_tick = now_;
     if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
     // No host is asked, and no node counts on this one; or no node goes on while it stands still.
-    if (!state_.is_joined || is_above_lease(state_)) state_.pulse_at = now_;
+    if (!state_.is_joined || is_above_lease(state_, config_)) state_.pulse_at = now_;
     if (!state_.is_joined) return;
     knock_if_due();
     Duration limit = contact_limit(state_, config_);
@@ -302,7 +314,7 @@ class MemberTransition {
   }
 
  private:
-  bool hosts_with_lease() const { return state_.is_own_host && has_stand_ins(state_); }
+  bool hosts_with_lease() const { return state_.is_own_host && may_change_host(state_, config_); }
   // Its own coordinator goes on as long as this agent does; its workers only as long as enough
   // other nodes see that.
   void note_heard(MonoTime heard_at) {
@@ -545,7 +557,7 @@ class MemberTransition {
     bool is_up = has_workers(state_);
     if (!is_up) state_.cut_off_lease.reset();
     MonoTime end = MonoTime::max();
-    if (is_up && state_.is_joined && !is_above_lease(state_)) {
+    if (is_up && state_.is_joined && !is_above_lease(state_, config_)) {
       end = state_.pulse_at + lease(state_, config_);
     }
     if (is_up && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
@@ -618,7 +630,8 @@ class MemberTransition {
   // The coordinator has gone without a round; none of what it knew is lost, since this node is as
   // it was before it came here.
   void heard(const command::Moved& moved) {
-    if (!state_.is_joined || !state_.wants_round) return;
+    bool may_go = may_change_host(state_, config_) && state_.is_joined && state_.wants_round;
+    if (!may_go) return;
     state_.sent_to = moved.to;
     cut_off(moved.why);
     state_.is_own_host = false;
@@ -658,11 +671,7 @@ std::string node_id(const State& state, const Config& config) {
 Message last_message(const State& state, const Config& config, const std::string& why) {
   request::Left left{.why = why};
   if (state.workers != Workers::Down && state.last) left.round = state.last->number;
-  if (state.last) {
-    left.knows = state.last->id();
-    left.nodes = state.last->ranks.group_world_size;
-    left.after = state.last->after;
-  }
+  note_known(state, left);
   return {.run = config.run,
           .node = node_id(state, config),
           .request = std::move(left),

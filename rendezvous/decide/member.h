@@ -39,7 +39,7 @@ struct Config {
   // What the workers have to end when this node is told to stop: --shutdown-timeout.
   Duration stop_grace = std::chrono::seconds(30);
   // Where this node would host the run: its listener's port, bound already.  0: nowhere; then the
-  // run ends with its host.
+  // run ends with its host.  So it is in every real agent as yet; only the simulation sets it.
   std::uint16_t stand_in_port = 0;
   // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
@@ -161,7 +161,8 @@ struct PulseSeen {
   std::string pulse;
 };
 struct Tick {
-  // Where this agent hosts, when enough nodes were last heard to see it (runs::heard_at()).
+  // Where this agent hosts, and the host may change: when enough nodes were last heard to see it
+  // (runs::heard_at()).  Without it the hosting node's lease is not renewed.
   std::optional<MonoTime> heard_at{};
 };
 }  // namespace event

@@ -290,6 +290,8 @@ Json to_json(const Request& request) {
                             json["knows_nodes"] = left.nodes;
                             if (!left.after.empty()) json["after"] = to_json(left.after);
                           }
+                          if (left.seen_age) json["seen_age_ms"] = milliseconds(*left.seen_age);
+                          if (!left.seen_of.empty()) json["seen_of"] = left.seen_of;
                           return json;
                         },
                         [](const request::Resume& resume) { return to_json(resume); },
@@ -337,6 +339,8 @@ Request read_request(Reader& reader) {
       left.nodes = reader.integer("knows_nodes", 0);
       left.after = read_after(reader);
     }
+    if (reader.has("seen_age_ms")) left.seen_age = reader.duration("seen_age_ms");
+    if (reader.has("seen_of")) left.seen_of = reader.name("seen_of");
     return left;
   }
   if (type == "resume") return read_resume(reader);

@@ -27,6 +27,11 @@ inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 // The most workers that a node, and nodes that a run, may announce.
 inline constexpr int kMaxCount = 1'000'000;
 
+// Where the run's host may change (host_change.h).  The simulation plays it; on the network no
+// agent names a stand_in_port yet, so there these fields and messages are never sent:
+// Join::stand_in_port, is_host, round_by, after, seen_age, seen_of and pulse, the same of Left and
+// Heartbeat, Knock, Round::by, stand_ins and after, Moved and Settled.
+
 // Where another node of the round would host the run if its host were lost.
 struct StandIn {
   std::string name;  // of the node, in all its incarnations
@@ -173,9 +178,12 @@ struct Left {
   // The round whose workers ran when its agent was killed: a coordinator that takes a round over
   // counts it.
   std::optional<std::uint64_t> round{};
-  RoundId knows{};  // the last round that this node was told of
-  int nodes = 0;    // that this round had
+  RoundId knows{};                 // the last round that this node was told of
+  int nodes = 0;                   // that this round had
   std::vector<Unsettled> after{};  // those before it
+  // As in Join.  A guardian does not know how long ago it was: not before it says so.
+  std::optional<Duration> seen_age{};
+  std::string seen_of{};
 };
 // The node is back on another connection, under the same name.
 struct Resume {

@@ -146,8 +146,14 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   for (Quorum& line : lines) {
     if (has_enough_of_all(line, present)) return std::move(line.bodies);
   }
-  if (quorum.bodies.empty() && lines.empty()) return std::vector<Body>{};
+  if (quorum.bodies.empty() && lines.empty() && !quorum.seen) return std::vector<Body>{};
   return std::nullopt;
+}
+
+void note_seen(Quorum& quorum, const RoundId& knows, int nodes) {
+  if (quorum.self.empty() || knows.by.empty() || knows.by == quorum.self) return;
+  if (!quorum.seen || quorum.seen->round < knows)
+    quorum.seen = Lack{.round = knows, .nodes = nodes};
 }
 
 std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present) {
@@ -163,7 +169,7 @@ std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> prese
                 .here = static_cast<int>(contacts(line, body, present).size()),
                 .gone = gone_of(line, body)};
   }
-  return std::nullopt;
+  return line.bodies.empty() ? quorum.seen : std::nullopt;
 }
 
 std::vector<Unsettled> unsettled(std::span<const Body> basis, std::string_view name) {

@@ -36,6 +36,14 @@ struct Gone {
   std::vector<Unsettled> after{};  // before it
 };
 
+// A round that too few of its nodes are here for, while others may go on from it.
+struct Lack {
+  RoundId round;
+  int nodes = 0;
+  int here = 0;
+  int gone = 0;
+};
+
 // What a coordinator knows of the rounds that it goes on from.
 struct Quorum {
   std::string
@@ -45,6 +53,9 @@ struct Quorum {
   std::vector<Body> bodies;
   std::map<std::string, std::uint64_t> heard_of;  // the last of its own rounds, of each node's name
   std::map<std::string, Gone> gone;               // by name
+  // The newest round of another coordinator that a node knew which was here, maybe for a moment:
+  // nodes that know of none do not begin the run beside it.
+  std::optional<Lack> seen{};
 };
 
 // A node that is here.
@@ -66,14 +77,11 @@ int enough(int nodes, int gone, bool is_own);
 // they may not, since others may.
 std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Present> present);
 
-// A round that too few of its nodes are here for, while others may go on from it.
-struct Lack {
-  RoundId round;
-  int nodes = 0;
-  int here = 0;
-  int gone = 0;
-};
+// What they lack, if they may not.
 std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present);
+
+// A node is here that knows this round of another coordinator.
+void note_seen(Quorum& quorum, const RoundId& knows, int nodes);
 
 // A round has been formed from `basis`, of these nodes.
 void formed(Quorum& quorum, std::vector<Body> basis, Body round);

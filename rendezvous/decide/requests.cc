@@ -87,7 +87,7 @@ void Requests::heard(const std::string& id, Node& node, const request::Leaving& 
   }
 }
 void Requests::heard(const std::string& id, Node& node, const request::Left& left) {
-  note_gone(state_, id, left);
+  note_gone(state_, id, left, now_);
   if (node.leaves_by)
     return admission_.lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
   admission_.lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));

@@ -86,6 +86,9 @@ struct Contacts {
   // With one that did not form the last round which that node knows: it may have formed a later
   // one, so that it proves nothing where all nodes of that round are accounted for.
   MonoTime between = MonoTime::min();
+  // The longest that a node which came here from another coordinator goes by.
+  Duration lease{};
+  Duration silence{};
   MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
   MonoTime next_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();  // from a standstill of its own

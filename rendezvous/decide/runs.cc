@@ -119,6 +119,7 @@ class RunsTransition {
   // Another host of the run has found this one.  The one with a round stays; of two that wait, the
   // one that is tried first.
   void knocked(const Message& message, const request::Knock& knock) {
+    if (state_.name.empty()) return;  // no run here changes its host
     auto run = state_.runs.find(message.run);
     bool is_known = run != state_.runs.end();
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
@@ -270,8 +271,10 @@ class RunsTransition {
                               .round = run.mapped().round,
                               .at = now_.mono});
     }
-    bool may_go_on = run.mapped().phase != coordinator::Phase::Ended;
-    if (may_go_on && !run.mapped().quorum.bodies.empty() && state_.quorums.size() < kMaxRuns) {
+    const coordinator::Quorum& quorum = run.mapped().quorum;
+    bool may_go_on = run.mapped().phase != coordinator::Phase::Ended &&
+                     (!quorum.bodies.empty() || !quorum.gone.empty() || quorum.seen);
+    if (may_go_on && state_.quorums.size() < kMaxRuns) {
       state_.quorums[name] = std::move(run.mapped().quorum);
     }
     bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;

@@ -46,8 +46,9 @@ std::string whole_seconds(Duration duration) {
 std::string lack_text(const State& state, const Lack& lack) {
   std::string text = std::to_string(lack.here) + " of the " +
                      count_of(static_cast<std::size_t>(lack.nodes), "node") + " of round " +
-                     std::to_string(lack.round.number) + " are here (" +
-                     names_of(state, [](const Node&) { return true; }) + ")";
+                     std::to_string(lack.round.number) + " are here";
+  std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
+  if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
   return text;
 }

@@ -10,6 +10,7 @@
 
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/runs.h"
+#include "rendezvous/decide/waiting_text.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -48,20 +49,24 @@ struct Place {
             .is_host = name.starts_with(node.substr(0, node.find('.')) + "@"),
             .pulse = pulse()};
   }
-  // A node of the round `round` of three nodes, which saw its coordinator `age` ago.
+  // A node of the round `round`, which saw its coordinator `age` ago.
   void joins_from(const std::string& node, const RoundId& round, Duration age,
-                  const std::string& of = "a@0") {
+                  const std::string& of = "a@0", int nodes = 3) {
+    says(node, join_from(node, round, age, of, nodes));
+  }
+  request::Join join_from(const std::string& node, const RoundId& round, Duration age,
+                          const std::string& of = "a@0", int nodes = 3) const {
     request::Join join = join_of(node);
     join.previous_rank = node[0] - 'a';
     join.next_round = round.number + 1;
     join.round_by = round.by;
     join.run_uuid = "a.0";
-    join.previous_nodes = 3;
+    join.previous_nodes = nodes;
     join.is_back = true;
     join.was_in_round = true;
     join.seen_age = age;
     join.seen_of = of;
-    says(node, join);
+    return join;
   }
   std::int64_t pulse() const { return now.mono.time_since_epoch().count(); }
   // What was said of a kind, and to how many.
@@ -90,7 +95,11 @@ struct Place {
 const RoundId kRound{.number = 4, .by = "a@0"};
 
 request::Left killed(const RoundId& knows, int nodes = 3) {
-  return {.why = "was lost", .round = knows.number, .knows = knows, .nodes = nodes};
+  return {.why = "was lost",
+          .round = knows.number,
+          .knows = knows,
+          .nodes = nodes,
+          .seen_of = knows.by};
 }
 
 struct Seeker {
@@ -121,16 +130,29 @@ struct Seeker {
   }
   void fails() { on(member::event::ConnectFailed{.why = "refused", .is_refused = true}); }
 
-  // In a round whose stand-ins are b and this node.
-  Seeker() {
-    on(member::event::RoundWanted{1000});
-    on(member::event::Connected{.address = "10.0.0.3", .coordinator = "a@0", .pulse = "5"});
+  // Its stand-ins are b and this node.
+  void hears_round() {
     on(member::event::Heard{command::Round{
         .number = 4,
         .run_uuid = "a.0",
         .ranks = {.group_rank = 2, .group_world_size = 3},
         .by = "a@0",
         .stand_ins = {{.name = "b", .at = {"b", 7}}, {.name = "c", .at = {"c", 7}}}}});
+  }
+  void joins(bool is_own_host) {
+    on(member::event::RoundWanted{1000});
+    on(member::event::Connected{.address = "10.0.0.3",
+                                .coordinator = "a@0",
+                                .is_own_host = is_own_host,
+                                .pulse = "5"});
+  }
+};
+
+// In a round.
+struct RoundSeeker : Seeker {
+  RoundSeeker() {
+    joins(false);
+    hears_round();
   }
 };
 
@@ -175,7 +197,7 @@ TEST_CASE("Host change: a round names those before it until enough nodes have he
 }
 
 TEST_CASE("Host change: a node says which rounds came before its own until that is settled") {
-  Seeker node;
+  RoundSeeker node;
   const std::vector<Unsettled> after{{.id = {.number = 3, .by = "b@1"}, .nodes = 4}};
   node.state.last->after = after;
   auto left = [&] {
@@ -304,7 +326,7 @@ TEST_CASE("Host change: a host begun anew forms no round without the nodes of it
 }
 
 TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
-  Seeker node;
+  RoundSeeker node;
   node.on(member::event::ConnectionLost{"reset"});
   CHECK(node.connects_to() == "endpoint");
   node.fails();  // the agent there is gone
@@ -322,7 +344,7 @@ TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its tu
 }
 
 TEST_CASE("Host change: a join says when another host was seen last") {
-  Seeker node;
+  RoundSeeker node;
   node.on(member::event::PulseSeen{"6"});
   node.now.mono += 3s;
   node.on(member::event::ConnectionLost{"reset"});
@@ -349,7 +371,7 @@ TEST_CASE("Host change: a join says when another host was seen last") {
 }
 
 TEST_CASE("Host change: a pulse of a host that is alone renews no lease, but is confirmed") {
-  Seeker node;
+  RoundSeeker node;
   MonoTime end = node.state.lease_end;
   node.now.mono += 1s;
   node.on(member::event::PulseSeen{"77 alone"});
@@ -363,7 +385,7 @@ TEST_CASE("Host change: a pulse of a host that is alone renews no lease, but is 
 }
 
 TEST_CASE("Host change: the workers of the hosting node live as long as others are heard") {
-  Seeker node;
+  RoundSeeker node;
   node.state.is_own_host = true;
   MonoTime heard_at = node.now.mono + 1s;
   node.now.mono += 2s;
@@ -377,7 +399,7 @@ TEST_CASE("Host change: the workers of the hosting node live as long as others a
 }
 
 TEST_CASE("Host change: a host looks for other hosts of its run") {
-  Seeker node;
+  RoundSeeker node;
   node.state.is_own_host = true;
   node.state.place = Endpoint{"c", 7};
   node.now.mono += 1s;
@@ -392,4 +414,165 @@ TEST_CASE("Host change: a host looks for other hosts of its run") {
   knock = node.wanted<member::action::Knock>();
   REQUIRE(knock != nullptr);
   CHECK(knock->places.size() == 2);
+}
+
+// b and c have lost a long ago, with which v went on: half of the round is enough for its host.
+TEST_CASE("Host change: a node that is gone may have been with the other host until then") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 1h, "a@0", 4);
+  place.joins_from("c.1", kRound, 1h, "a@0", 4);
+  SUBCASE("as far as its guardian knows") {
+    place.says("v.0", killed(kRound, 4));
+    CHECK_FALSE(place.has_begun_after(4900ms, {"b.1", "c.1"}));
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  }
+  SUBCASE("unless it says itself that this was long ago") {
+    request::Left left = killed(kRound, 4);
+    left.seen_age = 1h;
+    place.says("v.0", left);
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  }
+}
+
+// v had joined b, which has begun a round with it that v never heard of.
+TEST_CASE("Host change: a node that is gone may have counted elsewhere for a round unknown to it") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "v.0"}) {
+    auto join = place.join_of(node);
+    join.policy.last_call_timeout = 1h;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  const RoundId round{.number = 0, .by = "a@0"};
+  for (int i = 0; i < 60; ++i) {  // nothing is heard of b and v
+    place.now.mono += 100ms;
+    place.says("a.0", request::Heartbeat{.pulse = place.pulse(), .round = 0});
+    place.on(runs::event::Tick{});
+  }
+  place.says("a.0", request::Ready{.round = 0, .store_port = 1001});
+  request::Left left = killed(round);
+  left.seen_of = "b@1";
+  place.says("v.1", left);
+  CHECK_FALSE(place.has_begun_after(7900ms, {"a.0"}));
+  CHECK(place.has_begun_after(1200ms, {"a.0"}));
+}
+
+TEST_CASE("Host change: what a node that ends tells of the host that it was with") {
+  RoundSeeker node;
+  node.on(member::event::PulseSeen{"6"});
+  auto word = member::last_message(node.state, node.config, "");
+  CHECK(std::get<request::Left>(word.request).seen_of == "a@0");
+  CHECK_FALSE(std::get<request::Left>(word.request).seen_age);
+  node.now.mono += 2s;
+  node.on(member::event::Finished{});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  const auto& left = std::get<request::Left>(post->message.request);
+  CHECK(left.knows == kRound);
+  CHECK(left.nodes == 3);
+  CHECK(left.seen_age == 2s);
+  CHECK(left.seen_of == "a@0");
+}
+
+TEST_CASE("Host change: the nodes in a run file have their leases, whatever others say of the host") {
+  Place place("a@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c", "d"},
+                                         .by = "a@0"}},
+                              .name = "a@9"});
+  request::Left left = killed(kRound, 4);
+  left.seen_age = 1h;
+  place.says("a.0", left);
+  place.joins_from("b.1", kRound, 1h, "a@0", 4);
+  place.joins_from("c.1", kRound, 1h, "a@0", 4);
+  CHECK_FALSE(place.has_begun_after(4900ms, {"b.1", "c.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+}
+
+TEST_CASE("Host change: nodes of two rounds of one number do not account for one of them") {
+  Place place("c@2", 2);
+  const RoundId other{.number = 4, .by = "q@0"};
+  place.joins_from("b.1", kRound, 0s);
+  place.joins_from("e.1", other, 0s, "q@0");
+  place.joins_from("d.1", kRound, 0s);
+  CHECK(place.told<command::Round>() == 0);
+  CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "d.1", "e.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "d.1", "e.1"}));
+}
+
+TEST_CASE("Host change: nodes that know of no round begin none where one was here that did") {
+  Place place("a@9");
+  place.joins_from("d.1", kRound, 100ms);
+  place.says("d.1", request::Leaving{.why = "was stopped"});
+  CHECK_FALSE(place.state.runs.contains("job"));
+  place.says("x.0", place.join_of("x.0"));
+  place.says("y.0", place.join_of("y.0"));
+  place.says("z.0", place.join_of("z.0"));
+  CHECK_FALSE(place.has_begun_after(30s, {"x.0", "y.0", "z.0"}));
+  CHECK(coordinator::waiting_text(place.run()).find("0 of the 3 nodes of round 4") !=
+        std::string::npos);
+}
+
+TEST_CASE("Host change: the nodes of the last round have their places before those that come") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.says("x.0", place.join_of("x.0"));
+  place.says("y.0", place.join_of("y.0"));
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  REQUIRE(place.told<command::Round>() == 3);
+  std::vector<std::string> seated;
+  for (const auto& send : place.sent) {
+    if (std::holds_alternative<command::Round>(send.command)) seated.push_back(send.node);
+  }
+  CHECK(std::ranges::count(seated, "c.1") == 1);
+  CHECK(std::ranges::count(seated, "y.0") == 0);
+}
+
+TEST_CASE("Host change: a node of the last round has its --node-rank before one that comes") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  request::Join newcomer = place.join_of("x.0");
+  newcomer.node_rank = 2;
+  place.says("x.0", newcomer);
+  request::Join survivor = place.join_from("c.1", kRound, 100ms);
+  survivor.node_rank = 2;
+  place.says("c.1", survivor);
+  CHECK(place.told<command::Refuse>() == 1);
+  CHECK(place.run().nodes.contains("c.1"));
+  CHECK_FALSE(place.run().nodes.contains("x.0"));
+}
+
+TEST_CASE("Host change: the leases of the old host's nodes count, whoever comes first") {
+  Place place("e@9");
+  request::Join first = place.join_of("x.0");
+  first.settings = {.min_nodes = 3, .max_nodes = 5};
+  first.policy.keep_alive_interval = 200ms;
+  place.says("x.0", first);
+  for (const char* node : {"b.1", "c.1", "d.1"}) {
+    request::Join join = place.join_from(node, kRound, 0s, "a@0", 5);
+    join.settings = first.settings;
+    place.says(node, join);
+  }
+  CHECK_FALSE(place.has_begun_after(7900ms, {"x.0", "b.1", "c.1", "d.1"}));
+  CHECK(place.has_begun_after(1200ms, {"x.0", "b.1", "c.1", "d.1"}));
+}
+
+TEST_CASE("Host change: the hosting node asks after a standstill before its first round, too") {
+  Seeker node;
+  node.joins(/*is_own_host=*/true);
+  node.now.mono += 6s;
+  node.hears_round();
+  CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
+  node.now.mono += 100ms;
+  node.on(member::event::Tick{node.now.mono});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  CHECK(std::holds_alternative<request::Resume>(post->message.request));
+  node.on(member::event::Heard{command::Continue{}});
+  node.hears_round();
+  CHECK(node.wanted<member::action::NotifyRound>() != nullptr);
 }

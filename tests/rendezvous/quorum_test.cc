@@ -164,6 +164,19 @@ TEST_CASE("new nodes do not begin a run of which a node is known to have gone") 
   CHECK(may(quorum, {node("x", {}, 0)}));
 }
 
+TEST_CASE("nor where one was here that knew of a round, until enough of its nodes are") {
+  Quorum quorum{.self = "self"};
+  note_seen(quorum, {}, 0);
+  CHECK(may(quorum, {node("x", {}, 0)}));
+  note_seen(quorum, kFirst, 3);
+  CHECK_FALSE(may(quorum, {node("x", {}, 0)}));
+  auto lack = lacking(quorum, std::vector{node("x", {}, 0)});
+  REQUIRE(lack);
+  CHECK(lack->round == kFirst);
+  CHECK(lack->here == 0);
+  CHECK(may(quorum, {node("a", kFirst, 3), node("b", kFirst, 3)}));
+}
+
 TEST_CASE("the host of a round needs half of it") {
   Quorum quorum{.self = "self"};
   formed(quorum, {}, own_round(0, {"a", "b", "c", "d"}));
