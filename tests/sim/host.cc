@@ -172,7 +172,8 @@ void Host::set_alarm() {
   alarm_ = due;
   std::uint64_t number = ++alarms_;
   if (due == MonoTime::max()) return;
-  world_.time.to(process_, due - world_.now(0).mono, [this, number] {
+  Duration left = world_.as_measured(process_.machine, due - world_.mono(process_.machine));
+  world_.time.to(process_, left, [this, number] {
     if (number == alarms_ && !is_closed) ring();
   });
 }

@@ -56,7 +56,7 @@ void Node::signal(int signal) {
 }
 
 void Node::later(Duration delay, Deed deed) {
-  world_.time.to(process_, delay, std::move(deed));
+  world_.time.to(process_, world_.as_measured(plan_.machine, delay), std::move(deed));
 }
 
 // Something that happens to a worker, whatever its agent does; not while it is held.
@@ -305,7 +305,7 @@ void Node::renew_lease(MonoTime end) {
     world_.oracle.goes_on(*this);
   }
   if (end == MonoTime::max()) return;
-  world_.time.after(end - world_.now(plan_.machine).mono,
+  world_.time.after(world_.as_measured(plan_.machine, end - world_.mono(plan_.machine)),
                     [this, number] { lease_is_over(number); });
 }
 

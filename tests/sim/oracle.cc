@@ -228,7 +228,7 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
 bool Oracle::is_flapping(const coordinator::State& state, const std::string& host) const {
   auto losses = state.churn.losses.find(host);
   if (losses == state.churn.losses.end() || state.policy.flap_limit == 0) return false;
-  MonoTime oldest = world_.now(0).mono - coordinator::kFlapWindow;
+  MonoTime oldest = state.last_turn - coordinator::kFlapWindow;
   return std::ranges::count_if(losses->second, [&](MonoTime at) { return at > oldest; }) >=
          state.policy.flap_limit;
 }
@@ -322,7 +322,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
     book.enough_since.reset();
     return;
   }
-  MonoTime mono = world_.now(0).mono;
+  MonoTime mono = world_.mono(host.process().machine);
   for (const auto& [id, node] : state.nodes) {
     require(mono - node.seen <= state.policy.lease() + 2 * state.policy.keep_alive_interval,
             id + " has been silent for too long, and is still waited for");

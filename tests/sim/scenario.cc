@@ -246,6 +246,7 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
   scenario.has_stand_ins = true;
+  scenario.has_own_clocks = Random(seed * 2).chance(40);
   scenario.victims_fail = random.chance(30);
   scenario.slow_stop_percent = random.chance(20) ? 15 : 0;
   scenario.faults_end = random.duration(seconds(10), seconds(40));
@@ -373,6 +374,7 @@ std::string to_string(const Scenario& scenario) {
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
          (scenario.is_one_loss ? ", one loss" : "") + (scenario.is_healed ? ", healed" : "") +
+         (scenario.has_own_clocks ? ", clocks of their own" : "") +
          (scenario.has_wills ? "" : ", no wills") +
          (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +
          (scenario.has_watches() ? ", hang watches" : "") +

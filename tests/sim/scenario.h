@@ -72,6 +72,7 @@ struct Scenario {
   bool is_one_loss = false;
   // The network and the machines have faults that pass, and no process is lost: all succeed.
   bool is_healed = false;
+  bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;    // of workers, while faults last
   int slow_stop_percent = 0;  // of workers: they ignore SIGTERM

@@ -19,7 +19,14 @@ World::World(Scenario scenario_, bool is_traced_)
       random(scenario.seed),
       machines(static_cast<std::size_t>(scenario.machines)),
       oracle(*this),
-      is_traced(is_traced_) {}
+      is_traced(is_traced_) {
+  if (!scenario.has_own_clocks) return;
+  Random clocks(scenario.seed * 2);
+  for (Machine& machine : machines) {
+    machine.clock_start = clocks.duration(seconds(1), std::chrono::hours(100));
+    machine.clock_ppm = clocks.number(-1000, 1000);
+  }
+}
 
 // A message under way holds the connection that holds it.
 World::~World() {

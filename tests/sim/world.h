@@ -23,6 +23,7 @@ class Host;
 class Node;
 
 inline constexpr std::uint16_t kEndpointPort = 29400;
+inline constexpr int kMillion = 1'000'000;
 
 // A property does not hold.
 struct Violation : std::runtime_error {
@@ -35,6 +36,8 @@ struct Machine {
   bool is_cut_down = false;  // nothing of another machine reaches it
   int part = 0;              // of a network that has fallen apart
   Duration wall_jump{};
+  Duration clock_start = std::chrono::hours(1);  // of its monotonic clock, when the history begins
+  int clock_ppm = 0;                             // so many parts in a million too fast
 };
 
 // One direction of a connection: what was sent arrives in order, or not yet.
@@ -70,8 +73,18 @@ class World {
 
   Now now(int machine) const {
     Duration wall = time.now() + machines[static_cast<std::size_t>(machine)].wall_jump;
-    return {MonoTime(time.now() + std::chrono::hours(1)),
-            WallTime(std::chrono::duration_cast<WallTime::duration>(wall))};
+    return {mono(machine), WallTime(std::chrono::duration_cast<WallTime::duration>(wall))};
+  }
+  MonoTime mono(int machine) const {
+    const Machine& its = machines[static_cast<std::size_t>(machine)];
+    return MonoTime(time.now() + time.now() / kMillion * its.clock_ppm + its.clock_start);
+  }
+  // What a time that a machine's clock measures takes.
+  Duration as_measured(int machine, Duration duration) const {
+    int ppm = machines[static_cast<std::size_t>(machine)].clock_ppm;
+    if (ppm == 0 || duration <= Duration::zero()) return duration;
+    // Never too early by that clock.
+    return duration - duration / kMillion * ppm + duration / kMillion + std::chrono::microseconds(1);
   }
 
   // Hands a message to the network.
