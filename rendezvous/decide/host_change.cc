@@ -43,10 +43,13 @@ std::string host_of(const std::string& by) {
   return by.substr(0, by.find('@'));
 }
 
-// Another coordinator may have begun a round since then, of which the nodes that come know nothing.
+// Another coordinator may have begun a round since then, of which the nodes that come know nothing:
+// not after the node whose agent hosted it was gone.
 void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
                   MonoTime at) {
   if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
+  auto host = state.quorum.gone.find(host_of(seen_of));
+  if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
 }
@@ -90,11 +93,12 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
   }
   if (!left.knows.by.empty()) {
     state.quorum.gone[name_of(id)] = {
-        .knows = left.knows, .nodes = left.nodes, .after = left.after};
+        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now};
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
                                       .nodes = node->second.join.previous_nodes,
-                                      .after = node->second.join.after};
+                                      .after = node->second.join.after,
+                                      .at = now};
   }
 }
 

@@ -34,6 +34,7 @@ struct Gone {
   RoundId knows;
   int nodes = 0;                   // that this round had
   std::vector<Unsettled> after{};  // before it
+  MonoTime at{};                   // known since then
 };
 
 // A round that too few of its nodes are here for, while others may go on from it.
