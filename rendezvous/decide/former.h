@@ -29,10 +29,10 @@ struct Former {
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<RoundId, std::set<std::string>> accounted{};
   MonoTime until{};
-  std::string by{};             // RoundId::by: its host may live, cut off from this one
-  Duration lease{};             // of its nodes
+  std::string by{};                       // RoundId::by: its host may live, cut off from this one
+  Duration lease{};                       // of its nodes
   std::optional<MonoTime> filed_until{};  // where a run file names them, whoever says what
-  bool is_broken = false;       // kept while the run has no node: see FormerRounds::is_broken
+  bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
 
   RoundId id() const { return {.number = round.value_or(0), .by = by}; }
 };

@@ -104,8 +104,8 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
-  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() &&
-                  !state.quorum.seen && !state.had_round;
+  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
+                  !state.had_round;
   if (is_first) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);

@@ -114,8 +114,8 @@ class MemberTransition {
   // anything else, whatever has happened.
   void notice_standstill() {
     Duration since_tick = now_ - state_.last_tick;
-    bool has_stood =
-        state_.is_joined && !is_above_lease(state_, config_) && since_tick >= contact_limit(state_, config_);
+    bool has_stood = state_.is_joined && !is_above_lease(state_, config_) &&
+                     since_tick >= contact_limit(state_, config_);
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;

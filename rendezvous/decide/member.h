@@ -142,7 +142,7 @@ struct Connected {
   bool is_at_daemon = false;
   bool is_own_host = false;
   std::vector<std::string> addresses{};  // from which its workers may connect
-  std::string pulse{};  // as it was when the connection was made; empty: not known
+  std::string pulse{};                   // as it was when the connection was made; empty: not known
 };
 // One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
 // the machine of the endpoint says that no process listens there.

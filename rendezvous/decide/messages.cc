@@ -571,9 +571,8 @@ std::string encode(const Command& command) {
             return Json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
           },
           [](const command::Settled& settled) {
-            return Json{{"type", "settled"},
-                        {"round", settled.round.number},
-                        {"by", settled.round.by}};
+            return Json{
+                {"type", "settled"}, {"round", settled.round.number}, {"by", settled.round.by}};
           },
       },
       command);

@@ -71,7 +71,8 @@ class ForeignRounds {
     std::vector<Quorum> found;
     for (const auto& [id, known] : rounds_) {
       Quorum line{.self = quorum_.self, .bodies = {}, .heard_of = {}, .gone = quorum_.gone};
-      for (const auto& [before, nodes] : *known.before) line.bodies.push_back(body_of(before, nodes));
+      for (const auto& [before, nodes] : *known.before)
+        line.bodies.push_back(body_of(before, nodes));
       line.bodies.push_back(body_of(id, known.nodes));
       found.push_back(std::move(line));
     }
@@ -176,8 +177,7 @@ std::vector<Unsettled> unsettled(std::span<const Body> basis, std::string_view n
   std::vector<Unsettled> rounds;
   rounds.reserve(basis.size());
   for (const Body& body : basis) {
-    rounds.push_back(
-        {.id = body.id, .nodes = body.nodes, .was_in = body.names.contains(name)});
+    rounds.push_back({.id = body.id, .nodes = body.nodes, .was_in = body.names.contains(name)});
   }
   return rounds;
 }

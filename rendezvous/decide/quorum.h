@@ -62,10 +62,10 @@ struct Quorum {
 // A node that is here.
 struct Present {
   std::string_view name;
-  RoundId knows;          // the last round that it was told of
-  int nodes = 0;          // that this round had
-  MonoTime contact{};     // the pulse that it has seen last was published then
-  bool is_member = true;  // of the present round
+  RoundId knows;                       // the last round that it was told of
+  int nodes = 0;                       // that this round had
+  MonoTime contact{};                  // the pulse that it has seen last was published then
+  bool is_member = true;               // of the present round
   std::span<const Unsettled> after{};  // the rounds before `knows`
 };
 

@@ -141,10 +141,8 @@ struct Seeker {
   }
   void joins(bool is_own_host) {
     on(member::event::RoundWanted{1000});
-    on(member::event::Connected{.address = "10.0.0.3",
-                                .coordinator = "a@0",
-                                .is_own_host = is_own_host,
-                                .pulse = "5"});
+    on(member::event::Connected{
+        .address = "10.0.0.3", .coordinator = "a@0", .is_own_host = is_own_host, .pulse = "5"});
   }
 };
 
@@ -474,7 +472,8 @@ TEST_CASE("Host change: what a node that ends tells of the host that it was with
   CHECK(left.seen_of == "a@0");
 }
 
-TEST_CASE("Host change: the nodes in a run file have their leases, whatever others say of the host") {
+TEST_CASE(
+    "Host change: the nodes in a run file have their leases, whatever others say of the host") {
   Place place("a@9");
   place.on(runs::event::Begun{.files = {{.run = "job",
                                          .run_uuid = "a.0",

@@ -73,13 +73,13 @@ struct Scenario {
   // The network and the machines have faults that pass, and no process is lost: all succeed.
   bool is_healed = false;
   bool has_own_clocks = false;  // they begin and run differently on each machine
-  bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
-  int failing_percent = 0;    // of workers, while faults last
-  int slow_stop_percent = 0;  // of workers: they ignore SIGTERM
-  int no_start_percent = 0;   // of attempts on a node
-  Duration faults_end{};      // after it nothing goes wrong any more
-  Duration work{};            // of a worker, in one go
-  Duration grace{};           // --shutdown-timeout
+  bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
+  int failing_percent = 0;      // of workers, while faults last
+  int slow_stop_percent = 0;    // of workers: they ignore SIGTERM
+  int no_start_percent = 0;     // of attempts on a node
+  Duration faults_end{};        // after it nothing goes wrong any more
+  Duration work{};              // of a worker, in one go
+  Duration grace{};             // --shutdown-timeout
   Duration read_timeout{};
   Duration max_delay{};  // of one message
   bool is_calm = false;  // nothing goes wrong that may cost anything, and nobody is refused

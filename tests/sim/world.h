@@ -84,7 +84,8 @@ class World {
     int ppm = machines[static_cast<std::size_t>(machine)].clock_ppm;
     if (ppm == 0 || duration <= Duration::zero()) return duration;
     // Never too early by that clock.
-    return duration - duration / kMillion * ppm + duration / kMillion + std::chrono::microseconds(1);
+    return duration - duration / kMillion * ppm + duration / kMillion +
+           std::chrono::microseconds(1);
   }
 
   // Hands a message to the network.
