@@ -192,6 +192,11 @@ bool must_stop_alone(const State& state, MonoTime now) {
   return woke_at == MonoTime::min() || now >= woke_at + alone_after(state);
 }
 
+std::uint64_t last_formed(const State& state) {
+  const std::vector<Body>& bodies = state.quorum.bodies;
+  return !bodies.empty() && bodies.back().is_own ? bodies.back().id.number + 1 : 0;
+}
+
 bool holds_run(const State& state, MonoTime now) {
   const std::vector<Body>& bodies = state.quorum.bodies;
   if (state.phase == Phase::Ended || bodies.empty() || !bodies.back().is_own) return false;

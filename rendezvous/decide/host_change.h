@@ -60,6 +60,9 @@ bool is_alone(const State& state, MonoTime now);
 // stood still as well.
 bool must_stop_alone(const State& state, MonoTime now);
 
+// One more than the number of the last round that was formed here, if it is the last here; else 0.
+std::uint64_t last_formed(const State& state);
+
 // The last round was formed here, and enough of its nodes are heard: the run is here.
 bool holds_run(const State& state, MonoTime now);
 

@@ -305,11 +305,9 @@ Json to_json(const Request& request) {
                           return Json{{"type", "lost"}};
                         },
                         [](const request::Knock& knock) {
-                          return Json{{"type", "knock"},
-                                      {"from", to_json(knock.from)},
-                                      {"to", to_json(knock.to)},
-                                      {"has_round", knock.has_round},
-                                      {"order", knock.order}};
+                          return Json{{"type", "knock"},         {"from", to_json(knock.from)},
+                                      {"to", to_json(knock.to)}, {"has_round", knock.has_round},
+                                      {"formed", knock.formed},  {"order", knock.order}};
                         },
                         [](const request::Foreign&) {
                           return Json{{"type", "foreign"}};
@@ -355,6 +353,7 @@ Request read_request(Reader& reader) {
     return request::Knock{.from = read_endpoint(reader, "from"),
                           .to = read_endpoint(reader, "to"),
                           .has_round = reader.flag("has_round"),
+                          .formed = reader.round("formed"),
                           .order = reader.round("order")};
   }
   reader.wrong("type", "none of this protocol's: '" + type + "'");

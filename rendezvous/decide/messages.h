@@ -201,10 +201,11 @@ struct Heartbeat {
 struct Lost {};
 // From a coordinator of the same run, which has found this place: one of the two gives way.
 struct Knock {
-  Endpoint from;            // where the nodes would go, if they are to go there
-  Endpoint to;              // this place, as the other one knows it
-  bool has_round = false;   // a round is out there, and enough of its nodes are heard
-  std::uint64_t order = 0;  // 0: it is at the endpoint; else the number of the stand-in
+  Endpoint from;             // where the nodes would go, if they are to go there
+  Endpoint to;               // this place, as the other one knows it
+  bool has_round = false;    // a round is out there, and enough of its nodes are heard
+  std::uint64_t formed = 0;  // one more than the last round formed there; 0: none was
+  std::uint64_t order = 0;   // 0: it is at the endpoint; else the number of the stand-in
 };
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {

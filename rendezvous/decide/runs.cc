@@ -117,7 +117,8 @@ class RunsTransition {
 
  private:
   // Another host of the run has found this one.  The one with a round stays; of two that wait, the
-  // one that is tried first.
+  // one with the later one, since it alone counts its nodes that have not heard of it; else the one
+  // that is tried first.
   void knocked(const Message& message, const request::Knock& knock) {
     if (state_.name.empty()) return;  // no run here changes its host
     auto run = state_.runs.find(message.run);
@@ -125,8 +126,9 @@ class RunsTransition {
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     bool waits = is_known && run->second.phase == coordinator::Phase::Gathering;
     // Two that opened in different rounds may have one number.
-    bool comes_first = std::tie(state_.order, knock.to.host, knock.to.port) <
-                       std::tie(knock.order, knock.from.host, knock.from.port);
+    std::uint64_t formed = is_known ? coordinator::last_formed(run->second) : 0;
+    bool comes_first = std::tie(knock.formed, state_.order, knock.to.host, knock.to.port) <
+                       std::tie(formed, knock.order, knock.from.host, knock.from.port);
     if (is_here || (waits && !knock.has_round && comes_first)) {
       if (knock.has_round) return;
       return send_last(message.node, message.connection,
@@ -396,7 +398,11 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
   if (known == state.runs.end()) return std::nullopt;
   bool is_here = coordinator::holds_run(known->second, now);
   if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
-  return request::Knock{.from = from, .to = to, .has_round = is_here, .order = state.order};
+  return request::Knock{.from = from,
+                        .to = to,
+                        .has_round = is_here,
+                        .formed = coordinator::last_formed(known->second),
+                        .order = state.order};
 }
 
 bool is_alone(const State& state, const std::string& run, MonoTime now) {

@@ -575,3 +575,32 @@ TEST_CASE("Host change: the hosting node asks after a standstill before its firs
   node.hears_round();
   CHECK(node.wanted<member::action::NotifyRound>() != nullptr);
 }
+
+TEST_CASE("Host change: of two hosts that wait the one with the later round stays") {
+  Place first("a@0");
+  Place later("b@1", 1);
+  for (Place* place : {&first, &later}) {
+    std::string host = place->name.substr(0, 1) + ".0";
+    for (const std::string& node :
+         {host, std::string("c.0"), std::string("d.0"), std::string("e.0")}) {
+      auto join = place->join_of(node);
+      join.settings = {.min_nodes = 4, .max_nodes = 4};
+      join.next_round = place == &later ? 3 : 0;
+      place->says(node, join);
+    }
+    REQUIRE(place->told<command::Round>() == 4);
+    place->says("c.0", request::Leaving{.why = "goes"});
+    for (const std::string& node : {host, std::string("d.0"), std::string("e.0")})
+      place->says(node, request::Ready{.round = place->run().round, .store_port = 1001});
+    place->says("c.0", request::Left{});
+    for (const char* node : {"d.0", "e.0"}) place->says(node, request::Leaving{.why = "goes"});
+    REQUIRE(place->run().phase == coordinator::Phase::Gathering);
+  }
+  auto knock = runs::knock(later.state, "job", {"b", 7}, {"e", 1}, later.now.mono);
+  REQUIRE(knock);
+  CHECK(knock->formed == 4);
+  CHECK_FALSE(knock->has_round);
+  first.says("b.knock", *knock);
+  CHECK(first.told<command::Moved>() == 1);
+  CHECK_FALSE(first.state.runs.contains("job"));
+}

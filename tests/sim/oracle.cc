@@ -381,8 +381,9 @@ bool Oracle::had_all_before_the_loss() const {
   for (const PublishedRound& round : rounds_) {
     if (round.at < lost_at) last = &round;
   }
-  return last != nullptr && last->members.size() == world_.scenario.nodes.size() &&
-         lost_at - last->at < world_.scenario.work;
+  if (last == nullptr || last->members.size() != world_.scenario.nodes.size()) return false;
+  Duration known_for = lost_at - last->at;  // to its nodes: it was under way before
+  return known_for < world_.scenario.work && known_for > 5 * world_.scenario.max_delay;
 }
 
 // After the loss of one node the others have a round soon.
