@@ -58,6 +58,26 @@ bool has_enough_of_all(const Quorum& quorum, std::span<const Present> present) {
                              [&](const Body& body) { return has_enough(quorum, body, present); });
 }
 
+// Nodes that know of no round would go on from it alone: no other group has to have one in common
+// with them.
+bool is_all_gone(const Quorum& line) {
+  return std::ranges::all_of(line.bodies, [&](const Body& body) {
+    return enough(body.nodes, gone_of(line, body), body.is_own) == 0;
+  });
+}
+
+// Of all rounds that are known here each node is gone.
+bool is_nobody_left(const Quorum& quorum, const std::vector<Quorum>& lines) {
+  auto is_over = [&](const RoundId& round) {
+    return std::ranges::any_of(lines, [&](const Quorum& line) {
+      return line.bodies.back().id == round && is_all_gone(line);
+    });
+  };
+  return !lines.empty() && std::ranges::all_of(lines, is_all_gone) &&
+         (!quorum.seen || is_over(quorum.seen->round)) &&
+         std::ranges::all_of(quorum.bodies, is_over, &Body::id);
+}
+
 // The rounds of other coordinators that nodes which are here, or are gone, have known last.
 class ForeignRounds {
  public:
@@ -145,10 +165,12 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   if (has_own && has_enough_of_all(quorum, present)) return quorum.bodies;
   std::vector<Quorum> lines = ForeignRounds(quorum, present).lines();
   for (Quorum& line : lines) {
-    if (has_enough_of_all(line, present)) return std::move(line.bodies);
+    bool may_go_on = has_enough_of_all(line, present) && !is_all_gone(line);
+    if (may_go_on) return std::move(line.bodies);
   }
   if (quorum.bodies.empty() && lines.empty() && !quorum.seen) return std::vector<Body>{};
-  return std::nullopt;
+  if (!is_nobody_left(quorum, lines)) return std::nullopt;
+  return std::move(lines.front().bodies);
 }
 
 void note_seen(Quorum& quorum, const RoundId& knows, int nodes) {

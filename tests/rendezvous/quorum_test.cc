@@ -164,6 +164,32 @@ TEST_CASE("new nodes do not begin a run of which a node is known to have gone") 
   CHECK(may(quorum, {node("x", {}, 0)}));
 }
 
+// A standby that had never been in a round has gone on from one of which all nodes were gone.
+TEST_CASE("a round of which all nodes are gone counts only where no other round is known") {
+  Quorum quorum{.self = "self"};
+  quorum.gone["a"] = {.knows = kFirst, .nodes = 1};
+  const std::vector<Present> stranger{node("x", {}, 0)};
+  REQUIRE(may(quorum, stranger));
+  SUBCASE("such as one of its own") {
+    formed(quorum, *basis(quorum, stranger), own_round(0, {"x"}));
+    heard_of(quorum, "x", 0);
+    CHECK_FALSE(may(quorum, {node("y", {}, 0)}));
+    CHECK(may(quorum, stranger));
+  }
+  SUBCASE("or of a run file") {
+    quorum.bodies = {{.id = kSecond, .nodes = 1, .names = {"x"}}};
+    CHECK_FALSE(may(quorum, {node("y", {}, 0)}));
+  }
+  SUBCASE("or that was known to a node here") {
+    note_seen(quorum, kSecond, 1);
+    CHECK_FALSE(may(quorum, {node("y", {}, 0)}));
+  }
+  SUBCASE("or to one that is gone, while others had it") {
+    quorum.gone["b"] = {.knows = kSecond, .nodes = 2};
+    CHECK_FALSE(may(quorum, {node("y", {}, 0)}));
+  }
+}
+
 TEST_CASE("nor where one was here that knew of a round, until enough of its nodes are") {
   Quorum quorum{.self = "self"};
   note_seen(quorum, {}, 0);

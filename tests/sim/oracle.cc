@@ -400,6 +400,8 @@ void Oracle::check_one_loss() const {
     needed += std::max<Duration>(world_.scenario.grace, seconds(2));
   }
   needed += std::min<Duration>(policy.last_call_timeout, coordinator::kShortLastCall);
+  // To a node that came just then it is another host which may have counted on it.
+  if (world_.closed_on_nodes) needed += 2 * policy.lease();
   require(next != rounds_.end() && next->at - fault.at <= needed,
           "no round in time after the loss of one node");
 }

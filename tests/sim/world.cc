@@ -161,6 +161,9 @@ bool World::reaches(int from, int to) const {
 void World::close(Host* closed) {
   if (closed->is_closed) return;
   closed->is_closed = true;
+  bool has_nodes = std::ranges::any_of(
+      wires, [&](const Wire& wire) { return wire->host == closed && wire->is_open; });
+  if (closed->process().is_alive && has_nodes) closed_on_nodes = true;
   if (host == closed) host = nullptr;
   std::erase_if(stand_ins, [closed](const auto& entry) { return entry.second == closed; });
   if (last_host == closed) last_host = nullptr;

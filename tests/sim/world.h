@@ -129,7 +129,8 @@ class World {
   Host* host = nullptr;                                      // who listens at the endpoint
   std::map<std::pair<int, std::uint16_t>, Host*> stand_ins;  // who listens elsewhere
   Host* last_host = nullptr;                                 // who has published the last round
-  std::map<std::string, std::string> run_files;              // on machine 0, of each run
+  bool closed_on_nodes = false;  // a host that had given way has, while one came to it
+  std::map<std::string, std::string> run_files;  // on machine 0, of each run
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};
