@@ -551,8 +551,15 @@ TEST_CASE("Host change: the leases of the old host's nodes count, whoever comes 
   first.settings = {.min_nodes = 3, .max_nodes = 5};
   first.policy.keep_alive_interval = 200ms;
   place.says("x.0", first);
+  int nodes = 5;
+  std::string seen_of = "a@0";
+  SUBCASE("of two that may live") {}
+  SUBCASE("of a host between") {
+    nodes = 3;
+    seen_of = "q@3";
+  }
   for (const char* node : {"b.1", "c.1", "d.1"}) {
-    request::Join join = place.join_from(node, kRound, 0s, "a@0", 5);
+    request::Join join = place.join_from(node, kRound, 0s, seen_of, nodes);
     join.settings = first.settings;
     place.says(node, join);
   }
