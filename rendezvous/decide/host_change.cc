@@ -2,6 +2,7 @@
 #include "rendezvous/decide/host_change.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -58,6 +59,33 @@ bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) 
   return heard && (*heard == MonoTime::max() || now < *heard + alone_after(state));
 }
 
+// The nodes of the last round that is known here are as many as the user wants for going on without
+// the others.
+bool has_chosen_quorum(const State& state, const std::vector<Present>& present, MonoTime now) {
+  if (state.policy.quorum == 0) return false;
+  RoundId last;
+  for (const Present& node : present) last = std::max(last, node.knows);
+  std::set<std::string_view> names;  // one may be here twice for a moment
+  for (const Present& node : present) {
+    bool counts = !last.by.empty() && node.knows == last && is_recent(state, node.contact, now);
+    if (counts) names.insert(node.name);
+  }
+  return static_cast<int>(names.size()) >= state.policy.quorum;
+}
+
+// The rounds of which enough nodes are here, and have been heard lately.
+std::optional<std::vector<Body>> majority_basis(const State& state,
+                                                const std::vector<Present>& present, MonoTime now) {
+  auto bodies = basis(state.quorum, present);
+  if (!bodies || bodies->empty()) return bodies;
+  if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
+  auto heard = heard_at(
+      {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
+      present);
+  if (!is_recent(state, heard, now)) return std::nullopt;
+  return bodies;
+}
+
 }  // namespace
 
 RoundId known_round(const request::Join& join) {
@@ -109,13 +137,9 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (is_first) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
-  auto bodies = basis(state.quorum, present);
-  if (!bodies || bodies->empty()) return bodies;
-  if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
-  auto heard = heard_at(
-      {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
-      present);
-  if (!is_recent(state, heard, now)) return std::nullopt;
+  auto bodies = majority_basis(state, present, now);
+  // As if no round had been before: what others do does not count any more.
+  if (!bodies && has_chosen_quorum(state, present, now)) return std::vector<Body>{};
   return bodies;
 }
 

@@ -145,6 +145,7 @@ Json to_json(const request::Join& join) {
                {"restart_count", join.restart_count},
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
+  if (join.policy.quorum > 0) json["quorum"] = join.policy.quorum;
   if (join.is_back) json["is_back"] = true;
   if (join.was_in_round) json["was_in_round"] = true;
   if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
@@ -197,6 +198,7 @@ request::Join read_join(Reader& reader) {
                  .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods),
                  .lease_grace = reader.duration("lease_grace_ms"),
                  .flap_limit = reader.integer("flap_limit", 0)};
+  if (reader.has("quorum")) join.policy.quorum = reader.integer("quorum", 0);
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.round("next_round");

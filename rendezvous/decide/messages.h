@@ -97,6 +97,9 @@ struct Policy {
   // wait for it.
   Duration lease_grace{};
   int flap_limit = 5;  // losses of one host in kFlapWindow, from which on it stands by; 0: no limit
+  // Where the host may change: so many nodes of the last round may go on without the others, also
+  // beside others that do.  0: those that are more than half, so that no others do.
+  int quorum = 0;
 
   // At most kLongest, however large the factors are.
   Duration silence_limit() const {

@@ -53,6 +53,12 @@ std::string lack_text(const State& state, const Lack& lack) {
   return text;
 }
 
+// What the user has said about it.
+std::string quorum_text(const State& state) {
+  return state.policy.quorum == 0 ? ""
+                                  : " (quorum=" + std::to_string(state.policy.quorum) + ")";
+}
+
 }  // namespace
 
 std::string waiting_text(const State& state) {
@@ -76,7 +82,7 @@ std::string waiting_text(const State& state) {
   if (auto lack = has_all ? lacking_now(state) : std::nullopt) {
     return "waiting for more of the last round's nodes, since the others may go on without "
            "these: " +
-           lack_text(state, *lack);
+           lack_text(state, *lack) + quorum_text(state);
   }
   return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
          range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
@@ -105,7 +111,7 @@ std::string no_majority_text(const State& state) {
   std::string text =
       "too few nodes of the last round came within " + whole_seconds(state.policy.join_timeout);
   if (auto lack = lacking_now(state)) text += ": " + lack_text(state, *lack);
-  return text + "; the others may go on elsewhere";
+  return text + "; the others may go on elsewhere" + quorum_text(state);
 }
 
 std::string difference_text(const Settings& settings, const Settings& expected) {

@@ -222,6 +222,34 @@ TEST_CASE("Host change: a node without the others does not go on, unless they ar
   }
 }
 
+TEST_CASE("Host change: as few as the user has chosen go on, once the others may be dead") {
+  Place place("b@1", 1);
+  auto comes = [&](const std::string& node) {
+    request::Join join = place.join_from(node, kRound, 0s, "a@0", 4);
+    join.settings.max_nodes = 4;
+    join.policy.quorum = 2;
+    place.says(node, join);
+  };
+  comes("b.1");
+  CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  SUBCASE("of the last round") {
+    comes("c.1");
+    CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "c.1"}));
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+    CHECK(place.run().quorum.bodies.size() == 1);  // none before it counts
+  }
+  SUBCASE("and not of another one") {
+    request::Join join = place.join_of("c.1");
+    join.settings.max_nodes = 4;
+    place.says("c.1", join);
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1", "c.1"}));
+  }
+  SUBCASE("that are heard") {
+    comes("c.1");
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  }
+}
+
 TEST_CASE("Host change: nodes that were with other nodes of the round wait for these, too") {
   Place place("b@1", 1);
   for (const char* node : {"b.1", "c.1", "d.1"}) {

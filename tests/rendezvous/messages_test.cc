@@ -55,6 +55,7 @@ std::vector<Message> messages() {
            .after = {{.id = {.number = 6, .by = "a@1"}, .nodes = 5, .was_in = true}}},
            request::Join{.host = "h",
            .address = "a",
+           .policy = {.quorum = 2},
            .stand_in_port = 7,
            .is_host = true,
            .round_by = "node0-1@2",

@@ -407,8 +407,9 @@ void Oracle::check_one_loss() const {
 }
 
 void Oracle::at_the_end() {
-  bool is_judged = world_.scenario.is_one_loss && had_all_before_the_loss();
-  if (is_judged) check_one_loss();
+  bool has_loss = world_.scenario.is_one_loss || world_.scenario.is_quorum_chosen;
+  bool is_judged = has_loss && had_all_before_the_loss();
+  if (is_judged && world_.scenario.is_one_loss) check_one_loss();
   // One that is cut off while the others come to their end finds no host any more.
   bool has_succeeded =
       std::ranges::any_of(world_.nodes, [](const auto& node) { return node->exit_code() == 0; });

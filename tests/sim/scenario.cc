@@ -242,6 +242,31 @@ void heal_all(Random& random, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// As many machines lose their power, within a second, as `--rdzv-conf quorum` allows.
+void lose_all_but_quorum(Random& random, Scenario& scenario) {
+  scenario.is_quorum_chosen = true;
+  scenario.work += seconds(10);
+  int size = static_cast<int>(scenario.nodes.size());
+  int quorum = random.number(1, size / 2);
+  for (NodePlan& plan : scenario.nodes) {
+    plan.comes_back = false;
+    plan.settings = {.min_nodes = 1, .max_nodes = size};
+    plan.policy.quorum = quorum;
+    plan.policy.join_timeout = seconds(60);
+    plan.policy.max_restarts = 9;
+  }
+  Duration at = seconds(3) + random.duration(seconds(0), seconds(3));
+  int spared = random.number(0, size - 1);  // the first that is
+  for (int i = 0; i < size - quorum; ++i) {
+    scenario.faults.push_back({.kind = FaultKind::LoseMachine,
+                               .at = at + random.duration(seconds(0), seconds(1)),
+                               .lasts = std::chrono::hours(10),
+                               .target = (spared + quorum + i) % size});
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+  scenario.faults_end = scenario.faults.back().at;
+}
+
 Scenario make_stand_in_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
@@ -256,7 +281,8 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   scenario.read_timeout = random.duration(seconds(5), seconds(20));
   scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
   int size = random.chance(90) ? random.number(2, 6) : random.number(7, 12);
-  bool is_one_loss = random.chance(25);
+  bool is_quorum_chosen = seed >= kFirstQuorumSeed;
+  bool is_one_loss = !is_quorum_chosen && random.chance(25);
   if (is_one_loss) size = std::max(size, 3);
   int most = is_one_loss ? size : std::max(1, size - (random.chance(20) ? 1 : 0));
   int least = std::max(1, most - random.number(0, 4));
@@ -266,10 +292,14 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   policy.keep_alive_max_attempt = random.number(5, 7);
   for (int i = 0; i < size; ++i) {
     NodePlan plan = make_node(random, i, scenario, settings, policy);
-    if (is_one_loss) plan.machine = i;
+    if (is_one_loss || is_quorum_chosen) plan.machine = i;
     plan.start = random.duration(seconds(0), milliseconds(i == 0 ? 100 : 900));
     scenario.nodes.push_back(plan);
     scenario.machines = std::max(scenario.machines, plan.machine + 1);
+  }
+  if (is_quorum_chosen) {
+    lose_all_but_quorum(random, scenario);
+    return scenario;
   }
   if (is_one_loss) {
     lose_one(random, scenario);

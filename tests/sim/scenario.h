@@ -72,6 +72,8 @@ struct Scenario {
   bool is_one_loss = false;
   // The network and the machines have faults that pass, and no process is lost: all succeed.
   bool is_healed = false;
+  // So many are lost for good that too few are left, but for --rdzv-conf quorum.
+  bool is_quorum_chosen = false;
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
@@ -95,6 +97,8 @@ struct Scenario {
 
 // From here on the seeds are of runs whose host may change.
 inline constexpr std::uint64_t kFirstStandInSeed = 10'000'000;
+// And from here on of such runs that go on with less than a majority, since the user wants it.
+inline constexpr std::uint64_t kFirstQuorumSeed = 20'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);
