@@ -29,11 +29,16 @@ struct Place {
     on(runs::event::Begun{.files = {}, .name = name, .order = order});
   }
   void on(const runs::Event& event) {
+    sent.clear();
+    step(event);
+  }
+  void step(const runs::Event& event) {
     auto next = runs::step(std::move(state), event, now);
     state = std::move(next.state);
-    sent.clear();
     for (auto& action : next.actions) {
       if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
+      if (auto* mark = std::get_if<runs::action::Mark>(&action))
+        step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
     }
   }
   void says(const std::string& node, Request request) {
