@@ -44,8 +44,8 @@ struct GivesWay {
   std::string why;
 };
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
-                           event::GivesWay>;
+using Event =
+    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay>;
 
 struct Step {
   State state;

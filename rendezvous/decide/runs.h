@@ -136,9 +136,8 @@ struct Answered {
   command::Moved moved;
 };
 }  // namespace event
-using Event =
-    std::variant<event::Begun, event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
-                 event::Answered>;
+using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::MarkRead,
+                           event::HostLeaves, event::Answered>;
 
 namespace action {
 using Send = coordinator::action::Send;

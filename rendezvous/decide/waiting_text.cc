@@ -55,8 +55,7 @@ std::string lack_text(const State& state, const Lack& lack) {
 
 // What the user has said about it.
 std::string quorum_text(const State& state) {
-  return state.policy.quorum == 0 ? ""
-                                  : " (quorum=" + std::to_string(state.policy.quorum) + ")";
+  return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
 }
 
 }  // namespace
