@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/clock.h"
 
@@ -33,7 +35,7 @@ void Link::post(std::string message) {
 }
 
 void Link::post_heartbeat(std::string message) {
-  if (!outgoing_.empty()) return;
+  if (std::ranges::any_of(outgoing_, &Outgoing::is_heartbeat)) return;
   outgoing_.push_back({std::move(message), true});
   has_mail_.notify();
 }
@@ -61,7 +63,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
         if (*is_given_up) {
           link->listener_.heard(command::Dropped{"it was silent for too long"});
         } else {
-          link->listener_.pulse_seen(std::move(*pulse));
+          link->listener_.pulse_seen(pulse_for(link->parts_.run, *pulse));
         }
       }
       link->is_sending_ = false;

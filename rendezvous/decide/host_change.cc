@@ -2,6 +2,7 @@
 #include "rendezvous/decide/host_change.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -12,11 +13,15 @@
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
+std::string_view without_incarnation(std::string_view id) {
+  return id.substr(0, id.rfind('.'));
+}
+
 std::vector<Present> present_nodes(const State& state) {
   std::vector<Present> present;
   present.reserve(state.nodes.size());
   for (const auto& [id, node] : state.nodes) {
-    present.push_back({.name = std::string_view(id).substr(0, id.rfind('.')),
+    present.push_back({.name = without_incarnation(id),
                        .knows = node.knows,
                        .nodes = node.join.previous_nodes,
                        .contact = node.join.is_host ? MonoTime::max() : node.contact,
@@ -127,6 +132,31 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
                                       .nodes = node->second.join.previous_nodes,
                                       .after = node->second.join.after,
                                       .at = now};
+  }
+}
+
+void note_replaced(State& state, MonoTime now) {
+  if (state.quorum.bodies.empty() || state.former.awaited) return;
+  std::vector<Body> before = state.quorum.bodies;
+  const Body last = std::move(before.back());
+  before.pop_back();
+  std::set<std::string_view> present;
+  for (const auto& [id, node] : state.nodes) present.insert(without_incarnation(id));
+  std::multimap<std::string, const std::string*> lost;  // by machine
+  for (const std::string& name : last.names) {
+    bool is_lost = !present.contains(name) && !state.quorum.gone.contains(name);
+    if (is_lost) lost.emplace(name.substr(0, name.rfind('-')), &name);
+  }
+  for (auto& [id, node] : state.nodes) {
+    auto found = lost.find(node.join.host);
+    bool is_new = node.knows.by.empty() && node.replaces.empty();
+    if (!is_new || found == lost.end()) continue;
+    node.replaces = *found->second;
+    state.quorum.gone[node.replaces] = {.knows = last.id,
+                                        .nodes = last.nodes,
+                                        .after = unsettled(before, node.replaces),
+                                        .at = now};
+    lost.erase(found);
   }
 }
 

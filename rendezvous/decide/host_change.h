@@ -2,8 +2,7 @@
 //
 // A run whose host may be lost, or cut off from some of its nodes, so that another one hosts it:
 // which nodes may go on (quorum.h), when another coordinator's workers are dead, and when this one
-// must take itself for the one that is cut off.  rendezvous/PROTOCOL.md has the rules.  Not yet on
-// the network: no agent there names a port on which it would host (messages.h).
+// must take itself for the one that is cut off.  rendezvous/PROTOCOL.md has the rules.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +19,11 @@ inline bool may_change_host(const State& state) {
   return !state.quorum.self.empty();
 }
 
+// A round has been before the next one, so that enough of its nodes must be heard.
+inline bool goes_on_from_a_round(const State& state) {
+  return may_change_host(state) && (state.quorum.seen || !state.quorum.bodies.empty());
+}
+
 // Of a node that comes.
 RoundId known_round(const request::Join& join);
 // When a pulse that a node has seen was published, by this clock: it is that time.
@@ -30,6 +34,10 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
 bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
 // No process of it lives.  Another coordinator may have counted on it until then.
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now);
+
+// Of the last round's nodes that have been given up, those are gone on whose machines new agents
+// have started.
+void note_replaced(State& state, MonoTime now);
 
 // The rounds that a next one may go on from, where enough of their nodes have been heard lately;
 // see quorum.h.

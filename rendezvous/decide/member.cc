@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::member {
@@ -25,9 +26,6 @@ constexpr Duration kLeaveLead = std::chrono::seconds(1);
 constexpr Duration kStandInTurn = std::chrono::seconds(1);
 constexpr Duration kLeastTry = std::chrono::milliseconds(500);
 constexpr Duration kKnockPeriod = std::chrono::seconds(1);
-
-// The end of a pulse that renews no lease: too few nodes are heard.
-constexpr std::string_view kAloneMark = " alone";
 
 // An agent that stood still for a moment has not read what lies in its socket.  So it judges the
 // silence of the others this much later, in parts of contact_limit().
@@ -152,7 +150,7 @@ class MemberTransition {
     // The guardian has ended it while this agent stood still: no worker has failed.
     bool is_lease_over = now_ >= state_.lease_end;
     if (is_lease_over && event.failure.status.signal == SIGKILL)
-      return cut_off(config_.endpoint + " was away for longer than the lease of this node");
+      return cut_off(where() + " was away for longer than the lease of this node");
     state_.failed = request::Failed{
         .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
     state_.is_failure_posted = false;
@@ -204,17 +202,17 @@ class MemberTransition {
     state_.resumes.clear();
     state_.last_tick = now_;
     if (state_.is_joined) {
-      want(action::NotifyUser{"reached " + config_.endpoint + " again"});
+      want(action::NotifyUser{"reached " + where() + " again"});
     } else if (!state_.told.empty()) {
-      want(action::NotifyUser{"reached " + config_.endpoint});
+      want(action::NotifyUser{"reached " + where()});
     }
     state_.told.clear();
     if (state_.is_joined) {
-      if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");
+      if (!is_same) return cut_off("another node hosts " + where() + " now");
       // Another coordinator may have gone on without this node, and this one would not know of it.
       bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
       if (!knows_us && is_late)
-        return cut_off(config_.endpoint + " was away for longer than the lease of this node");
+        return cut_off(where() + " was away for longer than the lease of this node");
       return resume();
     }
     state_.pulse_at = now_;
@@ -249,7 +247,7 @@ class MemberTransition {
   // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
   void operator()(const event::ConnectionLost& event) {
     if (state_.is_joined) {
-      want(action::NotifyUser{"lost the connection to " + config_.endpoint +
+      want(action::NotifyUser{"lost the connection to " + where() +
                               ", where the nodes meet: " + event.why + "; connecting again"});
       state_.asked_at.reset();
       want(action::Disconnect{});
@@ -262,7 +260,7 @@ class MemberTransition {
                                   .place = state_.place,
                                   .timeout = try_time()});
     }
-    cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+    cut_off(where() + ", where the nodes meet, was lost: " + event.why);
   }
 
   void operator()(const event::Heard& event) {
@@ -297,10 +295,10 @@ class MemberTransition {
     bool is_up = state_.link == Link::Up;
     if (state_.asks_since) {
       if (now_ - *state_.asks_since >= limit) {
-        return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
+        return cut_off("this node stood still, and " + where() + " does not answer", now_);
       }
     } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
-      return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
+      return cut_off(where() + ", where the nodes meet, has been silent for " +
                      seconds_text(now_ - state_.pulse_at));
     }
     if (!is_up) return;
@@ -332,6 +330,9 @@ class MemberTransition {
     }
     want(action::Heartbeat{message(heartbeat)});
   }
+
+  // What people call the place where this node is, or tries to be.
+  std::string where() const { return state_.place ? to_string(*state_.place) : config_.endpoint; }
 
   // Where the run may be, in the order in which it is looked for.
   struct Place {
@@ -485,6 +486,7 @@ class MemberTransition {
     if (config_.stand_in_port == 0) return;  // from here on there may be later rounds
     state_.contact_before = state_.contact;
     state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    if (!has_stand_ins(state_)) return;  // nobody counts on it yet
     state_.is_echo_due = true;
     beat();
   }
@@ -509,7 +511,7 @@ class MemberTransition {
   void resume_later(const event::ConnectFailed& event) {
     bool is_gone = event.is_refused && !state_.is_at_daemon;
     if (event.is_final || is_gone) {
-      return cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+      return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
     connect_again();
   }
@@ -580,7 +582,7 @@ class MemberTransition {
     state_.contact = Contact{.at = now_, .of = state_.coordinator};
     state_.contact_before.reset();
     state_.was_in_round_until_before.reset();
-    beat();
+    if (!round.after.empty()) beat();  // so that it is settled soon
   }
   void heard(const command::Stop& stop) {
     bool is_ours =
@@ -601,7 +603,7 @@ class MemberTransition {
   }
   void heard(const command::Refuse& refuse) {
     state_.is_over = true;
-    want(action::NotifyFailure{"this node was refused at " + config_.endpoint + ": " + refuse.why});
+    want(action::NotifyFailure{"this node was refused at " + where() + ": " + refuse.why});
   }
   void heard(const command::Standby& standby) {
     want(action::NotifyUser{"standing by: " + standby.why});

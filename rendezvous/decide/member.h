@@ -38,8 +38,8 @@ struct Config {
   Duration read_timeout = std::chrono::seconds(60);
   // What the workers have to end when this node is told to stop: --shutdown-timeout.
   Duration stop_grace = std::chrono::seconds(30);
-  // Where this node would host the run: its listener's port, bound already.  0: nowhere; then the
-  // run ends with its host.  So it is in every real agent as yet; only the simulation sets it.
+  // Where this node would host the run: its port, bound already.  0: nowhere; where no node says
+  // one, the run ends with its host.
   std::uint16_t stand_in_port = 0;
   // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.

@@ -27,10 +27,9 @@ inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 // The most workers that a node, and nodes that a run, may announce.
 inline constexpr int kMaxCount = 1'000'000;
 
-// Where the run's host may change (host_change.h).  The simulation plays it; on the network no
-// agent names a stand_in_port yet, so there these fields and messages are never sent:
-// Join::stand_in_port, is_host, round_by, after, seen_age, seen_of and pulse, the same of Left and
-// Heartbeat, Knock, Round::by, stand_ins and after, Moved and Settled.
+// Where the run's host may change (host_change.h), these say how: Join::stand_in_port, is_host,
+// round_by, after, seen_age, seen_of and pulse, the same of Left and Heartbeat, Knock, Round::by,
+// stand_ins and after, Moved and Settled.
 
 // Where another node of the round would host the run if its host were lost.
 struct StandIn {

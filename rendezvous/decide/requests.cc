@@ -8,6 +8,14 @@
 #include "rendezvous/decide/host_change.h"
 
 namespace ddprun::rendezvous::coordinator {
+namespace {
+
+// To try to form a round takes the longer the more nodes there are.  Of many, one more heartbeat
+// comes soon.
+constexpr std::size_t kFewNodes = 64;
+constexpr Duration kTryPeriod = std::chrono::milliseconds(10);
+
+}  // namespace
 
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
   std::visit([&](const auto& each) { heard(id, node, each); }, request);
@@ -27,7 +35,12 @@ void Requests::heard(const std::string& id, Node& node, const request::Heartbeat
   node.contact = std::max(node.contact, published_at(heartbeat.pulse, now_));
   if (heartbeat.round) note_round_of(id, node, *heartbeat.round);
   admission_.refuse_contenders_of(id);
-  if (state_.phase == Phase::Gathering && may_change_host(state_)) rounds_.form_if_due();
+  // Enough of the nodes may have been heard now.
+  bool counts = state_.phase == Phase::Gathering && goes_on_from_a_round(state_);
+  bool is_due = state_.nodes.size() <= kFewNodes || now_ >= state_.contacts.tried_at + kTryPeriod;
+  if (!counts || !is_due) return;
+  state_.contacts.tried_at = now_;
+  rounds_.form_if_due();
 }
 
 void Requests::heard(const std::string& id, Node& node, const request::Ready& ready) {

@@ -75,13 +75,13 @@ void Rounds::form_if_due() {
       return end(*std::exchange(state_.restarts.end_in_doubt, std::nullopt));
     state_.phase = Phase::Gathering;
     state_.gathering_since = now_;
-    if (has_enough() && may_go_on(state_, now_)) return form();
+    if (has_enough() && may_go_on()) return form();
   }
   if (state_.phase != Phase::Gathering) return;
   if (!has_enough()) {
     state_.last_call.reset();
     if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-  } else if (!may_form(state_) || !may_go_on(state_, now_)) {
+  } else if (!may_form(state_) || !may_go_on()) {
     return;
   } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
     form();
@@ -94,6 +94,12 @@ void Rounds::form_if_due() {
   }
 }
 
+bool Rounds::may_go_on() {
+  if (coordinator::may_go_on(state_, now_)) return true;
+  note_replaced(state_, now_);
+  return coordinator::may_go_on(state_, now_);
+}
+
 bool Rounds::are_all_former_back() const {
   return state_.were_all_former && std::ranges::any_of(state_.nodes, [](const auto& node) {
            return node.second.join.is_back;
@@ -103,7 +109,7 @@ bool Rounds::are_all_former_back() const {
 bool Rounds::end_if_too_few() {
   if (state_.phase != Phase::Gathering) return false;
   if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
-  bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on(state_, now_);
+  bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on();
   if (has_enough() && !may_others_go_on) return false;
   announce_shortage();
   end({.exit_code = command::kExitRendezvous,

@@ -47,6 +47,7 @@ struct Node {
   std::optional<command::Round> round{};  // the last that it was sent here
   RoundId knows{};                        // the last round that it was told of
   MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
+  std::string replaces{};                 // a node of its machine that must be gone
 };
 
 // A node that wants the --node-rank of another one, which may have gone without a word.
@@ -91,8 +92,9 @@ struct Contacts {
   Duration silence{};
   MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
   MonoTime next_look = MonoTime::max();
-  MonoTime woke_at = MonoTime::min();  // from a standstill of its own
-  std::deque<Unanswered> unanswered;   // until enough nodes are heard again
+  MonoTime woke_at = MonoTime::min();   // from a standstill of its own
+  MonoTime tried_at = MonoTime::min();  // to form a round, since a heartbeat came
+  std::deque<Unanswered> unanswered;    // until enough nodes are heard again
 };
 
 struct State {

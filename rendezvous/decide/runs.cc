@@ -410,6 +410,14 @@ bool is_alone(const State& state, const std::string& run, MonoTime now) {
   return known != state.runs.end() && coordinator::is_alone(known->second, now);
 }
 
+std::vector<std::string> alone(const State& state, MonoTime now) {
+  std::vector<std::string> names;
+  for (const auto& [name, run] : state.runs) {
+    if (coordinator::is_alone(run, now)) names.push_back(name);
+  }
+  return names;
+}
+
 MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
   auto known = state.runs.find(run);
   if (known == state.runs.end() || known->second.quorum.bodies.empty()) return now;

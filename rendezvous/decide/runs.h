@@ -176,6 +176,8 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
 
 // Whether a pulse renews the leases of this run's nodes; see coordinator.h.
 bool is_alone(const State& state, const std::string& run, MonoTime now);
+// The runs of which it renews none.
+std::vector<std::string> alone(const State& state, MonoTime now);
 
 // When enough nodes of the run were last heard to see this coordinator: the lease of the hosting
 // node's own workers counts from there.

@@ -356,6 +356,68 @@ TEST_CASE("Host change: a host begun anew forms no round without the nodes of it
   CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
 }
 
+TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
+  Place place("a-2@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a-1.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a-1", "b-1", "c-1"},
+                                         .by = "a-1@0"}},
+                              .name = "a-2@9"});
+  auto comes = [&](const std::string& machine) {
+    request::Join join = place.join_of(machine + "-2.0");
+    join.host = machine;
+    place.says(machine + "-2.0", join);
+  };
+  comes("a");
+  comes("b");
+  CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0"}));
+  SUBCASE("on all of them") {
+    comes("c");
+    CHECK(place.told<command::Round>() == 3);
+    // And nothing of the last start is waited for any more.
+    CHECK_FALSE(place.has_begun_after(20s, {"a-2.0", "b-2.0", "c-2.0"}));
+    CHECK(place.run().phase == coordinator::Phase::Running);
+    CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
+  }
+  SUBCASE("not on others") {
+    comes("x");
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0", "x-2.0"}));
+  }
+  SUBCASE("each counts for one") {
+    request::Join join = place.join_of("b-3.0");
+    join.host = "b";
+    place.says("b-3.0", join);
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0", "b-3.0"}));
+  }
+}
+
+TEST_CASE("Host change: an agent that is started again counts for the one that its machine lost") {
+  Place place("a-1@0");
+  auto comes = [&](const std::string& machine, const std::string& start) {
+    request::Join join = place.join_of(machine + start);
+    join.host = machine;
+    join.is_host = machine == "a";
+    join.settings.min_nodes = 3;
+    place.says(machine + start, join);
+  };
+  for (const char* machine : {"a", "b", "c"}) comes(machine, "-1.0");
+  REQUIRE(place.told<command::Round>() == 3);
+  CHECK_FALSE(place.has_begun_after(12s, {"a-1.0"}));  // b and c have no power
+  place.says("a-1.0", request::Ready{.round = 0, .store_port = 1001});
+  SUBCASE("on that machine") {
+    comes("b", "-2.0");
+    comes("x", "-1.0");
+    CHECK(place.told<command::Round>() == 3);  // a is here, and b's first agent is gone: 2 + 1 >= 3
+  }
+  SUBCASE("one from elsewhere does not") {
+    comes("x", "-1.0");
+    comes("y", "-1.0");
+    CHECK_FALSE(place.has_begun_after(20s, {"a-1.0", "x-1.0", "y-1.0"}));
+  }
+}
+
 TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
   RoundSeeker node;
   node.on(member::event::ConnectionLost{"reset"});

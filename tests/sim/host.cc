@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "tests/sim/node.h"
 
@@ -50,7 +51,8 @@ std::string Host::pulse(const std::string& run) const {
   MonoTime now = world_.now(process_.machine).mono;
   Duration since = now.time_since_epoch();
   since -= since % std::chrono::milliseconds(100);
-  return std::to_string(since.count()) + (runs::is_alone(state_, run, now) ? " alone" : "");
+  std::vector<std::string> alone = runs::alone(state_, now);
+  return pulse_for(run, encode_pulse(MonoTime(since), alone));
 }
 
 MonoTime Host::heard_at(const std::string& run) const {
