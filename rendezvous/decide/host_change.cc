@@ -31,6 +31,16 @@ std::vector<Present> present_nodes(const State& state) {
   return present;
 }
 
+// The name of a node is that of its machine, and an id that is as long in all names: so it has
+// `size` characters on this machine.
+std::set<std::string_view>::iterator find_of_machine(const std::set<std::string_view>& names,
+                                                     const std::string& machine, std::size_t size) {
+  const std::string beginning = machine + '-';
+  auto found = names.lower_bound(beginning);
+  while (found != names.end() && found->starts_with(beginning) && found->size() != size) ++found;
+  return found != names.end() && found->starts_with(beginning) ? found : names.end();
+}
+
 // Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
 // that.
 Duration alone_after(const State& state) {
@@ -142,16 +152,17 @@ void note_replaced(State& state, MonoTime now) {
   before.pop_back();
   std::set<std::string_view> present;
   for (const auto& [id, node] : state.nodes) present.insert(without_incarnation(id));
-  std::multimap<std::string, const std::string*> lost;  // by machine
+  std::set<std::string_view> lost;
   for (const std::string& name : last.names) {
     bool is_lost = !present.contains(name) && !state.quorum.gone.contains(name);
-    if (is_lost) lost.emplace(name.substr(0, name.rfind('-')), &name);
+    if (is_lost) lost.insert(name);
   }
   for (auto& [id, node] : state.nodes) {
-    auto found = lost.find(node.join.host);
     bool is_new = node.knows.by.empty() && node.replaces.empty();
-    if (!is_new || found == lost.end()) continue;
-    node.replaces = *found->second;
+    auto found =
+        is_new ? find_of_machine(lost, node.join.host, without_incarnation(id).size()) : lost.end();
+    if (found == lost.end()) continue;
+    node.replaces = *found;
     state.quorum.gone[node.replaces] = {.knows = last.id,
                                         .nodes = last.nodes,
                                         .after = unsettled(before, node.replaces),

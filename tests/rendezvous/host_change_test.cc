@@ -357,39 +357,37 @@ TEST_CASE("Host change: a host begun anew forms no round without the nodes of it
 }
 
 TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
-  Place place("a-2@9");
+  Place place("a-2-2@9");
   place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a-1.0",
+                                         .run_uuid = "a-1-1.0",
                                          .round = 4,
                                          .lease = 5s,
-                                         .nodes = {"a-1", "b-1", "c-1"},
-                                         .by = "a-1@0"}},
-                              .name = "a-2@9"});
-  auto comes = [&](const std::string& machine) {
-    request::Join join = place.join_of(machine + "-2.0");
+                                         .nodes = {"a-1-1", "b-1-1", "b-c-1-1"},
+                                         .by = "a-1-1@0"}},
+                              .name = "a-2-2@9"});
+  auto comes = [&](const std::string& machine, const std::string& id = "-2-2.0") {
+    request::Join join = place.join_of(machine + id);
     join.host = machine;
-    place.says(machine + "-2.0", join);
+    place.says(machine + id, join);
   };
   comes("a");
   comes("b");
-  CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0"}));
+  CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0"}));
   SUBCASE("on all of them") {
-    comes("c");
+    comes("b-c");
     CHECK(place.told<command::Round>() == 3);
     // And nothing of the last start is waited for any more.
-    CHECK_FALSE(place.has_begun_after(20s, {"a-2.0", "b-2.0", "c-2.0"}));
+    CHECK_FALSE(place.has_begun_after(20s, {"a-2-2.0", "b-2-2.0", "b-c-2-2.0"}));
     CHECK(place.run().phase == coordinator::Phase::Running);
     CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
   }
   SUBCASE("not on others") {
     comes("x");
-    CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0", "x-2.0"}));
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "x-2-2.0"}));
   }
   SUBCASE("each counts for one") {
-    request::Join join = place.join_of("b-3.0");
-    join.host = "b";
-    place.says("b-3.0", join);
-    CHECK_FALSE(place.has_begun_after(30s, {"a-2.0", "b-2.0", "b-3.0"}));
+    comes("b", "-3-3.0");
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "b-3-3.0"}));
   }
 }
 
