@@ -33,7 +33,6 @@ void Link::post(std::string message) {
 }
 
 void Link::post_heartbeat(std::string message) {
-  if (!outgoing_.empty()) return;
   outgoing_.push_back({std::move(message), true});
   has_mail_.notify();
 }

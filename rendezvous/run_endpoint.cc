@@ -147,6 +147,7 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
   hosting.name = config_.member.node.host;
   hosting.run_files = parts_.run_files;
   hosting.log = parts_.log;
+  hosting.on_failed = parts_.host_failed;
   opening_ = std::make_unique<Host>(executor_, std::move(server), std::move(hosting));
   opening_->guard_common_namespace(config_.worker_store);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
@@ -315,6 +316,7 @@ store::Async<std::string> RunEndpoint::claim(store::Client& client) {
   ServiceConfig config;
   config.record = mine;
   config.log = parts_.log;
+  config.on_failed = parts_.log;  // another node coordinates when the pulse stands still
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();
