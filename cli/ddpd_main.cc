@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +119,7 @@ int serve(DdpdOptions options) {
   ddprun::process::IoThread disk(context.get_executor(), [&log](const auto& stall) {
     if (!stall.is_over) log("'" + stall.what + "' stands still");
   });
+  std::optional<std::string> failure;
   const ddprun::cli::Environment environment = ddprun::cli::read_environment();
   ddprun::rendezvous::Host host(
       context.get_executor(), std::move(*server),
@@ -125,23 +127,31 @@ int serve(DdpdOptions options) {
        .is_daemon = true,
        .run_files = ddprun::cli::run_file_place(options.state_dir, environment, disk),
        .secret_marks = marks_of(options.server.secrets),
-       .log = log});
+       .log = log,
+       .on_failed = [&](const std::string& why) {
+         failure = why;
+         context.stop();
+       }});
   ddprun::Result<void> opened = run_to_end(context, host.open());
   if (!opened) return fail(kFailed, to_string(opened.error()));
 
   asio::signal_set signals(context, SIGTERM, SIGINT);
-  signals.async_wait([&](const boost::system::error_code&, int) {
+  signals.async_wait([&](const boost::system::error_code& cancelled, int) {
+    if (cancelled) return;
     notifier.tell("STOPPING=1");
     host.close();
     context.stop();
   });
-  std::cout << "listening on " << endpoint << std::endl;
-  notifier.tell("READY=1\nSTATUS=listening on " + endpoint);
-  context.run();
+  if (!failure) {
+    std::cout << "listening on " << endpoint << std::endl;
+    notifier.tell("READY=1\nSTATUS=listening on " + endpoint);
+    context.run();
+  }
+  signals.cancel();
   context.restart();
   asio::co_spawn(context, host.stop(), asio::detached);
   context.run();
-  return 0;
+  return failure ? fail(kFailed, *failure) : 0;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/coordinator_service.h"
 
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,16 @@ namespace ddprun::rendezvous {
 namespace {
 
 namespace asio = boost::asio;
+
+std::string text_of(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const std::exception& failure) {
+    return failure.what();
+  } catch (...) {
+    return "an exception of another kind";
+  }
+}
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);  // of one blocking pop
@@ -43,7 +54,9 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       has_mail_(executor),
       has_emptied_(executor),
       pulse_timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+      tasks_(executor, [this](std::exception_ptr error) {
+        failed("the coordinator has failed: " + text_of(std::move(error)));
+      }) {
   state_.only_run = config_.only_run;
 }
 
@@ -130,7 +143,7 @@ asio::awaitable<void> CoordinatorService::receive() {
     if (message) {
       take(*message);
     } else if (message.error().code != Errc::TimedOut) {
-      co_return failed("read the messages of the nodes", message.error());
+      co_return cannot("read the messages of the nodes", message.error());
     }
   }
 }
@@ -139,7 +152,10 @@ void CoordinatorService::take(const std::string& text) {
   if (auto mark = decode_mark(text)) return step(std::move(*mark));
   Result<Message> message = decode_message(text);
   if (message) return step(runs::event::Arrived{std::move(*message)});
-  ignored_.line("ignored a message to the rendezvous: " + to_string(message.error()), mono_now());
+  std::string problem = to_string(message.error());
+  ignored_.line("ignored a message to the rendezvous: " + problem, mono_now());
+  if (auto sender = decode_sender(text))
+    step(runs::event::Unreadable{std::move(*sender), std::move(problem)});
 }
 
 void CoordinatorService::step(const runs::Event& event) {
@@ -192,7 +208,7 @@ asio::awaitable<void> CoordinatorService::send() {
       outgoing_.pop_front();
       auto performed = co_await perform(std::move(next));
       if (!is_open_) co_return;
-      if (!performed) co_return failed("speak to the nodes", performed.error());
+      if (!performed) co_return cannot("speak to the nodes", performed.error());
     }
     has_emptied_.notify();
     co_await has_mail_.wait();
@@ -243,16 +259,20 @@ asio::awaitable<void> CoordinatorService::beat() {
   for (std::uint64_t count = 1; is_open_; ++count) {
     auto set = co_await out_->set(keys::pulse(config_.record), pulse(count));
     if (!is_open_) co_return;
-    if (!set) co_return failed("say that the coordinator lives", set.error());
+    if (!set) co_return cannot("say that the coordinator lives", set.error());
     pulse_timer_.expires_after(kPulsePeriod);
     co_await store::wait_for(pulse_timer_);
   }
 }
 
-void CoordinatorService::failed(const std::string& what, const Error& error) {
+void CoordinatorService::cannot(const std::string& what, const Error& error) {
+  failed("the coordinator cannot " + what + ": " + to_string(error));
+}
+
+void CoordinatorService::failed(const std::string& why) {
   if (!is_open_) return;
-  config_.log("the coordinator cannot " + what + ": " + to_string(error));
   close();
+  config_.on_failed(why);
 }
 
 }  // namespace ddprun::rendezvous

@@ -45,6 +45,9 @@ struct ServiceConfig {
 
   // Told, in a sentence, of what is wrong.
   std::function<void(const std::string&)> log = [](const std::string&) {};
+
+  // Told once, in a sentence, if the coordinator cannot go on; it has closed itself by then.
+  std::function<void(const std::string& why)> on_failed = [](const std::string&) {};
 };
 
 // Threads: used from the executor's only thread.  Lifetime: stop() must have completed before the
@@ -95,7 +98,8 @@ class CoordinatorService {
   std::string pulse(std::uint64_t count) const;
   void take(const std::string& text);
   void step(const runs::Event& event);
-  void failed(const std::string& what, const Error& error);
+  void failed(const std::string& why);
+  void cannot(const std::string& what, const Error& error);
 
   struct Outgoing {
     enum class Kind : std::uint8_t { Push, Clear, SetKey, DeleteKey };

@@ -22,7 +22,8 @@ namespace notice {
 struct Failed {
   std::string why;
 };
-// Follows a Stop: the workers must be dead by then, since the others go on without this node.
+// Follows a Stop or a Failed: the workers must be dead by then, since the others go on without this
+// node.
 struct LeaseEnding {
   MonoTime kill_by{};
 };

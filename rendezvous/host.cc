@@ -16,6 +16,10 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// Of a connection within this process, which is there for as long as the process is: where no
+// answer has come in time, the machine was busy or stood still.
+constexpr Duration kNever = std::chrono::hours(24 * 365);
+
 std::string random_name() {
   std::random_device device;
   char text[17];
@@ -61,6 +65,8 @@ store::Async<std::unique_ptr<store::Client>> Host::connect(std::size_t secret) {
   if (!fd) co_return fd.error();
   store::ClientConfig client;
   client.namespace_name = keys::kNamespace;
+  for (Duration* limit : {&client.connect_timeout, &client.reply_timeout, &client.greeting_timeout})
+    *limit = kNever;
   co_return co_await store::Client::adopt(executor_, std::move(*fd), "this process", client);
 }
 
@@ -92,6 +98,7 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   service.keep_file = [&files](RunFile file) { files.keep(std::move(file)); };
   service.drop_file = [&files](const std::string& run) { files.drop(run); };
   service.log = config_.log;
+  service.on_failed = [this](const std::string& why) { failed(why); };
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),
                                                     std::move(*out), false);
   if (!started) co_return started.error();
@@ -99,7 +106,15 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   co_return Result<void>{};
 }
 
+// Nobody is to wait for a coordinator that does not answer.
+void Host::failed(const std::string& why) {
+  if (!is_open_) return;
+  close();
+  (config_.on_failed ? config_.on_failed : config_.log)(why);
+}
+
 void Host::close() {
+  is_open_ = false;
   for (auto& coordinator : coordinators_) coordinator->close();
   server_->close();
 }

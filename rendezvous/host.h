@@ -36,6 +36,10 @@ struct HostConfig {
   std::vector<std::string> secret_marks{""};
 
   std::function<void(const std::string&)> log;  // told of what is wrong
+
+  // Told once, in a sentence, if a coordinator cannot go on.  The host has closed itself by then,
+  // so that the nodes notice at once.  Empty: `log` is told.
+  std::function<void(const std::string& why)> on_failed{};
 };
 
 // Threads: used from the executor's only thread.  Lifetime: stop() must have completed before the
@@ -66,8 +70,10 @@ class Host {
 
  private:
   store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
+  void failed(const std::string& why);
 
   boost::asio::any_io_executor executor_;
+  bool is_open_ = true;
   std::unique_ptr<store::Server> server_;
   HostConfig config_;
   std::optional<WorkerStoreAccess> access_;

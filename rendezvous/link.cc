@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/link.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -35,7 +34,6 @@ void Link::post(std::string message) {
 }
 
 void Link::post_heartbeat(std::string message) {
-  if (std::ranges::any_of(outgoing_, &Outgoing::is_heartbeat)) return;
   outgoing_.push_back({std::move(message), true});
   has_mail_.notify();
 }

@@ -49,7 +49,7 @@ class Link {
   store::Async<void> set_last_will(std::string message);
 
   void post(std::string message);
-  // The same, followed by a look at the pulse.  A heartbeat is left out while another one waits.
+  // The same, followed by a look at the pulse.
   void post_heartbeat(std::string message);
 
   // What happens on it, each to be run once.

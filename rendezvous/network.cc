@@ -30,14 +30,15 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       config_(std::move(config)),
       notices_(executor),
       holder_(std::move(holder)),
-      endpoint_(executor, config_,
-                {.run_files = std::move(run_files),
-                 .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
-                 .search_ends =
-                     [this] {
-                       return state_.connecting_since +
-                              config_.member.patience(state_.last.has_value());
-                     }}),
+      endpoint_(
+          executor, config_,
+          {.run_files = std::move(run_files),
+           .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
+           .host_failed = [this](const std::string& why) { step(member::event::HostFailed{why}); },
+           .search_ends =
+               [this] {
+                 return state_.connecting_since + config_.member.patience(state_.last.has_value());
+               }}),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -192,6 +193,7 @@ void NetworkHandler::perform(const member::Action& action) {
                  [this](const member::action::NotifyEnd& told) { notices_.push(told.end); },
                  [this](const member::action::NotifyFailure& told) {
                    notices_.push(notice::Failed{told.why});
+                   if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
                  },
                  [this](const member::action::NotifyUser& told) {
                    notices_.push(notice::Info{told.text});
@@ -289,10 +291,13 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
 }
 
 store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {
-  // A ddpd that is started again finds its runs alive, and its port free.
-  bool may_host = !(state_.is_joined && state_.is_at_daemon);
+  // A ddpd that is started again finds its port free, and its runs alive: also those whose workers
+  // had to be stopped meanwhile.
+  bool is_daemon_awaited =
+      state_.is_at_daemon &&
+      (state_.is_joined || mono_now() < state_.connecting_since + config_.member.read_timeout);
   RunEndpoint::Place place{.at = wanted.place,
-                           .may_host = may_host,
+                           .may_host = !is_daemon_awaited,
                            .stand_in = wanted.stand_in,
                            .timeout = wanted.timeout};
   auto contact = co_await endpoint_.reach(place);

@@ -283,6 +283,7 @@ HostConfig RunEndpoint::host_config() const {
   hosting.name = config_.member.node.host;
   if (config_.may_stand_in) hosting.node = config_.member.name;
   hosting.log = parts_.log;
+  hosting.on_failed = parts_.host_failed;
   return hosting;
 }
 
@@ -492,6 +493,7 @@ store::Async<std::string> RunEndpoint::claim(store::Client& client) {
   ServiceConfig config;
   config.record = mine;
   config.log = parts_.log;
+  config.on_failed = parts_.log;  // another node coordinates when the pulse stands still
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();

@@ -30,9 +30,10 @@ namespace ddprun::rendezvous {
 class RunEndpoint {
  public:
   struct Parts {
-    RunFilePlace run_files;                       // if this node hosts
-    std::function<void(const std::string&)> log;  // for people
-    std::function<MonoTime()> search_ends;        // when the search for the host is over
+    RunFilePlace run_files;                                   // if this node hosts
+    std::function<void(const std::string&)> log;              // for people
+    std::function<void(const std::string& why)> host_failed;  // what is hosted here has closed
+    std::function<MonoTime()> search_ends;  // when the search for the host is over
   };
   RunEndpoint(boost::asio::any_io_executor executor, NetworkConfig config, Parts parts);
   ~RunEndpoint();

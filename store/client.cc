@@ -341,8 +341,6 @@ Async<std::optional<std::string>> Client::pop(std::string name, std::size_t max_
 }
 
 Async<void> Client::send(Request request) {
-  is_in_step_ = false;
-  if (!socket_.is_open()) co_return failure(Errc::Closed, "the connection is closed");
   std::string bytes;
   encode(request, bytes);
   if (stream_) {
@@ -350,6 +348,12 @@ Async<void> Client::send(Request request) {
     stream_->seal(bytes, frames);
     bytes = std::move(frames);
   }
+  return send_bytes(std::move(bytes));
+}
+
+Async<void> Client::send_bytes(std::string bytes) {
+  is_in_step_ = false;
+  if (!socket_.is_open()) co_return failure(Errc::Closed, "the connection is closed");
   asio::steady_timer timer(socket_.get_executor(), reply_deadline());
   auto outcome = co_await (
       asio::async_write(socket_, asio::buffer(bytes), asio::as_tuple(asio::use_awaitable)) ||

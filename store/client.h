@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/async.h"
+#include "store/auth/handshake.h"
 #include "store/auth/sealed_stream.h"
 #include "store/auth/secret.h"
 #include "store/base/endpoint.h"
@@ -191,6 +192,7 @@ class Client {
   // Steps of a call; what_ names it in their errors.
   boost::asio::awaitable<std::unique_ptr<ConnectionLock>> lock_for(std::string what);
   Async<void> send(Request request);
+  Async<void> send_bytes(std::string bytes);
   Async<std::string> read(std::size_t count, MonoTime deadline);
   Async<std::uint8_t> read_byte(MonoTime deadline);
   Async<std::int64_t> read_number(Duration patience = Duration::zero());
@@ -198,8 +200,8 @@ class Client {
 
   // The first steps on a connection (client_connect.cc).
   Async<void> greet(MonoTime deadline);
-  Async<bool> probe(MonoTime deadline);
-  Async<void> authenticate(MonoTime deadline);
+  Async<bool> probe(const ClientHandshake* handshake, MonoTime deadline);
+  Async<void> authenticate(ClientHandshake* handshake, MonoTime deadline);
   Async<void> enter_space(MonoTime deadline);
   Async<std::string> read_short(MonoTime deadline);
   Error stranger(std::string answer) const;

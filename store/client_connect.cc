@@ -121,13 +121,16 @@ Async<std::unique_ptr<Client>> Client::connect_once(asio::any_io_executor execut
     std::unique_ptr<Client> client(new Client(std::move(*socket), peer, config));
     auto greeted = co_await client->greet(deadline);
     if (!greeted) co_return greeted.error();
-    bool wants_secret = config.secret != nullptr || config.munge != nullptr;
-    if (probes_left == 0 && wants_secret) co_return client->no_secret_there();
+    std::optional<ClientHandshake> handshake;
+    if (config.secret != nullptr || config.munge != nullptr) handshake.emplace();
+    if (probes_left == 0 && handshake) co_return client->no_secret_there();
     if (probes_left == 0) co_return client;
-    auto probed = co_await client->probe(deadline);
-    if (probed) {
-      auto authenticated = co_await client->authenticate(deadline);
+    auto probed = co_await client->probe(handshake ? &*handshake : nullptr, deadline);
+    if (probed && handshake) {
+      auto authenticated = co_await client->authenticate(&*handshake, deadline);
       if (!authenticated) co_return authenticated.error();
+    }
+    if (probed) {
       auto entered = co_await client->enter_space(deadline);
       if (!entered) co_return entered.error();
       co_return client;
@@ -144,7 +147,7 @@ Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, Fd 
   std::unique_ptr<Client> client(new Client(std::move(socket), std::move(peer), config));
   auto greeted = co_await client->greet(deadline);
   if (!greeted) co_return greeted.error();
-  auto probed = co_await client->probe(deadline);
+  auto probed = co_await client->probe(nullptr, deadline);
   if (!probed) co_return probed.error();
   auto entered = co_await client->enter_space(deadline);
   if (!entered) co_return entered.error();
@@ -180,10 +183,14 @@ Error Client::stranger(std::string answer) const {
   return {Errc::Protocol, peer_ + " is taken by something that is not a TCPStore: " + answer};
 }
 
-// Whether the server has our extensions.  One that has not closes the connection.
-Async<bool> Client::probe(MonoTime deadline) {
+// Whether the server has our extensions.  One that has not closes the connection.  A handshake
+// begins in the same breath.
+Async<bool> Client::probe(const ClientHandshake* handshake, MonoTime deadline) {
   what_ = "ask for extensions";
-  auto sent = co_await send(request::Probe{});
+  std::string bytes;
+  encode(request::Probe{}, bytes);
+  if (handshake != nullptr) encode(request::Authenticate{handshake->challenge()}, bytes);
+  auto sent = co_await send_bytes(std::move(bytes));
   if (!sent) co_return sent.error();
   std::uint32_t extensions = 0;
   Result<std::string> answer =
@@ -225,38 +232,43 @@ Error Client::secret_is_missing() const {
               "Slurm MUNGE, see --rdzv-auth)"};
 }
 
-// Each end shows the other that it knows the secret; all that follows is sealed.
-Async<void> Client::authenticate(MonoTime deadline) {
-  if (config_.secret == nullptr && config_.munge == nullptr) co_return Result<void>{};
+// Goes on where probe() began: each end shows the other that it knows the secret; all that follows
+// is sealed.  With the proof goes the wish to enter the namespace, which enter_space() awaits.
+Async<void> Client::authenticate(ClientHandshake* handshake, MonoTime deadline) {
   if (!has_extensions_ || !has_authentication_) co_return no_secret_there();
   what_ = "show that this node knows the secret";
-  ClientHandshake handshake;
-  std::string challenge = handshake.challenge();
-  auto sent = co_await send(request::Authenticate{challenge});
-  if (!sent) co_return sent;
   auto of_server = co_await read_short(deadline);
   if (!of_server) co_return of_server.error();
   if (of_server->empty()) co_return no_secret_there();
   std::string credential = of_server->substr(std::min(of_server->size(), kChallengeBytes));
   auto secret = co_await shared_secret(std::move(credential));
   if (!secret) co_return secret.error();
-  auto proof = handshake.prove(*secret, of_server->substr(0, kChallengeBytes));
+  auto proof = handshake->prove(*secret, of_server->substr(0, kChallengeBytes));
   if (!proof) {
     co_return stranger("it answered AUTHENTICATE with " + std::to_string(of_server->size()) +
                        " bytes");
   }
-  sent = co_await send(request::Prove{*proof});
+  std::string bytes;
+  encode(request::Prove{*proof}, bytes);
+  if (!config_.namespace_name.empty()) {
+    std::string enter;
+    encode(request::EnterNamespace{config_.namespace_name}, enter);
+    handshake->seal(enter, bytes);
+  }
+  auto sent = co_await send_bytes(std::move(bytes));
   if (!sent) co_return sent;
   auto answer = co_await read_short(deadline);
   if (!answer) co_return answer.error();
-  stream_ = std::move(handshake).finish(*answer);
+  stream_ = std::move(*handshake).finish(*answer);
   if (!stream_) {
     co_return Error{Errc::Protocol,
                     peer_ + (answer->empty() ? " has another secret than this node"
                                              : " does not know this node's secret")};
   }
-  // Somebody between the two who does not know the secret could have added it.
-  if (taken_ != input_.size())
+  // Whoever stands between the two could have added what comes behind the answer.
+  std::string frames = input_.substr(taken_);
+  input_.resize(taken_);
+  if (!stream_->open(frames, input_))
     co_return failure(Errc::Protocol, "bytes came that its own end has not sealed");
   secret_ = *secret;
   co_return finished(sent);
@@ -279,7 +291,8 @@ Async<std::string> Client::read_short(MonoTime deadline) {
 Async<void> Client::enter_space(MonoTime deadline) {
   if (!has_extensions_ || config_.namespace_name.empty()) co_return Result<void>{};
   what_ = "enter the namespace '" + std::string(config_.namespace_name) + "'";
-  auto sent = co_await send(request::EnterNamespace{config_.namespace_name});
+  Result<void> sent;
+  if (!stream_) sent = co_await send(request::EnterNamespace{config_.namespace_name});
   if (!sent) co_return sent;
   auto answer = co_await read_byte(std::min(deadline, reply_deadline()));
   if (!answer) co_return answer.error();

@@ -104,8 +104,6 @@ void Server::Impl::prove(Session& session, const request::Prove& request) {
     session.closes_when_flushed = true;
     return watch_for(session, {.readable = false, .writable = true});
   }
-  // The client cannot have sealed anything before it has the answer.
-  if (session.decoder.has_more()) return drop(session, "sent more than its proof");
   while (!session.outbox.empty()) {
     std::string_view piece = session.outbox.front();
     security.frames.append(piece);
@@ -115,6 +113,12 @@ void Server::Impl::prove(Session& session, const request::Prove& request) {
   security.stream = std::move(proved->stream);
   session.secret = proved->secret;
   answer(session, "");
+  // What has come behind the proof.
+  std::string frames = session.decoder.take_rest();
+  opened_.clear();
+  if (!security.stream->open(frames, opened_))
+    return drop(session, "sent what its own end has not sealed");
+  session.decoder.feed(opened_);
 }
 
 // To be sent at the end of the turn.

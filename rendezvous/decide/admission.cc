@@ -71,7 +71,8 @@ void Admission::forget_waiting(const std::string& id) {
 
 void Admission::lose_earlier_incarnations(const std::string& id) {
   for (const std::string& earlier : incarnations_of(id)) {
-    lose(earlier, state_.nodes.at(earlier).join.host + " was cut off");
+    losses_.lose(earlier, state_.nodes.at(earlier).join.host + " was cut off", 0, now_, true);
+    admit_contenders_of(earlier);
   }
 }
 
@@ -144,11 +145,8 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
                       .knows = known_round(join),
                       .contact = published_at(join.pulse, now_)};
   if (join.policy != state_.policy) {
-    out_.send(id, command::KeepAlive{.keep_alive_interval = state_.policy.keep_alive_interval,
-                                     .keep_alive_max_attempt = state_.policy.keep_alive_max_attempt,
-                                     .lease_grace = state_.policy.lease_grace,
-                                     .text = "the run goes by the settings of its first node: " +
-                                             policy_text(state_.policy)});
+    out_.send(id, keep_alive_of(state_.policy, "the run goes by the settings of its first node: " +
+                                                   policy_text(state_.policy)));
   }
   place(id, state_.nodes[id]);
 }
@@ -164,7 +162,7 @@ void Admission::place(const std::string& id, Node& node) {
       }
       if (has_room(state_) && !has_any_succeeded(state_) &&
           !is_flapping(state_, node.join.host, now_)) {
-        return rounds_.expect_newcomers();
+        return rounds_.expect_newcomer(id);
       }
       return rounds_.stand_by(id, node);
     case Phase::Stopping:

@@ -16,10 +16,10 @@ namespace ddprun::rendezvous::coordinator {
 // A host that was lost flap_limit times in this time is not counted on.
 inline constexpr Duration kFlapWindow = std::chrono::minutes(10);
 
-// A run ends when nodes that come and go have cut so many rounds short, each younger than
-// kShortRound, in kProgressWindow.
-inline constexpr std::size_t kMaxShortRounds = 60;
-inline constexpr Duration kShortRound = std::chrono::seconds(10);
+// A run ends when losses of nodes have cut so many rounds short, each younger than kShortRound, in
+// kProgressWindow.
+inline constexpr std::size_t kMaxShortRounds = 20;
+inline constexpr Duration kShortRound = std::chrono::seconds(30);
 inline constexpr Duration kProgressWindow = std::chrono::minutes(10);
 
 struct Churn {

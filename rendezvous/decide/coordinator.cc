@@ -125,11 +125,16 @@ class CoordinatorTransition {
     if (left != nullptr) takeover_.node_left(event.node, *left);
   }
 
-  // Should this process have been stopped for a while, no other node was silent meanwhile.
+  // Should this process have been stopped for a while, no other node was silent meanwhile, or late.
   void forgive_own_silence() {
     Duration slept = now_ - state_.last_turn;
     if (!state_.nodes.empty() && slept > 2 * state_.policy.keep_alive_interval) {
-      for (auto& [id, node] : state_.nodes) node.seen += slept;
+      for (auto& [id, node] : state_.nodes) {
+        node.seen += slept;
+        if (node.leaves_by) *node.leaves_by += slept;
+      }
+      if (state_.former.awaited) state_.former.awaited->until += slept;
+      state_.gathering_since += slept;
       state_.contacts.woke_at = now_;
     }
     state_.last_turn = now_;

@@ -34,6 +34,10 @@ std::uint64_t Reader::round(const char* name) {
   return static_cast<std::uint64_t>(number(name, 0, kMaxRound));
 }
 
+std::uint64_t Reader::next_round(const char* name) {
+  return static_cast<std::uint64_t>(number(name, 0, kMaxRound / 2));
+}
+
 std::uint16_t Reader::port(const char* name) {
   return static_cast<std::uint16_t>(number(name, 0, 65535));
 }

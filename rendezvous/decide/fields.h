@@ -25,6 +25,7 @@ class Reader {
   std::int64_t number(const char* name, std::int64_t least, std::int64_t most);
   int integer(const char* name, int least, int most = kMaxCount);
   std::uint64_t round(const char* name);
+  std::uint64_t next_round(const char* name);  // so that many more can be counted from it
   std::uint16_t port(const char* name);
   Duration duration(const char* name);
   Duration period(const char* name);  // of at least a millisecond

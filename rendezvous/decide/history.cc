@@ -23,6 +23,7 @@ void found_if_first(State& state, const std::string& id, const request::Join& jo
   state.run_uuid = join.run_uuid.empty() ? id : join.run_uuid;
   state.settings = join.settings;
   state.policy = join.policy;
+  state.lease_factor = 1;
   state.gathering_since = now;
   state.next_look = now + state.policy.keep_alive_interval;
 }

@@ -49,17 +49,23 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
     }
     out_.send(id, command::Dropped{why});
     losses.push_back(take_out(id, why));
+    losses.back().is_silent = true;
   }
   // All at once: no round is to begin with a node that is about to go as well.
   if (!losses.empty()) go_on_without(losses);
   return silent;
 }
 
-void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since) {
-  out_.forget(id, state_.nodes.at(id).connection);
+void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since,
+                  bool is_silent) {
+  const Node& node = state_.nodes.at(id);
+  out_.forget(id, node.connection);
+  // Nobody renews its lease any more.
+  if (node.suspected_at_mark) out_.add(action::Acquit{id});
   Loss loss = take_out(id, why);
   loss.signal = signal;
   loss.since = since;
+  loss.is_silent = is_silent;
   go_on_without({loss});
 }
 
@@ -94,7 +100,8 @@ void Losses::go_on_without(const std::vector<Loss>& losses) {
     case Phase::Running:
       // A node that has succeeded may go: nothing of the round depends on it any more.
       if (worst != losses.end()) {
-        rounds_.stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal});
+        rounds_.stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal},
+                     worst->is_silent);
       } else {
         rounds_.end_if_all_succeeded();
       }
@@ -120,6 +127,7 @@ void Losses::take_back_failure(const Node& lost) {
   bool was_silent = lost.seen + state_.policy.keep_alive_interval * 3 / 2 <= failed_at;
   if (!was_away && !was_silent) return;
   state_.restarts.take_back();
+  ++state_.lost_rounds;
 }
 
 void Losses::note_loss_of_host(const Node& lost) {

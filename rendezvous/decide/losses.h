@@ -32,7 +32,9 @@ class Losses {
   std::vector<std::string> judge_silent_nodes(std::uint64_t mark);
 
   // Of a node that cannot hear any more.  A signal has stopped it at `since`, if it is not 0.
-  void lose(const std::string& id, const std::string& why, int signal, MonoTime since);
+  // `is_silent`: it was cut off.
+  void lose(const std::string& id, const std::string& why, int signal, MonoTime since,
+            bool is_silent = false);
 
  private:
   // When it is to be given up, if nothing more is heard of it.
@@ -43,6 +45,7 @@ class Losses {
     bool was_up = false;      // its workers ran, and it was not known to leave
     bool was_member = false;  // of the last round
     bool had_store = false;   // of the workers of the round, which others still need
+    bool is_silent = false;   // it is not known to have died
     int signal = 0;           // which stopped it
     MonoTime since{};         // when that came
   };

@@ -75,9 +75,9 @@ Duration heartbeat_interval(const State& state, const Config& config) {
 }
 
 // Doubles, and is spread by the node's name, so that many nodes do not come at one moment.
-Duration pause_before(std::uint64_t attempt, const std::string& name) {
+Duration pause_before(std::uint64_t attempt, const std::string& name, Duration longest) {
   Duration pause = kFirstPause * (std::uint64_t{1} << std::min<std::uint64_t>(attempt, 6));
-  pause = std::min(pause, kLongestPause);
+  pause = std::min(pause, longest);
   std::uint64_t spread = std::hash<std::string>{}(name + std::to_string(attempt)) % 1000;
   return pause / 2 + pause / 2 * static_cast<std::int64_t>(spread) / 1000;
 }
@@ -186,6 +186,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Connected& event) {
+    if (state_.link == Link::Down) return want(action::Disconnect{});  // of no use any more
     bool knows_us = event.coordinator == state_.coordinator;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
@@ -220,6 +221,7 @@ class MemberTransition {
   }
 
   void operator()(const event::ConnectFailed& event) {
+    if (state_.link == Link::Down) return;
     if (state_.is_joined) return resume_later(event);
     Duration waited = now_ - state_.connecting_since;
     Duration patience = config_.patience(state_.last.has_value());
@@ -263,24 +265,33 @@ class MemberTransition {
     cut_off(where() + ", where the nodes meet, was lost: " + event.why);
   }
 
+  // The others find no process at the endpoint, and begin anew without this node when its lease is
+  // over.
+  void operator()(const event::HostFailed& event) {
+    std::string why =
+        "the rendezvous that this node hosts at " + config_.endpoint + " has failed: " + event.why;
+    bool was_joined = std::exchange(state_.is_joined, false);
+    state_.has_ended = true;
+    state_.link = Link::Down;
+    want(action::Disconnect{});
+    bool had_workers = has_workers(state_);
+    if (had_workers) state_.workers = Workers::Stopping;
+    if (had_workers && was_joined) state_.cut_off_lease = state_.pulse_at + lease(state_, config_);
+    state_.is_over = !had_workers;
+    want(action::NotifyFailure{why, state_.cut_off_lease});
+  }
+
   void operator()(const event::Heard& event) {
     std::visit([&](const auto& command) { heard(command); }, event.command);
   }
 
   void operator()(const event::PulseSeen& event) {
-    MonoTime asked_at = state_.asked_at.value_or(now_);
-    state_.asked_at.reset();
-    if (event.pulse == state_.pulse) return;
-    state_.pulse = event.pulse;
-    state_.pulse_time = std::strtoll(event.pulse.c_str(), nullptr, 10);
-    if (state_.is_joined) state_.contact = Contact{.at = now_, .of = state_.coordinator};
-    if (std::exchange(state_.is_echo_due, false)) beat();
-    bool renews = !event.pulse.ends_with(kAloneMark) && !hosts_with_lease();
-    if (!renews) return;
-    // Whether this node still counts, only the answer says.
-    if (state_.asks_since) return;
-    state_.pulse_at = std::max(state_.pulse_at, asked_at);
-    post_failure();
+    if (!state_.asked_at) return;
+    MonoTime asked_at = *std::exchange(state_.asked_at, std::nullopt);
+    bool is_news = std::exchange(state_.pulse, event.pulse) != event.pulse;
+    if (is_news) note_pulse(event.pulse, asked_at);
+    // Where answers are slow, no time is lost between them.
+    if (state_.is_joined && now_ - asked_at >= heartbeat_interval(state_, config_)) look();
   }
 
   void operator()(const event::Tick& event) {
@@ -308,7 +319,7 @@ class MemberTransition {
       return (*this)(event::ConnectionLost{"it has not answered for " +
                                            seconds_text(now_ - *state_.asked_at)});
     }
-    beat();
+    look();
   }
 
  private:
@@ -321,8 +332,21 @@ class MemberTransition {
     if (state_.asks_since && heard_at >= *state_.asks_since && state_.resumes.empty()) resume();
   }
 
-  void beat() {
-    if (!state_.asked_at) state_.asked_at = now_;
+  void note_pulse(const std::string& pulse, MonoTime asked_at) {
+    state_.pulse_time = std::strtoll(pulse.c_str(), nullptr, 10);
+    if (state_.is_joined) state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    if (std::exchange(state_.is_echo_due, false)) look();
+    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease();
+    // Whether this node still counts, only the answer to its question says.
+    if (!renews || state_.asks_since) return;
+    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    post_failure();
+  }
+
+  // One at a time, so that it is known when the one began that is answered.
+  void look() {
+    if (state_.asked_at) return;
+    state_.asked_at = now_;
     request::Heartbeat heartbeat;
     if (config_.stand_in_port != 0) {
       heartbeat.pulse = state_.pulse_time;
@@ -423,11 +447,12 @@ class MemberTransition {
                          .timeout = try_time()});
   }
   // Each attempt is a connection of its own: the last will of one that failed may still be heard.
-  void connect_again(Duration longest = kLongestPause) {
+  void connect_again(Duration most, Duration longest = kLongestPause) {
     ++state_.connection;
+    Duration pause = pause_before(state_.attempts++, config_.name, longest);
     want(action::Connect{.node = node_id(state_, config_),
                          .connection = state_.connection,
-                         .after = std::min(longest, pause_before(state_.attempts++, config_.name)),
+                         .after = std::min(most, pause),
                          .place = state_.place,
                          .timeout = try_time()});
   }
@@ -488,7 +513,7 @@ class MemberTransition {
     state_.contact = Contact{.at = now_, .of = state_.coordinator};
     if (!has_stand_ins(state_)) return;  // nobody counts on it yet
     state_.is_echo_due = true;
-    beat();
+    look();
   }
 
   // Without contact it may be the end of the lease, or of a peer, that ended the worker: it waits
@@ -513,7 +538,9 @@ class MemberTransition {
     if (event.is_final || is_gone) {
       return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
-    connect_again();
+    // Often enough that the host may be away for most of the time that the workers have.
+    Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
+    connect_again(kLongestPause, std::min(longest, kLongestPause));
   }
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
@@ -582,7 +609,7 @@ class MemberTransition {
     state_.contact = Contact{.at = now_, .of = state_.coordinator};
     state_.contact_before.reset();
     state_.was_in_round_until_before.reset();
-    if (!round.after.empty()) beat();  // so that it is settled soon
+    if (!round.after.empty()) look();  // so that it is settled soon
   }
   void heard(const command::Stop& stop) {
     bool is_ours =

@@ -154,6 +154,10 @@ struct ConnectFailed {
 struct ConnectionLost {
   std::string why;
 };
+// What this agent hosts has ended, and no other part of the agent has.
+struct HostFailed {
+  std::string why;
+};
 struct Heard {
   Command command;
 };
@@ -166,9 +170,10 @@ struct Tick {
   std::optional<MonoTime> heard_at{};
 };
 }  // namespace event
-using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded,
-                           event::Leaving, event::Finished, event::Connected, event::ConnectFailed,
-                           event::ConnectionLost, event::Heard, event::PulseSeen, event::Tick>;
+using Event =
+    std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded, event::Leaving,
+                 event::Finished, event::Connected, event::ConnectFailed, event::ConnectionLost,
+                 event::HostFailed, event::Heard, event::PulseSeen, event::Tick>;
 
 namespace action {
 // Make one attempt to connect as the node `node`, on its connection of that number, `after` so
@@ -190,7 +195,8 @@ struct Disconnect {};
 struct Post {
   Message message;
 };
-// Say that this node lives, and look whether the coordinator does.
+// Say that this node lives, and look whether the coordinator does.  The next one comes when this
+// one is answered, or its connection given up.
 struct Heartbeat {
   Message message;
 };
@@ -216,6 +222,7 @@ struct NotifyEnd {
 };
 struct NotifyFailure {
   std::string why;
+  std::optional<MonoTime> kill_by{};  // as of NotifyStop
 };
 struct NotifyUser {
   std::string text;

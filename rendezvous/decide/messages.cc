@@ -201,7 +201,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("quorum")) join.policy.quorum = reader.integer("quorum", 0);
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
-  join.next_round = reader.round("next_round");
+  join.next_round = reader.next_round("next_round");
   if (reader.has("is_back")) join.is_back = reader.flag("is_back");
   if (reader.has("was_in_round")) join.was_in_round = reader.flag("was_in_round");
   if (reader.has("run_uuid")) join.run_uuid = reader.name("run_uuid");
@@ -592,6 +592,35 @@ Result<Message> decode_message(std::string_view text) {
   if (reader.has("connection")) message.connection = reader.round("connection");
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
   return message;
+}
+
+bool has_same_lease(const Policy& one, const Policy& other) {
+  return one.keep_alive_interval == other.keep_alive_interval &&
+         one.keep_alive_max_attempt == other.keep_alive_max_attempt &&
+         one.lease_grace == other.lease_grace;
+}
+
+void take_lease(Policy& policy, const Policy& from) {
+  policy.keep_alive_interval = from.keep_alive_interval;
+  policy.keep_alive_max_attempt = from.keep_alive_max_attempt;
+  policy.lease_grace = from.lease_grace;
+}
+
+command::KeepAlive keep_alive_of(const Policy& policy, std::string text) {
+  return {.keep_alive_interval = policy.keep_alive_interval,
+          .keep_alive_max_attempt = policy.keep_alive_max_attempt,
+          .lease_grace = policy.lease_grace,
+          .text = std::move(text)};
+}
+
+std::optional<Sender> decode_sender(std::string_view text) {
+  auto parsed = parse(text, kMaxMessageBytes);
+  if (!parsed) return std::nullopt;
+  Reader reader(parsed->first);
+  Sender sender{.run = reader.name("run"), .node = reader.name("node")};
+  if (reader.has("connection")) sender.connection = reader.round("connection");
+  if (!reader.problem().empty()) return std::nullopt;
+  return sender;
 }
 
 Result<Command> decode_command(std::string_view text) {

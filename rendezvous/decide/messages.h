@@ -323,6 +323,19 @@ std::string encode(const Command& command);
 // of range.  Fields that are not known are ignored.  Of a message in another version only who wrote
 // it is read (request::Foreign); a command in another version is a failure.
 Result<Message> decode_message(std::string_view text);
+
+// What a lease follows from: whether two policies have the same; taken from another; for a node.
+bool has_same_lease(const Policy& one, const Policy& other);
+void take_lease(Policy& policy, const Policy& from);
+command::KeepAlive keep_alive_of(const Policy& policy, std::string text);
+
+// Who has sent what is no message, so that it hears of that.
+struct Sender {
+  std::string run;
+  std::string node;
+  std::uint64_t connection = 0;
+};
+std::optional<Sender> decode_sender(std::string_view text);
 Result<Command> decode_command(std::string_view text);
 
 }  // namespace ddprun::rendezvous

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/waiting_text.h"
 
 namespace ddprun::rendezvous::coordinator {
 namespace {
@@ -133,6 +134,9 @@ void Requests::answer(const std::string& id, Node& node, const request::Resume& 
   bool is_settled = !resume.join.after.empty() && node.round && node.round->after.empty() &&
                     node.knows == node.round->id();
   if (is_settled) out_.send(id, command::Settled{node.knows});
+  // It may have missed that, and the lease of its next workers depends on it.
+  if (!has_same_lease(resume.join.policy, state_.policy))
+    out_.send(id, keep_alive_of(state_.policy, lease_text(state_)));
   reconcile(id, node, resume);
   rounds_.form_if_due();
 }

@@ -43,14 +43,15 @@ std::string preflight_text(const request::Join& join) {
   return join.host + " cannot start its workers: " + join.preflight_failure;
 }
 
-void Rounds::stop(command::Stop stop) {
-  if (stop.cause != StopCause::WorkerFailed &&
-      !state_.churn.makes_progress(state_.round_began, now_)) {
+void Rounds::stop(command::Stop stop, bool is_silent) {
+  if (stop.cause == StopCause::NodeLost && !state_.churn.makes_progress(state_.round_began, now_)) {
     return end({.exit_code = command::kExitRendezvous,
-                .why = stop.why + "; nodes that come and go have ended " +
+                .why = stop.why + "; losses of nodes have ended " +
                        std::to_string(kMaxShortRounds) +
-                       " rounds in 10 minutes before they were 10 s old"});
+                       " rounds in 10 minutes before they were 30 s old"});
   }
+  note_age();
+  if (is_silent) ++state_.lost_rounds;
   state_.phase = Phase::Stopping;
   state_.newcomers_due.reset();
   state_.gathering_since = now_;
@@ -119,6 +120,7 @@ bool Rounds::end_if_too_few() {
 
 void Rounds::form() {
   if (!exclude_failed_nodes()) return;
+  adapt_lease();
   std::vector<Seat> seats = seat_nodes(state_, now_);
   const request::Join& first = seats.front().node->join;
   std::vector<Body> from = basis_now(state_, now_).value_or(std::vector<Body>{});
@@ -202,9 +204,36 @@ void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
     out_.send(id, command::Info{preflight_text(join) + "; the run goes on without it"});
 }
 
-void Rounds::expect_newcomers() {
-  state_.newcomers_due = std::max(now_, state_.round_began + kSettleTime);
-  if (*state_.newcomers_due <= now_) take_in_newcomers();
+void Rounds::expect_newcomer(const std::string& id) {
+  note_age();
+  Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
+  state_.newcomers_due = std::max(now_, state_.round_began + settle);
+  Duration wait = *state_.newcomers_due - now_;
+  if (wait > kSettleTime && !state_.former.awaited)
+    out_.send(id, command::Info{newcomer_text(wait)});
+  if (wait <= Duration::zero()) take_in_newcomers();
+}
+
+// What the run has cost its nodes is forgotten once a round has lasted.
+void Rounds::note_age() {
+  if (now_ - state_.round_began < kLongRound) return;
+  state_.stops_for_newcomers = 0;
+  state_.lost_rounds = 0;
+}
+
+// No worker lives: each node hears of its new lease before it starts one.
+void Rounds::adapt_lease() {
+  if (state_.restarts.failed_at) state_.lost_rounds = 0;
+  Policy& policy = state_.policy;
+  Duration limit = policy.silence_limit() / state_.lease_factor;
+  int factor = 1;
+  for (int lost = 2; lost <= state_.lost_rounds && factor < kMaxLeaseFactor; ++lost) factor *= 2;
+  while (factor > 1 && limit * factor > kLongestStretched) factor /= 2;
+  if (factor == state_.lease_factor) return;
+  policy.keep_alive_max_attempt = policy.keep_alive_max_attempt / state_.lease_factor * factor;
+  state_.lease_factor = factor;
+  for (const auto& [id, node] : state_.nodes)
+    out_.send(id, keep_alive_of(policy, lease_text(state_)));
 }
 
 void Rounds::take_in_newcomers() {
@@ -228,6 +257,7 @@ void Rounds::take_in_newcomers() {
   if (count > 3) names += " and " + std::to_string(count - 3) + " more";
   stop({.cause = StopCause::NodeJoined,
         .why = names + (count == 1 ? " has joined" : " have joined")});
+  ++state_.stops_for_newcomers;
 }
 
 void Rounds::stand_by(const std::string& id, Node& node) {

@@ -19,8 +19,9 @@ class Rounds {
  public:
   Rounds(State& state, Outgoing& out, MonoTime now) : state_(state), out_(out), now_(now) {}
 
-  // Stops the workers of the present round, for another one to follow.
-  void stop(command::Stop stop);
+  // Stops the workers of the present round, for another one to follow.  `is_silent`: it is lost
+  // with a node of which nothing is heard.
+  void stop(command::Stop stop, bool is_silent = false);
   void form_if_due();
   void end_if_all_succeeded();
   void end(command::End end);
@@ -30,14 +31,16 @@ class Rounds {
 
   // Stops the round for nodes that have come since, where it has room for them.
   void take_in_newcomers();
-  // They wait until it is kSettleTime old.
-  void expect_newcomers();
+  // One has come.  It waits until the round has settled: see kSettleTime.
+  void expect_newcomer(const std::string& id);
   void stand_by(const std::string& id, Node& node);
 
   // For the coordinator that follows, should this process be killed.
   void keep_run_file();
 
  private:
+  void note_age();
+  void adapt_lease();
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
   bool may_go_on();

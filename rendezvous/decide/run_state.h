@@ -125,8 +125,11 @@ struct State {
   std::optional<command::Stop> last_stop;  // in Stopping
   MonoTime round_began{};                  // of the last one
   std::optional<MonoTime> newcomers_due;   // when they are taken in, in Running
-  MonoTime gathering_since{};              // for join_timeout, and for what people are told
-  std::optional<MonoTime> last_call;       // when it ends
+  int stops_for_newcomers = 0;             // since a round has lasted for kLongRound
+  int lost_rounds = 0;         // likewise, and since a worker has failed; see kMaxLeaseFactor
+  int lease_factor = 1;        // by which `policy` has a longer silence limit
+  MonoTime gathering_since{};  // for join_timeout, and for what people are told
+  std::optional<MonoTime> last_call;  // when it ends
   MonoTime last_turn{};
   MonoTime next_look{};     // for silent nodes
   std::uint64_t marks = 0;  // that were put into the inbox
@@ -169,7 +172,17 @@ inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 
-// Newcomers do not stop a round that is younger than this: more of them may be on their way.
+// Newcomers do not stop a round that is younger than this: more of them may be on their way.  Each
+// stop for newcomers doubles it, up to kMaxDoublings times, until a round has lasted for
+// kLongRound.
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
+inline constexpr int kMaxDoublings = 4;
+inline constexpr Duration kLongRound = std::chrono::minutes(5);
+
+// Rounds that are lost in a row, each because a node was silent and is not known to have died, show
+// machines or a network that are too slow for the silence limit.  From the second on it is doubled,
+// up to kMaxLeaseFactor times what was asked for, and not beyond kLongestStretched.
+inline constexpr int kMaxLeaseFactor = 4;
+inline constexpr Duration kLongestStretched = std::chrono::minutes(1);
 
 }  // namespace ddprun::rendezvous::coordinator

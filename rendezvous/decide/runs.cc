@@ -19,6 +19,9 @@ constexpr Duration kBrieflyMoved = std::chrono::seconds(3);
 // So many runs that wait beside another one are named to it.
 constexpr std::size_t kMaxNamed = 3;
 
+// So often it looks whether it stood still, while that counts.
+constexpr Duration kLook = std::chrono::seconds(1);
+
 std::string describe(const std::string& name, const coordinator::State& run) {
   return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
 }
@@ -36,10 +39,20 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Left>(request);
 }
 
+// What start of a run a node says that it is of; empty where it does not say so.
+std::string run_uuid_of(const coordinator::Event& event) {
+  const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
+  if (arrived == nullptr) return "";
+  if (const auto* join = std::get_if<request::Join>(&arrived->request)) return join->run_uuid;
+  const auto* resume = std::get_if<request::Resume>(&arrived->request);
+  return resume == nullptr ? "" : resume->join.run_uuid;
+}
+
 // One step: the state being changed and the actions being collected.
 class RunsTransition {
  public:
   RunsTransition(State state, Now now) : state_(std::move(state)), now_(now) {
+    forgive_own_pause();
     clear_what_is_old();
   }
 
@@ -81,6 +94,14 @@ class RunsTransition {
     step(message.run,
          coordinator::event::Arrived{message.node, message.request, message.connection});
     if (!is_known) report_early(message.run);
+  }
+
+  // Its sender would wait for an answer for ever.  A node of the run has its answers.
+  void operator()(const event::Unreadable& event) {
+    auto run = state_.runs.find(event.sender.run);
+    if (run != state_.runs.end() && run->second.nodes.contains(event.sender.node)) return;
+    send_last(event.sender.node, event.sender.connection,
+              command::Refuse{"what it says cannot be read: " + event.problem});
   }
 
   void operator()(const event::Tick&) {
@@ -194,20 +215,31 @@ class RunsTransition {
     return text;
   }
 
+  // Begins it with what is known of it.  The nodes of a start that has lost them all come one by
+  // one.
+  coordinator::State begin(const std::string& name, const coordinator::Event& event) {
+    coordinator::State run;
+    if (auto known = state_.quorums.extract(name); !known.empty()) {
+      run.quorum = std::move(known.mapped());
+    }
+    run.quorum.self = state_.name;
+    auto former = state_.formers.extract(name);
+    if (!former.empty()) begin_after(run, std::move(former.mapped()));
+    const std::string uuid = run_uuid_of(event);
+    for (const Past& past : state_.pasts) {
+      if (past.run != name) continue;
+      run.former.past_rounds[past.run_uuid] = past.round;
+      if (past.run_uuid != uuid) continue;
+      run.churn = past.churn;
+      run.lost_rounds = past.lost_rounds;
+    }
+    return run;
+  }
+
   void step(const std::string& name, const coordinator::Event& event) {
     auto [entry, is_new] = state_.runs.try_emplace(name);
     coordinator::State& run = entry->second;
-    if (is_new) {
-      if (auto known = state_.quorums.extract(name); !known.empty()) {
-        run.quorum = std::move(known.mapped());
-      }
-      run.quorum.self = state_.name;
-      auto former = state_.formers.extract(name);
-      if (!former.empty()) begin_after(run, std::move(former.mapped()));
-      for (const Past& past : state_.pasts) {
-        if (past.run == name) run.former.past_rounds[past.run_uuid] = past.round;
-      }
-    }
+    if (is_new) run = begin(name, event);
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
     for (coordinator::Action& action : next.actions) {
@@ -271,7 +303,9 @@ class RunsTransition {
       state_.pasts.push_back({.run = name,
                               .run_uuid = run.mapped().run_uuid,
                               .round = run.mapped().round,
-                              .at = now_.mono});
+                              .at = now_.mono,
+                              .churn = std::move(run.mapped().churn),
+                              .lost_rounds = run.mapped().lost_rounds});
     }
     const coordinator::Quorum& quorum = run.mapped().quorum;
     bool may_go_on = run.mapped().phase != coordinator::Phase::Ended &&
@@ -335,6 +369,15 @@ class RunsTransition {
     }
   }
 
+  // Should this process have been stopped for a while, so were perhaps those it waits for.
+  void forgive_own_pause() {
+    Duration slept = now_.mono - state_.last_turn;
+    if (slept > 2 * kLook) {
+      for (auto& [name, former] : state_.formers) former.until += slept;
+    }
+    state_.last_turn = now_.mono;
+  }
+
   void clear_what_is_old() {
     for (auto former = state_.formers.begin(); former != state_.formers.end();) {
       if (former->second.until > now_.mono) {
@@ -388,6 +431,7 @@ std::optional<MonoTime> deadline(const State& state) {
   if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
   for (const auto& [name, former] : state.formers) due = std::min(due, former.until);
+  if (!state.formers.empty()) due = std::min(due, state.last_turn + kLook);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
 }

@@ -47,6 +47,8 @@ struct Past {
   std::string run_uuid;
   std::uint64_t round = 0;  // the last
   MonoTime at{};
+  coordinator::Churn churn{};
+  int lost_rounds = 0;  // see coordinator::State
 };
 
 // A node that was told the last it will be told, and when.
@@ -105,6 +107,7 @@ struct State {
   std::deque<Early> early;        // oldest first
   // Of runs that have no coordinator here at present: whose workers may be alive.
   std::map<std::string, coordinator::Former> formers;
+  MonoTime last_turn{};
   std::set<std::string> filed;  // runs that have a run file
   std::string why_leaving;      // set once no node is let in any more
 };
@@ -118,6 +121,11 @@ struct Begun {
 };
 struct Arrived {
   Message message;
+};
+// Something that is no message; `problem` says why.  A sender that is in no run hears of it.
+struct Unreadable {
+  Sender sender;
+  std::string problem;
 };
 struct Tick {};
 // See coordinator::event::MarkRead.
@@ -136,8 +144,8 @@ struct Answered {
   command::Moved moved;
 };
 }  // namespace event
-using Event = std::variant<event::Begun, event::Arrived, event::Tick, event::MarkRead,
-                           event::HostLeaves, event::Answered>;
+using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
+                           event::MarkRead, event::HostLeaves, event::Answered>;
 
 namespace action {
 using Send = coordinator::action::Send;

@@ -60,6 +60,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
     state_.holders[*join.node_rank] = id;
   }
   ++state_.up_count;
+  if (join.policy.lease() > state_.policy.lease()) take_lease(state_.policy, join.policy);
   if (is_first) {
     state_.phase = Phase::Running;
     state_.round = join.next_round - 1;

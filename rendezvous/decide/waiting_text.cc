@@ -100,6 +100,10 @@ std::string time_left_text(const State& state, MonoTime now) {
          " left for " + std::to_string(state.settings.min_nodes) + " to come";
 }
 
+std::string newcomer_text(Duration wait) {
+  return "a round runs; its nodes take in newcomers together, in " + whole_seconds(wait);
+}
+
 std::string too_few_text(const State& state) {
   return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +
@@ -125,6 +129,14 @@ std::string difference_text(const Settings& settings, const Settings& expected) 
                      : std::string("the c10d backend");
   };
   return master(settings) + ", not " + master(expected);
+}
+
+std::string lease_text(const State& state) {
+  std::string limit =
+      "the keep-alive limit of the run is " + seconds_text(state.policy.silence_limit());
+  if (state.lease_factor == 1) return limit;
+  return std::to_string(state.lost_rounds) + " rounds in a row were lost to silence alone; " +
+         limit + " from now on";
 }
 
 std::string policy_text(const Policy& policy) {

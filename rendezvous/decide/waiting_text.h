@@ -19,6 +19,9 @@ std::string beside_text(const State& state);
 // ", 27 s of last call left"; ", 573 s left to be 4"; or nothing.
 std::string time_left_text(const State& state, MonoTime now);
 
+// "a round runs; its nodes take in newcomers together, in 14 s".
+std::string newcomer_text(Duration wait);
+
 // Why the run ends where join_timeout has passed.
 std::string too_few_text(const State& state);
 
@@ -27,6 +30,10 @@ std::string no_majority_text(const State& state);
 
 // "--nnodes=2:4, not 2:8".  Requires that they differ.
 std::string difference_text(const Settings& settings, const Settings& expected);
+
+// "2 rounds in a row were lost to silence alone; the keep-alive limit of the
+// run is 10.0 s from now on".
+std::string lease_text(const State& state);
 
 // "--max-restarts=3, join_timeout 600 s, ...".
 std::string policy_text(const Policy& policy);

@@ -3,6 +3,7 @@
 
 #include <sodium.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "store/auth/sodium.h"
@@ -11,6 +12,7 @@ namespace ddprun::store {
 namespace {
 
 static_assert(sizeof(Secret::Key) == crypto_auth_BYTES);
+static_assert(2 * sizeof(Secret::Key) == crypto_auth_hmacsha512_BYTES);
 
 std::string random_challenge() {
   init_sodium();
@@ -26,6 +28,10 @@ std::optional<std::pair<std::string_view, std::string_view>> parts_of(std::strin
   return std::pair(answer.substr(0, mac), answer.substr(mac));
 }
 
+unsigned char* bytes_of(std::string& text) {
+  return reinterpret_cast<unsigned char*>(text.data());
+}
+
 bool is_same(std::string_view a, std::string_view b) {
   return a.size() == b.size() && ::sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -36,29 +42,45 @@ Challenges::Challenges(const Secret& secret, std::string of_client, std::string 
     : secret_(secret.key()), challenges_(std::move(of_client) + of_server) {}
 
 // Each purpose begins with its length: no two are the beginning of the same bytes.
-Secret::Key Challenges::mac(std::string_view purpose, std::string_view header) const {
-  std::string text = "ddprun handshake 1 ";
+std::string Challenges::text_for(std::string_view purpose, std::string_view header) const {
+  std::string text = "ddprun handshake 2 ";
   text += static_cast<char>(purpose.size());
   text += purpose;
   text += challenges_;
   text += header;
-  Secret::Key result;
-  ::crypto_auth(result.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                secret_.data());
-  return result;
+  return text;
 }
 
 std::string Challenges::proof(std::string_view end, std::string_view header) const {
-  Secret::Key key = mac(end, header);
-  return {reinterpret_cast<const char*>(key.data()), key.size()};
+  std::string text = text_for(end, header);
+  std::string result(crypto_auth_BYTES, '\0');
+  ::crypto_auth(bytes_of(result), bytes_of(text), text.size(), secret_.data());
+  return result;
+}
+
+// The halves of one HMAC-SHA512.
+Challenges::StreamKeys Challenges::stream_keys() const {
+  std::string text = text_for("streams");
+  std::array<unsigned char, crypto_auth_hmacsha512_BYTES> both;
+  ::crypto_auth_hmacsha512_state state;
+  ::crypto_auth_hmacsha512_init(&state, secret_.data(), secret_.size());
+  ::crypto_auth_hmacsha512_update(&state, bytes_of(text), text.size());
+  ::crypto_auth_hmacsha512_final(&state, both.data());
+  StreamKeys keys;
+  std::copy_n(both.begin(), keys.to_server.size(), keys.to_server.begin());
+  std::copy_n(both.begin() + keys.to_server.size(), keys.to_client.size(), keys.to_client.begin());
+  ::sodium_memzero(both.data(), both.size());
+  return keys;
 }
 
 SealedStream Challenges::client_stream() const {
-  return {mac("client to server"), mac("server to client")};
+  StreamKeys keys = stream_keys();
+  return {keys.to_server, keys.to_client};
 }
 
 SealedStream Challenges::server_stream() const {
-  return {mac("server to client"), mac("client to server")};
+  StreamKeys keys = stream_keys();
+  return {keys.to_client, keys.to_server};
 }
 
 ClientHandshake::ClientHandshake() : challenge_(random_challenge()) {}
@@ -69,6 +91,10 @@ std::optional<std::string> ClientHandshake::prove(const Secret& secret,
   challenges_.emplace(secret, challenge_, std::string(of_server));
   stream_ = challenges_->client_stream();
   return challenges_->client_proof(stream_->header()) + stream_->header();
+}
+
+void ClientHandshake::seal(std::string_view requests, std::string& frames) {
+  stream_->seal(requests, frames);
 }
 
 std::optional<SealedStream> ClientHandshake::finish(std::string_view answer) && {

@@ -9,8 +9,10 @@
 //   AUTHENTICATE  32 random bytes         ->
 //                                         <-   32 random bytes, and a credential from which some
 //                                              clients make the secret (munge.h), or nothing
-//   PROVE         HMAC, header of stream  ->
-//                                         <-   HMAC, header of stream; or nothing: refused
+//   PROVE         HMAC, header of stream,
+//                 first sealed requests   ->
+//                                         <-   HMAC, header of stream, and what is sealed from
+//                                              then on; or nothing: refused
 #pragma once
 
 #include <array>
@@ -44,7 +46,12 @@ class Challenges {
   std::string server_proof(std::string_view header) const { return proof("server", header); }
 
  private:
-  Secret::Key mac(std::string_view purpose, std::string_view header = {}) const;
+  // From a client to a server, and from a server to a client.
+  struct StreamKeys {
+    Secret::Key to_server, to_client;
+  };
+  StreamKeys stream_keys() const;
+  std::string text_for(std::string_view purpose, std::string_view header = {}) const;
   std::string proof(std::string_view end, std::string_view header) const;
 
   Secret::Key secret_;
@@ -61,6 +68,10 @@ class ClientHandshake {
   // For PROVE, when the server has answered AUTHENTICATE by this challenge.  Nothing where it is
   // none.
   std::optional<std::string> prove(const Secret& secret, std::string_view of_server);
+
+  // Appends to `frames` what may be sent behind the proof; to be called after prove().  Only a
+  // server that knows the secret can read it.
+  void seal(std::string_view requests, std::string& frames);
 
   // When the server has answered PROVE: the stream from then on, or nothing where the server has
   // not shown that it knows the secret.  To be called once, after prove().

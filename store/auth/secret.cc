@@ -72,8 +72,9 @@ Result<Secret> Secret::from_file(const std::string& path, const std::string& wha
     return invalid(name + ": it belongs to user " + std::to_string(file.st_uid) +
                    "; it must belong to you or root");
   }
-  constexpr mode_t kOfOthers = S_IRWXG | S_IRWXO;
-  if ((file.st_mode & kOfOthers) != 0) {
+  const bool is_roots = file.st_uid == 0;
+  const mode_t of_others = S_IRWXO | (is_roots ? S_IWGRP | S_IXGRP : S_IRWXG);
+  if ((file.st_mode & of_others) != 0) {
     return invalid(name + ": other users may use it; run: chmod 600 " + path);
   }
   std::string text(kMaxBytes + 1, '\0');

@@ -27,7 +27,8 @@ class Secret {
   // Of the key itself, as key_text() wrote it.
   static Result<Secret> from_key_text(std::string_view text);
 
-  // Of a regular file that belongs to this user or root and that nobody else may read or write.
+  // Of a regular file that belongs to this user or root and that nobody else may read or write; of
+  // root's, the group that root gave it to may read it, as with mounted secrets of Kubernetes.
   // Fails with Errc::InvalidInput where it is another, and says so; with the system's own code
   // where it cannot be read.  `what` is how errors begin: "--rdzv-secret-file".
   static Result<Secret> from_file(const std::string& path, const std::string& what);

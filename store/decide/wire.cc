@@ -176,6 +176,14 @@ void Decoder::keep() {
   window_ = held_;
 }
 
+std::string Decoder::take_rest() {
+  std::string rest(window_.substr(cursor_));
+  held_.clear();
+  window_ = held_;
+  begin_ = cursor_ = last_ = 0;
+  return rest;
+}
+
 void Decoder::hold() {
   if (window_.data() == held_.data()) return;
   const char* old = window_.data() + last_;

@@ -246,8 +246,8 @@ class Decoder {
   // Whether the handshake has been seen.
   bool is_validated() const { return is_validated_; }
 
-  // Whether bytes have arrived behind the request answered last.
-  bool has_more() const { return cursor_ < window_.size(); }
+  // Gives away what has arrived behind the request answered last, which becomes void.
+  std::string take_rest();
 
   // The bytes held for an incomplete request.
   std::size_t held_bytes() const { return held_.size(); }

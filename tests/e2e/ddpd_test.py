@@ -11,6 +11,7 @@ import time
 import unittest
 
 from ddpd_process import LIMIT_S, Ddpd, ddpd_path
+from own_connections import cut_own_connections
 
 HANDSHAKE = b"\x00\xce\xf7\x85\x3c"
 PING = b"\x0d\x01\x02\x03\x04"
@@ -55,6 +56,15 @@ class DdpdTest(unittest.TestCase):
                 self.assertTrue(answers(ddpd.port))
                 self.assertEqual(ddpd.stop(number), 0)
                 self.assertEqual(ddpd.log, "")
+
+    def test_a_coordinator_that_fails_is_one_line_and_exit_code_1(self):
+        with Ddpd() as ddpd, socket.create_connection(("127.0.0.1", ddpd.port)) as client:
+            cut_own_connections(ddpd.process.pid)
+            client.settimeout(LIMIT_S)
+            self.assertTrue(is_closed(client))
+            ddpd.process.wait(LIMIT_S)
+            self.assertEqual(ddpd.stop(), 1)
+            self.assertRegex(ddpd.log, r"^ddpd: the coordinator cannot [^\n]*\n$")
 
     def test_a_hang_up_does_not_end_it(self):
         with Ddpd() as ddpd:

@@ -12,6 +12,7 @@ import unittest
 from beats import COMMAND, rounds_at
 from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
+from own_connections import cut_own_connections
 from proxy import Proxy
 
 # A silence limit of 2 s.
@@ -152,6 +153,18 @@ class LeaseTest(NodesCase):
             self.assert_all_succeed(*nodes)
         self.assertEqual(len(self.started), 2, self.started)
 
+    def test_a_ddpd_that_is_away_for_more_than_a_second_restarts_nothing(self):
+        nodes = [self.start("--nnodes=2") for _ in range(2)]
+        self.until_world(2)
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        threading.Event().wait(1.2)
+        with Ddpd(port=port):
+            for node in nodes:
+                node.says(f"reached 127.0.0.1:{port} again")
+            self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
     def test_a_failure_after_a_restart_of_ddpd_is_known_everywhere(self):
         nodes = [self.start("--nnodes=2", "--max-restarts=1", QUICK) for _ in range(2)]
         self.until_world(2)
@@ -198,6 +211,19 @@ class LeaseTest(NodesCase):
         self.assert_all_succeed(*nodes)
         self.ddpd.stop()
         self.assertIn("may be alive", self.ddpd.log)
+
+    def test_a_host_whose_coordinator_fails_ends_and_the_others_go_on_without_it(self):
+        options = ("--nproc-per-node=1", "--nnodes=1:2", QUICK)
+        host = self.node(*options, command=COMMAND, SAVE=FOR_EVER)
+        other = self.node(*options, command=COMMAND)
+        self.until_world(2)
+        cut_own_connections(host.process.pid)
+        self.assertEqual(host.ends(), 80, host.log)
+        self.assertRegex(host.log, rf"the rendezvous that this node hosts at localhost:{self.port} has failed: the coordinator "
+                                   "cannot ")
+        self.until_world(1, since=2)
+        self.assert_all_succeed(other)
+        self.assertEqual(self.assert_rounds_apart(), 2)
 
     def test_a_frozen_agents_guardian_ends_its_workers_before_the_others_go_on(self):
         nodes = [self.start("--nnodes=1:2", QUICK), self.start("--nnodes=1:2", QUICK, SAVE=FOR_EVER)]

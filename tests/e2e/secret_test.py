@@ -219,7 +219,7 @@ class SecretTest(NodesCase):
         self.assertIn("--rdzv-encrypt does not go with --rdzv-auth=none",
                       self.refused("--rdzv-encrypt", "--rdzv-auth=none", DDPRUN_SECRET=SECRET))
         self.assertIn("auto, secret, munge or none", self.refused("--rdzv-auth=magic"))
-        run = subprocess.run([ddpd_path(), "--secret-file", str(self.secret_file(mode=0o640))], capture_output=True,
+        run = subprocess.run([ddpd_path(), "--secret-file", str(self.secret_file(mode=0o660))], capture_output=True,
                              text=True, timeout=LIMIT)
         self.assertEqual(run.returncode, 2)
         self.assertIn("other users may use it", run.stderr)

@@ -472,6 +472,12 @@ TEST_CASE("Coordinator: a node is given up when the inbox has been read, and sai
     // It may not know yet.
     CHECK(run.suspects == std::set<std::string>{"c"});
   }
+  SUBCASE("its last word lay there: nobody renews its lease any more") {
+    run.has_left("c");
+    CHECK(run.suspects.empty());
+    CHECK(run.on(coordinator::event::MarkRead{1}) == "");
+    CHECK(run.suspects.empty());
+  }
   SUBCASE("a mark from before it was suspected says nothing") {
     CHECK(run.on(coordinator::event::MarkRead{0}) == "");
     CHECK(run.state.nodes.contains("c"));
@@ -493,6 +499,21 @@ TEST_CASE("Coordinator: a process that was stopped itself blames nobody") {
   run.now.mono += 1min;
   CHECK(run.ticks() == "");
   CHECK(run.pass(4s, {"a", "b", "c"}) == "");
+}
+
+TEST_CASE("Coordinator: its own pause is no part of a grace, nor of a wait for nodes") {
+  Three run;
+  run.is_stopped("b", 10s);
+  run.ready("a");
+  run.ready("c");
+  run.now.mono += 1min;
+  CHECK(run.ticks() == "");
+  CHECK(run.pass(10s, {"a", "b", "c"}).find("round") == std::string::npos);
+  TwoOfThree few;
+  few.is_lost("b");
+  few.ready("a");
+  few.now.mono += 601s;
+  CHECK(few.ticks() == "");
 }
 
 TEST_CASE("Coordinator: a failure that followed from a loss costs no restart") {
@@ -1260,7 +1281,7 @@ TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
   };
   for (const char* id : {"x.0", "y.0"}) {
     comes(id);
-    run.pass(1s, {"a", id});
+    run.pass(2s, {"a", id});
     run.ready("a");
     REQUIRE(run.state.nodes.at(id).is_member);
     run.is_lost(id);
@@ -1273,25 +1294,29 @@ TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
   CHECK(comes("w.0").find("a: stop") == 0);
 }
 
-TEST_CASE("Coordinator: rounds that nodes cut short have an end") {
+TEST_CASE("Coordinator: rounds that losses cut short have an end") {
   Run run;
-  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.settings = {.min_nodes = 1, .max_nodes = 30};
   run.policy.last_call_timeout = 0s;
-  run.policy.flap_limit = 0;
   run.joins("a");
+  std::vector<std::string> living = {"a"};
+  for (int i = 0; i < 29; ++i) living.push_back("b" + std::to_string(i));
+  for (std::size_t i = 1; i < living.size(); ++i) run.joins(living[i]);
+  run.pass(1s, living);
+  run.ready("a");
+  REQUIRE(run.state.up_count == 30);
   std::string said;
-  int rounds = 0;
-  for (; rounds < 100 && said.find("end 80") == std::string::npos; ++rounds) {
-    std::string id = "b" + std::to_string(rounds) + ".0";
-    run.joins(id);
-    said = run.pass(1s, {"a", id});
-    run.ready("a");
-    said += run.is_lost(id);
-    run.ready("a");
+  int losses = 0;
+  for (; said.find("end 80") == std::string::npos && living.size() > 1; ++losses) {
+    run.pass(15s, living);
+    std::string lost = living.back();
+    living.pop_back();
+    said = run.is_lost(lost);
+    for (const std::string& id : living) run.ready(id);
   }
-  CHECK(said.find("; nodes that come and go have ended 60 rounds in 10 minutes before they were 10 "
-                  "s old") != std::string::npos);
-  CHECK(rounds == 30);  // each cost two rounds
+  CHECK(said.find("; losses of nodes have ended 20 rounds in 10 minutes before they were 30 s "
+                  "old") != std::string::npos);
+  CHECK(losses == 20);
 }
 
 TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
@@ -1304,7 +1329,7 @@ TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
     run.ready("a");
   }
   for (int i = 0; i < 70; ++i) {
-    run.pass(11s, {"a"});
+    run.pass(31s, {"a"});
     std::string id = "b" + std::to_string(i) + ".0";
     run.joins(id);
     run.pass(1s, {"a", id});
@@ -1312,6 +1337,133 @@ TEST_CASE("Coordinator: long rounds and failures are no lack of progress") {
     run.ready("a");
   }
   CHECK(run.state.phase == Phase::Running);
+}
+
+TEST_CASE("Coordinator: nodes that come one by one are no lack of progress, and cost few stops") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 100};
+  run.policy.last_call_timeout = 0s;
+  std::vector<std::string> living;
+  int stops = 0;
+  auto pass = [&](Duration duration) {
+    for (MonoTime end = run.now.mono + duration; run.now.mono < end;) {
+      run.pass(500ms, living);
+      if (run.state.phase != Phase::Stopping) continue;
+      ++stops;
+      for (const std::string& id : living) {
+        if (run.state.phase == Phase::Stopping) run.ready(id);
+      }
+    }
+  };
+  for (int i = 0; i < 100; ++i) {
+    living.push_back("n" + std::to_string(i));
+    run.joins(living.back());
+    pass(3s);
+  }
+  CHECK(stops >= 5);
+  CHECK(stops <= 22);  // in 300 s
+  pass(16s);
+  CHECK(run.state.up_count == 100);
+  run.is_lost("n99");
+  living.pop_back();
+  for (const std::string& id : living) run.ready(id);
+  REQUIRE(run.state.up_count == 99);
+  pass(5min);
+  CHECK(run.joins("n100").find("n0: stop") == 0);  // as at first
+}
+
+TEST_CASE("Coordinator: rounds that are lost to silence in a row make the lease longer") {
+  Run run;
+  run.joins("a");
+  run.joins("b");
+  run.joins("h.0");
+  int incarnation = 0;
+  // Until nothing has been heard of h for so long, and it comes back.
+  auto loses = [&](Duration silence) {
+    std::string id = "h." + std::to_string(incarnation);
+    CHECK(run.pass(silence - 500ms, {"a", "b"}).find("dropped") == std::string::npos);
+    CHECK(run.pass(1s, {"a", "b"}).find(id + ": dropped") != std::string::npos);
+    run.ready("a");
+    std::string said = run.ready("b");
+    run.joins("h." + std::to_string(++incarnation));
+    return said;
+  };
+  auto grows = [&] {
+    std::vector<std::string> all = {"a", "b", "h." + std::to_string(incarnation)};
+    for (int i = 0; i < 40 && run.state.phase == Phase::Running; ++i) run.pass(500ms, all);
+    run.ready("a");
+    std::string said = run.ready("b");
+    REQUIRE(run.state.up_count == 3);
+    return said;
+  };
+  CHECK(loses(5s).find("go by") == std::string::npos);  // one machine may have died
+  grows();
+  CHECK(
+      loses(5s).find("b: go by, 2 rounds in a row were lost to silence alone; the keep-alive limit "
+                     "of the run is 10.0 s from now on; a: round") != std::string::npos);
+  CHECK(run.file.lease == 10s);
+  SUBCASE("up to four times") {
+    grows();
+    CHECK(loses(10s).find("a: go by, 3 rounds") == 0);
+    grows();
+    CHECK(loses(20s).find("go by") == std::string::npos);
+    CHECK(run.state.policy.silence_limit() == 20s);
+  }
+  SUBCASE("but not beyond a minute") {
+    run.state.policy.keep_alive_interval = 4s;  // 40 s at present
+    grows();
+    CHECK(loses(40s).find("go by") == std::string::npos);
+    CHECK(run.state.policy.silence_limit() == 40s);
+  }
+  SUBCASE("until a round lasts") {
+    grows();
+    run.pass(5min, {"a", "b", "h.2"});
+    run.is_lost("h.2");
+    run.ready("a");
+    CHECK(run.ready("b").find("a: go by, the keep-alive limit of the run is 5.0 s; b: go by") == 0);
+  }
+  SUBCASE("until a worker fails") {
+    grows();
+    run.fails("a");
+    run.ready("a");
+    run.ready("b");
+    CHECK(run.ready("h.2").find("a: go by, the keep-alive limit of the run is 5.0 s; b: go by") ==
+          0);
+  }
+  SUBCASE("one that has missed it hears of it before its round") {
+    request::Resume resume = run.resume_of("a", Workers::Down);
+    resume.join.next_round = run.state.round;
+    std::string said = run.says("a", resume, 1);
+    CHECK(said.find("a: continue; a: go by, 2 rounds") != std::string::npos);
+    CHECK(said.find("a: go by") < said.find("a: round"));
+  }
+  SUBCASE("a failure that the silence has caused does not shorten it") {
+    grows();
+    run.pass(9s, {"a", "b"});
+    run.fails("a");
+    CHECK(run.pass(2s, {"a", "b"}).find("h.2: dropped") != std::string::npos);
+    run.ready("a");
+    CHECK(run.ready("b").find("go by, 3 rounds") != std::string::npos);
+  }
+}
+
+TEST_CASE("Coordinator: a newcomer hears for what it waits, and a long round sets the wait back") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 10};
+  run.policy.last_call_timeout = 0s;
+  run.joins("a");
+  CHECK(run.joins("b") == "");  // for a second
+  run.pass(1s, {"a", "b"});
+  run.ready("a");
+  CHECK(run.joins("c") == "c: tell, a round runs; its nodes take in newcomers together, in 2 s");
+  CHECK(run.pass(2s, {"a", "b", "c"}).find("a: stop") == 0);
+  run.ready("a");
+  run.ready("b");
+  run.pass(5min, {"a", "b", "c"});
+  run.fails("a");  // which ends the long round
+  for (const char* id : {"a", "b", "c"}) run.ready(id);
+  CHECK(run.joins("d") == "");
+  CHECK(run.pass(1s, {"a", "b", "c", "d"}).find("a: stop") == 0);
 }
 
 TEST_CASE("Coordinator: one who is waited for is named") {

@@ -10,12 +10,14 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/link.h"
 #include "tests/support/event_loop.h"
+#include "tests/support/own_connections.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -33,6 +35,7 @@ struct Meeting {
   std::string record;
   std::uint16_t port = 0;
   std::size_t ignored = 0;
+  std::string failure;
 
   template <class T>
   T run(asio::awaitable<T> task) {
@@ -54,6 +57,7 @@ struct Meeting {
     HostConfig hosting;
     hosting.name = "here";
     hosting.log = [this](const std::string&) { ++ignored; };
+    hosting.on_failed = [this](const std::string& why) { failure += why; };
     host = std::make_unique<Host>(loop.get_executor(), std::move(*server), std::move(hosting));
     REQUIRE(run(host->open()).has_value());
     client = run(host->connect()).value();
@@ -264,6 +268,38 @@ TEST_SUITE("rendezvous/host") {
     CHECK(told<command::Round>("b").ranks.world_size == 2);
     CHECK(pulse_goes_on());
     CHECK(ignored == 0);
+  }
+
+  TEST_CASE_FIXTURE(Meeting, "a coordinator that cannot go on ends the service of its host") {
+    auto node = connect(keys::kNamespace);
+    test::cut_own_connections();
+    CHECK(test::run_until(loop, [&] { return !failure.empty(); }));
+    CHECK(failure.find("the coordinator cannot ") == 0);
+    CHECK(run(node->num_keys()).error().code == Errc::Closed);
+    store::ClientConfig once;
+    once.tries_once = true;
+    auto again = run(store::Client::connect(loop.get_executor(), {"127.0.0.1", port}, once));
+    CHECK(again.error().code == Errc::Refused);
+    CHECK(failure.find("coordinator", failure.find("coordinator") + 1) == std::string::npos);
+  }
+
+  TEST_CASE_FIXTURE(Meeting, "a coordinator in which something throws says so and closes") {
+    ServiceConfig config;
+    config.record = record = "other here 1";
+    config.keep_file = [](const RunFile&) { throw std::runtime_error("no room"); };
+    config.on_failed = [this](const std::string& why) { failure += why; };
+    auto in = run(host->connect()).value();
+    auto out = run(host->connect()).value();
+    auto service = run(CoordinatorService::start(loop.get_executor(), std::move(config),
+                                                 std::move(in), std::move(out), false))
+                       .value();
+    joins("a");
+    joins("b");
+    CHECK(test::run_until(loop, [&] { return !failure.empty(); }));
+    CHECK(failure == "the coordinator has failed: no room");
+    bool is_stopped = false;
+    asio::co_spawn(loop, service->stop(), [&](std::exception_ptr) { is_stopped = true; });
+    CHECK(test::run_until(loop, [&] { return is_stopped; }));
   }
 
   TEST_CASE_FIXTURE(Meeting, "a host that leaves ends the run and lets nobody in") {

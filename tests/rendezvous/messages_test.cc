@@ -362,3 +362,20 @@ TEST_CASE("Messages: what a terminal would obey is quoted, and lines stay where 
   CHECK(problem(R"({"v":1,"run":"r","node":"n","type":"\u001b[2J\nddprun error"})")
             .find("'\\x1b[2J\\x0addprun error'") != std::string::npos);
 }
+
+TEST_CASE("Messages: the next round leaves room for those that follow") {
+  auto said = [](std::uint64_t next_round) {
+    request::Join join{.host = "h", .address = "a"};
+    join.next_round = next_round;
+    return encode(Message{"r", "n", join, 7});
+  };
+  std::uint64_t most = std::uint64_t{1} << 52U;
+  CHECK(decode_message(said(most)).has_value());
+  CHECK_FALSE(decode_message(said(most + 1)).has_value());
+  auto sender = decode_sender(said(most + 1));
+  REQUIRE(sender.has_value());
+  CHECK(sender->run == "r");
+  CHECK(sender->node == "n");
+  CHECK(sender->connection == 7);
+  CHECK_FALSE(decode_sender(R"({"v":1,"run":"r","type":"join"})").has_value());
+}

@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "store/clock.h"
 #include "store/socket.h"
 #include "tests/support/event_loop.h"
+#include "tests/support/own_connections.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ddprun;
@@ -38,13 +40,13 @@ struct HostingNode {
   std::vector<Notice> notices;
   std::optional<NetworkHandler> handler;
 
-  HostingNode() {
+  explicit HostingNode(int nodes = 2) {
     config.endpoint = {.host = "127.0.0.1", .port = free_port()};
     config.member.run = "run";
     config.member.name = "node";
     config.member.endpoint = to_string(config.endpoint);
     config.member.node.host = "node0";
-    config.member.node.settings = {.min_nodes = 2, .max_nodes = 2, .master = std::nullopt};
+    config.member.node.settings = {.min_nodes = nodes, .max_nodes = nodes, .master = std::nullopt};
     RunFilePlace files;
     files.folders = {folder.path() + "/runs"};
     files.run = [this](const std::string&, const std::function<void()>& work,
@@ -60,6 +62,20 @@ struct HostingNode {
     for (auto& done : std::exchange(asked_of_disk, {})) asio::post(loop, std::move(done));
   }
 
+  // The first of this kind, once the node is told.
+  template <class Wanted>
+  std::optional<Wanted> told() {
+    std::optional<Wanted> wanted;
+    test::run_until(loop, [&] {
+      disk_answers();
+      for (const Notice& notice : notices) {
+        if (const auto* found = std::get_if<Wanted>(&notice); found && !wanted) wanted = *found;
+      }
+      return wanted.has_value();
+    });
+    return wanted;
+  }
+
   // Whether it comes to an end.
   bool finishes() {
     bool is_done = false;
@@ -72,6 +88,10 @@ struct HostingNode {
       return is_done;
     });
   }
+};
+
+struct LoneNode : HostingNode {
+  LoneNode() : HostingNode(1) {}
 };
 
 }  // namespace
@@ -102,6 +122,21 @@ TEST_SUITE("rendezvous/network") {
       disk_answers();
     }
     handler->close();
+    CHECK(finishes());
+  }
+
+  TEST_CASE_FIXTURE(LoneNode,
+                    "a host whose coordinator fails says so, and its workers have to end") {
+    handler->join();
+    REQUIRE(told<Round>().has_value());
+    test::cut_own_connections();
+    std::optional<notice::Failed> failed = told<notice::Failed>();
+    REQUIRE(failed.has_value());
+    CHECK(failed->why.find("the rendezvous that this node hosts at 127.0.0.1:") == 0);
+    CHECK(failed->why.find(" has failed: the coordinator cannot ") != std::string::npos);
+    std::optional<notice::LeaseEnding> lease = told<notice::LeaseEnding>();
+    REQUIRE(lease.has_value());
+    CHECK(lease->kill_by <= mono_now() + config.member.node.policy.silence_limit());
     CHECK(finishes());
   }
 }

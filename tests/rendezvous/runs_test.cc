@@ -287,8 +287,14 @@ TEST_CASE("Runs: a process that was killed has left run files to the next one") 
   for (const auto& [run, file] : place.files) begun.files.push_back(file);
   place.state = {};
   CHECK(place.on(begun) == "");
-  MonoTime end = place.now.mono + 5s;
-  CHECK(runs::deadline(place.state) == end);
+  MonoTime begin = place.now.mono;
+  CHECK(place.state.formers.at("job").until == begin + 5s);
+  CHECK(runs::deadline(place.state) == begin + 1s);  // it looks whether it stands still
+  auto pass_a_second = [&] {
+    place.now.mono += 1s;
+    for (const char* id : {"x.0", "y.0"}) place.says("job", id, request::Heartbeat{});
+    return place.on(runs::event::Tick{});
+  };
   place.joins("job", "x.0", 2);
   CHECK(place.joins("job", "y.0", 2) == "");
   SUBCASE("its nodes leave again, and the wait is the same for those that follow") {
@@ -303,9 +309,15 @@ TEST_CASE("Runs: a process that was killed has left run files to the next one") 
     place.says("other", "c.0", request::Left{.why = "", .round = 0});
     CHECK(place.joins("other", "z.0") == "forget c.0; z.0: round");
   }
+  SUBCASE("its own pause is no part of a lease") {
+    place.now.mono += 20s;
+    CHECK(pass_a_second().find("round") == std::string::npos);
+    CHECK(place.state.formers.at("other").until == begin + 26s);
+  }
   SUBCASE("a run that nobody begins again is forgotten with its lease") {
-    place.now.mono = end;
-    CHECK(place.on(runs::event::Tick{}).find("x.0: round") != std::string::npos);
+    for (int i = 0; i < 4; ++i) CHECK(pass_a_second().find("round") == std::string::npos);
+    CHECK(place.state.formers.size() == 1);
+    CHECK(pass_a_second().find("x.0: round") != std::string::npos);
     CHECK(place.state.formers.empty());
     CHECK(place.files.size() == 1);
     CHECK(place.files.at("job").nodes == std::set<std::string>{"x", "y"});
@@ -409,4 +421,44 @@ TEST_CASE("Runs: there are no more than so many") {
   Place place;
   for (std::size_t i = 0; i < runs::kMaxRuns; ++i) place.joins("job" + std::to_string(i), "a", 2);
   CHECK(place.joins("one more", "b", 2) == "b: refused, there are 4096 runs here already");
+}
+
+TEST_CASE("Runs: who says what cannot be read hears of it") {
+  Place place;
+  runs::event::Unreadable unreadable{{.run = "job", .node = "a.0"}, "field 'pid' is out of range"};
+  CHECK(place.on(unreadable) ==
+        "a.0: refused, what it says cannot be read: field 'pid' is out of range");
+  CHECK(place.state.runs.empty());
+  place.now.mono += 61s;
+  CHECK(place.on(runs::event::Tick{}) == "forget a.0");
+}
+
+TEST_CASE("Runs: a start that has lost all its nodes remembers what silence has cost it") {
+  Place place;
+  CHECK(place.joins("job", "a.0") == "a.0: round");
+  std::string uuid = place.state.runs.at("job").run_uuid;
+  for (int i = 0; i < 6; ++i) place.ticks_after(1s);
+  REQUIRE(place.state.runs.empty());
+  REQUIRE(place.state.pasts.size() == 1);
+  request::Join join = Place::join_of("a");
+  SUBCASE("for its nodes") {
+    join.run_uuid = uuid;
+    join.next_round = 1;
+    place.says("job", "a.1", join);
+    CHECK(place.state.runs.at("job").lost_rounds == 1);
+    CHECK(place.state.runs.at("job").churn.losses.size() == 1);
+  }
+  SUBCASE("and not for another start") {
+    place.says("job", "a.1", join);
+    CHECK(place.state.runs.at("job").lost_rounds == 0);
+  }
+}
+
+TEST_CASE("Runs: a node of the run is not ended by a letter that cannot be read") {
+  Place place;
+  CHECK(place.joins("job", "a.0") == "a.0: round");
+  runs::event::Unreadable unreadable{{.run = "job", .node = "a.0"}, "field 'pid' is out of range"};
+  CHECK(place.on(unreadable) == "");
+  unreadable.sender.run = "other";
+  CHECK(place.on(unreadable).find("a.0: refused, what it says cannot be read") == 0);
 }

@@ -54,6 +54,8 @@ class Node {
   bool was_signalled() const { return core_.shutdown_signal != 0; }
   // When the first signal came.
   std::optional<Duration> signalled_at() const { return signalled_at_; }
+  // When its workers were last started.
+  std::optional<Duration> started_at() const { return started_at_; }
 
   // Its hang watch.
   Monitor& monitor() { return monitor_; }
@@ -133,6 +135,7 @@ class Node {
   std::optional<std::size_t> done_;  // the round whose workers have all succeeded
   std::optional<std::uint64_t> last_number_;
   std::uint64_t group_ = 0;  // counts starts of workers
+  std::optional<Duration> started_at_;
   std::vector<bool> is_up_;
   bool is_signalled_ = false;
   bool is_killed_ = false;

@@ -10,6 +10,8 @@
 
 namespace ddprun::sim {
 
+constexpr std::size_t kMostRoundsUnderLoad = 14;
+
 using namespace rendezvous;
 using coordinator::Phase;
 using std::chrono::milliseconds;
@@ -423,10 +425,16 @@ void Oracle::at_the_end() {
     if (node->verdict() && !node->failure() && !node->was_signalled()) {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
-    if (world_.scenario.is_calm || (is_judged && !is_the_lost(*node))) {
+    bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
+                        (is_judged && !is_the_lost(*node));
+    if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }
+  }
+  if (world_.scenario.start_load > Duration::zero()) {
+    require(rounds_.size() <= kMostRoundsUnderLoad,
+            "the start of workers has cost " + std::to_string(rounds_.size()) + " rounds");
   }
   if (world_.host == nullptr) return;
   require(world_.host->is_idle(), "nobody is there, and the host still has a run");

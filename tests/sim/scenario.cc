@@ -160,6 +160,36 @@ void freeze_leaving(std::uint64_t seed, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// In a fiftieth of the seeds nothing goes wrong, but each start of workers keeps the machines so
+// busy that their messages are late.
+void overload(std::uint64_t seed, Scenario& scenario) {
+  if (seed % 50 != 41) return;
+  Random random(seed * 2 + 7);
+  scenario.faults.clear();
+  scenario.failing_percent = scenario.no_start_percent = scenario.slow_stop_percent = 0;
+  scenario.hang_percent = 0;
+  scenario.are_hangs_judged = scenario.victims_fail = false;
+  scenario.has_wills = true;
+  scenario.max_delay = milliseconds(2);
+  scenario.start_load = random.duration(seconds(5), seconds(8));
+  scenario.max_busy_delay = random.duration(milliseconds(1500), seconds(3));
+  scenario.work = random.duration(seconds(10), seconds(40));
+  if (scenario.nodes.size() < 2) scenario.nodes.push_back(scenario.nodes.front());
+  int size = static_cast<int>(scenario.nodes.size());
+  for (int i = 0; i < size; ++i) {
+    NodePlan& plan = scenario.nodes[static_cast<std::size_t>(i)];
+    plan.machine = i;
+    plan.host = "node" + std::to_string(i);
+    plan.run = "job";
+    plan.node_rank.reset();
+    plan.watch = {};
+    plan.start = random.duration(seconds(0), seconds(1));
+    plan.settings = {.min_nodes = std::max(1, size - 1), .max_nodes = size};
+    plan.policy = {.join_timeout = seconds(60), .last_call_timeout = seconds(2)};
+  }
+  scenario.machines = size;
+}
+
 // A sixteenth of the seeds is cancelled, as by scancel.
 void add_cancel(std::uint64_t seed, Scenario& scenario) {
   if (seed % 16 != 5) return;
@@ -373,6 +403,7 @@ Scenario make_scenario(std::uint64_t seed, int nodes) {
     if (nodes == 0) add_hangs(seed, scenario);
     if (nodes == 0) add_cancel(seed, scenario);
     if (nodes == 0) freeze_leaving(seed, scenario);
+    if (nodes == 0) overload(seed, scenario);
   }
   return scenario;
 }

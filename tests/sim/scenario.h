@@ -84,6 +84,9 @@ struct Scenario {
   Duration grace{};             // --shutdown-timeout
   Duration read_timeout{};
   Duration max_delay{};  // of one message
+  // Of one to or from an agent whose workers have started less than `start_load` ago: it is busy.
+  Duration start_load{};
+  Duration max_busy_delay{};
   bool is_calm = false;  // nothing goes wrong that may cost anything, and nobody is refused
 
   // Workers that hang.

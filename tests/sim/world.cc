@@ -191,6 +191,14 @@ void World::exit(Process& process, bool tells) {
 
 // The network.
 
+Duration World::delay(const Wire& wire) {
+  std::optional<Duration> started = wire->client->started_at();
+  bool is_within = &wire->host->process() == &wire->client->process();
+  bool is_busy = started && !is_within && time.now() < *started + scenario.start_load;
+  return is_busy ? random.duration(scenario.max_busy_delay / 6, scenario.max_busy_delay)
+                 : random.duration(Duration(1000), scenario.max_delay);
+}
+
 void World::send_up(const Wire& wire, Deed deed) {
   wire->up.messages.push_back([this, wire, deed = std::move(deed)]() mutable {
     Process& there = wire->host->process();
@@ -199,8 +207,7 @@ void World::send_up(const Wire& wire, Deed deed) {
     // Nobody has that connection any more.
     if (machines[static_cast<std::size_t>(there.machine)].is_up) close_at_host(wire);
   });
-  wire->up.last =
-      std::max(wire->up.last, time.now() + random.duration(Duration(1000), scenario.max_delay));
+  wire->up.last = std::max(wire->up.last, time.now() + delay(wire));
   time.at(wire->up.last, [this, wire] { pump(wire, true); });
 }
 
@@ -208,8 +215,7 @@ void World::send_down(const Wire& wire, Deed deed) {
   wire->down.messages.push_back([this, wire, deed = std::move(deed)]() mutable {
     if (wire->is_open) time.to(wire->client->process(), Duration::zero(), std::move(deed));
   });
-  wire->down.last =
-      std::max(wire->down.last, time.now() + random.duration(Duration(1000), scenario.max_delay));
+  wire->down.last = std::max(wire->down.last, time.now() + delay(wire));
   time.at(wire->down.last, [this, wire] { pump(wire, false); });
 }
 

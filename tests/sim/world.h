@@ -137,6 +137,7 @@ class World {
   bool is_traced = false;
 
  private:
+  Duration delay(const Wire& wire);
   void start(const NodePlan& plan);
   void start_daemon();
   void strike(const Fault& fault);

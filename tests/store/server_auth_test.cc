@@ -103,10 +103,12 @@ bool has(const std::string& text, std::string_view part) {
 // connection, in a thread of its own.
 class Spoiler {
  public:
-  // `spoil` is given what the server has said so far that was not handed on, once there are
-  // `after` bytes of it in all.
-  Spoiler(std::uint16_t target, std::size_t after, std::function<void(std::string&)> spoil)
-      : listener_(listen_on({.host = "127.0.0.1", .port = 0}).value()),
+  // `spoil` is given what the server has said so far that was not handed on, without the first
+  // `spared` bytes, once there are more than `after` of it in all.
+  Spoiler(std::uint16_t target, std::size_t spared, std::size_t after,
+          std::function<void(std::string&)> spoil)
+      : spared_(spared),
+        listener_(listen_on({.host = "127.0.0.1", .port = 0}).value()),
         port_(local_port(listener_.get()).value()),
         thread_([this, target, after, spoil = std::move(spoil)] { carry(target, after, spoil); }) {}
   ~Spoiler() { thread_.join(); }
@@ -143,12 +145,17 @@ class Spoiler {
       said += held.size();
       if (!is_spoiled && said > after) {
         is_spoiled = true;
-        spoil(held);
+        std::size_t before = said - held.size();
+        std::string rest = held.substr(before < spared_ ? spared_ - before : 0);
+        held.resize(held.size() - rest.size());
+        spoil(rest);
+        held += rest;
       }
       if (::send(client.get(), held.data(), held.size(), MSG_NOSIGNAL) < 0) return;
     }
   }
 
+  const std::size_t spared_;
   ddprun::Fd listener_;
   std::uint16_t port_;
   std::thread thread_;
@@ -274,6 +281,33 @@ TEST_SUITE("store/server_security") {
     }
   }
 
+  TEST_CASE("sealed requests may come with the proof, also in pieces") {
+    for (std::size_t piece : {1ul, 60ul, 100ul, 1000ul}) {
+      CAPTURE(piece);
+      Place place;
+      RawClient client = client_of(place);
+      std::string proof;
+      ClientHandshake handshake = begin(client, kSecret, proof);
+      std::string bytes;
+      encode(request::Prove{proof}, bytes);
+      std::string requests;
+      encode(request::EnterNamespace{kPlace}, requests);
+      encode(request::Set{"/k", "v"}, requests);
+      encode(request::GetNumKeys{}, requests);
+      handshake.seal(requests, bytes);
+      for (std::string_view left = bytes; !left.empty();
+           left.remove_prefix(std::min(piece, left.size())))
+        client.send(left.substr(0, piece));
+      auto stream = std::move(handshake).finish(client.receive_bytes());
+      REQUIRE(stream);
+      std::string reply;
+      while (reply.size() < 9 && stream->open(client.receive(1), reply)) {
+      }
+      CHECK(reply == std::string("\0\1\0\0\0\0\0\0\0"sv));
+      CHECK(place.keys_in_place() == 1);
+    }
+  }
+
   TEST_CASE("requests that come with the proof, unsealed, are not carried out") {
     Place place;
     RawClient client = client_of(place);
@@ -282,7 +316,9 @@ TEST_SUITE("store/server_security") {
     std::string bytes;
     encode(request::Prove{proof}, bytes);
     encode(request::EnterNamespace{kPlace}, bytes);
-    encode(request::Set{"/k", "v"}, bytes);
+    // More than a frame has room for: as one it would be waited for until it is whole.
+    std::string value(2 * SealedStream::kFrameBytes, 'v');
+    encode(request::Set{"/k", value}, bytes);
     client.send(std::string_view(bytes));
     CHECK(client.is_closed());
     CHECK(place.keys_in_place() == 0);
@@ -453,7 +489,7 @@ TEST_SUITE("store/server_security") {
       // Of the bits that name the server's extensions not all matter.
       std::size_t after = kProbed + below(kEntered - kProbed);
       std::string done;
-      Spoiler spoiler(place.port(), after, [&](std::string& bytes) {
+      Spoiler spoiler(place.port(), kProbed, after, [&](std::string& bytes) {
         std::size_t at = below(bytes.size());
         switch (below(4)) {
           case 0:

@@ -39,7 +39,20 @@ TEST_SUITE("worker/process/guardian") {
     CHECK(::kill(guardian->pid(), 0) == 0);
     int second = guardian->pid();
     { Guardian gone = std::move(*guardian); }
-    CHECK(::waitpid(second, nullptr, 0) == second);
+    CHECK(::kill(second, 0) != 0);
+  }
+
+  TEST_CASE("no guardian is left behind, not even one that stands still") {
+    int pid = -1;
+    {
+      Result<Guardian> guardian = Guardian::start({.name = "1-1", .queue_limit = std::nullopt});
+      REQUIRE(guardian.has_value());
+      pid = guardian->pid();
+      ::kill(pid, SIGSTOP);
+      int status = 0;
+      REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);
+    }
+    CHECK(::kill(pid, 0) != 0);
   }
 
   // Sleeps with a limit by which a guardian knows it.

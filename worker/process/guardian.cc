@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -280,8 +281,23 @@ void Guardian::write(const std::string& message) {
   if (pipe_ && !message.empty()) (void)!::write(pipe_.get(), message.data(), message.size());
 }
 
+// The guardian bears this process's command line: whoever looks for what has been left behind must
+// not find it.
+void Guardian::dismiss() {
+  bool is_alive = ::waitpid(pid_, nullptr, WNOHANG) == 0;  // and is this process's child
+  if (!is_alive) return;
+  constexpr int kPatienceMs = 100;
+  Fd pidfd = open_pidfd(pid_);
+  ::kill(pid_, SIGKILL);
+  pollfd polled{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  if (pidfd) (void)!::poll(&polled, 1, kPatienceMs);
+  ::waitpid(pid_, nullptr, WNOHANG);
+}
+
 Guardian::~Guardian() {
-  if (pipe_) write(message({.kind = MessageHead::Kind::Goodbye}));
+  if (!pipe_) return;
+  write(message({.kind = MessageHead::Kind::Goodbye}));
+  if (pid_ > 0) dismiss();
 }
 
 }  // namespace ddprun::process

@@ -32,8 +32,9 @@ struct SignalReport {
 };
 
 // Threads: used from the thread that starts workers.
-// Lifetime: when it is destroyed the guardian goes without doing anything.  A process that is
-// forked from this one and does not exec must not keep it.
+// Lifetime: when it is destroyed the guardian goes without doing anything, also one that stands
+// still, and is waited for, for a tenth of a second at most.  A process that is forked from this
+// one and does not exec must not keep it.
 class Guardian {
  public:
   // Says in the agent's name that no worker of it lives; called in the guardian's process.
@@ -58,7 +59,7 @@ class Guardian {
   Result<void> start_again();
 
   Guardian(Guardian&&) = default;
-  Guardian& operator=(Guardian&&) = default;
+  Guardian& operator=(Guardian&&) = delete;
   ~Guardian();
 
   // The guardian's process; a child of this one.
@@ -72,6 +73,7 @@ class Guardian {
  private:
   Guardian(Marks marks, Deliver deliver) : marks_(std::move(marks)), deliver_(std::move(deliver)) {}
   void write(const std::string& message);
+  void dismiss();
 
   Marks marks_;
   Deliver deliver_;
