@@ -130,7 +130,10 @@ class SlurmCase(unittest.TestCase):
 
     def end_jobs(self):
         self.cluster.ask("scancel", "-u", "root")
-        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "no job is left")
+        try:
+            cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "no job is left")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cluster.ask('scontrol', 'show', 'job')}") from None
 
     def revive(self, *names):
         """Back to a whole cluster.  Slurm would need 20 s to see that a node has gone."""

@@ -306,6 +306,15 @@ class ScriptsTest(SlurmCase):
         self.cluster.until_state(job, "CANCELLED")
         self.assertNotIn("requeueing", self.output(job))
 
+    def test_a_job_cancelled_while_it_saves_is_not_requeued(self):
+        job = self.submit("--nodes=2", "--time=10", "--requeue", "--warning=100", "--", "worker.py")
+        self.until_started(2)
+        self.cluster.run("scancel", "--batch", "--signal=USR1", job)
+        cluster.until(lambda: sum(line.startswith("SIGUSR1") for line in self.lines("signals")) == 2, "both are warned")
+        self.cluster.run("scancel", job)
+        self.cluster.until_state(job, "CANCELLED")
+        self.assertNotIn("requeueing", self.output(job))
+
     def test_every_command_of_the_page_works_as_printed(self):
         text = (SCRIPTS / "README.md").read_text()
         commands = re.findall(r"(?m)^    ((?:srun|sbatch|ddprun-srun|ddprun-sbatch) .*)$", text)
