@@ -4,9 +4,13 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "worker/ddp/dense_copy.h"
 #include "worker/ddp/error.h"
@@ -161,6 +165,25 @@ c10::intrusive_ptr<c10d::Work> all_to_all_of(Group& group, at::Tensor& output, a
   }
 }
 
+// What is done with a reduced tensor once it is there.
+std::function<void()> finish_of(const at::Tensor& reduced, const at::Tensor& into, int divisor) {
+  return [reduced, into, divisor] {
+    divide(reduced, divisor);
+    copy_back(reduced, into);
+  };
+}
+
+// A tensor like `given` for each rank of the group, and the bytes of each for it to fill.
+std::pair<Tensors, Tensors> tensors_and_bytes(const c10d::ProcessGroup& group,
+                                              const at::Tensor& given) {
+  std::pair<Tensors, Tensors> made;
+  for (int rank = 0; rank < group.getSize(); ++rank) {
+    made.first.push_back(at::empty(given.sizes(), given.options()));
+    made.second.push_back(bytes_of(made.first.back()));
+  }
+  return made;
+}
+
 }  // namespace
 
 Started start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op,
@@ -175,10 +198,7 @@ Started start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, Re
   }
   return {.work = std::move(work),
           .results = {tensor},
-          .finish = [dense = dense[0], tensor, divisor = reduction.divisor] {
-            divide(dense, divisor);
-            copy_back(dense, tensor);
-          }};
+          .finish = finish_of(dense[0], tensor, reduction.divisor)};
 }
 
 Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int root, ReduceOp op,
@@ -197,10 +217,7 @@ Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
   if (!is_root) return {.work = std::move(work), .results = {}, .finish = nullptr};
   return {.work = std::move(work),
           .results = {tensor},
-          .finish = [dense, tensor, divisor = reduction.divisor] {
-            divide(dense, divisor);
-            copy_back(dense, tensor);
-          }};
+          .finish = finish_of(dense, tensor, reduction.divisor)};
 }
 
 Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int root,
@@ -220,12 +237,8 @@ Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int
 Started start_all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, Caller caller) {
   const at::Tensor given = values_of(tensor);
   Tensors input{bytes_of(given)};
-  Tensors results;
-  std::vector<Tensors> outputs(1);
-  for (int rank = 0; rank < group.getSize(); ++rank) {
-    results.push_back(at::empty(given.sizes(), given.options()));
-    outputs[0].push_back(bytes_of(results.back()));
-  }
+  auto [results, bytes] = tensors_and_bytes(group, given);
+  std::vector<Tensors> outputs{std::move(bytes)};
   auto work = group.allgather(outputs, input, options_for<c10d::AllgatherOptions>(caller));
   return {.work = std::move(work), .results = std::move(results), .finish = nullptr};
 }
@@ -239,11 +252,7 @@ Started start_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
   Tensors results;
   std::vector<Tensors> outputs;
   if (group.getRank() == root) {
-    outputs.emplace_back();
-    for (int rank = 0; rank < group.getSize(); ++rank) {
-      results.push_back(at::empty(given.sizes(), given.options()));
-      outputs[0].push_back(bytes_of(results.back()));
-    }
+    std::tie(results, outputs.emplace_back()) = tensors_and_bytes(group, given);
   }
   auto work = group.gather(outputs, input, options);
   return {.work = std::move(work), .results = std::move(results), .finish = nullptr};
@@ -281,10 +290,7 @@ Started start_reduce_scatter(c10d::ProcessGroup& group, const at::Tensor& output
     const at::Tensor row = all[group.getRank()].view(output.sizes());
     return {.work = std::move(work),
             .results = {output},
-            .finish = [row, output, divisor = reduction.divisor] {
-              divide(row, divisor);
-              copy_back(row, output);
-            }};
+            .finish = finish_of(row, output, reduction.divisor)};
   }
   auto options = options_for<c10d::ReduceScatterOptions>(caller);
   options.reduceOp = reduction.op;
