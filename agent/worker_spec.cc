@@ -50,6 +50,7 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
           .use_agent_store = true,
           .restart_count = restart_count,
           .round = static_cast<int>(round.number),
+          .run_uuid = round.run_uuid,
           .max_restarts = round.max_restarts,
           .run_id = config.run_id,
           .error_file = "",

@@ -85,6 +85,7 @@ std::vector<Variable> to_variables(const WorkerEnv& env, const Lookup& inherited
       {"TORCHELASTIC_USE_AGENT_STORE", env.use_agent_store ? "True" : "False"},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(env.restart_count)},
       {"DDPRUN_ROUND", std::to_string(env.round)},
+      {"DDPRUN_RUN_UUID", env.run_uuid},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(env.max_restarts)},
       {"TORCHELASTIC_RUN_ID", env.run_id},
       {"TORCHELASTIC_ERROR_FILE", env.error_file},
@@ -121,6 +122,7 @@ Result<WorkerEnv> worker_env_from(const Lookup& lookup) {
   env.use_agent_store = lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
   env.restart_count = read.optional_int("TORCHELASTIC_RESTART_COUNT", 0, 0, kAny);
   env.round = read.optional_int("DDPRUN_ROUND", 0, 0, kAny);
+  env.run_uuid = read.optional_text("DDPRUN_RUN_UUID", "");
   env.max_restarts = read.optional_int("TORCHELASTIC_MAX_RESTARTS", 0, 0, kAny);
   env.run_id = read.optional_text("TORCHELASTIC_RUN_ID", env.run_id);
   env.error_file = read.optional_text("TORCHELASTIC_ERROR_FILE", "");

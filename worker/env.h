@@ -31,6 +31,7 @@ struct WorkerEnv {
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: the agent hosts that store
   int restart_count = 0;         // TORCHELASTIC_RESTART_COUNT: failure restarts so far
   int round = 0;                 // DDPRUN_ROUND: 0 in the run's first; of other launchers always
+  std::string run_uuid{};        // DDPRUN_RUN_UUID: of this run, on all its nodes; empty: unknown
   int max_restarts = 0;          // TORCHELASTIC_MAX_RESTARTS
   std::string run_id = "none";   // TORCHELASTIC_RUN_ID
   std::string error_file;        // TORCHELASTIC_ERROR_FILE; empty: none

@@ -70,6 +70,30 @@ TEST_SUITE("ddp/checkpoint/directory") {
     CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 1);
   }
 
+  TEST_CASE_FIXTURE(Directory, "who is left over from an earlier round of the run writes nothing") {
+    auto publish_as = [&](std::int64_t step, const std::string& run_uuid, int round) {
+      Manifest manifest{.step = step, .world_size = 1, .torch_version = "", .files = {}};
+      manifest.generation = {.run_uuid = run_uuid, .round = round};
+      return publish_checkpoint(path, manifest, {{"a", {"content"}}});
+    };
+    REQUIRE(publish_as(10, "run", 2).has_value());
+    REQUIRE(publish_as(20, "run", 3).has_value());
+    REQUIRE(publish_as(15, "run", 3).has_value());  // the same workers again
+    auto refused = publish_as(30, "run", 2);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == ddprun::make_error_code(ddprun::Errc::Refused));
+    CHECK(to_string(refused.error()) ==
+          path.string() +
+              "/step-000000000020 was written in round 3 of this run, and this process "
+              "is left over from round 2: it writes nothing more");
+    CHECK_FALSE(publish_as(10, "run", 2).has_value());  // nor in the place of its own
+    CHECK(steps() == "20 15 10");
+    CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 3);
+    CHECK(publish_as(40, "another run", 0).has_value());
+    CHECK(publish_as(50, "", 0).has_value());  // started by another launcher
+    CHECK(publish_as(60, "run", 4).has_value());
+  }
+
   TEST_CASE_FIXTURE(Directory, "damage is found and named") {
     fs::path place = publish(1);
     std::string prefix = place.string() + ": ";

@@ -18,6 +18,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 const Manifest kManifest{.step = 12,
                          .world_size = 3,
                          .torch_version = "2.15.0",
+                         .generation = {.run_uuid = "node0-7f3.1", .round = 4},
                          .files = {{"model.safetensors", 1000, 0xDEADBEEF}, {"state.json", 7, 1}}};
 
 }  // namespace
@@ -25,6 +26,16 @@ const Manifest kManifest{.step = 12,
 TEST_SUITE("ddp/checkpoint/manifest") {
   TEST_CASE("what is written is read back") {
     CHECK(parse_manifest(to_json(kManifest)).value() == kManifest);
+  }
+
+  TEST_CASE("a manifest from before rounds were written is read") {
+    std::string old = replaced(to_json(kManifest), "  \"round\": 4,\n", "");
+    Manifest manifest =
+        parse_manifest(replaced(old, "  \"run_uuid\": \"node0-7f3.1\",\n", "")).value();
+    CHECK(manifest.generation == ddprun::ddp::Generation{});
+    CHECK(manifest.step == 12);
+    CHECK(!parse_manifest(old));  // of which round?
+    CHECK(!parse_manifest(replaced(to_json(kManifest), "\"round\": 4", "\"round\": \"4\"")));
   }
 
   TEST_CASE("a manifest that lacks something, or points outside its folder, is refused") {

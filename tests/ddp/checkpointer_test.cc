@@ -709,6 +709,28 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     }
   }
 
+  TEST_CASE("workers that are left over from an earlier round of the run save nothing") {
+    TempDir directory;
+    auto save_in_round = [&](int round) {
+      StoreHost host;
+      ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+      env.run_uuid = "node0-7f3.1";
+      env.round = round;
+      ProcessGroup group = init_process_group({}, env);
+      torch::nn::Linear net(2, 1);
+      Checkpointer checkpointer(group, {.directory = directory.path()});
+      return problem_of([&] {
+        checkpointer.save({.model = *net});
+        checkpointer.wait();
+      });
+    };
+    CHECK(save_in_round(2) == "");
+    CHECK(save_in_round(1) == "save a checkpoint: " + directory.path() +
+                                  "/step-000000000000 was written in round 2 of this run, and this "
+                                  "process is left over from round 1: it writes nothing more");
+    CHECK(save_in_round(3) == "");
+  }
+
   TEST_CASE("why a stop was asked for") {
     TempDir folder;
     StoreHost host;

@@ -192,7 +192,7 @@ CHECKED_LATE = (
     r")|CUDA_VISIBLE_DEVICES=0|^missing.py|PET_STANDALONE=true")
 INTENDED = [
     Intended("", r"env MASTER_ADDR ", "one node meets on loopback; torchrun gives the host's name"),
-    Intended("", r"env DDPRUN_ROUND ", "rounds that are no failure restarts show here"),
+    Intended("", r"env DDPRUN_(ROUND|RUN_UUID) ", "rounds that are no failure restarts show here"),
     Intended("", r"env DDPRUN_AGENT ", "the mark by which what workers leave behind is found"),
     Intended(r"^(?!.*--log-dir)", r"env TORCHELASTIC_ERROR_FILE ",
              "a folder that nobody has named gets a worker's own when that leaves something"),

@@ -52,6 +52,7 @@ TEST_SUITE("worker/env") {
                   .use_agent_store = true,
                   .restart_count = 2,
                   .round = 5,
+                  .run_uuid = "node0-7f3.1",
                   .max_restarts = 3,
                   .run_id = "run1",
                   .error_file = "/tmp/e/error.json",
@@ -65,6 +66,7 @@ TEST_SUITE("worker/env") {
     CHECK(read->master == env.master);
     CHECK(read->use_agent_store);
     CHECK(read->requeue_count == 4);
+    CHECK(read->run_uuid == "node0-7f3.1");
   }
 
   TEST_CASE("the run id is the job id where none is set") {

@@ -148,17 +148,42 @@ Result<void> write_all(const fs::path& folder, Manifest& manifest,
   return sync_folder(folder);
 }
 
+Result<Manifest> read_manifest(const fs::path& checkpoint) {
+  Result<std::string> json = read_file(checkpoint / kManifestName, kMaxManifestBytes);
+  if (!json) return damaged(checkpoint, "it has no readable " + std::string(kManifestName));
+  Result<Manifest> manifest = parse_manifest(*json);
+  if (!manifest) return damaged(checkpoint, manifest.error().context);
+  return manifest;
+}
+
+Result<void> refuse_if_outdated(const fs::path& directory, const Generation& own) {
+  if (own.run_uuid.empty()) return {};
+  for (const FoundCheckpoint& found : list_checkpoints(directory)) {
+    Result<Manifest> manifest = read_manifest(found.path);
+    if (!manifest || manifest->generation.run_uuid != own.run_uuid) continue;
+    if (manifest->generation.round <= own.round) continue;
+    return Error{Errc::Refused, found.path.string() + " was written in round " +
+                                    std::to_string(manifest->generation.round) +
+                                    " of this run, and this process is left over from round " +
+                                    std::to_string(own.round) + ": it writes nothing more"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<fs::path> publish_checkpoint(const fs::path& directory, Manifest manifest,
                                     const std::vector<FileContent>& files) {
   if (Result<void> made = make_directories(directory); !made) return made.error();
+  Result<void> done = refuse_if_outdated(directory, manifest.generation);
+  if (!done) return done.error();
   fs::path place = directory / step_name(manifest.step);
   fs::path hidden = directory / unfinished_name(manifest.step, ::getpid());
   std::error_code error;
   fs::remove_all(hidden, error);
   manifest.files.clear();
-  Result<void> done = write_all(hidden, manifest, files);
+  done = write_all(hidden, manifest, files);
+  if (done) done = refuse_if_outdated(directory, manifest.generation);  // to write takes a while
   if (done) done = move_into_place(hidden, place);
   if (done) done = sync_folder(directory);
   if (!done) {
@@ -182,10 +207,8 @@ std::vector<FoundCheckpoint> list_checkpoints(const fs::path& directory) {
 }
 
 Result<Manifest> inspect_checkpoint(const fs::path& path) {
-  Result<std::string> json = read_file(path / kManifestName, kMaxManifestBytes);
-  if (!json) return damaged(path, "it has no readable " + std::string(kManifestName));
-  Result<Manifest> manifest = parse_manifest(*json);
-  if (!manifest) return damaged(path, manifest.error().context);
+  Result<Manifest> manifest = read_manifest(path);
+  if (!manifest) return manifest;
   for (const FileEntry& file : manifest->files) {
     std::error_code error;
     std::uint64_t size = fs::file_size(path / file.name, error);

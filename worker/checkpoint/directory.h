@@ -42,7 +42,9 @@ struct FoundCheckpoint {
 
 // Makes `files` the checkpoint of `manifest.step` in `directory`, which is created when missing;
 // manifest.files is filled in here.  An older checkpoint of the same step is replaced.  Returns the
-// checkpoint's folder.  Fails with the system's code and the file; nothing is visible then.
+// checkpoint's folder.  Fails with the system's code and the file; nothing is visible then.  Fails
+// with Errc::Refused when a later round of the same run has written to `directory`: this process is
+// then left over from an earlier round, and must not get in the way of its successor.
 Result<std::filesystem::path> publish_checkpoint(const std::filesystem::path& directory,
                                                  Manifest manifest,
                                                  const std::vector<FileContent>& files);

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "worker/checkpoint/directory.h"
+#include "worker/ddp/environment.h"
 #include "worker/ddp/error.h"
 #include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/random_streams.h"
@@ -92,17 +93,19 @@ struct Checkpointer::Writer {
 };
 
 Checkpointer::Checkpointer(const ProcessGroup& group, CheckpointerOptions options)
-    : Checkpointer(Ranks(group.c10d()), std::move(options)) {}
+    : Checkpointer(Ranks(group.c10d()),
+                   {.run_uuid = group.env().run_uuid, .round = group.env().round},
+                   std::move(options)) {}
 
 Checkpointer::Checkpointer(c10::intrusive_ptr<c10d::ProcessGroup> group,
                            CheckpointerOptions options)
-    : Checkpointer(Ranks(std::move(group)), std::move(options)) {}
+    : Checkpointer(Ranks(std::move(group)), generation_in_environment(), std::move(options)) {}
 
 Checkpointer::Checkpointer(CheckpointerOptions options)
-    : Checkpointer(Ranks(nullptr), std::move(options)) {}
+    : Checkpointer(Ranks(nullptr), generation_in_environment(), std::move(options)) {}
 
-Checkpointer::Checkpointer(Ranks ranks, CheckpointerOptions options)
-    : ranks_(std::move(ranks)), options_(std::move(options)) {
+Checkpointer::Checkpointer(Ranks ranks, Generation generation, CheckpointerOptions options)
+    : ranks_(std::move(ranks)), generation_(std::move(generation)), options_(std::move(options)) {
   if (!options_.notify) {
     options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
   }
@@ -139,7 +142,7 @@ void Checkpointer::save(const TrainingState& state) {
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
-      return writer_->taker.take(state, ranks_.world_size(), random_states);
+      return writer_->taker.take(state, ranks_.world_size(), generation_, random_states);
     });
     if (taken) {
       writer_->under_way = std::async(

@@ -27,6 +27,7 @@
 #include <string>
 
 #include "worker/checkpoint/formats/file_layout.h"
+#include "worker/checkpoint/formats/manifest.h"
 #include "worker/ddp/process_group.h"
 #include "worker/ddp/rank_agreement.h"
 #include "worker/ddp/stop_requests.h"
@@ -88,7 +89,8 @@ class Checkpointer {
   // older run's.  The first save also removes what killed writers left unfinished, and says so when
   // the directory has checkpoints of higher steps than this one.  Throws the same DdpError on every
   // rank when it cannot be written (the disk is full), or when the save before it could not; old
-  // ones stay whole.
+  // ones stay whole.  So it does where workers of a later round of this run have saved: these are
+  // then left over, and write nothing.
   void save(const TrainingState& state);
 
   // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
@@ -110,9 +112,10 @@ class Checkpointer {
  private:
   struct Writer;
   void prepare_directory(const TrainingState& state);
-  Checkpointer(Ranks ranks, CheckpointerOptions options);
+  Checkpointer(Ranks ranks, Generation generation, CheckpointerOptions options);
 
   Ranks ranks_;
+  Generation generation_;  // of these workers
   CheckpointerOptions options_;
   std::unique_ptr<Writer> writer_;  // on rank 0
 };

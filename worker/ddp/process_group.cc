@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -14,6 +13,7 @@
 #include "store/base/number.h"
 #include "worker/ddp/collectives.h"
 #include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/environment.h"
 #include "worker/ddp/group_connections.h"
 #include "worker/ddp/liveness.h"
 #include "worker/ddp/nccl_backend.h"
@@ -26,11 +26,6 @@ namespace ddprun::ddp {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
-
-std::optional<std::string> variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 // Parses the whole of `text` as a number from 1 to `max`.
 std::optional<int> parse_count(const std::string& text, int max) {
@@ -48,7 +43,7 @@ void ignore_broken_pipes() {
 
 std::chrono::milliseconds timeout_of(const std::optional<std::chrono::milliseconds>& asked) {
   if (asked) return *asked;
-  std::optional<std::string> text = variable("DDPRUN_TIMEOUT");
+  std::optional<std::string> text = environment_variable("DDPRUN_TIMEOUT");
   if (!text) return kDefaultTimeout;
   constexpr int kMaxSeconds = 1'000'000;
   std::optional<int> seconds = parse_count(*text, kMaxSeconds);
@@ -379,9 +374,9 @@ void ProcessGroup::throw_first_problem(const std::string& problem) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
-  worker::WorkerEnv env = value_or_throw(worker::worker_env_from(variable));
+  worker::WorkerEnv env = value_or_throw(worker::worker_env_from(environment_variable));
   // LibTorch's own pools do not all follow the variable.
-  if (auto threads = variable("OMP_NUM_THREADS")) {
+  if (auto threads = environment_variable("OMP_NUM_THREADS")) {
     if (std::optional<int> count = parse_count(*threads, 4096)) at::set_num_threads(*count);
   }
   return init_process_group(options, env);
@@ -392,19 +387,19 @@ int gpu_count() {
 }
 
 std::vector<at::Device> gpus_of_worker(int count) {
-  const worker::WorkerEnv env = value_or_throw(worker::worker_env_from(variable));
+  const worker::WorkerEnv env = value_or_throw(worker::worker_env_from(environment_variable));
   return gpus_for_each(count, env.local_rank, env.local_world_size, gpu_count());
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->plan = {.env = env,
-                .backend = known_backend(
-                    options.backend.value_or(variable("DDPRUN_BACKEND").value_or("auto"))),
+                .backend = known_backend(options.backend.value_or(
+                    environment_variable("DDPRUN_BACKEND").value_or("auto"))),
                 .devices = options.devices,
                 .timeout = timeout_of(options.timeout),
                 .name = options.name,
-                .variable = variable};
+                .variable = environment_variable};
   ignore_broken_pipes();
   if (!options.devices.empty() && impl->plan.backend != "nccl") {
     throw DdpError("devices are for the backend 'nccl', and this one is '" + impl->plan.backend +
@@ -464,7 +459,7 @@ ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
   plan.backend = "auto";
   plan.timeout = timeout_of(options.timeout);
   plan.name = "adopted";
-  plan.variable = variable;
+  plan.variable = environment_variable;
   impl->device = options.device;
   GroupConnections& connections = impl->connections;
   guarded("adopt_process_group", [&] {

@@ -56,12 +56,13 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
   return parts_[part].take(format_, tensors, {{"format", "pt"}});
 }
 
-Result<void> SnapshotTaker::take(const TrainingState& state, int world_size,
+Result<void> SnapshotTaker::take(const TrainingState& state, int world_size, Generation generation,
                                  const std::vector<std::vector<at::Tensor>>& random_states) {
   end_preparation();
   manifest_ = {.step = state.progress ? state.progress->step : 0,
                .world_size = world_size,
                .torch_version = TORCH_VERSION,
+               .generation = std::move(generation),
                .files = {}};
   state_json_ = to_json(state);
   taken_.clear();

@@ -40,7 +40,7 @@ class SnapshotTaker {
   // Copies `state` and the states of the ranks' generators: by their place in generator_devices(),
   // then by rank.  Fails as optimizer_tensors() and
   // TensorImage::take() do.
-  Result<void> take(const TrainingState& state, int world_size,
+  Result<void> take(const TrainingState& state, int world_size, Generation generation,
                     const std::vector<std::vector<at::Tensor>>& random_states);
 
   struct Outcome {

@@ -48,6 +48,8 @@ std::string to_json(const Manifest& manifest) {
               {"step", manifest.step},
               {"world_size", manifest.world_size},
               {"torch_version", manifest.torch_version},
+              {"run_uuid", manifest.generation.run_uuid},
+              {"round", manifest.generation.round},
               {"files", files}}
              .dump(2) +
          "\n";
@@ -63,6 +65,11 @@ Result<Manifest> parse_manifest(std::string_view text) {
     manifest.step = whole_number<std::int64_t>(json.at("step"));
     manifest.world_size = whole_number<int>(json.at("world_size"));
     manifest.torch_version = json.at("torch_version").get<std::string>();
+    // Those of 0.1.0 before it knew of rounds have neither.
+    if (json.contains("run_uuid")) {
+      manifest.generation = {.run_uuid = json["run_uuid"].get<std::string>(),
+                             .round = whole_number<int>(json.at("round"))};
+    }
     for (const Json& file : json.at("files")) {
       FileEntry entry{.name = file.at("name").get<std::string>(),
                       .size_bytes = whole_number<std::uint64_t>(file.at("size_bytes")),

@@ -22,10 +22,19 @@ struct FileEntry {
   friend bool operator==(const FileEntry&, const FileEntry&) = default;
 };
 
+// Which workers of a run wrote it: those of a later round have taken the place of an earlier one's.
+struct Generation {
+  std::string run_uuid;  // DDPRUN_RUN_UUID; empty where no ddprun has started them
+  int round = 0;         // DDPRUN_ROUND, which only grows as long as the run lasts
+
+  friend bool operator==(const Generation&, const Generation&) = default;
+};
+
 struct Manifest {
   std::int64_t step = 0;
   int world_size = 0;         // of the run that saved it
   std::string torch_version;  // of the program that saved it
+  Generation generation{};
   std::vector<FileEntry> files;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
