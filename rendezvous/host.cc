@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <random>
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/random_name.h"
 #include "rendezvous/worker_store.h"
 #include "store/base/count.h"
 #include "store/base/seconds.h"
@@ -19,13 +18,6 @@ namespace {
 // Of a connection within this process, which is there for as long as the process is: where no
 // answer has come in time, the machine was busy or stood still.
 constexpr Duration kNever = std::chrono::hours(24 * 365);
-
-std::string random_name() {
-  std::random_device device;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", device(), device());
-  return text;
-}
 
 // What the run files of the process before this one mean, for people.
 std::string describe(const std::vector<RunFile>& files) {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "rendezvous/random_name.h"
 #include "rendezvous/worker_store.h"
 #include "store/client.h"
 #include "store/clock.h"
@@ -71,7 +72,8 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
   send_request(request::Join{.address = master.host,
                              .participant = config_.self,
                              .policy = {.max_restarts = config_.max_restarts},
-                             .store_port = master.port});
+                             .store_port = master.port,
+                             .run_uuid = random_name()});
 }
 
 void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {

@@ -61,6 +61,16 @@ struct Node {
 }  // namespace
 
 TEST_SUITE("rendezvous/single_node") {
+  TEST_CASE_FIXTURE(Loop, "a run has one name in all its rounds, and no other run has it") {
+    Node node(*this, {.max_restarts = 1});
+    Node other(*this, {.max_restarts = 1});
+    const std::string run_uuid = node.round().run_uuid;
+    node.fail(1);
+    CHECK(std::holds_alternative<command::Stop>(node.next()));
+    CHECK(node.round().run_uuid == run_uuid);
+    CHECK(other.round().run_uuid != run_uuid);
+  }
+
   TEST_CASE_FIXTURE(Loop,
                     "each round has the whole world and a store that is empty and reachable") {
     Node node(*this, {.self = {.local_world_size = 3}, .max_restarts = 9});
