@@ -60,9 +60,11 @@ struct ClientConfig {
   std::string_view namespace_name{};
 
   // What the server must know, and is shown that this client knows; from then on all is sealed.  A
-  // server that has no secret, or another, is refused with Errc::Protocol.  Null: a server that
-  // asks for a secret before it lets a client into `namespace_name` is refused in the same way.  It
-  // must live until connect() has answered.
+  // server that says that it has no secret, or another, is refused with Errc::Protocol.  One that
+  // closes the connection instead, twice in a row, as torch's does, may be one that knows the
+  // secret and had no room: it is tried again, as one that cannot be reached.  Null: a server that
+  // asks for a secret before it lets a client into `namespace_name` is refused with Errc::Protocol.
+  // It must live until connect() has answered.
   const Secret* secret = nullptr;
 
   // Without a secret of its own, by what this client makes the secret from what the server sends;

@@ -294,8 +294,6 @@ struct Decoder::Parts {
 
 // Makes the request whose last byte is before the cursor, and moves on to the one behind it.
 Request Decoder::finish_request() {
-  release_if_large(keys_);
-  release_if_large(pairs_);
   const char* start = window_.data() + begin_;
   auto at = [start](Range range) { return std::string_view(start + range.offset, range.length); };
   if (op_ == Op::MultiSet) {

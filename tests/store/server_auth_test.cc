@@ -171,6 +171,28 @@ ClientHandshake begin(RawClient& client, const Secret& secret, std::string& proo
   return handshake;
 }
 
+// A handshake as far as to the proof, and the proof with sealed requests behind it, to be sent.
+struct Proving {
+  ClientHandshake handshake;
+  std::string bytes;
+};
+Proving proof_and(std::string_view requests, RawClient& client) {
+  std::string proof;
+  Proving proving{begin(client, kSecret, proof), {}};
+  encode(request::Prove{proof}, proving.bytes);
+  proving.handshake.seal(requests, proving.bytes);
+  return proving;
+}
+
+// The next `count` bytes that the server has sealed; fewer where it closed, or sealed nothing more.
+std::string receive_sealed(SealedStream& stream, RawClient& client, std::size_t count) {
+  std::string plain;
+  for (std::string byte; plain.size() < count && !(byte = client.receive(1)).empty();) {
+    if (!stream.open(byte, plain)) break;
+  }
+  return plain;
+}
+
 }  // namespace
 
 TEST_SUITE("store/server_security") {
@@ -207,9 +229,8 @@ TEST_SUITE("store/server_security") {
       std::string frames;
       stream->seal(request, frames);
       client.send(std::string_view(frames));
-      std::string reply;
-      while (reply.size() < 9 && stream->open(client.receive(1), reply)) {
-      }
+      std::string reply = receive_sealed(*stream, client, 9);
+      REQUIRE(reply.size() == 9);
       // Of one that is reserved it is not told more than that.
       CHECK(int{reply[0]} == int{name == "ddprun#2" ? kUnknownPeer : kReady});
       CHECK(reply.substr(1) == std::string(8, '\0'));
@@ -253,14 +274,9 @@ TEST_SUITE("store/server_security") {
     Place place(std::move(config));
     auto connect_node = [&] {
       RawClient client = client_of(place);
-      std::string proof;
-      ClientHandshake handshake = begin(client, kSecret, proof);
-      std::string bytes;
-      encode(request::Prove{proof}, bytes);
       std::string enter;
       encode(request::EnterNamespace{kPlace}, enter);
-      handshake.seal(enter, bytes);
-      client.send(std::string_view(bytes));
+      client.send(std::string_view(proof_and(enter, client).bytes));
       CHECK(client.receive_bytes().size() == kProofBytes);
       CHECK(client.receive(4 + 17 + 1).size() == 22);  // the answer to it, sealed
       return client;
@@ -302,11 +318,7 @@ TEST_SUITE("store/server_security") {
     std::string frames;
     stream->seal(requests, frames);
     node.send(std::string_view(frames));
-    std::string reply;
-    for (std::string byte; reply.size() < 2 && !(byte = node.receive(1)).empty();) {
-      REQUIRE(stream->open(byte, reply));
-    }
-    CHECK(reply == std::string(2, '\0'));
+    CHECK(receive_sealed(*stream, node, 2) == std::string(2, '\0'));
     RawClient stranger = other_users_client();
     CHECK(stranger.send(request::EnterNamespace{"elsewhere"}).receive_byte() == kReady);
     stranger.send(request::Expect{.name = "rank 1", .pid = 8});
@@ -363,23 +375,17 @@ TEST_SUITE("store/server_security") {
       CAPTURE(piece);
       Place place;
       RawClient client = client_of(place);
-      std::string proof;
-      ClientHandshake handshake = begin(client, kSecret, proof);
-      std::string bytes;
-      encode(request::Prove{proof}, bytes);
       std::string requests;
       encode(request::EnterNamespace{kPlace}, requests);
       encode(request::Set{"/k", "v"}, requests);
       encode(request::GetNumKeys{}, requests);
-      handshake.seal(requests, bytes);
+      auto [handshake, bytes] = proof_and(requests, client);
       for (std::string_view left = bytes; !left.empty();
            left.remove_prefix(std::min(piece, left.size())))
         client.send(left.substr(0, piece));
       auto stream = std::move(handshake).finish(client.receive_bytes());
       REQUIRE(stream);
-      std::string reply;
-      while (reply.size() < 9 && stream->open(client.receive(1), reply)) {
-      }
+      std::string reply = receive_sealed(*stream, client, 9);
       CHECK(reply == std::string("\0\1\0\0\0\0\0\0\0"sv));
       CHECK(place.keys_in_place() == 1);
     }
