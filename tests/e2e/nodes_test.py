@@ -53,6 +53,18 @@ class RoundTest(NodesCase):
             self.assertEqual((self.path / "met").read_text(), f"{address}\n" * 2)
             (self.path / "met").unlink()
 
+    def test_a_run_has_one_name_on_all_nodes_and_in_all_rounds(self):
+        note = ("--no-python", "sh", "-c",
+                "echo $DDPRUN_RUN_UUID $DDPRUN_ROUND >>generations; [ $RANK != 0 ] || [ $DDPRUN_ROUND != 0 ] || exit 1")
+        for run in (1, 2):
+            self.count = 0  # another host
+            nodes = [self.node("--nnodes=2", "--max-restarts=1", command=note) for _ in range(2)]
+            for node in nodes:
+                self.assertEqual(node.ends(), 0, node.log)
+            generations = [line.split() for line in (self.path / "generations").read_text().splitlines()]
+            self.assertEqual(sorted(number for _, number in generations), sorted(["0", "0", "1", "1"] * run))
+            self.assertEqual(len({uuid for uuid, _ in generations}), run, generations)
+
     def test_a_failure_anywhere_restarts_everybody_and_is_named_everywhere(self):
         nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]
         self.until_started(2)
