@@ -176,8 +176,9 @@ Result<void> list_checkpoints(const fs::path& path, std::ostream& out) {
     Result<Manifest> manifest = ddp::inspect_checkpoint(checkpoint.path);
     if (manifest) {
       out << "step " << manifest->step << "  " << size_of(*manifest) << " bytes  "
-          << manifest->world_size << " ranks  torch " << manifest->torch_version << "  whole  "
-          << checkpoint.path.string() << "\n";
+          << manifest->world_size << " ranks  torch " << manifest->torch_version << "  whole  ";
+      if (manifest->metric) out << "metric " << *manifest->metric << "  ";
+      out << checkpoint.path.string() << "\n";
     } else {
       out << "damaged: " << to_string(manifest.error()) << "\n";
     }
@@ -212,7 +213,12 @@ Result<void> show_checkpoint(const fs::path& path, std::ostream& out) {
   Result<Manifest> manifest = ddp::inspect_checkpoint(*place);
   if (!manifest) return manifest.error();
   out << place->string() << ": step " << manifest->step << ", saved by " << manifest->world_size
-      << " ranks with torch " << manifest->torch_version << "\n";
+      << " ranks with torch " << manifest->torch_version;
+  if (!manifest->generation.run_uuid.empty()) {
+    out << ", in round " << manifest->generation.round << " of run "
+        << manifest->generation.run_uuid;
+  }
+  out << "\n";
   for (const FileEntry& entry : manifest->files) {
     if (format_of(entry.name)) {
       Result<void> shown = show_file(*place / entry.name, out);

@@ -37,7 +37,7 @@ int write(const std::string& directory) {
     if (!place) std::cerr << to_string(place.error()) << std::endl;
     if (!place) return 1;
     if (written.empty() || written.back() != *place) written.push_back(*place);
-    if (!ddp::prune_checkpoints(directory, 2, written)) return 1;
+    if (!ddp::prune_checkpoints(directory, {.keep_last = 2}, written)) return 1;
     std::cout << step << std::endl;
   }
 }

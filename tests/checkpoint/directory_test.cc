@@ -116,9 +116,9 @@ TEST_SUITE("ddp/checkpoint/directory") {
     for (int step = 1; step <= 5; ++step) publish(step);
     overwrite(path / "step-000000000005" / "a", "");
     overwrite(path / "step-000000000003" / "a", "");
-    REQUIRE(prune_checkpoints(path, 2, {}).has_value());
+    REQUIRE(prune_checkpoints(path, {.keep_last = 2}, {}).has_value());
     CHECK(steps() == "5 4 3 2");  // 4 and 2 are whole; 5 and 3 are for a person to look at
-    REQUIRE(prune_checkpoints(path, 0, {}).has_value());
+    REQUIRE(prune_checkpoints(path, {.keep_last = 0}, {}).has_value());
     CHECK(steps() == "5 4");  // the only good one stays, whatever is asked
   }
 
@@ -127,21 +127,51 @@ TEST_SUITE("ddp/checkpoint/directory") {
     std::vector<fs::path> written;
     for (int step : {10, 20, 30}) {
       written.push_back(publish(step));
-      REQUIRE(prune_checkpoints(path, 2, written).has_value());
+      REQUIRE(prune_checkpoints(path, {.keep_last = 2}, written).has_value());
       CHECK(fs::exists(written.back()));
     }
     CHECK(steps() == "90 80 70 30 20");  // those ahead are not this run's to remove
     publish(25);                         // by another program
     written.push_back(publish(28));      // the counter went back
-    REQUIRE(prune_checkpoints(path, 2, written).has_value());
+    REQUIRE(prune_checkpoints(path, {.keep_last = 2}, written).has_value());
     CHECK(steps() == "90 80 70 30 28");  // the last two written
   }
 
   TEST_CASE_FIXTURE(Directory, "pruning after a restart keeps the newest of both lives") {
     for (int step : {10, 20, 30}) publish(step);
     const std::vector<fs::path> written{publish(40)};
-    REQUIRE(prune_checkpoints(path, 3, written).has_value());
+    REQUIRE(prune_checkpoints(path, {.keep_last = 3}, written).has_value());
     CHECK(steps() == "40 30 20");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "pruning keeps every so many, and the best") {
+    auto publish_measured = [&](std::int64_t step, std::optional<double> metric) {
+      Manifest manifest{.step = step, .world_size = 1, .torch_version = "", .files = {}};
+      manifest.metric = metric;
+      return publish_checkpoint(path, manifest, {{"a", {"content"}}}).value();
+    };
+    publish_measured(10, 0.5);
+    publish_measured(20, 0.2);
+    publish_measured(30, std::nullopt);
+    publish_measured(40, 0.2);
+    publish_measured(50, 0.9);
+    publish_measured(60, 0.1);
+    overwrite(path / "step-000000000060" / "a", "");  // damaged
+    publish_measured(70, 0.4);
+    REQUIRE(list_by_metric(path, Best::Lowest).size() == 5);
+    CHECK(list_by_metric(path, Best::Lowest)[0].step == 40);
+    CHECK(list_by_metric(path, Best::Lowest)[1].step == 20);
+    CHECK(list_by_metric(path, Best::Highest)[0].step == 50);
+    auto prune = [&](const Retention& retention) {
+      REQUIRE(prune_checkpoints(path, retention, {}).has_value());
+      return steps();
+    };
+    CHECK(prune({.keep_last = 5, .keep_every = 20}) == "70 60 50 40 30 20");
+    CHECK(prune({.keep_last = 1, .keep_every = 20, .keep_best = Best::Highest}) ==
+          "70 60 50 40 20");
+    CHECK(prune({.keep_last = 1, .keep_best = Best::Lowest}) == "70 40");
+    publish_measured(80, 0.1);  // is the best and the newest
+    CHECK(prune({.keep_last = 1, .keep_best = Best::Lowest}) == "80");
   }
 
   TEST_CASE_FIXTURE(Directory, "a damaged checkpoint is set aside under a name that is free") {

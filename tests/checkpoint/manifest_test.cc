@@ -19,6 +19,7 @@ const Manifest kManifest{.step = 12,
                          .world_size = 3,
                          .torch_version = "2.15.0",
                          .generation = {.run_uuid = "node0-7f3.1", .round = 4},
+                         .metric = 0.25,
                          .files = {{"model.safetensors", 1000, 0xDEADBEEF}, {"state.json", 7, 1}}};
 
 }  // namespace

@@ -348,6 +348,76 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(found[1].step == 3);
   }
 
+  TEST_CASE("the best by a metric and every so many stay, and the best is loaded") {
+    TempDir directory;
+    std::vector<Normalised> nets = make_nets(3);
+    std::vector<torch::Tensor> third;
+    on_ranks(1, [&](ProcessGroup group) {
+      Program program(group, nets[0]);
+      Checkpointer checkpointer(group, {.directory = directory.path(),
+                                        .keep_last = 1,
+                                        .keep_every = 5,
+                                        .keep_best = Best::Highest});
+      for (double accuracy : {0.2, std::nan(""), 0.9, 0.5, 0.4, 0.3, 0.3}) {
+        program.train(1);
+        checkpointer.save(program.state(), accuracy);
+        if (accuracy == 0.9) third = values_of(nets[0]);
+      }
+    });
+    std::string steps;
+    for (const FoundCheckpoint& found : list_checkpoints(directory.path())) {
+      steps += std::to_string(found.step) + " ";
+    }
+    CHECK(steps == "7 5 3 ");
+    Progress progress;
+    const Resumed best =
+        load_best({.model = *nets[1], .progress = &progress}, directory.path(), Best::Highest);
+    CHECK(best.progress.step == 3);
+    CHECK(are_equal(values_of(nets[1]), third));
+    CHECK(load_best({.model = *nets[2], .progress = &progress}, directory.path(), Best::Lowest)
+              .progress.step == 7);
+
+    TempDir unmeasured;
+    save_two(unmeasured.path());
+    CHECK(problem_of([&] { load_best({.model = *nets[1]}, unmeasured.path(), Best::Lowest); }) ==
+          "load a checkpoint: " + unmeasured.path() + " has none that was saved with a metric");
+  }
+
+  TEST_CASE("a run goes on from the step that is asked for, and then from its own") {
+    TempDir directory;
+    save_two(directory.path());  // by an earlier run
+    // Resumes at step 3, trains two steps, and saves; returns where it began.
+    auto run = [&](const std::string& run_uuid, int round, std::int64_t step = 3) {
+      StoreHost host;
+      ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+      env.run_uuid = run_uuid;
+      env.round = round;
+      ProcessGroup group = init_process_group({}, env);
+      std::vector<Normalised> nets = make_nets(1);
+      Program program(group, nets[0]);
+      Checkpointer checkpointer(
+          group,
+          {.directory = directory.path(), .keep_last = 9, .notify = [](const std::string&) {}});
+      const std::int64_t begun =
+          checkpointer.resume(program.state(), {.step = step}).value().progress.step;
+      program.train(2);
+      checkpointer.save(program.state());
+      checkpointer.wait();
+      return begun;
+    };
+    CHECK(run("run", 0) == 3);
+    CHECK(run("run", 1) == 5);  // a restart; step 6 is another run's
+    CHECK(run("another run", 0) == 3);
+    CHECK(problem_of([&] { run("a third run", 0, 4); }) ==
+          "resume: " + directory.path() +
+              " has no checkpoint of step 4; it has those of 7, 6, 5, 3");
+    fs::resize_file(fs::path(directory.path()) / "step-000000000003" / "model.safetensors", 100);
+    CHECK(problem_of([&] {
+            run("a third run", 0);
+          }).starts_with("resume: " + directory.path() + "/step-000000000003: "));
+    CHECK(fs::exists(fs::path(directory.path()) / "step-000000000003"));  // not moved aside
+  }
+
   TEST_CASE("another program's checkpoint is refused on all ranks, with what differs") {
     TempDir directory;
     save_two(directory.path());

@@ -125,6 +125,28 @@ TEST_SUITE("ddp/checkpoint/tensor_file") {
     }
   }
 
+  TEST_CASE("a model of another dtype takes the values, as a copy converts them") {
+    torch::nn::Linear saved(3, 2);
+    saved->to(torch::kDouble);
+    const TensorMap tensors{{"weight", saved->weight.detach()}, {"bias", saved->bias.detach()}};
+    for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      torch::nn::Linear net(3, 2);
+      net->to(dtype);
+      REQUIRE(restore_model(*net, tensors).has_value());
+      CHECK((net->weight.scalar_type() == dtype));
+      CHECK(torch::equal(net->weight, saved->weight.to(dtype)));
+      CHECK(torch::equal(net->bias, saved->bias.to(dtype)));
+    }
+    torch::nn::Linear net(3, 2);
+    const torch::Tensor before = net->weight.detach().clone();
+    const ddprun::Result<void> done = restore_model(
+        *net, {{"weight", torch::ones({2, 3}, at::kComplexFloat)}, {"bias", torch::ones({2})}});
+    REQUIRE_FALSE(done.has_value());
+    CHECK(done.error().context ==
+          "'weight' is ComplexFloat [2, 3] in it and Float [2, 3] in the model");
+    CHECK(torch::equal(net->weight, before));
+  }
+
   TEST_CASE("a file is replaced whole, and a model takes what it holds") {
     ddprun::test::TempDir folder;
     for (TensorFormat format : {TensorFormat::Safetensors, TensorFormat::Pt}) {

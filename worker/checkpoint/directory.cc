@@ -244,7 +244,22 @@ Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& en
   return file;
 }
 
-Result<void> prune_checkpoints(const fs::path& directory, int keep_last,
+std::vector<FoundCheckpoint> list_by_metric(const fs::path& directory, Best best) {
+  std::vector<std::pair<double, FoundCheckpoint>> measured;  // lower is better
+  for (FoundCheckpoint& found : list_checkpoints(directory)) {
+    Result<Manifest> manifest = inspect_checkpoint(found.path);
+    if (!manifest || !manifest->metric) continue;
+    const double metric = best == Best::Lowest ? *manifest->metric : -*manifest->metric;
+    measured.emplace_back(metric, std::move(found));
+  }
+  std::stable_sort(measured.begin(), measured.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<FoundCheckpoint> sorted;
+  for (auto& [metric, found] : measured) sorted.push_back(std::move(found));
+  return sorted;
+}
+
+Result<void> prune_checkpoints(const fs::path& directory, const Retention& retention,
                                const std::vector<fs::path>& written) {
   std::vector<FoundCheckpoint> found = list_checkpoints(directory);
   // The later this process wrote a checkpoint, the higher; 0 for those of others.
@@ -262,12 +277,19 @@ Result<void> prune_checkpoints(const fs::path& directory, int keep_last,
     std::stable_sort(found.begin(), found.end(),
                      [&](const auto& a, const auto& b) { return recency(a) > recency(b); });
   }
+  fs::path best;
+  if (retention.keep_best) {
+    const auto measured = list_by_metric(directory, *retention.keep_best);
+    if (!measured.empty()) best = measured.front().path;
+  }
   int complete = 0;
   for (const FoundCheckpoint& checkpoint : found) {
-    if (complete < std::max(keep_last, 1)) {
+    if (complete < std::max(retention.keep_last, 1)) {
       if (inspect_checkpoint(checkpoint.path)) ++complete;
       continue;
     }
+    if (checkpoint.path == best) continue;
+    if (retention.keep_every > 0 && checkpoint.step % retention.keep_every == 0) continue;
     // Out of sight first, so that a crash in the middle leaves no half of a checkpoint.
     fs::path hidden = directory / unfinished_name(checkpoint.step, ::getpid());
     std::error_code ignored;

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,12 +64,27 @@ Result<Manifest> verify_checkpoint(const std::filesystem::path& path);
 // One file of a checkpoint, compared with its length and checksum.
 Result<MappedFile> map_checkpoint_file(const std::filesystem::path& path, const FileEntry& entry);
 
-// Keeps the newest `keep_last` complete checkpoints and removes older ones.  `written` are the
-// folders that this process has published, oldest first: the last one is the newest, whatever its
-// step, and those of this process come before all others.  Damaged checkpoints are not counted.
-// Checkpoints with higher steps than the last one written are neither counted nor removed.  With
-// nothing written the highest step is the newest.  Fails with the first that cannot be removed.
-Result<void> prune_checkpoints(const std::filesystem::path& directory, int keep_last,
+// Which of the metrics that a program gives its checkpoints is the best.
+enum class Best : std::uint8_t { Lowest, Highest };
+
+// The whole checkpoints in `directory` that have a metric, best first; of equal ones the one of the
+// higher step first.
+std::vector<FoundCheckpoint> list_by_metric(const std::filesystem::path& directory, Best best);
+
+// Which checkpoints stay.
+struct Retention {
+  int keep_last = 3;                // the newest so many
+  std::int64_t keep_every = 0;      // those whose step is a multiple of it; 0: none
+  std::optional<Best> keep_best{};  // the one with the best metric
+};
+
+// Removes complete checkpoints that nothing in `retention` keeps; at least one stays.  `written`
+// are the folders that this process has published, oldest first: the last one is the newest,
+// whatever its step, and those of this process come before all others.  Damaged checkpoints are not
+// counted.  Checkpoints with higher steps than the last one written are neither counted nor
+// removed.  With nothing written the highest step is the newest.  Fails with the first that cannot
+// be removed.
+Result<void> prune_checkpoints(const std::filesystem::path& directory, const Retention& retention,
                                const std::vector<std::filesystem::path>& written);
 
 // Renames a damaged checkpoint to ".damaged-step-<number>", or to a name with a number after it

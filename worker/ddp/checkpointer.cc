@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -63,6 +64,10 @@ std::vector<std::vector<at::Tensor>> gather_random_states(const torch::nn::Modul
   return all;
 }
 
+void print(const std::string& sentence) {
+  std::cerr << sentence << std::endl;
+}
+
 // What `action` returns; exceptions of LibTorch and others (no memory) become a failure, so that a
 // rank does not leave the others waiting.
 template <class Action>
@@ -74,6 +79,21 @@ auto without_throwing(const std::string& what, Action action) -> decltype(action
   } catch (const std::exception& error) {
     return Error{Errc::LimitExceeded, what + ": " + error.what()};
   }
+}
+
+// Puts what was read for a program of one process into its objects; throws DdpError when nothing
+// was, which `none` says.
+Resumed restored(const TrainingState& state, const Result<std::optional<SavedCheckpoint>>& loaded,
+                 const std::string& none) {
+  if (!loaded) throw DdpError("load a checkpoint: " + to_string(loaded.error()));
+  if (!*loaded) throw DdpError("load a checkpoint: " + none);
+  const SavedCheckpoint& saved = **loaded;
+  Result<void> done =
+      without_throwing("restore the state", [&] { return apply(state, saved, Ranks(nullptr)); });
+  if (!done) throw DdpError("load " + saved.path.string() + ": " + to_string(done.error()));
+  Resumed resumed{.path = saved.path, .progress = {}};
+  if (state.progress) resumed.progress = *state.progress;
+  return resumed;
 }
 
 }  // namespace
@@ -107,7 +127,7 @@ Checkpointer::Checkpointer(CheckpointerOptions options)
 Checkpointer::Checkpointer(Ranks ranks, Generation generation, CheckpointerOptions options)
     : ranks_(std::move(ranks)), generation_(std::move(generation)), options_(std::move(options)) {
   if (!options_.notify) {
-    options_.notify = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
+    options_.notify = print;
   }
   if (ranks_.rank() != 0) return;
   writer_ = std::make_unique<Writer>(options_.format);
@@ -132,23 +152,33 @@ void Checkpointer::prepare_directory(const TrainingState& state) {
                   "directory of its own, or move the others away");
 }
 
-void Checkpointer::save(const TrainingState& state) {
+void Checkpointer::save(const TrainingState& state, std::optional<double> metric) {
   wait();
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
   std::string problem;
   if (writer_) {
     prepare_directory(state);
+    if (metric && !std::isfinite(*metric)) metric.reset();
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
-      return writer_->taker.take(state, ranks_.world_size(), generation_, random_states);
+      return writer_->taker.take(state,
+                                 {.world_size = ranks_.world_size(),
+                                  .torch_version = {},
+                                  .generation = generation_,
+                                  .metric = metric,
+                                  .files = {}},
+                                 random_states);
     });
     if (taken) {
-      writer_->under_way = std::async(
-          std::launch::async,
-          [taker = &writer_->taker, directory = options_.directory,
-           keep_last = options_.keep_last] { return taker->write(directory, keep_last); });
+      writer_->under_way =
+          std::async(std::launch::async, [taker = &writer_->taker, directory = options_.directory,
+                                          retention = Retention{.keep_last = options_.keep_last,
+                                                                .keep_every = options_.keep_every,
+                                                                .keep_best = options_.keep_best}] {
+            return taker->write(directory, retention);
+          });
     } else {
       problem = kSaving + to_string(taken.error());
     }
@@ -176,14 +206,17 @@ void Checkpointer::wait() {
   ranks_.throw_first_problem(problem);
 }
 
-std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
+std::optional<Resumed> Checkpointer::resume(const TrainingState& state,
+                                            const ResumeOptions& options) {
   wait();
   std::optional<SavedCheckpoint> saved;
   std::string problem;
   if (writer_) {
     auto loaded = without_throwing("read " + options_.directory.string(), [&] {
       put_back_replaced(options_.directory);
-      return load_newest_checkpoint(options_.directory, Damaged::SetAside, options_.notify);
+      return load_to_resume(options_.directory,
+                            {.step = options.step, .run_uuid = generation_.run_uuid},
+                            options_.notify);
     });
     if (loaded) {
       saved = std::move(*loaded);
@@ -209,25 +242,17 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state) {
 }
 
 Resumed load_checkpoint(const TrainingState& state, const fs::path& path) {
-  const auto print = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
-  auto loaded =
-      without_throwing("read " + path.string(), [&]() -> Result<std::optional<SavedCheckpoint>> {
-        if (!fs::exists(path / kManifestName)) {
-          return load_newest_checkpoint(path, Damaged::Leave, print);
-        }
-        Result<SavedCheckpoint> one = read_checkpoint(path);
-        if (!one) return one.error();
-        return std::optional(std::move(*one));
-      });
-  if (!loaded) throw DdpError("load a checkpoint: " + to_string(loaded.error()));
-  if (!*loaded) throw DdpError("load a checkpoint: " + path.string() + " has none");
-  const SavedCheckpoint& saved = **loaded;
-  Result<void> done =
-      without_throwing("restore the state", [&] { return apply(state, saved, Ranks(nullptr)); });
-  if (!done) throw DdpError("load " + saved.path.string() + ": " + to_string(done.error()));
-  Resumed resumed{.path = saved.path, .progress = {}};
-  if (state.progress) resumed.progress = *state.progress;
-  return resumed;
+  auto loaded = without_throwing("read " + path.string(), [&] {
+    return fs::exists(path / kManifestName) ? load_one_checkpoint(path)
+                                            : load_newest_checkpoint(path, print);
+  });
+  return restored(state, loaded, path.string() + " has none");
+}
+
+Resumed load_best(const TrainingState& state, const fs::path& directory, Best best) {
+  auto loaded = without_throwing("read " + directory.string(),
+                                 [&] { return load_best_checkpoint(directory, best, print); });
+  return restored(state, loaded, directory.string() + " has none that was saved with a metric");
 }
 
 fs::path choose_run_directory(ProcessGroup& group, const fs::path& base) {

@@ -26,6 +26,7 @@
 #include <optional>
 #include <string>
 
+#include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/formats/file_layout.h"
 #include "worker/checkpoint/formats/manifest.h"
 #include "worker/ddp/process_group.h"
@@ -53,10 +54,23 @@ struct CheckpointerOptions {
   // How many complete checkpoints stay.  At least 2 survive the loss of one.
   int keep_last = 3;
 
+  // Beside these, the checkpoints whose step is a multiple of it stay for good.  0: none.
+  std::int64_t keep_every = 0;
+
+  // Beside these, the one stays that was saved with the best metric.
+  std::optional<Best> keep_best{};
+
   // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0, in the
   // training thread.
   // Default: a line on stderr.
   std::function<void(const std::string& sentence)> notify;
+};
+
+struct ResumeOptions {
+  // The checkpoint of this step, and no other, of those that earlier runs have left.  Once this run
+  // has saved one itself, its own newest is what it goes on from after a restart.  A job that Slurm
+  // begins again is another run.
+  std::optional<std::int64_t> step{};
 };
 
 // What resume() found.
@@ -90,8 +104,9 @@ class Checkpointer {
   // the directory has checkpoints of higher steps than this one.  Throws the same DdpError on every
   // rank when it cannot be written (the disk is full), or when the save before it could not; old
   // ones stay whole.  So it does where workers of a later round of this run have saved: these are
-  // then left over, and write nothing.
-  void save(const TrainingState& state);
+  // then left over, and write nothing.  `metric` says how good the model is, for keep_best and
+  // load_best(), and only rank 0's counts; one that is not finite is as none.
+  void save(const TrainingState& state, std::optional<double> metric = std::nullopt);
 
   // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
   // to stop (SIGTERM), saves, waits until that is on the disk, and returns true: end the program
@@ -106,8 +121,9 @@ class Checkpointer {
   // once that has been read it is moved aside: ".damaged-step-<number>", which no program of ours
   // touches. Throws the same DdpError on every rank when the directory cannot be read, when all
   // that is in it is damaged, and when the checkpoint is of another model, optimizer or data set,
-  // and names the first thing that differs; `state` may be half restored then.
-  std::optional<Resumed> resume(const TrainingState& state);
+  // and names the first thing that differs; `state` may be half restored then.  So it does when
+  // there is no good checkpoint of the step that is asked for.
+  std::optional<Resumed> resume(const TrainingState& state, const ResumeOptions& options = {});
 
  private:
   struct Writer;
@@ -126,6 +142,11 @@ class Checkpointer {
 // each rank on its own, which must then see the files.  Throws DdpError as Checkpointer::resume()
 // does, and when there is none.
 Resumed load_checkpoint(const TrainingState& state, const std::filesystem::path& path);
+
+// The same for the checkpoint in `directory` that was saved with the best metric.  One that is
+// damaged is passed over, with a line on stderr, for the next best.  Throws DdpError when there is
+// none with a metric.
+Resumed load_best(const TrainingState& state, const std::filesystem::path& directory, Best best);
 
 // A folder below `base` for the checkpoints of the run at hand, chosen by rank 0 and told to all
 // (run_directory() in directory.h): a new one when the run starts, the same one in each later

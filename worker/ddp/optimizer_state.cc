@@ -132,8 +132,11 @@ class Restorer {
       source_.refuse("the optimizer's '" + name + "' is " + kind_of(saved) +
                      " in the checkpoint, and its parameter is " + kind_of(parameter_.tensor));
     }
-    // A copy of its own for the optimizer, where the parameter is.
-    tensor = saved.to(parameter_.tensor.device(), saved.scalar_type(), false, true);
+    // A copy of its own for the optimizer, where the parameter is, and of its dtype, as in Python.
+    const bool is_floating = parameter_.tensor.is_floating_point() && saved.is_floating_point();
+    const at::ScalarType dtype =
+        is_floating ? parameter_.tensor.scalar_type() : saved.scalar_type();
+    tensor = saved.to(parameter_.tensor.device(), dtype, false, true);
   }
   template <class T>
   void operator()(const std::string& field, T& number) {

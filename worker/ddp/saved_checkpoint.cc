@@ -18,6 +18,63 @@ bool is_tensor_file(const fs::path& name) {
   return name.extension() == ".safetensors" || name.extension() == ".pt";
 }
 
+// What becomes of damaged checkpoints once another one has been read.
+enum class Damaged : std::uint8_t { Leave, SetAside };
+
+// The first good one of `candidates`, which are in `directory`.
+Result<std::optional<SavedCheckpoint>> load_first_good(
+    const fs::path& directory, const std::vector<FoundCheckpoint>& candidates, Damaged damaged,
+    const Notify& notify) {
+  std::error_code error;
+  [[maybe_unused]] const fs::directory_iterator opened(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) return system_error(error.value(), "read " + directory.string());
+
+  std::vector<fs::path> passed_over;
+  for (const FoundCheckpoint& checkpoint : candidates) {
+    Result<SavedCheckpoint> saved = read_checkpoint(checkpoint.path);
+    if (saved && damaged == Damaged::SetAside) {
+      for (const fs::path& path : passed_over) {
+        Result<fs::path> place = set_aside(path);
+        notify(place ? "moved " + path.string() + " to " + place->filename().string()
+                     : to_string(place.error()));
+      }
+    }
+    if (saved) return std::optional(std::move(*saved));
+    notify("passing over a damaged checkpoint: " + to_string(saved.error()));
+    // What could not be read may be read another time.
+    if (saved.error().code == make_error_code(Errc::Protocol))
+      passed_over.push_back(checkpoint.path);
+  }
+  if (candidates.empty()) return std::nullopt;
+  return Error{Errc::Protocol, directory.string() + ": none of its " +
+                                   std::to_string(candidates.size()) +
+                                   " checkpoints is good; move them away to begin anew"};
+}
+
+std::vector<FoundCheckpoint> written_by(const std::string& run_uuid,
+                                        const std::vector<FoundCheckpoint>& found) {
+  std::vector<FoundCheckpoint> own;
+  if (run_uuid.empty()) return own;
+  for (const FoundCheckpoint& checkpoint : found) {
+    Result<Manifest> manifest = inspect_checkpoint(checkpoint.path);
+    if (manifest && manifest->generation.run_uuid == run_uuid) own.push_back(checkpoint);
+  }
+  return own;
+}
+
+// "it has those of 40, 20 and 10", of the newest few.
+std::string steps_text(const std::vector<FoundCheckpoint>& found) {
+  if (found.empty()) return "it has none";
+  constexpr std::size_t kMost = 10;
+  std::string text = "it has those of";
+  for (std::size_t i = 0; i < std::min(kMost, found.size()); ++i) {
+    text += (i == 0 ? " " : ", ") + std::to_string(found[i].step);
+  }
+  if (found.size() > kMost) text += " and " + std::to_string(found.size() - kMost) + " older ones";
+  return text;
+}
+
 }  // namespace
 
 const TensorMap& SavedCheckpoint::part(const std::string& name) const {
@@ -50,35 +107,38 @@ Result<SavedCheckpoint> read_checkpoint(const fs::path& path) {
   return saved;
 }
 
-Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
-    const fs::path& directory, Damaged damaged,
-    const std::function<void(const std::string& sentence)>& notify) {
-  std::error_code error;
-  [[maybe_unused]] const fs::directory_iterator opened(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
-  if (error) return system_error(error.value(), "read " + directory.string());
+Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(const fs::path& directory,
+                                                              const Notify& notify) {
+  return load_first_good(directory, list_checkpoints(directory), Damaged::Leave, notify);
+}
 
-  const std::vector<FoundCheckpoint> found = list_checkpoints(directory);
-  std::vector<fs::path> passed_over;
-  for (const FoundCheckpoint& checkpoint : found) {
-    Result<SavedCheckpoint> saved = read_checkpoint(checkpoint.path);
-    if (saved && damaged == Damaged::SetAside) {
-      for (const fs::path& path : passed_over) {
-        Result<fs::path> place = set_aside(path);
-        notify(place ? "moved " + path.string() + " to " + place->filename().string()
-                     : to_string(place.error()));
+Result<std::optional<SavedCheckpoint>> load_one_checkpoint(const fs::path& path) {
+  Result<SavedCheckpoint> one = read_checkpoint(path);
+  if (!one) return one.error();
+  return std::optional(std::move(*one));
+}
+
+Result<std::optional<SavedCheckpoint>> load_best_checkpoint(const fs::path& directory, Best best,
+                                                            const Notify& notify) {
+  return load_first_good(directory, list_by_metric(directory, best), Damaged::Leave, notify);
+}
+
+Result<std::optional<SavedCheckpoint>> load_to_resume(const fs::path& directory,
+                                                      const ResumePoint& point,
+                                                      const Notify& notify) {
+  std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  if (point.step) {
+    std::vector<FoundCheckpoint> own = written_by(point.run_uuid, found);
+    if (own.empty()) {
+      for (const FoundCheckpoint& checkpoint : found) {
+        if (checkpoint.step == *point.step) return load_one_checkpoint(checkpoint.path);
       }
+      return Error{Errc::InvalidInput, directory.string() + " has no checkpoint of step " +
+                                           std::to_string(*point.step) + "; " + steps_text(found)};
     }
-    if (saved) return std::optional(std::move(*saved));
-    notify("passing over a damaged checkpoint: " + to_string(saved.error()));
-    // What could not be read may be read another time.
-    if (saved.error().code == make_error_code(Errc::Protocol))
-      passed_over.push_back(checkpoint.path);
+    found = std::move(own);
   }
-  if (found.empty()) return std::nullopt;
-  return Error{Errc::Protocol, directory.string() + ": none of its " +
-                                   std::to_string(found.size()) +
-                                   " checkpoints is good; move them away to begin anew"};
+  return load_first_good(directory, found, Damaged::SetAside, notify);
 }
 
 void share(const Ranks& ranks, SavedCheckpoint& checkpoint) {

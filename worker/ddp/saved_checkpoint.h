@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "worker/checkpoint/directory.h"
 #include "worker/ddp/rank_agreement.h"
 #include "worker/ddp/tensor_file.h"
 
@@ -30,15 +31,33 @@ struct SavedCheckpoint {
 // format.  Fails with what is wrong.
 Result<SavedCheckpoint> read_checkpoint(const std::filesystem::path& path);
 
-// What becomes of a damaged checkpoint once an older one has been read.
-enum class Damaged : std::uint8_t { Leave, SetAside };
+using Notify = std::function<void(const std::string& sentence)>;
 
 // The newest good checkpoint in `directory`; tells `notify` of those it passes over.  None when
 // there is none at all, and no directory either.  Fails when it cannot look, and when there are
 // checkpoints and all are damaged: a program that then began anew would lose them.
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
-    const std::filesystem::path& directory, Damaged damaged,
-    const std::function<void(const std::string& sentence)>& notify);
+    const std::filesystem::path& directory, const Notify& notify);
+
+// The checkpoint at `path`, or why it cannot be read.
+Result<std::optional<SavedCheckpoint>> load_one_checkpoint(const std::filesystem::path& path);
+
+// The good checkpoint in `directory` with the best metric; none when none was saved with one.
+// Otherwise as load_newest_checkpoint().
+Result<std::optional<SavedCheckpoint>> load_best_checkpoint(const std::filesystem::path& directory,
+                                                            Best best, const Notify& notify);
+
+// Which checkpoint a run goes on from.
+struct ResumePoint {
+  std::optional<std::int64_t> step;  // nullopt: the newest
+  std::string run_uuid;              // of the run; what it has written itself comes before `step`
+};
+
+// Loads it as load_newest_checkpoint() does, and moves the damaged ones aside that it has passed
+// over once it has read one.  Fails when the step that is asked for is not there or damaged.
+Result<std::optional<SavedCheckpoint>> load_to_resume(const std::filesystem::path& directory,
+                                                      const ResumePoint& point,
+                                                      const Notify& notify);
 
 // Gives every rank what rank 0 has, but for the path.
 void share(const Ranks& ranks, SavedCheckpoint& checkpoint);

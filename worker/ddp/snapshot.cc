@@ -56,14 +56,12 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
   return parts_[part].take(format_, tensors, {{"format", "pt"}});
 }
 
-Result<void> SnapshotTaker::take(const TrainingState& state, int world_size, Generation generation,
+Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
                                  const std::vector<std::vector<at::Tensor>>& random_states) {
   end_preparation();
-  manifest_ = {.step = state.progress ? state.progress->step : 0,
-               .world_size = world_size,
-               .torch_version = TORCH_VERSION,
-               .generation = std::move(generation),
-               .files = {}};
+  manifest_ = std::move(about);
+  manifest_.step = state.progress ? state.progress->step : 0;
+  manifest_.torch_version = TORCH_VERSION;
   state_json_ = to_json(state);
   taken_.clear();
   Result<void> done = take_part(kModelPart, model_tensors(state.model));
@@ -95,7 +93,8 @@ std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
   return all;
 }
 
-SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory, int keep_last) {
+SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory,
+                                            const Retention& retention) {
   try {
     std::vector<FileContent> files;
     for (const std::string& part : taken_) {
@@ -110,7 +109,7 @@ SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directo
       return path == *place || !std::filesystem::exists(path);
     });
     written_.push_back(*place);
-    Result<void> pruned = prune_checkpoints(directory, keep_last, written_);
+    Result<void> pruned = prune_checkpoints(directory, retention, written_);
     return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
   } catch (const std::exception& error) {  // of std::filesystem, or no memory
     return {.problem = kSaving + error.what(), .notice = {}};

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/formats/file_layout.h"
 #include "worker/checkpoint/formats/manifest.h"
 #include "worker/ddp/tensor_file.h"
@@ -40,7 +41,9 @@ class SnapshotTaker {
   // Copies `state` and the states of the ranks' generators: by their place in generator_devices(),
   // then by rank.  Fails as optimizer_tensors() and
   // TensorImage::take() do.
-  Result<void> take(const TrainingState& state, int world_size, Generation generation,
+  // What of `about` a snapshot cannot know stands in it already: all but the step, the version of
+  // torch and the files.
+  Result<void> take(const TrainingState& state, Manifest about,
                     const std::vector<std::vector<at::Tensor>>& random_states);
 
   struct Outcome {
@@ -52,7 +55,7 @@ class SnapshotTaker {
   };
 
   // Makes what was taken last a checkpoint in `directory`, then removes old ones.
-  Outcome write(const std::filesystem::path& directory, int keep_last);
+  Outcome write(const std::filesystem::path& directory, const Retention& retention);
 
  private:
   Result<void> take_part(const char* part, const std::vector<NamedTensor>& tensors);

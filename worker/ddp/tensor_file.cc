@@ -197,7 +197,9 @@ Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
       if (options.allow_partial) continue;
       return does_not_fit("it has no '" + name + "', which the model has");
     }
-    if (kind_of(found->second) != kind_of(item.tensor)) {
+    // copy_() converts, as load_state_dict() of Python does; it would drop imaginary parts.
+    const bool loses = found->second.is_complex() && !item.tensor.is_complex();
+    if (found->second.sizes() != item.tensor.sizes() || loses) {
       return does_not_fit("'" + name + "' is " + kind_of(found->second) + " in it and " +
                           kind_of(item.tensor) + " in the model");
     }

@@ -53,9 +53,10 @@ struct LoadOptions {
   bool allow_partial = false;
 };
 
-// Gives `module` the values in a file, wherever the module's tensors live.  Throws DdpError for
-// what load_tensors() refuses, and names the first tensor that is missing, left over, or of another
-// shape or dtype; the module is then unchanged.
+// Gives `module` the values in a file, wherever the module's tensors live and of whatever dtype
+// they are, as load_state_dict() of Python does.  Throws DdpError for what load_tensors() refuses,
+// and names the first tensor that is missing, left over, of another shape, or complex where the
+// module's is not; the module is then unchanged.
 void load_model(torch::nn::Module& module, const std::filesystem::path& path,
                 const LoadOptions& options = {});
 

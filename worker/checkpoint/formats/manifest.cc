@@ -44,15 +44,15 @@ std::string to_json(const Manifest& manifest) {
     files.push_back(
         {{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", file.crc32c}});
   }
-  return Json{{"format", kFormat},
-              {"step", manifest.step},
-              {"world_size", manifest.world_size},
-              {"torch_version", manifest.torch_version},
-              {"run_uuid", manifest.generation.run_uuid},
-              {"round", manifest.generation.round},
-              {"files", files}}
-             .dump(2) +
-         "\n";
+  Json json = {{"format", kFormat},
+               {"step", manifest.step},
+               {"world_size", manifest.world_size},
+               {"torch_version", manifest.torch_version},
+               {"run_uuid", manifest.generation.run_uuid},
+               {"round", manifest.generation.round},
+               {"files", files}};
+  if (manifest.metric) json["metric"] = *manifest.metric;
+  return json.dump(2) + "\n";
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
@@ -70,6 +70,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
       manifest.generation = {.run_uuid = json["run_uuid"].get<std::string>(),
                              .round = whole_number<int>(json.at("round"))};
     }
+    if (json.contains("metric")) manifest.metric = json["metric"].get<double>();
     for (const Json& file : json.at("files")) {
       FileEntry entry{.name = file.at("name").get<std::string>(),
                       .size_bytes = whole_number<std::uint64_t>(file.at("size_bytes")),

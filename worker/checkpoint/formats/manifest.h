@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ struct Manifest {
   int world_size = 0;         // of the run that saved it
   std::string torch_version;  // of the program that saved it
   Generation generation{};
+  std::optional<double> metric{};  // how good the model is, as the program says; finite
   std::vector<FileEntry> files;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
