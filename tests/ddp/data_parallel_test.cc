@@ -108,6 +108,28 @@ const Mode kModes[] = {
      {.gradient_as_bucket_view = true, .batched_grad_copy = true, .lazy_bucket_allocation = true}},
 };
 
+// A layer whose result is wrapped in what `Wrap` returns, and another that is left out.
+template <class Wrap>
+struct Returning : torch::nn::Module {
+  explicit Returning(Wrap wrap_) : wrap(wrap_) {
+    used = register_module("used", torch::nn::Linear(2, 2));
+    unused = register_module("unused", torch::nn::Linear(2, 2));
+  }
+  auto forward(const torch::Tensor& x) { return wrap(used(x)); }
+
+  Wrap wrap;
+  torch::nn::Linear used{nullptr}, unused{nullptr};
+};
+
+// Keeps its result.
+struct Keeping : torch::nn::Module {
+  Keeping() { linear = register_module("linear", torch::nn::Linear(2, 2)); }
+  void forward(const torch::Tensor& x) { kept = linear(x); }
+
+  torch::nn::Linear linear{nullptr};
+  torch::Tensor kept;
+};
+
 }  // namespace
 
 TEST_SUITE("ddp/data_parallel") {
@@ -466,6 +488,53 @@ TEST_SUITE("ddp/data_parallel") {
         model(inputs(group.rank(), step, {kBatch, 6}), true)["hidden"].sum().backward();
         expect(net->stem->weight.grad().defined(), "the stem is used");
         expect(!net->left->weight.grad().defined(), "the branch behind the other output is not");
+      }
+    });
+  }
+
+  TEST_CASE("outputs are found in whatever LibTorch returns them in") {
+    auto sum_of = [](auto& output) {
+      at::Tensor sum = at::zeros({});
+      ddprun::ddp::visit_tensors(output, [&](at::Tensor& tensor) { sum = sum + tensor.sum(); });
+      return sum;
+    };
+    auto check = [&](auto wrap) {
+      on_ranks(2, [&](ProcessGroup group) {
+        auto net = std::make_shared<Returning<decltype(wrap)>>(wrap);
+        DistributedDataParallel model(net, group, {.find_unused_parameters = true});
+        torch::Tensor x = torch::full({3, 2}, group.rank() + 1.0);
+        for (int step = 0; step < 2; ++step) {
+          model.zero_grad();
+          auto output = model(x);
+          sum_of(output).backward();
+          expect(torch::equal(net->used->weight.grad(), torch::full({2, 2}, 4.5)),
+                 "the mean of 3 and 6");
+          expect(!net->unused->weight.grad().defined(), "what is unused is found");
+        }
+      });
+    };
+    check([](const torch::Tensor& y) { return std::array<torch::Tensor, 2>{y, y.detach()}; });
+    check([](const torch::Tensor& y) {
+      return torch::OrderedDict<std::string, torch::Tensor>({{"y", y}, {"none", torch::Tensor()}});
+    });
+    check([](const torch::Tensor& y) {
+      return torch::nn::utils::rnn::pack_padded_sequence(y.unsqueeze(0), torch::tensor({3}), true);
+    });
+    check([](const torch::Tensor& y) {
+      return std::optional(std::pair(1, std::vector<std::array<torch::Tensor, 1>>{{y}}));
+    });
+  }
+
+  TEST_CASE("a forward may return nothing") {
+    on_ranks(2, [&](ProcessGroup group) {
+      auto net = std::make_shared<Keeping>();
+      DistributedDataParallel model(net, group);
+      for (int step = 0; step < 2; ++step) {
+        model.zero_grad();
+        model(torch::full({3, 2}, group.rank() + 1.0));
+        net->kept.sum().backward();
+        expect(torch::equal(net->linear->weight.grad(), torch::full({2, 2}, 4.5)),
+               "the mean of 3 and 6");
       }
     });
   }

@@ -65,7 +65,7 @@ void DataParallelEngine::before_forward() {
   impl_->buffers.before_forward(root);
 }
 
-void DataParallelEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
+void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
   if (!at::GradMode::is_enabled()) return;
   impl_->buffers.after_forward(impl_->sync);
   if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);

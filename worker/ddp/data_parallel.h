@@ -50,7 +50,7 @@ class DataParallelEngine {
   void before_forward();
 
   // `outputs` are the tensors of the result; they may be replaced by equal ones.
-  void after_forward(const std::vector<at::Tensor*>& outputs);
+  void after_forward(std::vector<at::Tensor>& outputs);
 
   // join() in its parts; leave_join() belongs after either end of the body.
   void enter_join(const JoinOptions& options);
@@ -135,11 +135,18 @@ class DistributedDataParallel : public torch::nn::Module {
   template <class... Args>
   auto forward(Args&&... args) {
     engine_->before_forward();
-    auto output = module_->forward(std::forward<Args>(args)...);
-    std::vector<at::Tensor*> tensors;
-    visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(&tensor); });
-    engine_->after_forward(tensors);
-    return output;
+    std::vector<at::Tensor> tensors;
+    if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Args>(args)...))>) {
+      module_->forward(std::forward<Args>(args)...);
+      engine_->after_forward(tensors);
+    } else {
+      auto output = module_->forward(std::forward<Args>(args)...);
+      visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+      engine_->after_forward(tensors);
+      auto next = tensors.begin();
+      visit_tensors(output, [&](at::Tensor& tensor) { tensor = *next++; });
+      return output;
+    }
   }
 
   template <class... Args>

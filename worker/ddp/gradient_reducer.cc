@@ -106,13 +106,13 @@ void GradientReducer::rebuild_buckets() {
   reducer_->rebuild_buckets();
 }
 
-void GradientReducer::prepare_for_backward(const std::vector<at::Tensor*>& outputs) {
+void GradientReducer::prepare_for_backward(std::vector<at::Tensor>& outputs) {
   std::vector<at::Tensor*> differentiable;
   torch::autograd::variable_list values;
-  for (at::Tensor* output : outputs) {
-    if (!output->grad_fn()) continue;
-    differentiable.push_back(output);
-    values.push_back(*output);
+  for (at::Tensor& output : outputs) {
+    if (!output.grad_fn()) continue;
+    differentiable.push_back(&output);
+    values.push_back(output);
   }
   if (delayed_) delayed_->await_backward(values);
   reducer_->prepare_for_backward(config_.searches_unused ? values

@@ -45,7 +45,7 @@ class GradientReducer {
 
   // After a forward whose backward synchronises; may replace `outputs`, the tensors of its result,
   // by equal ones.
-  void prepare_for_backward(const std::vector<at::Tensor*>& outputs);
+  void prepare_for_backward(std::vector<at::Tensor>& outputs);
 
   // The sizes of the buckets in bytes, in the order in which they are reduced.
   std::vector<std::int64_t> bucket_sizes() const;

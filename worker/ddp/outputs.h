@@ -3,14 +3,18 @@
 // Finds the tensors in what a forward() returns.  For a result type of your own, write a function
 //   void visit_tensors(MyResult&, const ddprun::ddp::TensorVisitor&);
 // in the type's namespace; without one, wrapping the module in DistributedDataParallel does not
-// compile.
+// compile.  It is called twice for a result, must meet the same tensors in the same order, and
+// keeps what the second call has put in their places.
 //
 // Threads: called within forward(), on its thread.  Lifetime: a visitor is used during the call
 // only, and must not keep the references it is given.  Errors: none but the visitor's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/utils/rnn.h>
+#include <torch/ordered_dict.h>
 
+#include <array>
 #include <concepts>
 #include <functional>
 #include <map>
@@ -30,6 +34,14 @@ using TensorVisitor = std::function<void(at::Tensor&)>;
 inline void visit_tensors(at::Tensor& tensor, const TensorVisitor& visit) {
   if (tensor.defined()) visit(tensor);
 }
+inline void visit_tensors(torch::nn::utils::rnn::PackedSequence& sequence,
+                          const TensorVisitor& visit) {
+  at::Tensor data = sequence.data();
+  visit_tensors(data, visit);
+  if (data.is_same(sequence.data())) return;
+  sequence = torch::nn::utils::rnn::PackedSequence(
+      data, sequence.batch_sizes(), sequence.sorted_indices(), sequence.unsorted_indices());
+}
 template <class T>
 requires std::is_arithmetic_v<T> || std::same_as<T, std::string>
 void visit_tensors(T&, const TensorVisitor&) {}
@@ -39,6 +51,10 @@ template <class T>
 void visit_tensors(std::optional<T>& value, const TensorVisitor& visit);
 template <class T>
 void visit_tensors(std::vector<T>& values, const TensorVisitor& visit);
+template <class T, std::size_t size>
+void visit_tensors(std::array<T, size>& values, const TensorVisitor& visit);
+template <class Key, class T>
+void visit_tensors(torch::OrderedDict<Key, T>& values, const TensorVisitor& visit);
 template <class Key, class T>
 void visit_tensors(std::map<Key, T>& values, const TensorVisitor& visit);
 template <class Key, class T>
@@ -55,6 +71,14 @@ void visit_tensors(std::optional<T>& value, const TensorVisitor& visit) {
 template <class T>
 void visit_tensors(std::vector<T>& values, const TensorVisitor& visit) {
   for (T& value : values) visit_tensors(value, visit);
+}
+template <class T, std::size_t size>
+void visit_tensors(std::array<T, size>& values, const TensorVisitor& visit) {
+  for (T& value : values) visit_tensors(value, visit);
+}
+template <class Key, class T>
+void visit_tensors(torch::OrderedDict<Key, T>& values, const TensorVisitor& visit) {
+  for (auto& item : values) visit_tensors(item.value(), visit);
 }
 template <class Key, class T>
 void visit_tensors(std::map<Key, T>& values, const TensorVisitor& visit) {
