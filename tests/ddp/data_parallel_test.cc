@@ -525,6 +525,45 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("what is ignored stays each rank's own") {
+    on_ranks(2, [&](ProcessGroup group) {
+      const double own = group.rank() + 1.0;
+      torch::nn::Sequential net(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3),
+                                torch::nn::Linear(3, group.rank() + 1));  // not of one shape
+      for (torch::Tensor& tensor : net->parameters()) tensor.data().fill_(own);
+      DistributedDataParallel model(
+          net, group,
+          {.ignored = {"2.weight", "2.bias", "1.running_mean"}, .check_replicas_every = 1});
+      for (int step = 0; step < 2; ++step) {
+        model.zero_grad();
+        model(inputs(group.rank(), step, {kBatch, 2})).sum().backward();
+        torch::Tensor gradient = net[0]->as<torch::nn::Linear>()->weight.grad().clone();
+        std::vector<torch::Tensor> all = group.all_gather(gradient);
+        expect(torch::equal(all[0], all[1]), "gradients that are not ignored are reduced");
+      }
+      expect(net[0]->as<torch::nn::Linear>()->weight.allclose(torch::ones({3, 2})), "rank 0's");
+      expect(net[2]->as<torch::nn::Linear>()->weight.mean().item<double>() == own, "its own");
+      // Each rank's own sum over its own samples.
+      expect(net[2]->as<torch::nn::Linear>()->bias.grad()[0].item<double>() == kBatch,
+             "not averaged");
+      std::vector<torch::Tensor> means =
+          group.all_gather(net[1]->as<torch::nn::BatchNorm1d>()->running_mean);
+      expect(!torch::equal(means[0], means[1]), "its own statistics");
+      const double norm = model.clip_grad_norm(1e9);
+      expect(group.all_gather(torch::full({1}, norm))[0].item<double>() ==
+                 group.all_gather(torch::full({1}, norm))[1].item<double>(),
+             "all clip alike");
+    });
+    CHECK(problem_of([] {
+            StoreHost host;
+            ProcessGroup group = init_process_group({}, env_of(0, 1, host.port()));
+            DistributedDataParallel model(torch::nn::Sequential(torch::nn::Linear(1, 1)), group,
+                                          {.ignored = {"0.weight", "0.weights"}});
+          }) ==
+          "ignored: the module has no parameter and no buffer '0.weights'; names are those of "
+          "named_parameters() and named_buffers()");
+  }
+
   TEST_CASE("a forward may return nothing") {
     on_ranks(2, [&](ProcessGroup group) {
       auto net = std::make_shared<Keeping>();

@@ -74,6 +74,7 @@ ddp::DataParallelOptions options_of(const std::string& mode) {
       {"join", {}},
       {"join_remaining", {}},
       {"subgroup", {}},
+      {"ignored", {.ignored = {"wide.weight", "norm.running_mean"}}},
       {"sync_batch_norm", {}},
   };
   return kModes.at(mode);

@@ -43,6 +43,7 @@ MODES = {
     "join": {},
     "join_remaining": {},
     "subgroup": {},
+    "ignored": {},
     "sync_batch_norm": {},
 }
 HOOKS = {"float16": "fp16_compress_hook", "bfloat16": "bf16_compress_hook", "hook": "allreduce_hook"}
@@ -99,6 +100,10 @@ class Training:
         self.nets = [make_net_of(torch, mode, 5.0 * i) for i in range(2 if mode == "two" else 1)]
         group = subgroup_of(dist) if mode == "subgroup" else None
         self.rank = dist.get_rank(group)
+        if mode == "ignored":
+            for net in self.nets:
+                torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+                    net, ["wide.weight", "norm.running_mean"])
         self.models = [
             torch.nn.parallel.DistributedDataParallel(net, process_group=group, **MODES[mode])
             for net in self.nets

@@ -6,7 +6,7 @@
 namespace ddprun::ddp {
 
 void BufferSync::before_forward(int root) {
-  if (is_on_ && is_due_) broadcast_buffers(group_, *module_, root);
+  if (is_on_ && is_due_) broadcast_buffers(group_, module_, root);
 }
 
 }  // namespace ddprun::ddp

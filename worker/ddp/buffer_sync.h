@@ -3,11 +3,8 @@
 // Gives every rank one rank's buffers before the forwards, as Python's DDP does.
 #pragma once
 
-#include <torch/nn/module.h>
-
-#include <memory>
-
 #include "worker/ddp/process_group.h"
+#include "worker/ddp/synced_module.h"
 
 namespace ddprun::ddp {
 
@@ -17,7 +14,7 @@ class BufferSync {
  public:
   // `is_on` is the option broadcast_buffers; without it, and in a world of one, nothing is ever
   // due.
-  BufferSync(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, bool is_on)
+  BufferSync(ProcessGroup group, SyncedModule module, bool is_on)
       : group_(std::move(group)),
         module_(std::move(module)),
         is_on_(is_on && group_.world_size() > 1) {}
@@ -29,7 +26,7 @@ class BufferSync {
 
  private:
   ProcessGroup group_;
-  std::shared_ptr<torch::nn::Module> module_;
+  SyncedModule module_;
   bool is_on_;
   bool is_due_ = true;
 };

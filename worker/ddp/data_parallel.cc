@@ -18,11 +18,12 @@ namespace ddprun::ddp {
 
 struct DataParallelEngine::Impl {
   std::shared_ptr<torch::nn::Module> module;
+  SyncedModule synced;
   ProcessGroup group;
   DataParallelOptions options;
   GradientReducer reducer;
-  BufferSync buffers{group, module, options.broadcast_buffers};
-  ReplicaCheck replica_check{group, module, options.check_replicas_every};
+  BufferSync buffers{group, synced, options.broadcast_buffers};
+  ReplicaCheck replica_check{group, synced, options.check_replicas_every};
   GradientMute mute{module};
   std::optional<LeftOutReport> left_out;  // none where parameters may be left out
   std::optional<Join> join;
@@ -34,11 +35,13 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   if (options.comm_hook && options.compression != Compression::None) {
     throw DdpError("comm_hook and compression exclude each other: the hook decides what is sent");
   }
+  const SyncedModule synced(module, options.ignored);
   group.barrier();  // names a rank that does not come, which a collective cannot
-  verify_same_modules(group, *module, options);
-  const ReducerConfig config = reducer_config(*module, options);
-  init_module_states(group, *module, options.init_sync);
+  verify_same_modules(group, synced, options);
+  const ReducerConfig config = reducer_config(synced, options);
+  init_module_states(group, synced, options.init_sync);
   impl_.reset(new Impl{.module = module,
+                       .synced = synced,
                        .group = group,
                        .options = options,
                        .reducer = GradientReducer(group, module->name(), config, options)});
@@ -75,7 +78,7 @@ void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
 void DataParallelEngine::enter_join(const JoinOptions& options) {
   if (impl_->join) throw DdpError("join() is called within another one of the same module");
   check_join(impl_->options, options);
-  impl_->join.emplace(impl_->group, impl_->module, impl_->reducer, impl_->buffers, options);
+  impl_->join.emplace(impl_->group, impl_->synced, impl_->reducer, impl_->buffers, options);
 }
 
 void DataParallelEngine::finish_join() {
@@ -96,7 +99,7 @@ double DataParallelEngine::clip_grad_norm(double max_norm, double norm_type) {
     throw DdpError("clip_grad_norm inside no_sync would clip what is not reduced yet");
   }
   impl_->group.peer_failures().check();
-  return ddp::clip_grad_norm(*impl_->module, max_norm, norm_type);
+  return ddp::clip_grad_norm(impl_->synced.parameters(), max_norm, norm_type);
 }
 
 void DataParallelEngine::zero_grad(bool set_to_none) {
@@ -112,7 +115,7 @@ BucketLayout DataParallelEngine::bucket_layout() {
 }
 
 void DataParallelEngine::sync_buffers() {
-  broadcast_buffers(impl_->group, *impl_->module, 0);
+  broadcast_buffers(impl_->group, impl_->synced, 0);
 }
 
 at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {

@@ -209,8 +209,8 @@ class DistributedDataParallel : public torch::nn::Module {
 
   // Scales the gradients down where their norm, over all of them as one vector, is above
   // `max_norm`; returns the norm before.  They are the mean over the ranks by then, so that every
-  // rank does the same without a word.  `norm_type` is p of the p-norm, infinity for the maximum.
-  // Throws inside no_sync.
+  // rank does the same without a word; those of ignored parameters are left out.  `norm_type` is p
+  // of the p-norm, infinity for the maximum.  Throws inside no_sync.
   double clip_grad_norm(double max_norm, double norm_type = 2) {
     return engine_->clip_grad_norm(max_norm, norm_type);
   }

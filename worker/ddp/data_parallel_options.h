@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "worker/ddp/bucket_layout.h"
 #include "worker/ddp/comm_hooks.h"
@@ -19,6 +21,11 @@ struct DataParallelOptions {
   // whose backward synchronises.  It costs a broadcast per step; a module without buffers pays
   // nothing.
   bool broadcast_buffers = true;
+
+  // Parameters and buffers, by their names in the module, that the ranks do not keep equal: not at
+  // construction, nor their gradients, nor before a forward; they may differ in shape, too.  For
+  // parts of a model that each rank has of its own.  A name that the module lacks is an error.
+  std::vector<std::string> ignored;
 
   // Lets a forward leave parameters out.  Costs a walk over the graph and a small all-reduce per
   // step; without it, a parameter left out is an error that names it.

@@ -15,17 +15,18 @@ namespace {
 
 constexpr double kTiny = 1e-6;  // torch's, so that a norm of zero divides
 
-std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
+std::vector<at::Tensor> gradients_of(const std::vector<NamedTensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : module.parameters()) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
   }
   return gradients;
 }
 
 }  // namespace
 
-double clip_grad_norm(const torch::nn::Module& module, double max_norm, double norm_type) {
+double clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                      double norm_type) {
   if (!(max_norm > 0) || std::isnan(norm_type) || norm_type == 0) {
     throw DdpError("clip_grad_norm: max_norm " + std::to_string(max_norm) + " and norm_type " +
                    std::to_string(norm_type) +
@@ -33,7 +34,7 @@ double clip_grad_norm(const torch::nn::Module& module, double max_norm, double n
                    "are accepted");
   }
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients = gradients_of(module);
+  std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return 0;
   std::vector<at::Tensor> norms;
   for (const at::Tensor& norm : at::_foreach_norm(gradients, norm_type)) {

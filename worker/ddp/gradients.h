@@ -5,12 +5,17 @@
 
 #include <torch/nn/module.h>
 
+#include <vector>
+
+#include "worker/ddp/named_tensor.h"
+
 namespace ddprun::ddp {
 
 // Scales the gradients down where their norm, over all of them as one vector, is above `max_norm`;
 // returns the norm before, 0 without gradients.  `norm_type` is p of the p-norm, infinity for the
 // maximum.  Throws DdpError unless max_norm is above 0 and norm_type is a number other than 0.
-double clip_grad_norm(const torch::nn::Module& module, double max_norm, double norm_type);
+double clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                      double norm_type);
 
 // Forgets the gradients, or sets them to zero in place when `set_to_none` is false, also those that
 // are views into buckets.

@@ -47,8 +47,8 @@ void check_join(const DataParallelOptions& own, const JoinOptions& options) {
   }
 }
 
-Join::Join(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, GradientReducer& reducer,
-           BufferSync& buffers, const JoinOptions& options)
+Join::Join(ProcessGroup group, SyncedModule module, GradientReducer& reducer, BufferSync& buffers,
+           const JoinOptions& options)
     : group_(std::move(group)),
       module_(std::move(module)),
       reducer_(reducer),
@@ -95,7 +95,7 @@ void Join::finish() {
   }
   if (last_active_.empty()) return;  // no rank took a step
   // A rank that has joined early has missed the optimizer steps since.
-  broadcast_module_states(group_, *module_, last_active_.back());
+  broadcast_module_states(group_, module_, last_active_.back());
 }
 
 }  // namespace ddprun::ddp

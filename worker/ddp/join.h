@@ -5,8 +5,6 @@
 // zero, in the order in which c10d::Reducer sends its buckets.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "worker/ddp/data_parallel_options.h"
 #include "worker/ddp/gradient_reducer.h"
 #include "worker/ddp/process_group.h"
+#include "worker/ddp/synced_module.h"
 
 namespace ddprun::ddp {
 
@@ -27,8 +26,8 @@ void check_join(const DataParallelOptions& own, const JoinOptions& options);
 // by the world size again when it ends.
 class Join {
  public:
-  Join(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, GradientReducer& reducer,
-       BufferSync& buffers, const JoinOptions& options);
+  Join(ProcessGroup group, SyncedModule module, GradientReducer& reducer, BufferSync& buffers,
+       const JoinOptions& options);
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
@@ -46,7 +45,7 @@ class Join {
   void check_early_end(const std::vector<int>& active) const;
 
   ProcessGroup group_;
-  std::shared_ptr<torch::nn::Module> module_;
+  SyncedModule module_;
   GradientReducer& reducer_;
   BufferSync& buffers_;
   JoinOptions options_;

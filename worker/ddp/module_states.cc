@@ -27,6 +27,12 @@ std::string described(const BucketLayout& layout) {
   return text;
 }
 
+std::string described(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text.append(name).append(" ");
+  return text;
+}
+
 std::string described(const DataParallelOptions& options) {
   return "options init_sync=" + std::to_string(options.init_sync) +
          " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
@@ -38,15 +44,16 @@ std::string described(const DataParallelOptions& options) {
          " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
          " split_backward=" + std::to_string(options.split_backward) +
          " check_replicas_every=" + std::to_string(options.check_replicas_every) +
+         " ignored=" + described(options.ignored) +
          " bucket_layout=" + described(options.bucket_layout);
 }
 
-Description describe(const torch::nn::Module& module, const DataParallelOptions& options) {
+Description describe(const SyncedModule& module, const DataParallelOptions& options) {
   Description lines;
-  for (const NamedTensor& item : named_parameters(module, false)) {
+  for (const NamedTensor& item : module.parameters()) {
     lines.push_back(described("parameter", item));
   }
-  for (const NamedTensor& item : named_buffers(module, false)) {
+  for (const NamedTensor& item : module.buffers()) {
     lines.push_back(described("buffer", item));
   }
   lines.push_back(described(options));
@@ -59,28 +66,28 @@ void append(std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& it
 
 }  // namespace
 
-void verify_same_modules(ProcessGroup& group, const torch::nn::Module& module,
+void verify_same_modules(ProcessGroup& group, const SyncedModule& module,
                          const DataParallelOptions& options) {
   verify_same(group, "modules", describe(module, options));
 }
 
-void init_module_states(ProcessGroup& group, const torch::nn::Module& module, bool init_sync) {
-  std::vector<NamedTensor> trained = named_parameters(module, false);
+void init_module_states(ProcessGroup& group, const SyncedModule& module, bool init_sync) {
+  std::vector<NamedTensor> trained = module.parameters();
   std::erase_if(trained, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
   agree_on_memory_order(group, trained, /*may_change=*/init_sync);
   if (init_sync) broadcast_module_states(group, module, 0);
 }
 
-void broadcast_module_states(ProcessGroup& group, const torch::nn::Module& module, int root) {
+void broadcast_module_states(ProcessGroup& group, const SyncedModule& module, int root) {
   std::vector<at::Tensor> state;
-  append(state, named_parameters(module, false));
-  append(state, named_buffers(module, false));
+  append(state, module.parameters());
+  append(state, module.buffers());
   group.broadcast(state, root);
 }
 
-void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int root) {
+void broadcast_buffers(ProcessGroup& group, const SyncedModule& module, int root) {
   std::vector<at::Tensor> buffers;
-  append(buffers, named_buffers(module, false));
+  append(buffers, module.buffers());
   group.broadcast(buffers, root);
 }
 

@@ -10,24 +10,25 @@
 
 #include "worker/ddp/data_parallel_options.h"
 #include "worker/ddp/process_group.h"
+#include "worker/ddp/synced_module.h"
 
 namespace ddprun::ddp {
 
 // Returns when all ranks have modules of the same parameters and buffers, and the same options;
 // else throws the same DdpError on every rank, which names the first difference.
-void verify_same_modules(ProcessGroup& group, const torch::nn::Module& module,
+void verify_same_modules(ProcessGroup& group, const SyncedModule& module,
                          const DataParallelOptions& options);
 
 // Returns when the parameters of all ranks lie in memory alike and, with `init_sync`, all ranks
 // hold rank 0's parameters and buffers.  Throws as agree_on_memory_order() does.
-void init_module_states(ProcessGroup& group, const torch::nn::Module& module, bool init_sync);
+void init_module_states(ProcessGroup& group, const SyncedModule& module, bool init_sync);
 
 // Gives every rank the parameters and buffers of `root`.
-void broadcast_module_states(ProcessGroup& group, const torch::nn::Module& module, int root);
+void broadcast_module_states(ProcessGroup& group, const SyncedModule& module, int root);
 
 // Gives every rank the buffers of `root`.  Reads the module again each time, which may have put new
 // tensors in the place of its buffers.
-void broadcast_buffers(ProcessGroup& group, const torch::nn::Module& module, int root);
+void broadcast_buffers(ProcessGroup& group, const SyncedModule& module, int root);
 
 // Throws DdpError, with the name of the first such tensor, if to(device, dtype) would give a
 // parameter or buffer of a wrapped module other memory, of which the Reducer would know nothing;

@@ -65,10 +65,10 @@ BucketLayout initial_buckets(const ReducerConfig& config, const DataParallelOpti
 
 }  // namespace
 
-ReducerConfig reducer_config(const torch::nn::Module& module, const DataParallelOptions& options) {
+ReducerConfig reducer_config(const SyncedModule& module, const DataParallelOptions& options) {
   ReducerConfig config;
-  std::unordered_set<c10::TensorImpl*> sparse = sparse_weights(module);
-  for (const NamedTensor& item : named_parameters(module, false)) {
+  std::unordered_set<c10::TensorImpl*> sparse = sparse_weights(module.whole());
+  for (const NamedTensor& item : module.parameters()) {
     if (!item.tensor.requires_grad()) continue;
     config.parameters.push_back(item.tensor);
     config.names.push_back(item.name);

@@ -3,13 +3,12 @@
 // What a c10d::Reducer is made from: the parameters that are reduced and the buckets to begin with.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "worker/ddp/data_parallel_options.h"
+#include "worker/ddp/synced_module.h"
 
 namespace ddprun::ddp {
 
@@ -30,6 +29,6 @@ struct ReducerConfig {
 // Reads the module's parameters that need a gradient now; talks to no other rank.  Throws DdpError
 // if there is none, for a complex one with compression, and for a bucket_layout that is not of this
 // module.
-ReducerConfig reducer_config(const torch::nn::Module& module, const DataParallelOptions& options);
+ReducerConfig reducer_config(const SyncedModule& module, const DataParallelOptions& options);
 
 }  // namespace ddprun::ddp

@@ -54,7 +54,7 @@ void check_replicas(ProcessGroup& group, const std::vector<NamedTensor>& paramet
 
 void ReplicaCheck::before_forward() {
   if (every_ <= 0 || ++forwards_ % every_ != 0) return;
-  check_replicas(group_, named_parameters(*module_, false));
+  check_replicas(group_, module_.parameters());
 }
 
 }  // namespace ddprun::ddp

@@ -3,14 +3,13 @@
 // Whether the ranks still hold the same parameters.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "worker/ddp/named_tensor.h"
 #include "worker/ddp/process_group.h"
+#include "worker/ddp/synced_module.h"
 
 namespace ddprun::ddp {
 
@@ -27,7 +26,7 @@ void check_replicas(ProcessGroup& group, const std::vector<NamedTensor>& paramet
 class ReplicaCheck {
  public:
   // `every` is the option check_replicas_every; 0: never.
-  ReplicaCheck(ProcessGroup group, std::shared_ptr<torch::nn::Module> module, std::int64_t every)
+  ReplicaCheck(ProcessGroup group, SyncedModule module, std::int64_t every)
       : group_(std::move(group)), module_(std::move(module)), every_(every) {}
 
   // Before a forward whose backward synchronises.  Throws as check_replicas() does.
@@ -35,7 +34,7 @@ class ReplicaCheck {
 
  private:
   ProcessGroup group_;
-  std::shared_ptr<torch::nn::Module> module_;
+  SyncedModule module_;
   std::int64_t every_;
   std::int64_t forwards_ = 0;
 };
