@@ -102,10 +102,15 @@ asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
   close_worker_store();
+  auto unsaid = member::unsaid_left(state_, config_.member, mono_now());
   step(member::event::Finished{});
   is_finishing_ = true;
   endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
+  if (unsaid) {
+    co_await endpoint_.tell(std::move(unsaid->places), encode(unsaid->message),
+                            mono_now() + kFlushPatience);
+  }
   for (CoordinatorService* coordinator : endpoint_.coordinators()) {
     // Usually the others leave at the same time.  A person is told only of those who stay.
     asio::steady_timer patience(executor_, std::chrono::seconds(1));

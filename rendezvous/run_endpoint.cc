@@ -26,6 +26,7 @@ constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
 constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 constexpr Duration kKnockPatience = std::chrono::seconds(1);
+constexpr Duration kTellPause = std::chrono::milliseconds(50);
 constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
 
@@ -192,6 +193,32 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_to_knock(
   co_return none;
 }
 
+asio::awaitable<void> RunEndpoint::tell(std::vector<std::optional<Endpoint>> places,
+                                        std::string message, MonoTime end) {
+  const std::size_t count = places.size();
+  asio::steady_timer pause(executor_);
+  while (!places.empty()) {
+    std::vector<std::optional<Endpoint>> silent;
+    for (const auto& place : places) {
+      auto told = co_await tell_once(place, message);
+      if (!told) silent.push_back(place);
+      if (mono_now() >= end) co_return;
+    }
+    places = std::move(silent);
+    if (places.size() < count) co_return;
+    pause.expires_after(kTellPause);
+    co_await store::wait_for(pause);
+  }
+}
+
+store::Async<void> RunEndpoint::tell_once(std::optional<Endpoint> place, std::string message) {
+  auto client = co_await connect_to_knock(place);
+  if (!client) co_return client.error();
+  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
+  if (!record) co_return record.error();
+  co_return co_await (*client)->queue_push(keys::inbox(*record), std::move(message));
+}
+
 void RunEndpoint::host_leaves(const std::string& why, int signal) {
   leave_ = {why, signal};
   for (Host* host : {host_.get(), stand_in_.get()}) {
@@ -278,13 +305,22 @@ void RunEndpoint::say_exposure(const Endpoint& listening) {
   if (!exposure.empty()) parts_.log(exposure + obstacle);
 }
 
-HostConfig RunEndpoint::host_config() const {
+// `which`: what is to become of it.
+HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
   HostConfig hosting;
   hosting.name = config_.member.node.host;
   if (config_.may_stand_in) hosting.node = config_.member.name;
   hosting.log = parts_.log;
-  hosting.on_failed = parts_.host_failed;
+  hosting.on_failed = [this, which](const std::string& why) { failed(this->*which, why); };
   return hosting;
+}
+
+// One that the run has left is of no more use: it opens anew if the run comes back to it.
+void RunEndpoint::failed(std::unique_ptr<Host>& host, const std::string& why) {
+  bool is_left = host && host.get() != here_;
+  if (!is_left) return parts_.host_failed(why);
+  parts_.log("this node hosted the run before, and what was left of that has failed: " + why);
+  closed_.push_back(std::move(host));
 }
 
 // Opens this node's own port to those who come; what it knows of the run, its member brings there.
@@ -294,7 +330,7 @@ store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t numbe
   auto serving = store::Server::serve(executor_, std::move(*socket), server_config());
   if (!serving) co_return serving.error();
   say_exposure((*serving)->endpoint());
-  HostConfig hosting = host_config();
+  HostConfig hosting = host_config(&RunEndpoint::stand_in_);
   hosting.order = number;
   opening_ = std::make_unique<Host>(executor_, std::move(*serving), std::move(hosting));
   auto opened = co_await opening_->open();
@@ -313,7 +349,7 @@ store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t numbe
 
 // This node may be told to stop meanwhile, or at its end.
 store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server) {
-  HostConfig hosting = host_config();
+  HostConfig hosting = host_config(&RunEndpoint::host_);
   hosting.run_files = parts_.run_files;
   opening_ = std::make_unique<Host>(executor_, std::move(server), std::move(hosting));
   opening_->guard_common_namespace(config_.worker_store);

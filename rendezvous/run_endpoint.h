@@ -30,9 +30,10 @@ namespace ddprun::rendezvous {
 class RunEndpoint {
  public:
   struct Parts {
-    RunFilePlace run_files;                                   // if this node hosts
-    std::function<void(const std::string&)> log;              // for people
-    std::function<void(const std::string& why)> host_failed;  // what is hosted here has closed
+    RunFilePlace run_files;                       // if this node hosts
+    std::function<void(const std::string&)> log;  // for people
+    // What is hosted here has closed, and the run is there.
+    std::function<void(const std::string& why)> host_failed;
     std::function<MonoTime()> search_ends;  // when the search for the host is over
   };
   RunEndpoint(boost::asio::any_io_executor executor, NetworkConfig config, Parts parts);
@@ -75,6 +76,11 @@ class RunEndpoint {
   // have it, and gives way if it is the other one.
   boost::asio::awaitable<void> knock(std::optional<Endpoint> place);
 
+  // Says this, an encoded message, to the coordinators at these places, each as it opens, until one
+  // has taken it and all have been tried; at most until `end`.
+  boost::asio::awaitable<void> tell(std::vector<std::optional<Endpoint>> places,
+                                    std::string message, MonoTime end);
+
   // What is hosted here ends, for this reason and signal; also what is only about to be.
   void host_leaves(const std::string& why, int signal);
 
@@ -95,7 +101,9 @@ class RunEndpoint {
   store::Async<void> stand_in(const Endpoint& at, std::uint64_t number);
   Host* own_host(const std::optional<Endpoint>& at) const;
   std::optional<Endpoint> here() const;
-  HostConfig host_config() const;
+  HostConfig host_config(std::unique_ptr<Host> RunEndpoint::*which);
+  void failed(std::unique_ptr<Host>& host, const std::string& why);
+  store::Async<void> tell_once(std::optional<Endpoint> place, std::string message);
   void say_exposure(const Endpoint& listening);
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();

@@ -66,6 +66,13 @@ void note_known(const State& state, request::Left& left) {
   if (state.contact) left.seen_of = state.contact->of;
 }
 
+request::Left left_at_end(const State& state, MonoTime now) {
+  request::Left left;
+  note_known(state, left);
+  if (state.contact) left.seen_age = now - state.contact->at;
+  return left;
+}
+
 // Often enough that a lost one does not look like silence.
 Duration heartbeat_interval(const State& state, const Config& config) {
   Policy policy = policy_of(state, config);
@@ -100,6 +107,23 @@ MonoTime reads_until(const State& state, const Config& config) {
 
 bool has_workers(const State& state) {
   return state.workers == Workers::Up || state.workers == Workers::Stopping;
+}
+
+// Where the run may be, in the order in which it is looked for.
+struct Place {
+  std::optional<Endpoint> at;
+  std::optional<std::size_t> own;  // it is this node's: how many stand-ins come before it
+};
+std::vector<Place> places_of(const State& state, const Config& config) {
+  std::vector<Place> all{{}};
+  if (!has_stand_ins(state)) return all;
+  const std::vector<StandIn>& stand_ins = state.last->stand_ins;
+  for (std::size_t i = 0; i < stand_ins.size(); ++i) {
+    bool is_own = stand_ins[i].name == config.name;
+    all.push_back(
+        {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
+  }
+  return all;
 }
 
 // One step: the state being changed and the actions being collected.
@@ -177,10 +201,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Finished&) {
-    request::Left left;
-    note_known(state_, left);
-    if (state_.contact) left.seen_age = now_ - state_.contact->at;
-    if (state_.is_joined) post(left);
+    if (state_.is_joined) post(left_at_end(state_, now_));
     state_.workers = Workers::Down;
     state_.is_over = true;
   }
@@ -358,22 +379,6 @@ class MemberTransition {
   // What people call the place where this node is, or tries to be.
   std::string where() const { return state_.place ? to_string(*state_.place) : config_.endpoint; }
 
-  // Where the run may be, in the order in which it is looked for.
-  struct Place {
-    std::optional<Endpoint> at;
-    std::optional<std::size_t> own;  // it is this node's: how many stand-ins come before it
-  };
-  std::vector<Place> places() const {
-    std::vector<Place> all{{}};
-    if (!has_stand_ins(state_)) return all;
-    const std::vector<StandIn>& stand_ins = state_.last->stand_ins;
-    for (std::size_t i = 0; i < stand_ins.size(); ++i) {
-      bool is_own = stand_ins[i].name == config_.name;
-      all.push_back(
-          {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
-    }
-    return all;
-  }
   // A place that does not answer holds up the others.
   Duration try_time() const {
     if (!has_stand_ins(state_)) return Duration::zero();
@@ -382,7 +387,7 @@ class MemberTransition {
 
   // One place after the other; its own when those before it have had their time to answer.
   void try_next_place(Duration longest) {
-    std::vector<Place> all = places();
+    std::vector<Place> all = places_of(state_, config_);
     auto here = std::ranges::find(all, state_.place, &Place::at);
     std::size_t index =
         here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
@@ -410,7 +415,7 @@ class MemberTransition {
     if (!is_due) return;
     state_.knocked_at = now_;
     action::Knock knock;
-    for (const Place& place : places()) {
+    for (const Place& place : places_of(state_, config_)) {
       bool is_elsewhere = place.at != state_.place && !place.own;
       if (is_elsewhere && (state_.wants_round || !place.at)) knock.places.push_back(place.at);
     }
@@ -624,6 +629,7 @@ class MemberTransition {
     if (state_.is_joined && state_.wants_round) want(action::NotifyWaiting{waiting.why});
   }
   void heard(const command::End& end) {
+    state_.has_verdict = true;
     if (std::exchange(state_.has_ended, true)) return;
     if (state_.workers == Workers::Up) state_.workers = Workers::Stopping;
     want(action::NotifyEnd{end});
@@ -705,6 +711,24 @@ Message last_message(const State& state, const Config& config, const std::string
           .node = node_id(state, config),
           .request = std::move(left),
           .connection = state.connection};
+}
+
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now) {
+  bool is_said = !state.is_over && state.is_joined && state.link == Link::Up;
+  if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
+  UnsaidLeft unsaid{.message = {.run = config.run,
+                                .node = node_id(state, config),
+                                .request = left_at_end(state, now),
+                                .connection = state.connection},
+                    .places = {}};
+  if (state.has_ended) {
+    std::get<request::Left>(unsaid.message.request).why =
+        "has ended, since the rendezvous that it hosted failed";
+  }
+  for (const Place& place : places_of(state, config)) {
+    if (!place.own) unsaid.places.push_back(place.at);
+  }
+  return unsaid;
 }
 
 MonoTime next_tick(const State& state, const Config& config) {

@@ -70,7 +70,8 @@ struct State {
   std::optional<MonoTime> was_in_round_until;
   bool wants_round = false;  // the agent's workers are down
   bool is_leaving = false;   // told to stop: it joins no further round
-  bool has_ended = false;    // the run: likewise
+  bool has_ended = false;    // the run, or this node's part in it: likewise
+  bool has_verdict = false;  // the run has ended
   bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
   std::optional<request::Failed> failed;  // of the last round, as reported
@@ -246,6 +247,15 @@ std::string node_id(const State& state, const Config& config);
 // What its guardian says for this node, on a connection of its own, once it has ended the workers
 // of an agent that was killed.  It may change with every step.
 Message last_message(const State& state, const Config& config, const std::string& why);
+
+// What a node has to say at its end that has no connection to say it on: the others would wait for
+// its workers, which are dead.  Nothing where the run is over, where no other node can host it, or
+// where Finished says it.  To be asked before that.
+struct UnsaidLeft {
+  Message message;
+  std::vector<std::optional<Endpoint>> places;  // where the run may be, as in Knock
+};
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now);
 
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);

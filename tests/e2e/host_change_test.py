@@ -11,6 +11,7 @@ import unittest
 import hosts
 from beats import COMMAND, rounds_at
 from nodes import NodesCase, kill, wait_until
+from own_connections import cut_own_connections
 
 if hosts.why_not():
     print(f"skipped: {hosts.why_not()}")
@@ -87,8 +88,9 @@ class HostChangeTest(NodesCase):
             pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
             print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
             self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
-        agents[2].says("this node hosts the run")
-        agents[3].says("was lost")
+        for agent in agents[2:]:  # one of them hosts, by its rank
+            agent.says("was lost")
+        self.assertTrue(any("this node hosts the run" in agent.log for agent in agents[2:]), self.logs())
         self.assert_all_succeed(*agents[2:])
         self.assert_rounds_apart()
 
@@ -117,6 +119,31 @@ class HostChangeTest(NodesCase):
         self.hosts.heal(0)
         self.until_world(range(4), since=before)
         self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_what_is_left_of_a_host_may_fail_when_the_run_is_elsewhere(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        self.until_world((1, 2, 3), since=before)
+        before = len(self.started)
+        self.hosts.heal(0)
+        self.until_world(range(4), since=before)
+        started = len(self.started)
+        cut_own_connections(agents[0].process.pid)
+        agents[0].says("this node hosted the run before, and what was left of that has failed: ")
+        self.assert_all_succeed(*agents)
+        self.assertEqual(len(self.started), started, "it has cost a round")
+        self.assert_rounds_apart()
+
+    def test_the_others_go_on_when_the_hosts_coordinator_fails(self):
+        agents = self.all_of(3, "--nnodes=2:3")
+        before = len(self.started)
+        cut_own_connections(agents[0].process.pid)
+        self.assertEqual(agents[0].ends(), 80, agents[0].log)
+        self.until_world((1, 2), since=before)
+        self.assert_all_succeed(*agents[1:])
         self.assert_rounds_apart()
 
     def test_a_host_that_stands_still_is_followed_and_comes_back_as_a_node(self):

@@ -434,6 +434,38 @@ TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its tu
   CHECK(node.connects_to() == "c:7 as host");
 }
 
+TEST_CASE("Host change: a node that ends without a connection tells the others where they may be") {
+  RoundSeeker node;
+  CHECK_FALSE(member::unsaid_left(node.state, node.config, node.now.mono));
+  SUBCASE("after its own rendezvous has failed") {
+    node.state.is_own_host = true;
+    node.on(member::event::HostFailed{"it broke"});
+  }
+  SUBCASE("while it looks for the host") {
+    node.on(member::event::ConnectionLost{"reset"});
+    node.on(member::event::Leaving{.why = "was stopped", .signal = 15});
+  }
+  SUBCASE("when it has not found the host") {
+    node.on(member::event::ConnectionLost{"reset"});
+    node.fails();
+    node.now.mono += 1h;
+    node.fails();
+    REQUIRE(node.state.is_over);
+  }
+  auto unsaid = member::unsaid_left(node.state, node.config, node.now.mono);
+  REQUIRE(unsaid);
+  CHECK(std::get<request::Left>(unsaid->message.request).knows ==
+        RoundId{.number = 4, .by = "a@0"});
+  CHECK(unsaid->places == std::vector<std::optional<Endpoint>>{std::nullopt, Endpoint{"b", 7}});
+}
+
+TEST_CASE("Host change: a node has nothing to say at its end if the run is over") {
+  RoundSeeker node;
+  node.on(member::event::Heard{command::End{}});
+  node.on(member::event::ConnectionLost{"reset"});
+  CHECK_FALSE(member::unsaid_left(node.state, node.config, node.now.mono));
+}
+
 TEST_CASE("Host change: a join says when another host was seen last") {
   RoundSeeker node;
   node.now.mono += 1s;
