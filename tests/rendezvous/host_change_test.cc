@@ -311,6 +311,25 @@ TEST_CASE("Host change: a host that too few nodes hear stops its round and lets 
   CHECK(place.told<command::Continue>() == 0);
 }
 
+TEST_CASE("Host change: a host forms no round of nodes that it has not heard lately") {
+  Place place("a@0");
+  auto comes = [&](const std::string& node) {
+    request::Join join = place.join_of(node);
+    join.settings = {.min_nodes = 5, .max_nodes = 5};
+    place.says(node, join);
+  };
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0", "e.0"}) comes(node);
+  REQUIRE(place.told<command::Round>() == 5);
+  place.says("e.0", request::Left{});
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0"})
+    place.says(node, request::Ready{.round = 0, .store_port = 1001});
+  CHECK_FALSE(place.has_begun_after(3s, {"a.0"}));  // the others may have been cut off
+  comes("x.0");
+  CHECK(place.told<command::Round>() == 0);
+  place.says("b.0", request::Heartbeat{.pulse = place.pulse()});
+  CHECK(place.told<command::Round>() == 5);
+}
+
 TEST_CASE("Host change: of two hosts that wait the one that is tried first stays") {
   Place first("b@1", 1);
   Place second("c@2", 2);
