@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/base/number.h"
 #include "store/base/variant.h"
@@ -66,12 +67,14 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
     std::unique_ptr<store::Client> out, bool is_claimed) {
   std::unique_ptr<CoordinatorService> service(
       new CoordinatorService(executor, std::move(config), std::move(in), std::move(out)));
-  auto set = co_await service->out_->set(keys::pulse(service->config_.record), "0");
+  auto set = co_await service->out_->set(keys::pulse(service->config_.record), service->pulse(0));
   if (set && !is_claimed) {
     set = co_await service->out_->set(keys::kCoordinator, service->config_.record);
   }
   if (!set) co_return set.error();
-  service->step(runs::event::Begun{std::move(service->config_.found_files)});
+  service->step(runs::event::Begun{.files = std::move(service->config_.found_files),
+                                   .name = service->config_.name,
+                                   .order = service->config_.order});
   service->tasks_.spawn(service->receive());
   service->tasks_.spawn(service->send());
   service->tasks_.spawn(service->keep_time());
@@ -81,6 +84,25 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
 
 void CoordinatorService::host_leaves(const std::string& why, int signal) {
   step(runs::event::HostLeaves{why, signal});
+}
+
+// One that has failed is seen by no node any more.
+MonoTime CoordinatorService::heard_at(const std::string& run) const {
+  return is_open_ ? runs::heard_at(state_, run, mono_now()) : MonoTime::min();
+}
+
+std::optional<std::string> CoordinatorService::knock(const std::string& run, const Endpoint& from,
+                                                     const Endpoint& to,
+                                                     const std::string& from_node,
+                                                     std::uint64_t number) const {
+  auto knock = runs::knock(state_, run, from, to, mono_now());
+  if (!knock || !is_open_) return std::nullopt;
+  return encode(
+      Message{.run = run, .node = from_node, .request = std::move(*knock), .connection = number});
+}
+
+void CoordinatorService::answered(const std::string& run, command::Moved moved) {
+  if (is_open_) step(runs::event::Answered{.run = run, .moved = std::move(moved)});
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
@@ -227,9 +249,15 @@ asio::awaitable<void> CoordinatorService::keep_time() {
   }
 }
 
+std::string CoordinatorService::pulse(std::uint64_t count) const {
+  if (config_.name.empty()) return std::to_string(count);
+  MonoTime now = mono_now();
+  return encode_pulse(now, runs::alone(state_, now));
+}
+
 asio::awaitable<void> CoordinatorService::beat() {
   for (std::uint64_t count = 1; is_open_; ++count) {
-    auto set = co_await out_->set(keys::pulse(config_.record), std::to_string(count));
+    auto set = co_await out_->set(keys::pulse(config_.record), pulse(count));
     if (!is_open_) co_return;
     if (!set) co_return cannot("say that the coordinator lives", set.error());
     pulse_timer_.expires_after(kPulsePeriod);

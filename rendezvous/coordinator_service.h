@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct ServiceConfig {
   std::string record;  // keys::kCoordinator's value
 
   std::string only_run{};  // see runs::State
+
+  // Where the hosts of the runs here may change: keys::name_of_coordinator(), and which of the
+  // places where they may be this is (request::Knock::order).
+  std::string name{};
+  std::uint64_t order = 0;
 
   // Called before the commands of a round of the static backend go out: the workers' store, which
   // is the common space of this one, is to be emptied, and is for the workers at these addresses.
@@ -69,6 +75,13 @@ class CoordinatorService {
   boost::asio::awaitable<void> meet_missing(std::size_t nodes, Duration patience);
   // See runs.h.
   std::string who_is_here() const { return runs::who_is_here(state_); }
+  MonoTime heard_at(const std::string& run) const;
+
+  // What this place says to another one where the run may be, as a message of the node `from_node`
+  // on the connection `number`: see runs::knock().  The answer goes to answered().
+  std::optional<std::string> knock(const std::string& run, const Endpoint& from, const Endpoint& to,
+                                   const std::string& from_node, std::uint64_t number) const;
+  void answered(const std::string& run, command::Moved moved);
 
   // Ends what is going on, and lets idle() complete.
   void close();
@@ -82,6 +95,7 @@ class CoordinatorService {
   boost::asio::awaitable<void> send();
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> beat();
+  std::string pulse(std::uint64_t count) const;
   void take(const std::string& text);
   void step(const runs::Event& event);
   void failed(const std::string& why);

@@ -32,9 +32,12 @@ std::string describe(const std::vector<RunFile>& files) {
 
 }  // namespace
 
-std::string coordinator_record(const std::string& host, bool is_daemon) {
-  return random_name() + " " + host + " " + std::to_string(::getpid()) +
-         (is_daemon ? keys::kDaemonMark : "");
+std::string coordinator_record(const std::string& host, bool is_daemon, const std::string& node) {
+  std::string generation = random_name();
+  std::string record = generation + " " + host + " " + std::to_string(::getpid());
+  if (is_daemon) record += keys::kDaemonMark;
+  if (!node.empty()) record += " " + node + "@" + generation;
+  return record;
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
@@ -74,7 +77,9 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   if (!out) co_return out.error();
   RunFiles& files = *run_files_[secret];
   ServiceConfig service;
-  service.record = coordinator_record(config_.name, config_.is_daemon);
+  service.record = coordinator_record(config_.name, config_.is_daemon, config_.node);
+  if (!config_.node.empty()) service.name = keys::name_of_coordinator(service.record);
+  service.order = config_.order;
   service.only_run = only_run;
   service.renew_common_space = [this](const std::vector<std::string>& peers) {
     server_->renew_common_namespace(access_ ? std::optional(worker_store_gate(*access_, peers))

@@ -24,6 +24,11 @@ namespace ddprun::rendezvous {
 struct HostConfig {
   std::string name;        // what people call this machine
   bool is_daemon = false;  // it is no agent, so it may be started again under living workers
+
+  // The node of this agent, where the hosts of the runs here may change; and request::Knock::order.
+  std::string node{};
+  std::uint64_t order = 0;
+
   RunFilePlace run_files{};
 
   // Nodes that know different secrets of the server never meet: there is a coordinator for each.
@@ -77,7 +82,8 @@ class Host {
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
 };
 
-// A new value of keys::kCoordinator for a coordinator in this process.
-std::string coordinator_record(const std::string& host, bool is_daemon);
+// A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.
+std::string coordinator_record(const std::string& host, bool is_daemon,
+                               const std::string& node = "");
 
 }  // namespace ddprun::rendezvous

@@ -7,8 +7,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -26,12 +28,18 @@ namespace {
 
 constexpr useconds_t kPause = 50'000;          // between attempts; microseconds
 constexpr int kAnswerSeconds = 2;              // that the store may take for one answer
+constexpr int kOthersPatience = 3;             // times as long, where there are other places
 constexpr std::int64_t kMaxRecord = 4 * 1024;  // bytes of a coordinator's record
 
 std::optional<LastWord> parse(std::string_view text) {
   std::istringstream lines{std::string(text)};
   LastWord word;
-  lines >> word.address >> word.port >> word.has_extensions >> word.uses_munge;
+  std::size_t others = 0;
+  lines >> word.address >> word.port >> word.has_extensions >> word.uses_munge >> others;
+  for (; lines && others > 0; --others) {
+    Endpoint& other = word.others.emplace_back();
+    lines >> other.host >> other.port;
+  }
   lines.ignore(1);
   std::getline(lines, word.secret_key);
   std::getline(lines, word.munge_socket);
@@ -40,18 +48,18 @@ std::optional<LastWord> parse(std::string_view text) {
   return word;
 }
 
-Fd connect_to(const LastWord& word) {
+Fd connect_to(const Endpoint& place) {
   sockaddr_storage address{};
   socklen_t size = 0;
   auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
-  if (::inet_pton(AF_INET, word.address.c_str(), &v4->sin_addr) == 1) {
+  if (::inet_pton(AF_INET, place.host.c_str(), &v4->sin_addr) == 1) {
     v4->sin_family = AF_INET;
-    v4->sin_port = htons(word.port);
+    v4->sin_port = htons(place.port);
     size = sizeof *v4;
-  } else if (::inet_pton(AF_INET6, word.address.c_str(), &v6->sin6_addr) == 1) {
+  } else if (::inet_pton(AF_INET6, place.host.c_str(), &v6->sin6_addr) == 1) {
     v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(word.port);
+    v6->sin6_port = htons(place.port);
     size = sizeof *v6;
   } else {
     return {};
@@ -197,21 +205,34 @@ bool deliver(const Fd& fd, const LastWord& word) {
 
 std::string to_text(const LastWord& word) {
   std::ostringstream text;
+  std::vector<Endpoint> others;
+  std::ranges::copy_if(word.others, std::back_inserter(others),
+                       [](const Endpoint& other) { return is_numeric_host(other.host); });
   text << word.address << ' ' << word.port << ' ' << word.has_extensions << ' ' << word.uses_munge
-       << '\n'
-       << word.secret_key << '\n'
-       << word.munge_socket << '\n'
-       << word.message << '\n';
+       << ' ' << others.size();
+  for (const Endpoint& other : others) text << ' ' << other.host << ' ' << other.port;
+  text << '\n' << word.secret_key << '\n' << word.munge_socket << '\n' << word.message << '\n';
   return text.str();
 }
 
 bool deliver_last_word(std::string_view text, Duration patience) {
   std::optional<LastWord> word = parse(text);
   if (!word) return false;
-  for (MonoTime end = mono_now() + patience;; ::usleep(kPause)) {
-    Fd fd = connect_to(*word);
-    if (fd && deliver(fd, *word)) return true;
-    if (mono_now() >= end) return false;
+  const Endpoint store{.host = word->address, .port = word->port};
+  std::vector<Endpoint> others = std::move(word->others);
+  std::erase(others, store);
+  const std::size_t count = others.size();
+  auto takes = [&](const Endpoint& place) {
+    Fd fd = connect_to(place);
+    return fd && deliver(fd, *word);
+  };
+  const MonoTime end = mono_now() + (count > 0 ? kOthersPatience * patience : patience);
+  while (true) {
+    if (takes(store)) return true;
+    std::erase_if(others, takes);
+    if (count > 0 && others.empty()) return true;
+    if (mono_now() >= end) return others.size() < count;
+    ::usleep(kPause);
   }
 }
 

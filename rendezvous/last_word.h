@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "store/base/endpoint.h"
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous {
@@ -20,15 +22,19 @@ struct LastWord {
   std::string secret_key;       // Secret::key_text(), if the run has a secret
   bool uses_munge = false;      // if it has none: the host of that moment has its own
   std::string munge_socket;     // see Munge::load()
-  std::string message;          // encoded; see member::last_message()
+  // Where the run may be hosted next; those whose host is no numeric address are left out.
+  std::vector<Endpoint> others{};
+  std::string message;  // encoded; see member::last_message()
 };
 
 // As text, for a pipe.
 std::string to_text(const LastWord& word);
 
 // Delivers what to_text() wrote to the coordinator that is at that store by then; it need not be
-// the one that was there before.  Tries for `patience` while nothing listens there.  Returns
-// whether the store has taken it.  Blocks; to be called from a process that has nothing else to do.
+// the one that was there before.  Tries for `patience` while nothing listens there.  Until that
+// store takes it, each of the other places gets it, too, as it opens: for three times as long,
+// since these open one after the other.  Returns whether any has taken it.  Blocks; to be called
+// from a process that has nothing else to do.
 bool deliver_last_word(std::string_view text, Duration patience);
 
 }  // namespace ddprun::rendezvous

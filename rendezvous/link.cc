@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/clock.h"
 
@@ -60,7 +61,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
         if (*is_given_up) {
           link->listener_.heard(command::Dropped{"it was silent for too long"});
         } else {
-          link->listener_.pulse_seen(std::move(*pulse));
+          link->listener_.pulse_seen(pulse_for(link->parts_.run, *pulse));
         }
       }
       link->is_sending_ = false;

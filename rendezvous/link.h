@@ -28,15 +28,17 @@ class Link {
     std::unique_ptr<store::Client> sender;
     std::unique_ptr<store::Client> receiver;
     std::string record;  // the coordinator's
+    std::string run{};
     std::string node;
     std::uint64_t connection = 0;  // of the node, counted
   };
   // Must outlive the coroutines.
   struct Listener {
     std::function<void(Command)> heard;
-    std::function<void(std::string)> pulse_seen;  // the coordinator's, after a heartbeat
-    std::function<void(const Error&)> lost;       // not after close()
-    std::function<void(std::string)> info;        // for people
+    // The coordinator's, for this run, after a heartbeat.
+    std::function<void(std::string)> pulse_seen;
+    std::function<void(const Error&)> lost;  // not after close()
+    std::function<void(std::string)> info;   // for people
   };
   Link(boost::asio::any_io_executor executor, Parts parts, Listener listener);
 

@@ -20,6 +20,7 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::seconds kLatePatience(10);
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
+constexpr Duration kStayOn = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -44,6 +45,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       pause_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
   config_.member.node.pid = ::getpid();
+  config_.member.stand_in_port = endpoint_.stand_in_port();
 }
 
 NetworkHandler::~NetworkHandler() = default;
@@ -100,9 +102,16 @@ asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
   close_worker_store();
+  auto unsaid = member::unsaid_left(state_, config_.member, mono_now());
   step(member::event::Finished{});
+  is_finishing_ = true;
+  endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
-  if (CoordinatorService* coordinator = endpoint_.coordinator()) {
+  if (unsaid) {
+    co_await endpoint_.tell(std::move(unsaid->places), encode(unsaid->message),
+                            mono_now() + kFlushPatience);
+  }
+  for (CoordinatorService* coordinator : endpoint_.coordinators()) {
     // Usually the others leave at the same time.  A person is told only of those who stay.
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
     patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
@@ -160,6 +169,9 @@ void NetworkHandler::perform(const member::Action& action) {
                  [this](const member::action::Connect& wanted) {
                    pause_.cancel();
                    tasks_.spawn(connect(wanted, ++attempts_));
+                 },
+                 [this](const member::action::Knock& wanted) {
+                   for (const auto& place : wanted.places) tasks_.spawn(endpoint_.knock(place));
                  },
                  [this](const member::action::Disconnect&) { disconnect(); },
                  [this](const member::action::Post& wanted) {
@@ -253,27 +265,31 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   if (!link) {
     boost::system::error_code code = link.error().code;
     step(member::event::ConnectFailed{
-        .why = "cannot meet the other nodes at " + to_string(endpoint_.endpoint()) + ": " +
+        .why = "cannot meet the other nodes at " +
+               to_string(wanted.place.value_or(endpoint_.endpoint())) + ": " +
                to_string(link.error()),
         // Of a run that it is in, one answer is not enough: anybody could have given it.
-        .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined,
+        .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined &&
+                    !wanted.place,
         .is_refused = code == Errc::Refused});
     co_return;
   }
   link_ = std::move(*link);
   const store::Client& client = link_->client();
   Endpoint store = endpoint_.from_here(client);
+  if (!wanted.place) at_endpoint_ = store;
   last_word_ = {.address = store.host,
                 .port = store.port,
                 .has_extensions = client.has_extensions(),
                 .secret_key = config_.secret ? config_.secret->key_text() : "",
                 .uses_munge = endpoint_.uses_munge(),
                 .munge_socket = config_.munge ? config_.munge->socket : "",
+                .others = {},
                 .message = {}};
   tasks_.spawn(Link::send(link_));
   tasks_.spawn(Link::receive(link_));
   step(member::event::Connected{.address = endpoint_.own_address(client),
-                                .coordinator = link_->record(),
+                                .coordinator = keys::name_of_coordinator(link_->record()),
                                 .is_at_daemon = keys::is_at_daemon(link_->record()),
                                 .is_own_host = endpoint_.is_hosting(),
                                 .addresses = own_addresses(client)});
@@ -285,13 +301,19 @@ store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::
   bool is_daemon_awaited =
       state_.is_at_daemon &&
       (state_.is_joined || mono_now() < state_.connecting_since + config_.member.read_timeout);
-  bool may_host = !is_daemon_awaited;
-  auto contact = co_await endpoint_.reach(may_host);
+  RunEndpoint::Place place{.at = wanted.place,
+                           .may_host = !is_daemon_awaited,
+                           .stand_in = wanted.stand_in,
+                           .timeout = wanted.timeout};
+  auto contact = co_await endpoint_.reach(place);
+  // Those who are there are told where the run is, and others may still come to ask.
+  if (endpoint_.is_left()) tasks_.spawn(close_what_is_left());
   if (!contact) co_return contact.error();
   bool has_wills = contact->sender->has_extensions();
   Link::Parts parts{.sender = std::move(contact->sender),
                     .receiver = std::move(contact->receiver),
                     .record = std::move(contact->record),
+                    .run = config_.member.run,
                     .node = wanted.node,
                     .connection = wanted.connection};
   auto link = std::make_shared<Link>(executor_, std::move(parts), link_listener());
@@ -324,6 +346,11 @@ Link::Listener NetworkHandler::link_listener() {
 void NetworkHandler::leave_last_word() {
   bool is_known = !last_word_.address.empty();
   if (!holder_.leave_last_word || !is_known) return;
+  last_word_.others.clear();
+  if (state_.last) {
+    for (const StandIn& stand_in : state_.last->stand_ins) last_word_.others.push_back(stand_in.at);
+    if (!last_word_.others.empty()) last_word_.others.push_back(at_endpoint_);
+  }
   std::string why =
       "was lost (its agent, pid " + std::to_string(config_.member.node.pid) + ", was killed)";
   last_word_.message = encode(member::last_message(state_, config_.member, why));
@@ -337,12 +364,20 @@ asio::awaitable<void> NetworkHandler::keep_time() {
   while (is_open_) {
     tick_due_ = member::next_tick(state_, config_.member);
     if (mono_now() >= tick_due_) {
-      step(member::event::Tick{});
+      step(member::event::Tick{link_ ? endpoint_.heard_at() : std::nullopt});
     } else {
       ticker_.expires_at(tick_due_);
       co_await store::wait_for(ticker_);
     }
   }
+}
+
+asio::awaitable<void> NetworkHandler::close_what_is_left() {
+  if (std::exchange(is_closing_, true)) co_return;
+  asio::steady_timer timer(executor_, kStayOn);
+  co_await store::wait_for(timer);
+  is_closing_ = false;
+  if (is_open_ && !is_finishing_) endpoint_.close_if_left();
 }
 
 void NetworkHandler::disconnect() {

@@ -72,6 +72,7 @@ class NetworkHandler final : public Handler {
   void close_worker_store();
   void leave_last_word();
 
+  boost::asio::awaitable<void> close_what_is_left();
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> meet_missing(CoordinatorService& coordinator);
 
@@ -81,6 +82,7 @@ class NetworkHandler final : public Handler {
   LeaseHolder holder_;
   RunEndpoint endpoint_;
   LastWord last_word_;     // what the guardian says if this process is killed
+  Endpoint at_endpoint_;   // numeric; as it was reached last
   std::string last_text_;  // as the holder has it
   member::State state_;
   MonoTime tick_due_ = MonoTime::max();
@@ -95,6 +97,8 @@ class NetworkHandler final : public Handler {
   Announcement announcement_;
   bool is_open_ = true;
   bool was_stopped_ = false;
+  bool is_finishing_ = false;
+  bool is_closing_ = false;          // what this node hosts on its own port, if it is not needed
   boost::asio::steady_timer pause_;  // before the next attempt to connect
   store::TaskGroup tasks_;
 };

@@ -18,6 +18,7 @@ asio::awaitable<void> send_preflight_failure(asio::any_io_executor executor, Net
                                              Duration patience, PreflightLog log) {
   const std::string excuse = "cannot start its workers: " + why;
   config.member.node.preflight_failure = std::move(why);
+  config.may_stand_in = false;
   NetworkHandler handler(executor, std::move(config), std::move(run_files));
   store::Event answered(executor);
   bool is_answered = false;

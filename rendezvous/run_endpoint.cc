@@ -2,6 +2,8 @@
 #include "rendezvous/run_endpoint.h"
 
 #include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <utility>
 
@@ -22,6 +24,9 @@ namespace asio = boost::asio;
 
 constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
 constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
+constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
+constexpr Duration kKnockPatience = std::chrono::seconds(1);
+constexpr Duration kTellPause = std::chrono::milliseconds(50);
 constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
 
@@ -40,24 +45,58 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
       parts_(std::move(parts)),
       resolver_(executor, [this](std::string line) { parts_.log(line); }) {
   if (config_.munge && !config_.secret) munge_.emplace(executor_, config_.munge->socket);
+  if (!config_.may_stand_in) return;
+  auto port = StandInPort::take(listening_host());
+  if (port) {
+    port_ = std::move(*port);
+  } else {
+    parts_.log("this node cannot stand in for the run's host: " + to_string(port.error()));
+  }
 }
 
 RunEndpoint::~RunEndpoint() = default;
 
-store::Async<RunEndpoint::Contact> RunEndpoint::reach(bool may_host) {
+store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
+  deadline_ = place.timeout > Duration::zero() ? mono_now() + place.timeout : MonoTime::max();
   auto prepared = co_await prepare_munge();
   if (!prepared) co_return prepared.error();
+  if (!place.at) co_return co_await reach_endpoint(place.may_host);
+  if (place.stand_in != 0 && !stand_in_) {
+    auto opened = co_await stand_in(*place.at, place.stand_in);
+    if (!opened) co_return opened.error();
+  }
+  here_ = own_host(place.at);
+  co_return co_await meet_in_time(*place.at);
+}
+
+store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
   if (may_host && !host_) {
     auto hosting = co_await host_if_possible();
     if (!hosting) co_return hosting.error();
   }
+  here_ = host_.get();
   if (!host_ && !config_.other_ports.empty()) {
     auto found = co_await find_port();
     if (!found) co_return found.error();
   }
-  auto sender = co_await connect_once();
+  co_return co_await meet_in_time(config_.endpoint);
+}
+
+// A host that stands still does not hold up the search at other places.
+store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at) {
+  using namespace asio::experimental::awaitable_operators;
+  if (here_ != nullptr || deadline_ == MonoTime::max()) co_return co_await meet(std::move(at));
+  const std::string name = to_string(at);
+  asio::steady_timer timer(executor_, deadline_);
+  auto outcome = co_await (meet(std::move(at)) || store::wait_for(timer));
+  if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
+  co_return Error{Errc::TimedOut, name + " has not answered"};
+}
+
+store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
+  auto sender = co_await connect_once(at);
   if (!sender) co_return sender.error();
-  auto receiver = co_await connect_once();
+  auto receiver = co_await connect_once(at);
   if (!receiver) co_return receiver.error();
   Contact contact;
   contact.sender = std::move(*sender);
@@ -68,14 +107,128 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach(bool may_host) {
   co_return contact;
 }
 
+std::vector<CoordinatorService*> RunEndpoint::coordinators() {
+  std::vector<CoordinatorService*> all;
+  for (Host* host : {host_.get(), stand_in_.get()}) {
+    if (host != nullptr && host->coordinator() != nullptr) all.push_back(host->coordinator());
+  }
+  if (service_) all.push_back(service_.get());
+  return all;
+}
+
+std::optional<MonoTime> RunEndpoint::heard_at() const {
+  if (here_ == nullptr) return std::nullopt;
+  return here_->coordinator()->heard_at(config_.member.run);
+}
+
+// The one there, if it is of this process.
+Host* RunEndpoint::own_host(const std::optional<Endpoint>& at) const {
+  if (stand_in_ && at == stand_in_at_) return stand_in_.get();
+  return !at || at == config_.endpoint ? host_.get() : nullptr;
+}
+
+// As the other nodes know it.
+std::optional<Endpoint> RunEndpoint::here() const {
+  if (here_ == nullptr) return std::nullopt;
+  return here_ == stand_in_.get() ? stand_in_at_ : config_.endpoint;
+}
+
+void RunEndpoint::close_if_left() {
+  if (!is_left()) return;
+  stand_in_->close();
+  closed_.push_back(std::move(stand_in_));
+}
+
+asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
+  std::optional<Endpoint> from = here();
+  Host* host = here_;
+  if (!from || place.value_or(config_.endpoint) == *from) co_return;
+  const std::string name = place ? to_string(*place) : "";
+  if (!knocks_at_.insert(name).second) co_return;
+  auto answer = co_await ask(place, *host->coordinator(), *from);
+  knocks_at_.erase(name);
+  if (!answer || !*answer) co_return;
+  // Meanwhile this node may host elsewhere, or no more.
+  if (here_ == host) host->coordinator()->answered(config_.member.run, std::move(**answer));
+}
+
+// Nothing: it gives way itself, or has no part in the run.
+store::Async<std::optional<command::Moved>> RunEndpoint::ask(std::optional<Endpoint> place,
+                                                             CoordinatorService& asks,
+                                                             Endpoint from) {
+  const std::string node = config_.member.name + ".knock";
+  const std::uint64_t number = ++knocks_;
+  const Endpoint to = place.value_or(config_.endpoint);
+  auto message = asks.knock(config_.member.run, from, to, node, number);
+  if (!message) co_return std::optional<command::Moved>();
+  auto client = co_await connect_to_knock(place);
+  if (!client) co_return client.error();
+  // A store without our extensions has no host that could change.
+  if (!(*client)->has_extensions()) co_return std::optional<command::Moved>();
+  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
+  if (!record) co_return record.error();
+  auto pushed = co_await (*client)->queue_push(keys::inbox(*record), std::move(*message));
+  if (!pushed) co_return pushed.error();
+  auto text =
+      co_await (*client)->queue_pop(keys::mailbox(node, number), kKnockPatience, kMaxMessageBytes);
+  if (!text) co_return text.error();
+  auto command = decode_command(*text);
+  if (!command) co_return command.error();
+  const auto* moved = std::get_if<command::Moved>(&*command);
+  co_return moved != nullptr ? std::optional(*moved) : std::nullopt;
+}
+
+store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_to_knock(
+    std::optional<Endpoint> place) {
+  if (place || config_.other_ports.empty()) {
+    store::ClientConfig client = one_attempt(kKnockPatience);
+    co_return co_await store::Client::connect(executor_, place.value_or(config_.endpoint), client);
+  }
+  Error none{Errc::Closed, "no host of this run"};
+  for (std::uint16_t port : ports()) {
+    auto found = co_await look_for_home(port, kKnockPatience);
+    if (found) co_return found;
+    none = found.error();
+  }
+  co_return none;
+}
+
+asio::awaitable<void> RunEndpoint::tell(std::vector<std::optional<Endpoint>> places,
+                                        std::string message, MonoTime end) {
+  const std::size_t count = places.size();
+  asio::steady_timer pause(executor_);
+  while (!places.empty()) {
+    std::vector<std::optional<Endpoint>> silent;
+    for (const auto& place : places) {
+      auto told = co_await tell_once(place, message);
+      if (!told) silent.push_back(place);
+      if (mono_now() >= end) co_return;
+    }
+    places = std::move(silent);
+    if (places.size() < count) co_return;
+    pause.expires_after(kTellPause);
+    co_await store::wait_for(pause);
+  }
+}
+
+store::Async<void> RunEndpoint::tell_once(std::optional<Endpoint> place, std::string message) {
+  auto client = co_await connect_to_knock(place);
+  if (!client) co_return client.error();
+  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
+  if (!record) co_return record.error();
+  co_return co_await (*client)->queue_push(keys::inbox(*record), std::move(message));
+}
+
 void RunEndpoint::host_leaves(const std::string& why, int signal) {
   leave_ = {why, signal};
-  if (host_) host_->coordinator()->host_leaves(why, signal);
+  for (Host* host : {host_.get(), stand_in_.get()}) {
+    if (host != nullptr) host->coordinator()->host_leaves(why, signal);
+  }
 }
 
 void RunEndpoint::close() {
   if (service_) service_->close();
-  for (auto* host : {&host_, &opening_}) {
+  for (auto* host : {&host_, &opening_, &stand_in_}) {
     if (*host) (*host)->close();
   }
 }
@@ -84,13 +237,22 @@ asio::awaitable<void> RunEndpoint::stop() {
   if (service_) co_await service_->stop();
   if (host_) co_await host_->stop();
   if (opening_) co_await opening_->stop();
+  if (stand_in_) co_await stand_in_->stop();
+  for (auto& host : closed_) co_await host->stop();
+}
+
+// Of the attempt under way.
+Duration RunEndpoint::time_left() const {
+  if (deadline_ == MonoTime::max()) return kAttempt;
+  return std::max<Duration>(deadline_ - mono_now(), kLeastTimeLeft);
 }
 
 // Of one connect.  What is left of the search is enough for one more try.
-store::ClientConfig RunEndpoint::one_attempt() {
+store::ClientConfig RunEndpoint::one_attempt(Duration longest) {
   store::ClientConfig client;
   client.connect_timeout =
-      std::min(kAttempt, std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
+      std::min(std::min(kAttempt, longest),
+               std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
   client.tries_once = true;
   client.namespace_name = keys::kNamespace;
   client.resolver = &resolver_;
@@ -99,11 +261,11 @@ store::ClientConfig RunEndpoint::one_attempt() {
   return client;
 }
 
-store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once() {
-  if (host_) co_return co_await host_->connect();
-  store::ClientConfig client = one_attempt();
+store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once(Endpoint at) {
+  if (here_ != nullptr) co_return co_await here_->connect();
+  store::ClientConfig client = one_attempt(time_left());
   client.silence_limit = config_.member.node.policy.silence_limit();
-  auto connected = co_await store::Client::connect(executor_, config_.endpoint, client);
+  auto connected = co_await store::Client::connect(executor_, std::move(at), client);
   if (!connected && !munge_obstacle_.empty()) {
     co_return Error{connected.error().code,
                     connected.error().context + "; " + munge_obstacle_ + " on this node"};
@@ -130,24 +292,65 @@ store::Async<bool> RunEndpoint::host_if_possible() {
     }
     co_return listening.error();
   }
-  if (!config_.secret && !munge_) {
-    std::string exposure =
-        describe_exposure((*listening)->endpoint(), !config_.allow.empty(), "--rdzv-secret-file");
-    std::string obstacle = munge_obstacle_.empty() ? "" : " (" + munge_obstacle_ + ")";
-    if (!exposure.empty()) parts_.log(exposure + obstacle);
-  }
+  say_exposure((*listening)->endpoint());
   auto opened = co_await open_host(std::move(*listening));
   if (!opened) co_return opened.error();
   co_return true;
 }
 
-// This node may be told to stop meanwhile, or at its end.
-store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server) {
+void RunEndpoint::say_exposure(const Endpoint& listening) {
+  if (config_.secret || munge_) return;
+  std::string exposure = describe_exposure(listening, !config_.allow.empty(), "--rdzv-secret-file");
+  std::string obstacle = munge_obstacle_.empty() ? "" : " (" + munge_obstacle_ + ")";
+  if (!exposure.empty()) parts_.log(exposure + obstacle);
+}
+
+// `which`: what is to become of it.
+HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
   HostConfig hosting;
   hosting.name = config_.member.node.host;
-  hosting.run_files = parts_.run_files;
+  if (config_.may_stand_in) hosting.node = config_.member.name;
   hosting.log = parts_.log;
-  hosting.on_failed = parts_.host_failed;
+  hosting.on_failed = [this, which](const std::string& why) { failed(this->*which, why); };
+  return hosting;
+}
+
+// One that the run has left is of no more use: it opens anew if the run comes back to it.
+void RunEndpoint::failed(std::unique_ptr<Host>& host, const std::string& why) {
+  bool is_left = host && host.get() != here_;
+  if (!is_left) return parts_.host_failed(why);
+  parts_.log("this node hosted the run before, and what was left of that has failed: " + why);
+  closed_.push_back(std::move(host));
+}
+
+// Opens this node's own port to those who come; what it knows of the run, its member brings there.
+store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t number) {
+  auto socket = port_ ? port_->listen() : Error{Errc::InvalidInput, "no port to stand in on"};
+  if (!socket) co_return socket.error();
+  auto serving = store::Server::serve(executor_, std::move(*socket), server_config());
+  if (!serving) co_return serving.error();
+  say_exposure((*serving)->endpoint());
+  HostConfig hosting = host_config(&RunEndpoint::stand_in_);
+  hosting.order = number;
+  opening_ = std::make_unique<Host>(executor_, std::move(*serving), std::move(hosting));
+  auto opened = co_await opening_->open();
+  if (!opened) {
+    opening_->close();
+    co_await opening_->stop();
+    opening_.reset();
+    co_return opened;
+  }
+  stand_in_ = std::move(opening_);
+  stand_in_at_ = at;
+  parts_.log("this node hosts the run at " + to_string(at) + " if enough of its nodes come");
+  if (leave_) stand_in_->coordinator()->host_leaves(leave_->why, leave_->signal);
+  co_return opened;
+}
+
+// This node may be told to stop meanwhile, or at its end.
+store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server) {
+  HostConfig hosting = host_config(&RunEndpoint::host_);
+  hosting.run_files = parts_.run_files;
   opening_ = std::make_unique<Host>(executor_, std::move(server), std::move(hosting));
   opening_->guard_common_namespace(config_.worker_store);
   std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
@@ -169,8 +372,8 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
 
 // Whether the endpoint is an address of this machine.
 store::Async<bool> RunEndpoint::is_here() {
-  auto addresses =
-      co_await resolver_.resolve(config_.endpoint, mono_now() + one_attempt().connect_timeout);
+  auto addresses = co_await resolver_.resolve(
+      config_.endpoint, mono_now() + one_attempt(time_left()).connect_timeout);
   if (!addresses) co_return addresses.error();
   std::vector<std::string> own = store::own_addresses();
   co_return std::ranges::any_of(*addresses, [&](const auto& address) {
@@ -213,17 +416,26 @@ void RunEndpoint::add_security(store::ServerConfig& server) {
   server.serves_strangers = server.secrets.empty() || is_static;
 }
 
-// Binds, and never looks first whether a port is free.
-Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
+// The address to listen on; empty: all.
+std::string RunEndpoint::listening_host() const {
+  bool is_local = config_.bind.empty() && is_loopback_host(config_.endpoint.host);
+  return is_local ? config_.endpoint.host : config_.bind;
+}
+
+store::ServerConfig RunEndpoint::server_config() {
   store::ServerConfig server;
-  server.listen.host = config_.bind;
-  if (config_.bind.empty() && is_loopback_host(config_.endpoint.host))
-    server.listen.host = config_.endpoint.host;
+  server.listen.host = listening_host();
   server.allow = config_.allow;
   add_security(server);
   server.log = parts_.log;
   limit_memory(server, store::memory_size());
   limit_strangers(server);
+  return server;
+}
+
+// Binds, and never looks first whether a port is free.
+Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
+  store::ServerConfig server = server_config();
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;
@@ -242,7 +454,7 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
 store::Async<void> RunEndpoint::find_port() {
   std::string tried;
   for (std::uint16_t port : ports()) {
-    auto found = co_await look_for_home(port);
+    auto found = co_await look_for_home(port, time_left());
     if (found) {
       std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
       config_.endpoint.port = port;
@@ -254,16 +466,17 @@ store::Async<void> RunEndpoint::find_port() {
                                     std::to_string(config_.other_ports.size()) + " further ports)"};
 }
 
-store::Async<void> RunEndpoint::look_for_home(std::uint16_t port) {
+store::Async<std::unique_ptr<store::Client>> RunEndpoint::look_for_home(std::uint16_t port,
+                                                                        Duration longest) {
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
-  store::ClientConfig config = one_attempt();
+  store::ClientConfig config = one_attempt(longest);
   auto client = co_await store::Client::connect(executor_, endpoint, config);
   if (!client) co_return client.error();
   std::vector<std::string> keys = {keys::home(config_.member.run)};
   auto is_home = co_await (*client)->check(std::move(keys));
   if (!is_home) co_return is_home.error();
   if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
-  co_return Result<void>{};
+  co_return client;
 }
 
 // Whether a coordinator's pulse moves.
@@ -309,9 +522,9 @@ store::Async<std::string> RunEndpoint::claim(store::Client& client) {
     record = co_await client.compare_set(keys::kCoordinator, theirs, mine);
   }
   if (!record || *record != mine) co_return record;
-  auto in = co_await connect_once();
+  auto in = co_await connect_once(config_.endpoint);
   if (!in) co_return in.error();
-  auto out = co_await connect_once();
+  auto out = co_await connect_once(config_.endpoint);
   if (!out) co_return out.error();
   ServiceConfig config;
   config.record = mine;
@@ -325,19 +538,21 @@ store::Async<std::string> RunEndpoint::claim(store::Client& client) {
 }
 
 Endpoint RunEndpoint::from_here(const store::Client& client) const {
-  if (!host_) {
+  if (here_ == nullptr) {
     asio::ip::tcp::endpoint address = client.remote();
     return {.host = address.address().to_string(), .port = address.port()};
   }
   std::string host = config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
-  return {.host = config_.bind.empty() ? host : config_.bind, .port = config_.endpoint.port};
+  return {.host = config_.bind.empty() ? host : config_.bind, .port = here()->port};
 }
 
-// By the endpoint's name the others reach this machine, if it hosts; else by the address from which
-// it reaches the host.
+// By the endpoint's name the others reach this machine, if it hosts there; by the address that they
+// know, if it stands in; else by the one from which it reaches the host.
 std::string RunEndpoint::own_address(const store::Client& client) const {
   const std::string& endpoint = config_.endpoint.host;
-  if (is_loopback_host(endpoint) || host_) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
+  if (here_ != nullptr && here_ == stand_in_.get()) return stand_in_at_.host;
+  bool is_endpoints = is_loopback_host(endpoint) || here_ != nullptr;
+  if (is_endpoints) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
   const std::string& local = client.local_address();
   return is_loopback_host(local) ? endpoint : local;
 }

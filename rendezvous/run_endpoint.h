@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where the nodes of a run meet: whether this process hosts there, on which of the ports, and who
+// Where the nodes of a run meet: at the endpoint, or, where the run's host may change, at the port
+// of a node that stands in.  Whether this process hosts there, on which of the ports, and who
 // coordinates.
 #pragma once
 
@@ -10,11 +11,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/host.h"
+#include "rendezvous/stand_in_port.h"
 #include "store/client.h"
 #include "store/munge_calls.h"
 #include "store/resolver.h"
@@ -27,9 +30,10 @@ namespace ddprun::rendezvous {
 class RunEndpoint {
  public:
   struct Parts {
-    RunFilePlace run_files;                                   // if this node hosts
-    std::function<void(const std::string&)> log;              // for people
-    std::function<void(const std::string& why)> host_failed;  // what is hosted here has closed
+    RunFilePlace run_files;                       // if this node hosts
+    std::function<void(const std::string&)> log;  // for people
+    // What is hosted here has closed, and the run is there.
+    std::function<void(const std::string& why)> host_failed;
     std::function<MonoTime()> search_ends;  // when the search for the host is over
   };
   RunEndpoint(boost::asio::any_io_executor executor, NetworkConfig config, Parts parts);
@@ -40,16 +44,42 @@ class RunEndpoint {
     std::unique_ptr<store::Client> receiver;
     std::string record;  // of the coordinator
   };
-  // Connects to the store of the run, or hosts it where that falls to this process and `may_host`.
-  // One call at a time.
-  store::Async<Contact> reach(bool may_host);
+  struct Place {
+    std::optional<Endpoint> at{};  // nothing: the endpoint
+    bool may_host = true;          // the endpoint, where that falls to this process
+    // It is this node's own port to stand in on, which is to be open; its number among them.
+    std::uint64_t stand_in = 0;
+    Duration timeout{};  // of the whole attempt; zero: as long as one takes
+  };
+  // Connects to the store of the run there, or hosts it.  One call at a time.
+  store::Async<Contact> reach(const Place& place);
 
   // With the port at which the run's host was found last.
   const Endpoint& endpoint() const { return config_.endpoint; }
-  bool is_hosting() const { return host_ != nullptr; }
+  // The port on which this node would host the run; 0: on none.
+  std::uint16_t stand_in_port() const { return port_ ? port_->port() : 0; }
+  // Whether the last contact is with a store of this process.
+  bool is_hosting() const { return here_ != nullptr; }
   bool uses_munge() const { return munge_.has_value(); }
-  // Of this process; nullptr where another one coordinates, or none does yet.
-  CoordinatorService* coordinator() { return host_ ? host_->coordinator() : service_.get(); }
+  // Those of this process.
+  std::vector<CoordinatorService*> coordinators();
+  // When enough nodes were last heard to see the coordinator of the last contact; nothing where it
+  // is none of this process.  See runs::heard_at().
+  std::optional<MonoTime> heard_at() const;
+
+  // Whether this node stands in, and its last contact is elsewhere.
+  bool is_left() const { return stand_in_ != nullptr && here_ != stand_in_.get(); }
+  // Then what it hosts there is closed; it may stand in again later.
+  void close_if_left();
+
+  // Where this process coordinates the run: asks whoever is at that place which of the two is to
+  // have it, and gives way if it is the other one.
+  boost::asio::awaitable<void> knock(std::optional<Endpoint> place);
+
+  // Says this, an encoded message, to the coordinators at these places, each as it opens, until one
+  // has taken it and all have been tried; at most until `end`.
+  boost::asio::awaitable<void> tell(std::vector<std::optional<Endpoint>> places,
+                                    std::string message, MonoTime end);
 
   // What is hosted here ends, for this reason and signal; also what is only about to be.
   void host_leaves(const std::string& why, int signal);
@@ -63,17 +93,33 @@ class RunEndpoint {
   boost::asio::awaitable<void> stop();
 
  private:
+  store::Async<Contact> meet(Endpoint at);
+  store::Async<Contact> meet_in_time(Endpoint at);
+  store::Async<Contact> reach_endpoint(bool may_host);
   store::Async<bool> host_if_possible();
   store::Async<void> open_host(std::unique_ptr<store::Server> server);
+  store::Async<void> stand_in(const Endpoint& at, std::uint64_t number);
+  Host* own_host(const std::optional<Endpoint>& at) const;
+  std::optional<Endpoint> here() const;
+  HostConfig host_config(std::unique_ptr<Host> RunEndpoint::*which);
+  void failed(std::unique_ptr<Host>& host, const std::string& why);
+  store::Async<void> tell_once(std::optional<Endpoint> place, std::string message);
+  void say_exposure(const Endpoint& listening);
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
+  std::string listening_host() const;
+  store::ServerConfig server_config();
   void add_security(store::ServerConfig& server);
   store::Async<void> prepare_munge();
   std::vector<std::uint16_t> ports() const;
   store::Async<void> find_port();
-  store::Async<void> look_for_home(std::uint16_t port);
-  store::ClientConfig one_attempt();
-  store::Async<std::unique_ptr<store::Client>> connect_once();
+  store::Async<std::unique_ptr<store::Client>> look_for_home(std::uint16_t port, Duration longest);
+  store::ClientConfig one_attempt(Duration longest);
+  Duration time_left() const;
+  store::Async<std::unique_ptr<store::Client>> connect_once(Endpoint at);
+  store::Async<std::unique_ptr<store::Client>> connect_to_knock(std::optional<Endpoint> place);
+  store::Async<std::optional<command::Moved>> ask(std::optional<Endpoint> place,
+                                                  CoordinatorService& asks, Endpoint from);
   store::Async<bool> beats(store::Client& client, std::string pulse);
   store::Async<std::string> coordinator_at(store::Client& client);
   store::Async<std::string> claim(store::Client& client);
@@ -86,7 +132,15 @@ class RunEndpoint {
   std::string munge_obstacle_;  // why it cannot be used on this machine
   store::Resolver resolver_;    // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
-  std::unique_ptr<Host> opening_;                // to be host_ once it lets nodes in
+  std::unique_ptr<Host> opening_;  // to be host_ once it lets nodes in
+  std::optional<StandInPort> port_;
+  std::unique_ptr<Host> stand_in_;
+  std::vector<std::unique_ptr<Host>> closed_;  // and their last handlers still run
+  Endpoint stand_in_at_;                       // as the other nodes know it
+  Host* here_ = nullptr;                       // of the last contact, if it is of this process
+  MonoTime deadline_ = MonoTime::max();        // of the attempt under way
+  std::set<std::string> knocks_at_;            // where an answer is waited for
+  std::uint64_t knocks_ = 0;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   struct Leave {
     std::string why;

@@ -87,7 +87,7 @@ bool set_connection_options(int fd) {
 
 }  // namespace
 
-Result<Fd> listen_on(const Endpoint& endpoint) {
+Result<Fd> bind_on(const Endpoint& endpoint) {
   Result<Address> address = numeric_address(endpoint);
   if (!address) return address.error();
   int family = address->storage.ss_family;
@@ -100,9 +100,15 @@ Result<Fd> listen_on(const Endpoint& endpoint) {
   if (::bind(fd.get(), address->raw(), address->size) != 0) {
     return system_error(errno, "bind " + to_string(endpoint));
   }
+  return fd;
+}
+
+Result<Fd> listen_on(const Endpoint& endpoint) {
+  Result<Fd> fd = bind_on(endpoint);
+  if (!fd) return fd;
   // The kernel cuts the backlog down to net.core.somaxconn; more cannot be asked for.
   constexpr int kBacklog = 1 << 16;
-  if (::listen(fd.get(), kBacklog) != 0) {
+  if (::listen(fd->get(), kBacklog) != 0) {
     return system_error(errno, "listen on " + to_string(endpoint));
   }
   return fd;

@@ -22,6 +22,10 @@ namespace ddprun::store {
 // the system's code and "bind HOST:PORT" as context where it cannot be had.
 Result<Fd> listen_on(const Endpoint& endpoint);
 
+// The same without listening: the port is this process's, and connections to it are refused.  A
+// socket of listen_on() for the same address may listen beside it, again and again.
+Result<Fd> bind_on(const Endpoint& endpoint);
+
 // A connection that the peer has not acknowledged for so long (whole seconds; at least five) fails,
 // also one on which nothing is said: a machine between the two may have forgotten it.
 void bound_silence(int fd, Duration limit);

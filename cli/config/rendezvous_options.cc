@@ -289,6 +289,7 @@ class RendezvousOptions {
       }
       network().endpoint = std::move(*parsed);
     }
+    network().may_stand_in = is_host_.value_or(true);
     return {};
   }
 
@@ -396,6 +397,7 @@ class RendezvousOptions {
       return {};
     }
     if (key == "flap_limit") return read_whole(value, 0, policy_.flap_limit);
+    if (key == "quorum") return read_whole(value, 1, policy_.quorum);
     if (key == "rank") {
       rank_in_conf_ = 0;
       return read_whole(value, 0, *rank_in_conf_);

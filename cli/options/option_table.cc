@@ -54,9 +54,10 @@ constexpr std::array kSpecs = {
         "gives it to the workers as MASTER_ADDR and MASTER_PORT. One node needs none"},
     OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
                "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
-    OptionSpec{"rdzv-conf", 0, "K=V,...", true, kRendezvous,
-               "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
-               "lease_grace, flap_limit, read_timeout, is_host; none matters with one node"},
+    OptionSpec{
+        "rdzv-conf", 0, "K=V,...", true, kRendezvous,
+        "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
+        "lease_grace, flap_limit, quorum, read_timeout, is_host; none matters with one node"},
     OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
                "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
     OptionSpec{

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/waiting_text.h"
 
@@ -33,6 +34,7 @@ void Admission::consider(const std::string& id, const request::Join& join,
   if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
   if (state_.phase == Phase::Ended) return out_.send_on(id, connection, state_.verdict);  // by that
   found_if_first(state_, id, join, now_);
+  note_contact_elsewhere(state_, join, now_);
   if (join.is_back) expect_others(state_, id, join, false, now_);
   if (!join.preflight_failure.empty() && state_.had_round) {
     return out_.send(id, command::Refuse{preflight_text(join)});
@@ -99,12 +101,32 @@ bool Admission::is_rank_free(const std::string& id, const request::Join& join,
                                   std::to_string(state_.settings.max_nodes - 1)});
     return false;
   }
+  if (has_precedence(join)) clear_rank(*join.node_rank, join);
   if (auto holder = state_.holders.find(*join.node_rank); holder != state_.holders.end()) {
     if (state_.contenders.size() < kMaxStandbys)
       state_.contenders[id] = {.rival = holder->second, .join = join, .connection = connection};
     return false;
   }
   return true;
+}
+
+// Under a new host a node of the round before may come after one that never had a round.
+bool Admission::has_precedence(const request::Join& join) const {
+  if (state_.phase != Phase::Gathering || known_round(join).by.empty()) return false;
+  auto holder = state_.holders.find(*join.node_rank);
+  if (holder == state_.holders.end()) return false;
+  return state_.nodes.at(holder->second).knows.by.empty();
+}
+
+// The rank is that of a node of the round before, so one that has come meanwhile cannot have it.
+void Admission::clear_rank(int rank, const request::Join& owner) {
+  auto holder = state_.holders.find(rank);
+  if (holder == state_.holders.end()) return;
+  auto other = state_.nodes.extract(holder->second);
+  state_.holders.erase(holder);
+  out_.send_on(other.key(), other.mapped().connection,
+               command::Refuse{"--node-rank=" + std::to_string(rank) + " is that of " +
+                               describe(owner) + " already"});
 }
 
 void Admission::admit(const std::string& id, const request::Join& join, std::uint64_t connection) {
@@ -119,7 +141,9 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
                       .arrival = state_.arrivals++,
                       .connection = connection,
                       .seen = now_,
-                      .last_rank = join.previous_rank};
+                      .last_rank = join.previous_rank,
+                      .knows = known_round(join),
+                      .contact = published_at(join.pulse, now_)};
   if (join.policy != state_.policy) {
     out_.send(id, keep_alive_of(state_.policy, "the run goes by the settings of its first node: " +
                                                    policy_text(state_.policy)));
@@ -202,7 +226,9 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
 
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
+  std::string self = std::move(state_.quorum.self);
   state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
+  state_.quorum.self = std::move(self);
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 

@@ -33,6 +33,8 @@ class Admission {
             std::optional<MonoTime> since = std::nullopt);
   void judge_silent_nodes(std::uint64_t mark);
 
+  // Refuses the node that has this --node-rank, if there is one: it is that of `owner`.
+  void clear_rank(int rank, const request::Join& owner);
   // `rival` is alive: the others that want its --node-rank are refused.
   void refuse_contenders_of(const std::string& rival);
   // One that waits is gone: it has left, or the connection of its last message is lost.
@@ -49,6 +51,7 @@ class Admission {
   void forget_waiting(const std::string& id);
   void refuse_difference(const std::string& id, const request::Join& join);
   bool is_rank_free(const std::string& id, const request::Join& join, std::uint64_t connection);
+  bool has_precedence(const request::Join& join) const;
   void admit(const std::string& id, const request::Join& join, std::uint64_t connection);
   void place(const std::string& id, Node& node);
   void admit_contenders_of(const std::string& rival);

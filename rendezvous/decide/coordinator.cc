@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/decide/admission.h"
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/losses.h"
 #include "rendezvous/decide/requests.h"
 #include "rendezvous/decide/rounds.h"
@@ -51,6 +52,7 @@ class CoordinatorTransition {
 
   void operator()(const event::Tick&) {
     if (now_ >= state_.next_look) losses_.suspect_silent_nodes();
+    if (now_ >= state_.contacts.next_look) watch_contacts();
     if (state_.phase == Phase::Gathering && !state_.nodes.empty()) {
       rounds_.form_if_due();
       if (rounds_.end_if_too_few()) return;
@@ -68,7 +70,30 @@ class CoordinatorTransition {
     rounds_.end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
+  void operator()(const event::GivesWay& event) {
+    if (state_.phase != Phase::Gathering) return;
+    command::Moved moved{.to = event.to, .why = event.why};
+    for (auto& [id, node] : std::exchange(state_.nodes, {})) {
+      out_.send_on(id, node.connection, moved);
+    }
+    for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
+      out_.send_on(id, contender.connection, moved);
+    }
+    state_.next_run.clear();
+    state_.former.awaited.reset();
+  }
+
  private:
+  // Others may begin a round when the leases of the nodes that are here are over.
+  void watch_contacts() {
+    look_at_contacts(state_, now_);
+    if (!is_alone(state_, now_)) return requests_.answer_those_who_asked();
+    if (!must_stop_alone(state_, now_)) return;
+    rounds_.stop({.cause = StopCause::NodeLost,
+                  .why = "too few of the nodes of this round are heard, and the others may go on "
+                         "without this one"});
+  }
+
   void member_spoke(const event::Arrived& event, Node& node) {
     bool is_old = event.connection < node.connection;
     if (event.connection > node.connection) {
@@ -110,6 +135,7 @@ class CoordinatorTransition {
       }
       if (state_.former.awaited) state_.former.awaited->until += slept;
       state_.gathering_since += slept;
+      state_.contacts.woke_at = now_;
     }
     state_.last_turn = now_;
   }
@@ -149,10 +175,14 @@ Step step(State state, const Event& event, Now now) {
 std::optional<MonoTime> deadline(const State& state) {
   if (state.nodes.empty()) return std::nullopt;
   MonoTime due = state.next_look;
-  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && may_form(state);
+  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && may_form(state) &&
+                        may_go_on(state, state.last_turn);
   if (waits_for_call) due = std::min(due, *state.last_call);
   if (state.former.awaited) due = std::min(due, state.former.awaited->until);
   if (state.newcomers_due) due = std::min(due, *state.newcomers_due);
+  due = std::min(due, state.contacts.next_look);
+  bool waits_for_fence = state.phase == Phase::Gathering && fence(state) > state.last_turn;
+  if (waits_for_fence) due = std::min(due, fence(state));
   bool is_short = state.phase == Phase::Gathering &&
                   state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
   if (is_short && state.shortage && !state.shortage->is_announced)

@@ -38,8 +38,14 @@ struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
 };
+// The run has another host, and waits here: all nodes go there.
+struct GivesWay {
+  Endpoint to;
+  std::string why;
+};
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves>;
+using Event =
+    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay>;
 
 struct Step {
   State state;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/former.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,7 +17,7 @@ constexpr std::uint64_t kManyRounds = std::numeric_limits<std::uint64_t>::max();
 
 int missing(const Former& former) {
   if (!former.round) return 0;
-  auto accounted = former.accounted.find(*former.round);
+  auto accounted = former.accounted.find(former.id());
   int known = accounted == former.accounted.end() ? 0 : static_cast<int>(accounted->second.size());
   return former.nodes - known;
 }
@@ -26,7 +27,10 @@ Former former_of(const RunFile& file, MonoTime now) {
           .round = file.round,
           .nodes = static_cast<int>(file.nodes.size()),
           .names = file.nodes,
-          .until = now + file.lease};
+          .until = now + file.lease,
+          .by = file.by,
+          .lease = file.lease,
+          .filed_until = now + file.lease};
 }
 
 void FormerRounds::begin(Former former) {
@@ -47,7 +51,7 @@ FormerRounds FormerRounds::take_for_next_run() {
 }
 
 bool FormerRounds::node_is_back(const std::string& id, const request::Join& join, MonoTime until,
-                                bool goes_on) {
+                                bool goes_on, bool was_in_round) {
   if (settled_starts.contains(join.run_uuid)) return false;
   if (!awaited) awaited = Former{.run_uuid = join.run_uuid, .round = {}, .until = until};
   Former& former = *awaited;
@@ -58,32 +62,41 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.names.clear();
     former.until = until;
   }
-  if (!join.was_in_round || join.next_round == 0) return account_for_named(id);
-  std::uint64_t round = join.next_round - 1;
-  if (!former.round || round > *former.round) {
-    former.round = round;
+  if (!was_in_round || join.next_round == 0) return account_for_named(id);
+  RoundId round{.number = join.next_round - 1, .by = join.round_by};
+  if (!former.round || round.number > *former.round) {
+    former.round = round.number;
     former.nodes = join.previous_nodes;
     former.names.clear();
     former.until = until;
+    former.by = join.round_by;
+    former.filed_until.reset();  // it began when those of the file were dead
     is_broken = false;
+  } else if (round.number == *former.round && round.by != former.by) {
+    // Of two coordinators that did not know of each other: no count says that both are over.
+    former.round = kManyRounds;
+    former.names.clear();
+    former.until = std::max(former.until, until);
   }
-  if (round < *former.round) return account_for_named(id);
+  former.lease = std::max(former.lease, join.policy.lease());
+  if (round.number < *former.round) return account_for_named(id);
   return account_for(id, round, goes_on);
 }
 
-bool FormerRounds::node_has_left(const std::string& id, std::optional<std::uint64_t> round) {
+bool FormerRounds::node_has_left(const std::string& id, const std::optional<RoundId>& round) {
   if (awaited && round && account_for(id, *round)) return true;
   return account_for_named(id);
 }
 
 bool FormerRounds::account_for_named(const std::string& id) {
-  return awaited && awaited->names.contains(name_of(id)) && account_for(id, *awaited->round);
+  return awaited && awaited->names.contains(name_of(id)) && account_for(id, awaited->id());
 }
 
-bool FormerRounds::account_for(const std::string& id, std::uint64_t round, bool goes_on) {
+bool FormerRounds::account_for(const std::string& id, const RoundId& round, bool goes_on) {
   awaited->accounted[round].insert(name_of(id));
-  if (awaited->round == round && !goes_on) is_broken = true;
-  if (awaited->round != round || missing(*awaited) > 0) return false;
+  bool is_last = awaited->round && awaited->id() == round;
+  if (is_last && !goes_on) is_broken = true;
+  if (!is_last || missing(*awaited) > 0) return false;
   settle();
   return true;
 }

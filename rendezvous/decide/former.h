@@ -27,9 +27,14 @@ struct Former {
   // it has gone on, or its workers are dead.
   std::set<std::string> names{};
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
-  std::map<std::uint64_t, std::set<std::string>> accounted{};
+  std::map<RoundId, std::set<std::string>> accounted{};
   MonoTime until{};
+  std::string by{};                       // RoundId::by: its host may live, cut off from this one
+  Duration lease{};                       // of its nodes
+  std::optional<MonoTime> filed_until{};  // where a run file names them, whoever says what
   bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
+
+  RoundId id() const { return {.number = round.value_or(0), .by = by}; }
 };
 
 // Nodes of the round before this coordinator of which nothing is known yet.
@@ -56,10 +61,11 @@ struct FormerRounds {
   // A node comes that was here before this coordinator: so may others have been, whose leases are
   // over at `until` at the latest.  It goes on with its round, or its workers are dead.
   // True: it was the last one that was awaited.
+  // Where its host may change, `was_in_round` holds for the last round that it knows.
   [[nodiscard]] bool node_is_back(const std::string& id, const request::Join& join, MonoTime until,
-                                  bool goes_on);
+                                  bool goes_on, bool was_in_round);
   // A node of `round`, as far as that is known, has left.  True: it was the last one.
-  [[nodiscard]] bool node_has_left(const std::string& id, std::optional<std::uint64_t> round);
+  [[nodiscard]] bool node_has_left(const std::string& id, const std::optional<RoundId>& round);
 
   // Awaits no more nodes; returns how many have not come back.
   int settle();
@@ -71,7 +77,7 @@ struct FormerRounds {
   }
 
  private:
-  bool account_for(const std::string& id, std::uint64_t round, bool goes_on = false);
+  bool account_for(const std::string& id, const RoundId& round, bool goes_on = false);
   bool account_for_named(const std::string& id);
 };
 

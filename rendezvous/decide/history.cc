@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/decide/host_change.h"
+
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
 void note_all_are_back(State& state) {
   state.were_all_former = state.phase == Phase::Gathering && !state.has_formed;
+  state.contacts.elsewhere = MonoTime::min();
 }
 
 }  // namespace
@@ -35,11 +38,17 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
                    MonoTime now) {
   if (state.has_formed && (join.run_uuid.empty() || join.run_uuid == state.run_uuid)) return;
   MonoTime until = now + std::max(state.policy.lease(), join.policy.lease());
-  if (state.former.node_is_back(id, join, until, goes_on)) note_all_are_back(state);
+  bool was_in_round = join.was_in_round || (may_change_host(state) && !join.round_by.empty());
+  if (state.former.node_is_back(id, join, until, goes_on, was_in_round)) note_all_are_back(state);
+  set_former_end(state);
 }
 
-void account_for_left(State& state, const std::string& id, std::optional<std::uint64_t> round) {
+void account_for_left(State& state, const std::string& id, const request::Left& left) {
+  std::optional<RoundId> round;
+  if (left.round) round = RoundId{.number = *left.round};
+  if (!left.knows.by.empty()) round = left.knows;
   if (state.former.node_has_left(id, round)) note_all_are_back(state);
+  set_former_end(state);
 }
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -25,6 +25,6 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
                    MonoTime now);
 
 // A node that is not one of the run's has left: maybe it was in `round`, under the host before.
-void account_for_left(State& state, const std::string& id, std::optional<std::uint64_t> round);
+void account_for_left(State& state, const std::string& id, const request::Left& left);
 
 }  // namespace ddprun::rendezvous::coordinator

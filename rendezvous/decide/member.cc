@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::member {
@@ -19,6 +21,11 @@ constexpr Duration kLeastMute = std::chrono::seconds(1);
 
 // The workers of a node that leaves are dead so long before the others count on it.
 constexpr Duration kLeaveLead = std::chrono::seconds(1);
+
+// Of the stand-ins the next one opens so much later, if those before it do not answer.
+constexpr Duration kStandInTurn = std::chrono::seconds(1);
+constexpr Duration kLeastTry = std::chrono::milliseconds(500);
+constexpr Duration kKnockPeriod = std::chrono::seconds(1);
 
 // An agent that stood still for a moment has not read what lies in its socket.  So it judges the
 // silence of the others this much later, in parts of contact_limit().
@@ -34,10 +41,44 @@ Policy policy_of(const State& state, const Config& config) {
   return policy;
 }
 
+// The host of the last round may be followed by another one.
+bool has_stand_ins(const State& state) {
+  return state.last && !state.last->by.empty();
+}
+
+// It may follow this one as soon as the first round is out, which the others may have and this node
+// not yet: it may stand still between the two.
+bool may_change_host(const State& state, const Config& config) {
+  return config.stand_in_port != 0 || has_stand_ins(state);
+}
+
+// What stops this node does not stop its coordinator, for the others: it has a lease like them.
+bool is_above_lease(const State& state, const Config& config) {
+  return state.is_own_host && !may_change_host(state, config);
+}
+
+// What other hosts may not know, and would count this node by.
+void note_known(const State& state, request::Left& left) {
+  if (!state.last || state.last->by.empty()) return;
+  left.knows = state.last->id();
+  left.nodes = state.last->ranks.group_world_size;
+  left.after = state.last->after;
+  if (state.contact) left.seen_of = state.contact->of;
+}
+
+request::Left left_at_end(const State& state, MonoTime now) {
+  request::Left left;
+  note_known(state, left);
+  if (state.contact) left.seen_age = now - state.contact->at;
+  return left;
+}
+
 // Often enough that a lost one does not look like silence.
 Duration heartbeat_interval(const State& state, const Config& config) {
   Policy policy = policy_of(state, config);
-  return std::min(policy.keep_alive_interval, policy.silence_limit() / 4);
+  Duration interval = std::min(policy.keep_alive_interval, policy.silence_limit() / 4);
+  // The hosting node's own lease is as old as the pulses that the others confirm.
+  return has_stand_ins(state) ? std::min(interval, policy.silence_limit() / 6) : interval;
 }
 
 // Doubles, and is spread by the node's name, so that many nodes do not come at one moment.
@@ -68,6 +109,23 @@ bool has_workers(const State& state) {
   return state.workers == Workers::Up || state.workers == Workers::Stopping;
 }
 
+// Where the run may be, in the order in which it is looked for.
+struct Place {
+  std::optional<Endpoint> at;
+  std::optional<std::size_t> own;  // it is this node's: how many stand-ins come before it
+};
+std::vector<Place> places_of(const State& state, const Config& config) {
+  std::vector<Place> all{{}};
+  if (!has_stand_ins(state)) return all;
+  const std::vector<StandIn>& stand_ins = state.last->stand_ins;
+  for (std::size_t i = 0; i < stand_ins.size(); ++i) {
+    bool is_own = stand_ins[i].name == config.name;
+    all.push_back(
+        {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
+  }
+  return all;
+}
+
 // One step: the state being changed and the actions being collected.
 class MemberTransition {
  public:
@@ -78,14 +136,14 @@ class MemberTransition {
   // anything else, whatever has happened.
   void notice_standstill() {
     Duration since_tick = now_ - state_.last_tick;
-    bool has_stood =
-        state_.is_joined && !state_.is_own_host && since_tick >= contact_limit(state_, config_);
+    bool has_stood = state_.is_joined && !is_above_lease(state_, config_) &&
+                     since_tick >= contact_limit(state_, config_);
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;
     want(action::NotifyUser{"this node stood still for " + seconds_text(since_tick) +
                             "; asking whether the run goes on with it"});
-    if (state_.link == Link::Up) resume();
+    if (state_.link == Link::Up && !state_.is_own_host) resume();
   }
 
   Step result() && {
@@ -116,7 +174,7 @@ class MemberTransition {
     // The guardian has ended it while this agent stood still: no worker has failed.
     bool is_lease_over = now_ >= state_.lease_end;
     if (is_lease_over && event.failure.status.signal == SIGKILL)
-      return cut_off(config_.endpoint + " was away for longer than the lease of this node");
+      return cut_off(where() + " was away for longer than the lease of this node");
     state_.failed = request::Failed{
         .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
     state_.is_failure_posted = false;
@@ -143,7 +201,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Finished&) {
-    if (state_.is_joined) post(request::Left{});
+    if (state_.is_joined) post(left_at_end(state_, now_));
     state_.workers = Workers::Down;
     state_.is_over = true;
   }
@@ -159,22 +217,24 @@ class MemberTransition {
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
-    state_.pulse.clear();
+    state_.pulse = event.pulse;
+    state_.pulse_time = std::strtoll(event.pulse.c_str(), nullptr, 10);
+    state_.sent_to.reset();
     state_.asked_at.reset();
     state_.resumes.clear();
     state_.last_tick = now_;
     if (state_.is_joined) {
-      want(action::NotifyUser{"reached " + config_.endpoint + " again"});
+      want(action::NotifyUser{"reached " + where() + " again"});
     } else if (!state_.told.empty()) {
-      want(action::NotifyUser{"reached " + config_.endpoint});
+      want(action::NotifyUser{"reached " + where()});
     }
     state_.told.clear();
     if (state_.is_joined) {
-      if (!is_same) return cut_off("another node hosts " + config_.endpoint + " now");
+      if (!is_same) return cut_off("another node hosts " + where() + " now");
       // Another coordinator may have gone on without this node, and this one would not know of it.
       bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
       if (!knows_us && is_late)
-        return cut_off(config_.endpoint + " was away for longer than the lease of this node");
+        return cut_off(where() + " was away for longer than the lease of this node");
       return resume();
     }
     state_.pulse_at = now_;
@@ -204,13 +264,13 @@ class MemberTransition {
     // The first word to people, and the last attempt, are not late.
     Duration left =
         waited < kPatience && patience > kPatience ? kPatience - waited : patience - waited;
-    connect_again(left);
+    try_next_place(left);
   }
 
   // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
   void operator()(const event::ConnectionLost& event) {
     if (state_.is_joined) {
-      want(action::NotifyUser{"lost the connection to " + config_.endpoint +
+      want(action::NotifyUser{"lost the connection to " + where() +
                               ", where the nodes meet: " + event.why + "; connecting again"});
       state_.asked_at.reset();
       want(action::Disconnect{});
@@ -218,10 +278,12 @@ class MemberTransition {
       state_.connecting_since = now_;
       ++state_.connection;
       state_.attempts = 0;
-      return want(
-          action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
+      return want(action::Connect{.node = node_id(state_, config_),
+                                  .connection = state_.connection,
+                                  .place = state_.place,
+                                  .timeout = try_time()});
     }
-    cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+    cut_off(where() + ", where the nodes meet, was lost: " + event.why);
   }
 
   // The others find no process at the endpoint, and begin anew without this node when its lease is
@@ -248,29 +310,27 @@ class MemberTransition {
     if (!state_.asked_at) return;
     MonoTime asked_at = *std::exchange(state_.asked_at, std::nullopt);
     bool is_news = std::exchange(state_.pulse, event.pulse) != event.pulse;
-    // Whether this node still counts, only the answer to its question says.
-    if (is_news && !state_.asks_since) {
-      state_.pulse_at = std::max(state_.pulse_at, asked_at);
-      post_failure();
-    }
+    if (is_news) note_pulse(event.pulse, asked_at);
     // Where answers are slow, no time is lost between them.
     if (state_.is_joined && now_ - asked_at >= heartbeat_interval(state_, config_)) look();
   }
 
-  void operator()(const event::Tick&) {
+  void operator()(const event::Tick& event) {
     note_late_tick();
     state_.last_tick = now_;
+    if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
     // No host is asked, and no node counts on this one; or no node goes on while it stands still.
-    if (!state_.is_joined || state_.is_own_host) state_.pulse_at = now_;
+    if (!state_.is_joined || is_above_lease(state_, config_)) state_.pulse_at = now_;
     if (!state_.is_joined) return;
+    knock_if_due();
     Duration limit = contact_limit(state_, config_);
     bool is_up = state_.link == Link::Up;
     if (state_.asks_since) {
       if (now_ - *state_.asks_since >= limit) {
-        return cut_off("this node stood still, and " + config_.endpoint + " does not answer", now_);
+        return cut_off("this node stood still, and " + where() + " does not answer", now_);
       }
     } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
-      return cut_off(config_.endpoint + ", where the nodes meet, has been silent for " +
+      return cut_off(where() + ", where the nodes meet, has been silent for " +
                      seconds_text(now_ - state_.pulse_at));
     }
     if (!is_up) return;
@@ -280,10 +340,88 @@ class MemberTransition {
       return (*this)(event::ConnectionLost{"it has not answered for " +
                                            seconds_text(now_ - *state_.asked_at)});
     }
-    if (!state_.asked_at) look();
+    look();
   }
 
  private:
+  bool hosts_with_lease() const { return state_.is_own_host && may_change_host(state_, config_); }
+  // Its own coordinator goes on as long as this agent does; its workers only as long as enough
+  // other nodes see that.
+  void note_heard(MonoTime heard_at) {
+    state_.pulse_at = std::max(state_.pulse_at, heard_at);
+    // A command that is under way may be from before; the answer is not.
+    if (state_.asks_since && heard_at >= *state_.asks_since && state_.resumes.empty()) resume();
+  }
+
+  void note_pulse(const std::string& pulse, MonoTime asked_at) {
+    state_.pulse_time = std::strtoll(pulse.c_str(), nullptr, 10);
+    if (state_.is_joined) state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    if (std::exchange(state_.is_echo_due, false)) look();
+    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease();
+    // Whether this node still counts, only the answer to its question says.
+    if (!renews || state_.asks_since) return;
+    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    post_failure();
+  }
+
+  // One at a time, so that it is known when the one began that is answered.
+  void look() {
+    if (state_.asked_at) return;
+    state_.asked_at = now_;
+    request::Heartbeat heartbeat;
+    if (config_.stand_in_port != 0) {
+      heartbeat.pulse = state_.pulse_time;
+      if (state_.last) heartbeat.round = state_.last->number;
+    }
+    want(action::Heartbeat{message(heartbeat)});
+  }
+
+  // What people call the place where this node is, or tries to be.
+  std::string where() const { return state_.place ? to_string(*state_.place) : config_.endpoint; }
+
+  // A place that does not answer holds up the others.
+  Duration try_time() const {
+    if (!has_stand_ins(state_)) return Duration::zero();
+    return std::max(kLeastTry, policy_of(state_, config_).silence_limit() / 5);
+  }
+
+  // One place after the other; its own when those before it have had their time to answer.
+  void try_next_place(Duration longest) {
+    std::vector<Place> all = places_of(state_, config_);
+    auto here = std::ranges::find(all, state_.place, &Place::at);
+    std::size_t index =
+        here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
+    for (++index; index < all.size(); ++index) {
+      const Place& place = all[index];
+      Duration turn = place.own ? static_cast<std::int64_t>(*place.own) * kStandInTurn : Duration{};
+      if (place.own && now_ - state_.seeks_since < turn) continue;
+      state_.place = place.at;
+      ++state_.connection;
+      return want(action::Connect{.node = node_id(state_, config_),
+                                  .connection = state_.connection,
+                                  .place = place.at,
+                                  .stand_in = place.own ? *place.own + 1 : 0,
+                                  .timeout = try_time()});
+    }
+    state_.place.reset();
+    connect_again(longest);
+  }
+
+  // A host looks whether the run is elsewhere as well: while it waits, wherever it may be; with a
+  // round, at the endpoint, where nodes come that do not know of it.
+  void knock_if_due() {
+    bool is_due = state_.is_own_host && has_stand_ins(state_) && state_.link == Link::Up &&
+                  now_ >= state_.knocked_at + kKnockPeriod;
+    if (!is_due) return;
+    state_.knocked_at = now_;
+    action::Knock knock;
+    for (const Place& place : places_of(state_, config_)) {
+      bool is_elsewhere = place.at != state_.place && !place.own;
+      if (is_elsewhere && (state_.wants_round || !place.at)) knock.places.push_back(place.at);
+    }
+    if (!knock.places.empty()) want(std::move(knock));
+  }
+
   template <class OneAction>
   void want(OneAction action) {
     actions_.emplace_back(std::move(action));
@@ -297,17 +435,21 @@ class MemberTransition {
   }
   void post(Request request) { want(action::Post{message(std::move(request))}); }
 
-  // One at a time, so that it is known when the one began that is answered.
-  void look() {
-    state_.asked_at = now_;
-    want(action::Heartbeat{message(request::Heartbeat{})});
-  }
-
   void connect() {
     state_.link = Link::Connecting;
     state_.connecting_since = now_;
     state_.attempts = 0;
-    want(action::Connect{.node = node_id(state_, config_), .connection = state_.connection});
+    state_.seeks_since = now_;
+    // A node that hosts the run is a node of it there.
+    if (state_.sent_to) {
+      state_.place = state_.sent_to;
+    } else if (!state_.is_own_host) {
+      state_.place.reset();
+    }
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .place = state_.place,
+                         .timeout = try_time()});
   }
   // Each attempt is a connection of its own: the last will of one that failed may still be heard.
   void connect_again(Duration most, Duration longest = kLongestPause) {
@@ -315,7 +457,9 @@ class MemberTransition {
     Duration pause = pause_before(state_.attempts++, config_.name, longest);
     want(action::Connect{.node = node_id(state_, config_),
                          .connection = state_.connection,
-                         .after = std::min(most, pause)});
+                         .after = std::min(most, pause),
+                         .place = state_.place,
+                         .timeout = try_time()});
   }
 
   request::Join join_request() const {
@@ -339,6 +483,17 @@ class MemberTransition {
       join.next_round = state_.last->number + 1;
       join.run_uuid = state_.last->run_uuid;
       join.previous_nodes = state_.last->ranks.group_world_size;
+      join.round_by = state_.last->by;
+      join.after = state_.last->after;
+    }
+    if (config_.stand_in_port != 0) {
+      join.stand_in_port = config_.stand_in_port;
+      join.is_host = state_.is_own_host;
+      join.pulse = state_.pulse_time;
+      if (state_.contact) {
+        join.seen_age = now_ - state_.contact->at;
+        join.seen_of = state_.contact->of;
+      }
     }
     return join;
   }
@@ -357,7 +512,13 @@ class MemberTransition {
     state_.joined_at = now_;
     post(join_request());
     state_.has_joined = true;
-    state_.was_in_round_until.reset();  // from here on there may be later rounds
+    state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
+    if (config_.stand_in_port == 0) return;  // from here on there may be later rounds
+    state_.contact_before = state_.contact;
+    state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    if (!has_stand_ins(state_)) return;  // nobody counts on it yet
+    state_.is_echo_due = true;
+    look();
   }
 
   // Without contact it may be the end of the lease, or of a peer, that ended the worker: it waits
@@ -380,7 +541,7 @@ class MemberTransition {
   void resume_later(const event::ConnectFailed& event) {
     bool is_gone = event.is_refused && !state_.is_at_daemon;
     if (event.is_final || is_gone) {
-      return cut_off(config_.endpoint + ", where the nodes meet, was lost: " + event.why);
+      return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
     // Often enough that the host may be away for most of the time that the workers have.
     Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
@@ -430,7 +591,7 @@ class MemberTransition {
     bool is_up = has_workers(state_);
     if (!is_up) state_.cut_off_lease.reset();
     MonoTime end = MonoTime::max();
-    if (is_up && state_.is_joined && !state_.is_own_host) {
+    if (is_up && state_.is_joined && !is_above_lease(state_, config_)) {
       end = state_.pulse_at + lease(state_, config_);
     }
     if (is_up && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
@@ -449,6 +610,11 @@ class MemberTransition {
     state_.restart_count = round.restart_count;
     state_.last = round;
     want(action::NotifyRound{round});
+    if (round.by.empty()) return;
+    state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    state_.contact_before.reset();
+    state_.was_in_round_until_before.reset();
+    if (!round.after.empty()) look();  // so that it is settled soon
   }
   void heard(const command::Stop& stop) {
     bool is_ours =
@@ -463,13 +629,14 @@ class MemberTransition {
     if (state_.is_joined && state_.wants_round) want(action::NotifyWaiting{waiting.why});
   }
   void heard(const command::End& end) {
+    state_.has_verdict = true;
     if (std::exchange(state_.has_ended, true)) return;
     if (state_.workers == Workers::Up) state_.workers = Workers::Stopping;
     want(action::NotifyEnd{end});
   }
   void heard(const command::Refuse& refuse) {
     state_.is_over = true;
-    want(action::NotifyFailure{"this node was refused at " + config_.endpoint + ": " + refuse.why});
+    want(action::NotifyFailure{"this node was refused at " + where() + ": " + refuse.why});
   }
   void heard(const command::Standby& standby) {
     want(action::NotifyUser{"standing by: " + standby.why});
@@ -487,13 +654,27 @@ class MemberTransition {
     if (state_.resumes.empty()) return;
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
-    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    if (!hosts_with_lease()) state_.pulse_at = std::max(state_.pulse_at, asked_at);
     if (state_.asks_since) {
       if (asked_at < *state_.asks_since) return;
       state_.asks_since.reset();
       want(action::NotifyUser{"the run goes on with this node"});
     }
     post_failure();
+  }
+  // The coordinator has gone without a round; none of what it knew is lost, since this node is as
+  // it was before it came here.
+  void heard(const command::Moved& moved) {
+    bool may_go = may_change_host(state_, config_) && state_.is_joined && state_.wants_round;
+    if (!may_go) return;
+    state_.sent_to = moved.to;
+    cut_off(moved.why);
+    state_.is_own_host = false;
+    if (state_.contact_before) state_.contact = std::exchange(state_.contact_before, std::nullopt);
+    state_.was_in_round_until = state_.was_in_round_until_before;
+  }
+  void heard(const command::Settled& settled) {
+    if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();
   }
   // Its lease is over, and the others may run without it.
   void heard(const command::Dropped& dropped) {
@@ -525,10 +706,29 @@ std::string node_id(const State& state, const Config& config) {
 Message last_message(const State& state, const Config& config, const std::string& why) {
   request::Left left{.why = why};
   if (state.workers != Workers::Down && state.last) left.round = state.last->number;
+  note_known(state, left);
   return {.run = config.run,
           .node = node_id(state, config),
           .request = std::move(left),
           .connection = state.connection};
+}
+
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now) {
+  bool is_said = !state.is_over && state.is_joined && state.link == Link::Up;
+  if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
+  UnsaidLeft unsaid{.message = {.run = config.run,
+                                .node = node_id(state, config),
+                                .request = left_at_end(state, now),
+                                .connection = state.connection},
+                    .places = {}};
+  if (state.has_ended) {
+    std::get<request::Left>(unsaid.message.request).why =
+        "has ended, since the rendezvous that it hosted failed";
+  }
+  for (const Place& place : places_of(state, config)) {
+    if (!place.own) unsaid.places.push_back(place.at);
+  }
+  return unsaid;
 }
 
 MonoTime next_tick(const State& state, const Config& config) {

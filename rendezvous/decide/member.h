@@ -38,6 +38,9 @@ struct Config {
   Duration read_timeout = std::chrono::seconds(60);
   // What the workers have to end when this node is told to stop: --shutdown-timeout.
   Duration stop_grace = std::chrono::seconds(30);
+  // Where this node would host the run: its port, bound already.  0: nowhere; where no node says
+  // one, the run ends with its host.
+  std::uint16_t stand_in_port = 0;
   // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
@@ -50,6 +53,12 @@ struct Config {
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
 
+// When this node last saw that a coordinator lives, and which one.
+struct Contact {
+  MonoTime at{};
+  std::string of;
+};
+
 struct State {
   Link link = Link::Down;
   std::uint64_t incarnation = 0;  // of this node: given up by the others, it comes back as the next
@@ -61,7 +70,8 @@ struct State {
   std::optional<MonoTime> was_in_round_until;
   bool wants_round = false;  // the agent's workers are down
   bool is_leaving = false;   // told to stop: it joins no further round
-  bool has_ended = false;    // the run: likewise
+  bool has_ended = false;    // the run, or this node's part in it: likewise
+  bool has_verdict = false;  // the run has ended
   bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
   std::optional<request::Failed> failed;  // of the last round, as reported
@@ -69,6 +79,16 @@ struct State {
   std::optional<request::Leaving> leaving;
   // When its workers must be dead because of that: the others go on a second later.
   MonoTime leaves_by = MonoTime::max();
+  // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
+  std::optional<Endpoint> place;
+  std::optional<Endpoint> sent_to;  // where a coordinator has sent it, to be tried first
+  MonoTime seeks_since{};           // the host is lost
+  std::optional<Contact> contact;
+  std::optional<Contact> contact_before;  // with the coordinator before, until this one has a round
+  std::optional<MonoTime> was_in_round_until_before;
+  std::int64_t pulse_time = 0;  // as the pulse says it
+  bool is_echo_due = false;     // the next pulse is to be confirmed at once
+  MonoTime knocked_at{};
   std::string coordinator;    // which one it is connected to, or was last
   bool is_at_daemon = false;  // it is not part of an agent: it may be restarted under the workers
   bool is_own_host = false;   // it is part of this agent: what stops this node stops it, too
@@ -123,6 +143,7 @@ struct Connected {
   bool is_at_daemon = false;
   bool is_own_host = false;
   std::vector<std::string> addresses{};  // from which its workers may connect
+  std::string pulse{};                   // as it was when the connection was made; empty: not known
 };
 // One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
 // the machine of the endpoint says that no process listens there.
@@ -144,7 +165,11 @@ struct Heard {
 struct PulseSeen {
   std::string pulse;
 };
-struct Tick {};
+struct Tick {
+  // Where this agent hosts, and the host may change: when enough nodes were last heard to see it
+  // (runs::heard_at()).  Without it the hosting node's lease is not renewed.
+  std::optional<MonoTime> heard_at{};
+};
 }  // namespace event
 using Event =
     std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded, event::Leaving,
@@ -158,6 +183,14 @@ struct Connect {
   std::string node;
   std::uint64_t connection = 0;
   Duration after{};
+  std::optional<Endpoint> place{};  // nothing: the endpoint that the user gave
+  // It is this node's own, which opens its server there: its number among the stand-ins, from 1.
+  std::uint64_t stand_in = 0;
+  Duration timeout{};  // zero: as it is where there is only one place
+};
+// See whether the run is at another place, and which of the two is to have it.
+struct Knock {
+  std::vector<std::optional<Endpoint>> places;
 };
 struct Disconnect {};
 struct Post {
@@ -196,10 +229,10 @@ struct NotifyUser {
   std::string text;
 };
 }  // namespace action
-using Action =
-    std::variant<action::Connect, action::Disconnect, action::Post, action::Heartbeat,
-                 action::NotifyRound, action::NotifyStop, action::RenewLease, action::NotifyWaiting,
-                 action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
+using Action = std::variant<action::Connect, action::Knock, action::Disconnect, action::Post,
+                            action::Heartbeat, action::NotifyRound, action::NotifyStop,
+                            action::RenewLease, action::NotifyWaiting, action::NotifyEnd,
+                            action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;
@@ -214,6 +247,15 @@ std::string node_id(const State& state, const Config& config);
 // What its guardian says for this node, on a connection of its own, once it has ended the workers
 // of an agent that was killed.  It may change with every step.
 Message last_message(const State& state, const Config& config, const std::string& why);
+
+// What a node has to say at its end that has no connection to say it on: the others would wait for
+// its workers, which are dead.  Nothing where the run is over, where no other node can host it, or
+// where Finished says it.  To be asked before that.
+struct UnsaidLeft {
+  Message message;
+  std::vector<std::optional<Endpoint>> places;  // where the run may be, as in Knock
+};
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now);
 
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);

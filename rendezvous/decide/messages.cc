@@ -17,6 +17,7 @@ constexpr std::size_t kMaxPathCost = 8 * 1024;
 constexpr std::size_t kMaxOutputCost = 8 * 1024;                   // of a traceback, likewise
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::int64_t kMaxPeriods = 1'000'000;
+constexpr std::int64_t kMaxPulse = std::int64_t{1} << 60U;
 constexpr std::int64_t kMaxTime = 4'000'000'000'000;  // milliseconds: the year 2096
 
 // What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
@@ -96,6 +97,34 @@ Failure read_failure(Reader& parent, const Json& json) {
   return failure;
 }
 
+Json to_json(const std::vector<Unsettled>& after) {
+  Json json = Json::array();
+  for (const Unsettled& round : after) {
+    json.push_back({{"round", round.id.number},
+                    {"by", round.id.by},
+                    {"nodes", round.nodes},
+                    {"was_in", round.was_in}});
+  }
+  return json;
+}
+
+std::vector<Unsettled> read_after(Reader& reader) {
+  std::vector<Unsettled> after;
+  if (!reader.has("after")) return after;
+  for (const Json& each : reader.array("after")) {
+    if (after.size() >= kMaxUnsettled) {
+      reader.wrong("after", "too many");
+      break;
+    }
+    Reader part(each);
+    after.push_back({.id = {.number = part.round("round"), .by = part.name("by")},
+                     .nodes = part.integer("nodes", 0),
+                     .was_in = part.flag("was_in")});
+    reader.include(part);
+  }
+  return after;
+}
+
 Json to_json(const request::Join& join) {
   Json json = {{"type", "join"},
                {"host", join.host},
@@ -116,6 +145,7 @@ Json to_json(const request::Join& join) {
                {"restart_count", join.restart_count},
                {"next_round", join.next_round},
                {"previous_nodes", join.previous_nodes}};
+  if (join.policy.quorum > 0) json["quorum"] = join.policy.quorum;
   if (join.is_back) json["is_back"] = true;
   if (join.was_in_round) json["was_in_round"] = true;
   if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
@@ -123,6 +153,13 @@ Json to_json(const request::Join& join) {
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
+  if (join.stand_in_port != 0) json["stand_in_port"] = join.stand_in_port;
+  if (join.is_host) json["is_host"] = true;
+  if (!join.round_by.empty()) json["round_by"] = join.round_by;
+  if (!join.after.empty()) json["after"] = to_json(join.after);
+  if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
+  if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
+  if (join.pulse > 0) json["pulse"] = join.pulse;
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
   return json;
 }
@@ -161,6 +198,7 @@ request::Join read_join(Reader& reader) {
                  .keep_alive_max_attempt = reader.integer("max_missed", 1, kMaxPeriods),
                  .lease_grace = reader.duration("lease_grace_ms"),
                  .flap_limit = reader.integer("flap_limit", 0)};
+  if (reader.has("quorum")) join.policy.quorum = reader.integer("quorum", 0);
   join.store_port = reader.port("store_port");
   join.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   join.next_round = reader.next_round("next_round");
@@ -171,6 +209,13 @@ request::Join read_join(Reader& reader) {
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
+  if (reader.has("stand_in_port")) join.stand_in_port = reader.port("stand_in_port");
+  if (reader.has("is_host")) join.is_host = reader.flag("is_host");
+  if (reader.has("round_by")) join.round_by = reader.name("round_by");
+  join.after = read_after(reader);
+  if (reader.has("seen_age_ms")) join.seen_age = reader.duration("seen_age_ms");
+  if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
+  if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
   if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
   return join;
 }
@@ -241,14 +286,30 @@ Json to_json(const Request& request) {
                         [](const request::Left& left) {
                           Json json{{"type", "left"}, {"why", left.why}};
                           if (left.round) json["round"] = *left.round;
+                          if (!left.knows.by.empty()) {
+                            json["knows_round"] = left.knows.number;
+                            json["knows_by"] = left.knows.by;
+                            json["knows_nodes"] = left.nodes;
+                            if (!left.after.empty()) json["after"] = to_json(left.after);
+                          }
+                          if (left.seen_age) json["seen_age_ms"] = milliseconds(*left.seen_age);
+                          if (!left.seen_of.empty()) json["seen_of"] = left.seen_of;
                           return json;
                         },
                         [](const request::Resume& resume) { return to_json(resume); },
-                        [](const request::Heartbeat&) {
-                          return Json{{"type", "heartbeat"}};
+                        [](const request::Heartbeat& heartbeat) {
+                          Json json{{"type", "heartbeat"}};
+                          if (heartbeat.pulse > 0) json["pulse"] = heartbeat.pulse;
+                          if (heartbeat.round) json["round"] = *heartbeat.round;
+                          return json;
                         },
                         [](const request::Lost&) {
                           return Json{{"type", "lost"}};
+                        },
+                        [](const request::Knock& knock) {
+                          return Json{{"type", "knock"},         {"from", to_json(knock.from)},
+                                      {"to", to_json(knock.to)}, {"has_round", knock.has_round},
+                                      {"formed", knock.formed},  {"order", knock.order}};
                         },
                         [](const request::Foreign&) {
                           return Json{{"type", "foreign"}};
@@ -273,11 +334,30 @@ Request read_request(Reader& reader) {
   if (type == "left") {
     request::Left left{.why = reader.text("why")};
     if (reader.has("round")) left.round = reader.round("round");
+    if (reader.has("knows_by")) {
+      left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};
+      left.nodes = reader.integer("knows_nodes", 0);
+      left.after = read_after(reader);
+    }
+    if (reader.has("seen_age_ms")) left.seen_age = reader.duration("seen_age_ms");
+    if (reader.has("seen_of")) left.seen_of = reader.name("seen_of");
     return left;
   }
   if (type == "resume") return read_resume(reader);
-  if (type == "heartbeat") return request::Heartbeat{};
+  if (type == "heartbeat") {
+    request::Heartbeat heartbeat;
+    if (reader.has("pulse")) heartbeat.pulse = reader.number("pulse", 0, kMaxPulse);
+    if (reader.has("round")) heartbeat.round = reader.round("round");
+    return heartbeat;
+  }
   if (type == "lost") return request::Lost{};
+  if (type == "knock") {
+    return request::Knock{.from = read_endpoint(reader, "from"),
+                          .to = read_endpoint(reader, "to"),
+                          .has_round = reader.flag("has_round"),
+                          .formed = reader.round("formed"),
+                          .order = reader.round("order")};
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return request::Heartbeat{};
 }
@@ -298,7 +378,26 @@ Json to_json(const command::Round& round) {
             {"role_world_size", round.ranks.role_world_size},
             {"master", to_json(round.master)}};
   if (round.peers) json["peers"] = *round.peers;
+  if (!round.by.empty()) json["by"] = round.by;
+  if (!round.after.empty()) json["after"] = to_json(round.after);
+  for (const StandIn& stand_in : round.stand_ins) {
+    json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
+  }
   return json;
+}
+
+std::vector<StandIn> read_stand_ins(Reader& reader) {
+  std::vector<StandIn> stand_ins;
+  for (const Json& each : reader.array("stand_ins")) {
+    if (stand_ins.size() >= kMaxStandIns) {
+      reader.wrong("stand_ins", "too many");
+      break;
+    }
+    Reader part(each);
+    stand_ins.push_back({.name = part.name("name"), .at = read_endpoint(part, "at")});
+    reader.include(part);
+  }
+  return stand_ins;
 }
 
 command::Round read_round(Reader& reader) {
@@ -316,6 +415,9 @@ command::Round read_round(Reader& reader) {
                        .master = read_endpoint(reader, "master")};
   if (reader.has("peers"))
     round.peers = read_addresses(reader, "peers", std::numeric_limits<std::size_t>::max());
+  if (reader.has("by")) round.by = reader.name("by");
+  if (reader.has("stand_ins")) round.stand_ins = read_stand_ins(reader);
+  round.after = read_after(reader);
   return round;
 }
 
@@ -401,6 +503,12 @@ Command read_command(Reader& reader) {
   }
   if (type == "continue") return command::Continue{};
   if (type == "dropped") return command::Dropped{.why = reader.text("why")};
+  if (type == "moved") {
+    return command::Moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
+  }
+  if (type == "settled") {
+    return command::Settled{{.number = reader.round("round"), .by = reader.name("by")}};
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
 }
@@ -430,38 +538,45 @@ std::string encode(const Message& message) {
 }
 
 std::string encode(const Command& command) {
-  Json json =
-      std::visit(Overloaded{
-                     [](const command::Round& round) { return to_json(round); },
-                     [](const command::Stop& stop) { return to_json(stop); },
-                     [](const command::Waiting& waiting) {
-                       return Json{{"type", "waiting"}, {"why", waiting.why}};
-                     },
-                     [](const command::End& end) { return to_json(end); },
-                     [](const command::Refuse& refuse) {
-                       return Json{{"type", "refuse"}, {"why", refuse.why}};
-                     },
-                     [](const command::Standby& standby) {
-                       return Json{{"type", "standby"}, {"why", standby.why}};
-                     },
-                     [](const command::Info& info) {
-                       return Json{{"type", "info"}, {"text", info.text}};
-                     },
-                     [](const command::KeepAlive& keep_alive) {
-                       return Json{{"type", "keep_alive"},
-                                   {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
-                                   {"max_missed", keep_alive.keep_alive_max_attempt},
-                                   {"lease_grace_ms", milliseconds(keep_alive.lease_grace)},
-                                   {"text", keep_alive.text}};
-                     },
-                     [](const command::Continue&) {
-                       return Json{{"type", "continue"}};
-                     },
-                     [](const command::Dropped& dropped) {
-                       return Json{{"type", "dropped"}, {"why", dropped.why}};
-                     },
-                 },
-                 command);
+  Json json = std::visit(
+      Overloaded{
+          [](const command::Round& round) { return to_json(round); },
+          [](const command::Stop& stop) { return to_json(stop); },
+          [](const command::Waiting& waiting) {
+            return Json{{"type", "waiting"}, {"why", waiting.why}};
+          },
+          [](const command::End& end) { return to_json(end); },
+          [](const command::Refuse& refuse) {
+            return Json{{"type", "refuse"}, {"why", refuse.why}};
+          },
+          [](const command::Standby& standby) {
+            return Json{{"type", "standby"}, {"why", standby.why}};
+          },
+          [](const command::Info& info) {
+            return Json{{"type", "info"}, {"text", info.text}};
+          },
+          [](const command::KeepAlive& keep_alive) {
+            return Json{{"type", "keep_alive"},
+                        {"heartbeat_ms", milliseconds(keep_alive.keep_alive_interval)},
+                        {"max_missed", keep_alive.keep_alive_max_attempt},
+                        {"lease_grace_ms", milliseconds(keep_alive.lease_grace)},
+                        {"text", keep_alive.text}};
+          },
+          [](const command::Continue&) {
+            return Json{{"type", "continue"}};
+          },
+          [](const command::Dropped& dropped) {
+            return Json{{"type", "dropped"}, {"why", dropped.why}};
+          },
+          [](const command::Moved& moved) {
+            return Json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
+          },
+          [](const command::Settled& settled) {
+            return Json{
+                {"type", "settled"}, {"round", settled.round.number}, {"by", settled.round.by}};
+          },
+      },
+      command);
   json["v"] = kProtocolVersion;
   return written(json);
 }

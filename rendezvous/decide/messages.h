@@ -27,6 +27,43 @@ inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 // The most workers that a node, and nodes that a run, may announce.
 inline constexpr int kMaxCount = 1'000'000;
 
+// Where the run's host may change (host_change.h), these say how: Join::stand_in_port, is_host,
+// round_by, after, seen_age, seen_of and pulse, the same of Left and Heartbeat, Knock, Round::by,
+// stand_ins and after, Moved and Settled.
+
+// Where another node of the round would host the run if its host were lost.
+struct StandIn {
+  std::string name;  // of the node, in all its incarnations
+  Endpoint at;
+
+  friend bool operator==(const StandIn&, const StandIn&) = default;
+};
+
+// So many are named.
+inline constexpr std::size_t kMaxStandIns = 8;
+
+// A round of a run whose hosts may change.  Two coordinators may give one number, if neither knows
+// of the other.
+struct RoundId {
+  std::uint64_t number = 0;
+  std::string by{};  // the coordinator that formed it; empty: none, or the run's host cannot change
+
+  friend bool operator==(const RoundId&, const RoundId&) = default;
+  friend auto operator<=>(const RoundId&, const RoundId&) = default;
+};
+
+// A round before another one, from which nodes may still go on that have not heard of that one.
+struct Unsettled {
+  RoundId id;
+  int nodes = 0;        // so many had it
+  bool was_in = false;  // the node that says so, or is told so, is one of them
+
+  friend bool operator==(const Unsettled&, const Unsettled&) = default;
+};
+
+// A round has at most so many of them before it.
+inline constexpr std::size_t kMaxUnsettled = 16;
+
 // What a list of the addresses of all nodes of a round, and a command with it, may take.
 inline constexpr std::size_t kMaxPeersBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMaxCommandBytes = kMaxPeersBytes + kMaxMessageBytes;
@@ -59,6 +96,9 @@ struct Policy {
   // wait for it.
   Duration lease_grace{};
   int flap_limit = 5;  // losses of one host in kFlapWindow, from which on it stands by; 0: no limit
+  // Where the host may change: so many nodes of the last round may go on without the others, also
+  // beside others that do.  0: those that are more than half, so that no others do.
+  int quorum = 0;
 
   // At most kLongest, however large the factors are.
   Duration silence_limit() const {
@@ -102,6 +142,14 @@ struct Join {
   bool is_back = false;              // it has joined before, maybe at another coordinator
   bool was_in_round = false;         // that round was the present one when it lost its coordinator
   std::string preflight_failure{};   // why this node can start no worker; empty where it can
+  std::uint16_t stand_in_port = 0;   // where it would host the run; 0: nowhere
+  bool is_host = false;              // its agent hosts this coordinator
+  std::string round_by{};            // RoundId::by of the last round it knows
+  std::vector<Unsettled> after{};    // those before that round
+  // How long ago it last saw the pulse of a coordinator change, and which one that was.
+  std::optional<Duration> seen_age{};
+  std::string seen_of{};
+  std::int64_t pulse = 0;  // as in Heartbeat
   // From which its workers may connect, the likeliest first: numeric.
   std::vector<std::string> addresses{};
 };
@@ -132,6 +180,12 @@ struct Left {
   // The round whose workers ran when its agent was killed: a coordinator that takes a round over
   // counts it.
   std::optional<std::uint64_t> round{};
+  RoundId knows{};                 // the last round that this node was told of
+  int nodes = 0;                   // that this round had
+  std::vector<Unsettled> after{};  // those before it
+  // As in Join.  A guardian does not know how long ago it was: not before it says so.
+  std::optional<Duration> seen_age{};
+  std::string seen_of{};
 };
 // The node is back on another connection, under the same name.
 struct Resume {
@@ -139,10 +193,22 @@ struct Resume {
   Workers workers = Workers::Down;
   std::optional<Failed> failed;  // of that round, as it was reported
 };
-struct Heartbeat {};
+struct Heartbeat {
+  // The pulse that this node saw last, as the coordinator's clock had it; 0: none.
+  std::int64_t pulse = 0;
+  std::optional<std::uint64_t> round{};  // the last that it was told of
+};
 // The connection is gone, which says nothing of the node's workers.  The store sends it in the
 // node's name, as its last will.
 struct Lost {};
+// From a coordinator of the same run, which has found this place: one of the two gives way.
+struct Knock {
+  Endpoint from;             // where the nodes would go, if they are to go there
+  Endpoint to;               // this place, as the other one knows it
+  bool has_round = false;    // a round is out there, and enough of its nodes are heard
+  std::uint64_t formed = 0;  // one more than the last round formed there; 0: none was
+  std::uint64_t order = 0;   // 0: it is at the endpoint; else the number of the stand-in
+};
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {
   int version = 0;
@@ -150,7 +216,7 @@ struct Foreign {
 }  // namespace request
 using Request = std::variant<request::Join, request::Ready, request::Failed, request::Succeeded,
                              request::Leaving, request::Left, request::Resume, request::Heartbeat,
-                             request::Lost, request::Foreign>;
+                             request::Lost, request::Knock, request::Foreign>;
 
 struct Message {
   std::string run;
@@ -171,10 +237,15 @@ struct Round {
   int restart_count = 0;     // failures survived so far, of how many
   int max_restarts = 0;
   Assignment ranks{};
-  Endpoint master{};  // where the workers of this round meet: an empty store
+  Endpoint master{};                 // where the workers of this round meet: an empty store
+  std::string by{};                  // RoundId::by
+  std::vector<StandIn> stand_ins{};  // in the order in which they are to be tried
+  std::vector<Unsettled> after{};    // who goes on from this round needs these as well
   // For the node that has that store: the addresses from which the workers of all nodes may
   // connect.  From an older coordinator: nullopt.
   std::optional<std::vector<std::string>> peers{};
+
+  RoundId id() const { return {.number = number, .by = by}; }
 };
 // Stop the workers of `round`; another round follows.
 struct Stop {
@@ -230,10 +301,19 @@ struct Continue {};
 struct Dropped {
   std::string why;
 };
+// The run has another host; this node is to join there.
+struct Moved {
+  Endpoint to;
+  std::string why;
+};
+// Enough nodes have heard of this round: no other can go on from one before it.
+struct Settled {
+  RoundId round;
+};
 }  // namespace command
 using Command = std::variant<command::Round, command::Stop, command::Waiting, command::End,
                              command::Refuse, command::Standby, command::Info, command::KeepAlive,
-                             command::Continue, command::Dropped>;
+                             command::Continue, command::Dropped, command::Moved, command::Settled>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -26,6 +26,9 @@ struct NetworkConfig {
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;
+  // If the run's host is lost, this node may host it on a port of its own.  Not with the static
+  // backend, whose workers meet at the endpoint.
+  bool may_stand_in = false;
   std::string bind{};                     // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};               // who may come in, if this node hosts
   std::optional<store::Secret> secret{};  // that all nodes of the run share

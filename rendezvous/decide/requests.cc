@@ -5,19 +5,47 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/waiting_text.h"
 
 namespace ddprun::rendezvous::coordinator {
+namespace {
+
+// To try to form a round takes the longer the more nodes there are.  Of many, one more heartbeat
+// comes soon.
+constexpr std::size_t kFewNodes = 64;
+constexpr Duration kTryPeriod = std::chrono::milliseconds(10);
+
+}  // namespace
 
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
   std::visit([&](const auto& each) { heard(id, node, each); }, request);
 }
 
-void Requests::heard(const std::string& id, Node&, const request::Heartbeat&) {
-  admission_.refuse_contenders_of(id);
+void Requests::note_round_of(const std::string& id, Node& node, std::uint64_t round) {
+  if (!note_round(state_, id, node, round)) return;
+  command::Settled settled{state_.quorum.bodies.back().id};
+  for (auto& [other, member] : state_.nodes) {
+    if (!member.is_member || !member.round || member.round->id() != settled.round) continue;
+    member.round->after.clear();
+    out_.send(other, settled);
+  }
 }
 
-void Requests::heard(const std::string&, Node& node, const request::Ready& ready) {
+void Requests::heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat) {
+  node.contact = std::max(node.contact, published_at(heartbeat.pulse, now_));
+  if (heartbeat.round) note_round_of(id, node, *heartbeat.round);
+  admission_.refuse_contenders_of(id);
+  // Enough of the nodes may have been heard now.
+  bool counts = state_.phase == Phase::Gathering && goes_on_from_a_round(state_);
+  bool is_due = state_.nodes.size() <= kFewNodes || now_ >= state_.contacts.tried_at + kTryPeriod;
+  if (!counts || !is_due) return;
+  state_.contacts.tried_at = now_;
+  rounds_.form_if_due();
+}
+
+void Requests::heard(const std::string& id, Node& node, const request::Ready& ready) {
+  note_round_of(id, node, ready.round);
   if (!node.is_member || node.is_down || ready.round != state_.round) return;
   node.join.store_port = ready.store_port;
   bool was_up = !node.has_succeeded;
@@ -73,6 +101,7 @@ void Requests::heard(const std::string& id, Node& node, const request::Leaving& 
   }
 }
 void Requests::heard(const std::string& id, Node& node, const request::Left& left) {
+  note_gone(state_, id, left, now_);
   if (node.leaves_by)
     return admission_.lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
   admission_.lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
@@ -88,12 +117,39 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
     bool is_back = std::exchange(node.join, resume.join).is_back;
     node.join.is_back = is_back;  // before it came here
   }
+  node.contact = std::max(node.contact, published_at(resume.join.pulse, now_));
+  if (resume.join.next_round > 0) note_round_of(id, node, resume.join.next_round - 1);
+  if (is_alone(state_, now_)) {
+    state_.contacts.unanswered.push_back(
+        {.id = id, .connection = node.connection, .resume = resume});
+    return;
+  }
+  answer(id, node, resume);
+}
+
+// Its workers may live.
+void Requests::answer(const std::string& id, Node& node, const request::Resume& resume) {
   out_.send(id, command::Continue{});
+  // It may have missed that its round is settled.
+  bool is_settled = !resume.join.after.empty() && node.round && node.round->after.empty() &&
+                    node.knows == node.round->id();
+  if (is_settled) out_.send(id, command::Settled{node.knows});
   // It may have missed that, and the lease of its next workers depends on it.
   if (!has_same_lease(resume.join.policy, state_.policy))
     out_.send(id, keep_alive_of(state_.policy, lease_text(state_)));
   reconcile(id, node, resume);
   rounds_.form_if_due();
+}
+
+void Requests::answer_those_who_asked() {
+  std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
+  while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
+    Unanswered asks = std::move(unanswered.front());
+    unanswered.pop_front();
+    auto node = state_.nodes.find(asks.id);
+    if (node != state_.nodes.end() && node->second.connection == asks.connection)
+      answer(asks.id, node->second, asks.resume);
+  }
 }
 
 void Requests::reconcile(const std::string& id, Node& node, const request::Resume& resume) {

@@ -25,8 +25,13 @@ class Requests {
   // What a node that is back may have missed, and what it could not say.
   void reconcile(const std::string& id, Node& node, const request::Resume& resume);
 
+  // Enough nodes are heard again: those that asked meanwhile are answered.
+  void answer_those_who_asked();
+
  private:
-  void heard(const std::string& id, Node& node, const request::Heartbeat&);
+  // The node has heard of the round, and with that perhaps enough nodes have.
+  void note_round_of(const std::string& id, Node& node, std::uint64_t round);
+  void heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat);
   void heard(const std::string& id, Node& node, const request::Ready& ready);
   void heard(const std::string& id, Node& node, const request::Failed& failed);
   void heard(const std::string& id, Node& node, const request::Succeeded& succeeded);
@@ -35,7 +40,9 @@ class Requests {
   void heard(const std::string& id, Node& node, const request::Lost&);
   void heard(const std::string& id, Node& node, const request::Resume& resume);
   void heard(const std::string&, Node&, const request::Join&) {}
+  void heard(const std::string&, Node&, const request::Knock&) {}
   void heard(const std::string&, Node&, const request::Foreign&) {}
+  void answer(const std::string& id, Node& node, const request::Resume& resume);
 
   const Node* away_member() const;
   void end_if_not_lost(const Node& suspect, const std::string& failed_on, command::End verdict);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/seating.h"
 #include "rendezvous/decide/waiting_text.h"
@@ -75,13 +76,13 @@ void Rounds::form_if_due() {
       return end(*std::exchange(state_.restarts.end_in_doubt, std::nullopt));
     state_.phase = Phase::Gathering;
     state_.gathering_since = now_;
-    if (has_enough()) return form();
+    if (has_enough() && may_go_on()) return form();
   }
   if (state_.phase != Phase::Gathering) return;
   if (!has_enough()) {
     state_.last_call.reset();
     if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-  } else if (!may_form(state_)) {
+  } else if (!may_form(state_) || !may_go_on()) {
     return;
   } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
     form();
@@ -94,6 +95,12 @@ void Rounds::form_if_due() {
   }
 }
 
+bool Rounds::may_go_on() {
+  if (coordinator::may_go_on(state_, now_)) return true;
+  note_replaced(state_, now_);
+  return coordinator::may_go_on(state_, now_);
+}
+
 bool Rounds::are_all_former_back() const {
   return state_.were_all_former && std::ranges::any_of(state_.nodes, [](const auto& node) {
            return node.second.join.is_back;
@@ -101,10 +108,13 @@ bool Rounds::are_all_former_back() const {
 }
 
 bool Rounds::end_if_too_few() {
-  if (state_.phase != Phase::Gathering || has_enough()) return false;
+  if (state_.phase != Phase::Gathering) return false;
   if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
+  bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on();
+  if (has_enough() && !may_others_go_on) return false;
   announce_shortage();
-  end({.exit_code = command::kExitRendezvous, .why = too_few_text(state_)});
+  end({.exit_code = command::kExitRendezvous,
+       .why = may_others_go_on ? no_majority_text(state_) : too_few_text(state_)});
   return true;
 }
 
@@ -113,6 +123,7 @@ void Rounds::form() {
   adapt_lease();
   std::vector<Seat> seats = seat_nodes(state_, now_);
   const request::Join& first = seats.front().node->join;
+  std::vector<Body> from = basis_now(state_, now_).value_or(std::vector<Body>{});
   state_.round = state_.next_round++;
   command::Round round{.number = state_.round,
                        .run_uuid = state_.run_uuid,
@@ -120,6 +131,7 @@ void Rounds::form() {
                        .max_restarts = state_.policy.max_restarts,
                        .master = state_.settings.master.value_or(
                            Endpoint{.host = first.address, .port = first.store_port})};
+  name_stand_ins(state_, round, seats);
   state_.phase = Phase::Running;
   state_.had_round = true;
   state_.shortage.reset();
@@ -141,6 +153,7 @@ void Rounds::form() {
     node->is_standby = false;
     node->last_rank = static_cast<int>(rank);
     round.ranks = assignment;
+    name_unsettled(round, from, *id);
     node->round = round;
     if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
@@ -148,6 +161,7 @@ void Rounds::form() {
   for (auto& [id, node] : state_.nodes) {
     if (!node.is_member && !node.is_standby) stand_by(id, node);
   }
+  note_formed(state_, std::move(from), round.id(), now_);
   keep_run_file();
 }
 
@@ -157,6 +171,7 @@ void Rounds::keep_run_file() {
                .round = state_.round,
                .lease = state_.policy.lease(),
                .nodes = {}};
+  if (!state_.quorum.bodies.empty()) file.by = state_.quorum.bodies.back().id.by;
   for (const auto& [id, node] : state_.nodes) {
     if (node.is_member) file.nodes.insert(name_of(id));
   }

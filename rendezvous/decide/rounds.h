@@ -43,6 +43,7 @@ class Rounds {
   void adapt_lease();
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
+  bool may_go_on();
   bool are_all_former_back() const;
   void form();
   bool exclude_failed_nodes();

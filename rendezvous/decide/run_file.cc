@@ -16,6 +16,7 @@ std::string encode(const RunFile& file) {
   auto lease = std::chrono::ceil<std::chrono::milliseconds>(file.lease);
   Json json = {{"v", kVersion},       {"run", file.run},           {"run_uuid", file.run_uuid},
                {"round", file.round}, {"lease_ms", lease.count()}, {"nodes", file.nodes}};
+  if (!file.by.empty()) json["by"] = file.by;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -28,7 +29,8 @@ Result<RunFile> decode_run_file(std::string_view text) {
                .run_uuid = reader.text("run_uuid"),
                .round = reader.round("round"),
                .lease = reader.duration("lease_ms"),
-               .nodes = {}};
+               .nodes = {},
+               .by = reader.has("by") ? reader.name("by") : ""};
   for (const Json& node : reader.array("nodes")) {
     if (node.is_string()) {
       file.nodes.insert(node.get<std::string>());

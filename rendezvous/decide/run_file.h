@@ -21,6 +21,7 @@ struct RunFile {
   std::uint64_t round = 0;      // the last that began
   Duration lease{};             // of its workers: the silence limit and the grace
   std::set<std::string> nodes;  // that are in it, without their incarnation
+  std::string by{};             // RoundId::by
 };
 
 std::string encode(const RunFile& file);

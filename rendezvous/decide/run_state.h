@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "rendezvous/decide/churn.h"
 #include "rendezvous/decide/former.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/quorum.h"
 #include "rendezvous/decide/recent_names.h"
 #include "rendezvous/decide/restarts.h"
 #include "store/base/time.h"
@@ -43,6 +45,9 @@ struct Node {
   bool is_standby = false;                // and told so
   std::optional<int> last_rank;           // its group rank in the last round it was in
   std::optional<command::Round> round{};  // the last that it was sent here
+  RoundId knows{};                        // the last round that it was told of
+  MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
+  std::string replaces{};                 // a node of its machine that must be gone
 };
 
 // A node that wants the --node-rank of another one, which may have gone without a word.
@@ -64,6 +69,32 @@ struct Shortage {
   std::string why;        // of the first loss: "node1 was lost (...)"
   MonoTime settled_at{};  // from here on it is no longer taken for the end of the whole run
   bool is_announced = false;
+};
+
+// A node that asks whether its workers may live, while others may have gone on without this
+// coordinator.
+struct Unanswered {
+  std::string id;
+  std::uint64_t connection = 0;
+  request::Resume resume;
+};
+
+// Where the run's host may change (host_change.h).
+struct Contacts {
+  // The last contact with another coordinator that a node had which came here from there.
+  // Until a lease after it that one's workers may live.
+  MonoTime elsewhere = MonoTime::min();
+  // With one that did not form the last round which that node knows: it may have formed a later
+  // one, so that it proves nothing where all nodes of that round are accounted for.
+  MonoTime between = MonoTime::min();
+  // The longest that a node which came here from another coordinator goes by.
+  Duration lease{};
+  Duration silence{};
+  MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
+  MonoTime next_look = MonoTime::max();
+  MonoTime woke_at = MonoTime::min();   // from a standstill of its own
+  MonoTime tried_at = MonoTime::min();  // to form a round, since a heartbeat came
+  std::deque<Unanswered> unanswered;    // until enough nodes are heard again
 };
 
 struct State {
@@ -88,6 +119,8 @@ struct State {
   bool has_formed = false;         // a round, here
   bool has_lost_finished = false;  // of this round a node that had succeeded has gone
   FormerRounds former;
+  Quorum quorum;
+  Contacts contacts;
   bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
   std::optional<command::Stop> last_stop;  // in Stopping
   MonoTime round_began{};                  // of the last one

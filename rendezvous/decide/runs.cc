@@ -2,14 +2,19 @@
 #include "rendezvous/decide/runs.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous::runs {
 namespace {
+
+// The nodes of a run that gives way to another one that waits are sent on for so long.
+constexpr Duration kBrieflyMoved = std::chrono::seconds(3);
 
 // So many runs that wait beside another one are named to it.
 constexpr std::size_t kMaxNamed = 3;
@@ -24,6 +29,7 @@ std::string describe(const std::string& name, const coordinator::State& run) {
 bool is_last_command(const Command& command) {
   return std::holds_alternative<command::Refuse>(command) ||
          std::holds_alternative<command::Dropped>(command) ||
+         std::holds_alternative<command::Moved>(command) ||
          std::holds_alternative<command::End>(command);
 }
 
@@ -53,6 +59,8 @@ class RunsTransition {
   Step result() && { return {std::move(state_), std::move(actions_)}; }
 
   void operator()(const event::Begun& event) {
+    state_.name = event.name;
+    state_.order = event.order;
     for (const RunFile& file : event.files) {
       state_.filed.insert(file.run);
       state_.formers[file.run] = coordinator::former_of(file, now_.mono);
@@ -61,6 +69,8 @@ class RunsTransition {
 
   void operator()(const event::Arrived& event) {
     const Message& message = event.message;
+    if (const auto* knock = std::get_if<request::Knock>(&message.request))
+      return knocked(message, *knock);
     if (message.run == state_.only_run && is_last_word(message.request) &&
         state_.gone.size() < kMaxGone) {
       state_.gone.insert(coordinator::name_of(message.node));
@@ -110,6 +120,14 @@ class RunsTransition {
       step(event.run, coordinator::event::MarkRead{event.number});
   }
 
+  void operator()(const event::Answered& event) {
+    auto run = state_.runs.find(event.run);
+    bool waits = run != state_.runs.end() && run->second.phase == coordinator::Phase::Gathering;
+    if (!waits) return;
+    state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
+    give_way(event.run, event.moved.to);
+  }
+
   void operator()(const event::HostLeaves& event) {
     state_.why_leaving = event.why;
     std::vector<std::string> names;
@@ -119,8 +137,40 @@ class RunsTransition {
   }
 
  private:
+  // Another host of the run has found this one.  The one with a round stays; of two that wait, the
+  // one with the later one, since it alone counts its nodes that have not heard of it; else the one
+  // that is tried first.
+  void knocked(const Message& message, const request::Knock& knock) {
+    if (state_.name.empty()) return;  // no run here changes its host
+    auto run = state_.runs.find(message.run);
+    bool is_known = run != state_.runs.end();
+    bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
+    bool waits = is_known && run->second.phase == coordinator::Phase::Gathering;
+    // Two that opened in different rounds may have one number.
+    std::uint64_t formed = is_known ? coordinator::last_formed(run->second) : 0;
+    bool comes_first = std::tie(knock.formed, state_.order, knock.to.host, knock.to.port) <
+                       std::tie(formed, knock.order, knock.from.host, knock.from.port);
+    if (is_here || (waits && !knock.has_round && comes_first)) {
+      if (knock.has_round) return;
+      return send_last(message.node, message.connection,
+                       command::Moved{.to = knock.to, .why = "the run is there"});
+    }
+    if (knock.has_round && (waits || !is_known)) {
+      state_.moved[message.run] = {.to = knock.from, .until = now_.mono + kMovedAge};
+    }
+    if (waits) give_way(message.run, knock.from);
+  }
+  void give_way(const std::string& run, const Endpoint& to) {
+    step(run, coordinator::event::GivesWay{.to = to, .why = "the run has another host"});
+  }
+
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join) {
+    if (auto moved = state_.moved.find(message.run); moved != state_.moved.end()) {
+      send_last(message.node, message.connection,
+                command::Moved{.to = moved->second.to, .why = "the run has another host"});
+      return true;
+    }
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
       bool is_late = join.run_uuid.empty() && message.run == state_.only_run;
       return each.run == message.run && (each.run_uuid == join.run_uuid || is_late);
@@ -169,8 +219,12 @@ class RunsTransition {
   // one.
   coordinator::State begin(const std::string& name, const coordinator::Event& event) {
     coordinator::State run;
+    if (auto known = state_.quorums.extract(name); !known.empty()) {
+      run.quorum = std::move(known.mapped());
+    }
+    run.quorum.self = state_.name;
     auto former = state_.formers.extract(name);
-    if (!former.empty()) run.former.begin(std::move(former.mapped()));
+    if (!former.empty()) begin_after(run, std::move(former.mapped()));
     const std::string uuid = run_uuid_of(event);
     for (const Past& past : state_.pasts) {
       if (past.run != name) continue;
@@ -230,6 +284,17 @@ class RunsTransition {
     if (coordinator::is_over(run)) forget(name);
   }
 
+  // Others of the round in a run file may have gone on elsewhere.
+  static void begin_after(coordinator::State& run, coordinator::Former former) {
+    bool is_known = !run.quorum.bodies.empty();
+    if (!is_known && !former.by.empty() && former.round && !former.names.empty()) {
+      run.quorum.bodies.push_back({.id = {.number = *former.round, .by = former.by},
+                                   .nodes = former.nodes,
+                                   .names = {former.names.begin(), former.names.end()}});
+    }
+    run.former.begin(std::move(former));
+  }
+
   // No node is left in the run, and no worker of its own lives.
   void forget(const std::string& name) {
     auto run = state_.runs.extract(name);
@@ -241,6 +306,12 @@ class RunsTransition {
                               .at = now_.mono,
                               .churn = std::move(run.mapped().churn),
                               .lost_rounds = run.mapped().lost_rounds});
+    }
+    const coordinator::Quorum& quorum = run.mapped().quorum;
+    bool may_go_on = run.mapped().phase != coordinator::Phase::Ended &&
+                     (!quorum.bodies.empty() || !quorum.gone.empty() || quorum.seen);
+    if (may_go_on && state_.quorums.size() < kMaxRuns) {
+      state_.quorums[name] = std::move(run.mapped().quorum);
     }
     bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
     std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
@@ -317,6 +388,8 @@ class RunsTransition {
         actions_.emplace_back(action::DropRunFile{former->first});
       former = state_.formers.erase(former);
     }
+    std::erase_if(state_.moved,
+                  [this](const auto& moved) { return moved.second.until <= now_.mono; });
     while (!state_.verdicts.empty() && state_.verdicts.front().at + kVerdictAge <= now_.mono) {
       state_.verdicts.pop_front();
     }
@@ -361,6 +434,40 @@ std::optional<MonoTime> deadline(const State& state) {
   if (!state.formers.empty()) due = std::min(due, state.last_turn + kLook);
   if (due == MonoTime::max()) return std::nullopt;
   return due;
+}
+
+std::optional<request::Knock> knock(const State& state, const std::string& run,
+                                    const Endpoint& from, const Endpoint& to, MonoTime now) {
+  auto known = state.runs.find(run);
+  if (known == state.runs.end()) return std::nullopt;
+  bool is_here = coordinator::holds_run(known->second, now);
+  if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
+  return request::Knock{.from = from,
+                        .to = to,
+                        .has_round = is_here,
+                        .formed = coordinator::last_formed(known->second),
+                        .order = state.order};
+}
+
+bool is_alone(const State& state, const std::string& run, MonoTime now) {
+  auto known = state.runs.find(run);
+  return known != state.runs.end() && coordinator::is_alone(known->second, now);
+}
+
+std::vector<std::string> alone(const State& state, MonoTime now) {
+  std::vector<std::string> names;
+  for (const auto& [name, run] : state.runs) {
+    if (coordinator::is_alone(run, now)) names.push_back(name);
+  }
+  return names;
+}
+
+MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
+  auto known = state.runs.find(run);
+  if (known == state.runs.end() || known->second.quorum.bodies.empty()) return now;
+  bool has_round = known->second.phase == coordinator::Phase::Running ||
+                   known->second.phase == coordinator::Phase::Stopping;
+  return has_round ? std::min(now, known->second.contacts.heard_at) : now;
 }
 
 bool has_ended(const State& state) {

@@ -78,8 +78,24 @@ inline constexpr std::size_t kMaxEarly = 4096;
 // Of how many nodes is known that they have gone.
 inline constexpr std::size_t kMaxGone = 65536;
 
+// How long a node that comes is sent on to where its run is, after that host has last said so.
+inline constexpr Duration kMovedAge = std::chrono::seconds(10);
+
+// Where a run has gone.
+struct Moved {
+  Endpoint to;
+  MonoTime until{};
+};
+
 struct State {
   std::map<std::string, coordinator::State> runs;
+  // Of the coordinators here: RoundId::by.  "NODE@...", where the agent of that node hosts them;
+  // empty: their runs' hosts cannot change.
+  std::string name;
+  std::uint64_t order = 0;  // request::Knock::order
+  std::map<std::string, Moved> moved;
+  // Of runs without a coordinator here: the rounds that others may have gone on from.
+  std::map<std::string, coordinator::Quorum> quorums;
   // A run whose id no later one has, that of the host's own step: who comes to it late, and was
   // never part of it, hears how it ended.  Empty: none.
   std::string only_run;
@@ -100,6 +116,8 @@ namespace event {
 // Before all others: the run files that the process before this one has left here.
 struct Begun {
   std::vector<RunFile> files;
+  std::string name{};
+  std::uint64_t order = 0;
 };
 struct Arrived {
   Message message;
@@ -120,9 +138,14 @@ struct HostLeaves {
   std::string why;
   int signal = 0;
 };
+// Another place has answered request::Knock: the run is to go there.
+struct Answered {
+  std::string run;
+  command::Moved moved;
+};
 }  // namespace event
 using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
-                           event::MarkRead, event::HostLeaves>;
+                           event::MarkRead, event::HostLeaves, event::Answered>;
 
 namespace action {
 using Send = coordinator::action::Send;
@@ -154,6 +177,19 @@ struct Step {
 
 // When a Tick is due, if nothing happens before; nothing while there is nothing to wait for.
 std::optional<MonoTime> deadline(const State& state);
+
+// What this place says to another one where the run may be; nothing while neither could change.
+std::optional<request::Knock> knock(const State& state, const std::string& run,
+                                    const Endpoint& from, const Endpoint& to, MonoTime now);
+
+// Whether a pulse renews the leases of this run's nodes; see coordinator.h.
+bool is_alone(const State& state, const std::string& run, MonoTime now);
+// The runs of which it renews none.
+std::vector<std::string> alone(const State& state, MonoTime now);
+
+// When enough nodes of the run were last heard to see this coordinator: the lease of the hosting
+// node's own workers counts from there.
+MonoTime heard_at(const State& state, const std::string& run, MonoTime now);
 
 // Whether `only_run` has ended after a round.
 bool has_ended(const State& state);

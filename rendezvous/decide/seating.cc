@@ -16,8 +16,10 @@ std::vector<Candidate> choose(State& state, MonoTime now) {
   chosen.reserve(state.nodes.size());
   for (auto& [id, node] : state.nodes) chosen.emplace_back(&id, &node);
   std::ranges::sort(chosen, {}, [&](const auto& entry) {
-    return std::tuple(is_flapping(state, entry.second->join.host, now), !entry.second->is_member,
-                      entry.second->arrival);
+    const Node& node = *entry.second;
+    bool is_newcomer = !node.is_member && node.knows.by.empty();  // or of a run with one host
+    return std::tuple(is_flapping(state, node.join.host, now), !node.is_member, is_newcomer,
+                      node.arrival);
   });
   // Of those that are lost again and again no more than must be.
   while (static_cast<int>(chosen.size()) > state.settings.min_nodes &&

@@ -12,7 +12,8 @@ namespace ddprun::rendezvous::keys {
 
 inline constexpr std::string_view kNamespace = "ddprun";
 
-// The key that says who coordinates here: "<generation> <host> <pid>".
+// The key that says who coordinates here: "<generation> <host> <pid>", and where the hosts of its
+// runs may change " <node>@<generation>".
 inline constexpr const char* kCoordinator = "ddprun/coordinator";
 
 // A key that the host of a run sets where other hosts' stores may be met by mistake.
@@ -31,11 +32,18 @@ inline bool is_at_daemon(std::string_view record) {
   return record.ends_with(kDaemonMark);
 }
 
+// What a coordinator is called: where the hosts of its runs may change "<node>@<generation>", by
+// which its rounds are known (RoundId::by); else its record.
+inline std::string name_of_coordinator(const std::string& record) {
+  std::string last = record.substr(record.rfind(' ') + 1);
+  return last.ends_with('@' + generation_of(record)) ? last : record;
+}
+
 // The queue of all messages to the coordinator.
 inline std::string inbox(const std::string& record) {
   return "ddprun/inbox/" + generation_of(record);
 }
-// A key whose value changes as long as the coordinator lives.
+// A key whose value changes as long as the coordinator lives; see pulse.h.
 inline std::string pulse(const std::string& record) {
   return "ddprun/pulse/" + generation_of(record);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/decide/history.h"
+#include "rendezvous/decide/host_change.h"
 #include "store/base/count.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -21,7 +22,7 @@ void Takeover::node_resumed(const std::string& id, const request::Resume& resume
 }
 
 bool Takeover::can_adopt(const request::Resume& resume) const {
-  if (state_.has_formed) return false;
+  if (state_.has_formed || may_change_host(state_)) return false;
   if (auto rank = resume.join.node_rank) {
     auto holder = state_.holders.find(*rank);
     if (holder != state_.holders.end() && state_.nodes.at(holder->second).is_member) return false;
@@ -51,8 +52,13 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
           .seen = now_,
           .is_member = true,
           .is_down = false,
-          .last_rank = join.previous_rank};
-  if (join.node_rank) claim_rank(id, *join.node_rank);
+          .last_rank = join.previous_rank,
+          .knows = known_round(join),
+          .contact = published_at(join.pulse, now_)};
+  if (join.node_rank) {
+    admission_.clear_rank(*join.node_rank, join);
+    state_.holders[*join.node_rank] = id;
+  }
   ++state_.up_count;
   if (join.policy.lease() > state_.policy.lease()) take_lease(state_.policy, join.policy);
   if (is_first) {
@@ -80,20 +86,9 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
   }
 }
 
-// It had the rank in its round, so a node that has come meanwhile cannot have it.
-void Takeover::claim_rank(const std::string& id, int rank) {
-  auto holder = state_.holders.find(rank);
-  if (holder != state_.holders.end()) {
-    auto other = state_.nodes.extract(holder->second);
-    out_.send_on(other.key(), other.mapped().connection,
-                 command::Refuse{"--node-rank=" + std::to_string(rank) + " is that of " +
-                                 describe(state_.nodes.at(id).join) + " already"});
-  }
-  state_.holders[rank] = id;
-}
-
 void Takeover::node_left(const std::string& id, const request::Left& left) {
-  account_for_left(state_, id, left.round);
+  note_gone(state_, id, left, now_);
+  account_for_left(state_, id, left);
   if (is_broken(state_)) {
     rounds_.stop({.cause = StopCause::NodeLost,
                   .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
@@ -105,6 +100,7 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
 void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
   int lost = state_.former.settle();
+  state_.contacts.elsewhere = MonoTime::min();
   if (is_taken_over(state_)) {
     return rounds_.stop({.cause = StopCause::NodeLost,
                          .why = count_of(static_cast<std::size_t>(lost), "node") +

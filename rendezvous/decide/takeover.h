@@ -41,7 +41,6 @@ class Takeover {
  private:
   bool can_adopt(const request::Resume& resume) const;
   void adopt(const std::string& id, const request::Resume& resume, std::uint64_t connection);
-  void claim_rank(const std::string& id, int rank);
 
   State& state_;
   Outgoing& out_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "rendezvous/decide/host_change.h"
 #include "store/base/count.h"
 #include "store/base/seconds.h"
 
@@ -41,6 +42,23 @@ std::string whole_seconds(Duration duration) {
   return std::to_string(seconds.count()) + " s";
 }
 
+// "2 of the 5 nodes of round 3 are here (node0, node1), and one is gone".
+std::string lack_text(const State& state, const Lack& lack) {
+  std::string text = std::to_string(lack.here) + " of the " +
+                     count_of(static_cast<std::size_t>(lack.nodes), "node") + " of round " +
+                     std::to_string(lack.round.number) + " are here";
+  std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
+  if (!names.empty()) text += " (" + names + ")";
+  if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
+  text += "; agents that are started again on the machines of the others count, too";
+  return text;
+}
+
+// What the user has said about it.
+std::string quorum_text(const State& state) {
+  return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
+}
+
 }  // namespace
 
 std::string waiting_text(const State& state) {
@@ -60,6 +78,11 @@ std::string waiting_text(const State& state) {
     return "waiting for " +
            names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
            " to stop the workers";
+  }
+  if (auto lack = has_all ? lacking_now(state) : std::nullopt) {
+    return "waiting for more of the last round's nodes, since the others may go on without "
+           "these: " +
+           lack_text(state, *lack) + quorum_text(state);
   }
   return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
          range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
@@ -86,6 +109,13 @@ std::string too_few_text(const State& state) {
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +
          names_of(state, [](const Node&) { return true; }) +
          "); start the others sooner, or raise join_timeout in --rdzv-conf";
+}
+
+std::string no_majority_text(const State& state) {
+  std::string text =
+      "too few nodes of the last round came within " + whole_seconds(state.policy.join_timeout);
+  if (auto lack = lacking_now(state)) text += ": " + lack_text(state, *lack);
+  return text + "; the others may go on elsewhere" + quorum_text(state);
 }
 
 std::string difference_text(const Settings& settings, const Settings& expected) {

@@ -25,6 +25,9 @@ std::string newcomer_text(Duration wait);
 // Why the run ends where join_timeout has passed.
 std::string too_few_text(const State& state);
 
+// Why it ends where enough nodes for --nnodes are here, and others may go on without them.
+std::string no_majority_text(const State& state);
+
 // "--nnodes=2:4, not 2:8".  Requires that they differ.
 std::string difference_text(const Settings& settings, const Settings& expected);
 

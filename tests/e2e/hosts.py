@@ -113,6 +113,10 @@ class Hosts:
         """Frames from `source` to `target` are dropped; the others pass."""
         self._drop(f"iifname p{source} oifname p{target}")
 
+    def cut_off_one_way(self, source):
+        """Frames from `source` to all others are dropped; what they send arrives."""
+        self._drop(f"iifname p{source}")
+
     def cut_flow(self, source, port):
         """Packets of one TCP connection of a host are dropped, in both directions."""
         self._drop(f"ip saddr {self.address(source)} tcp sport {port}",

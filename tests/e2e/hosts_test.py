@@ -78,16 +78,24 @@ class HostsTest(HostsCase):
         self.assert_all_succeed(*agents)
 
     def test_without_the_host_the_others_stop_their_workers_and_end_with_the_cause(self):
-        agents = self.all_three("--nnodes=1:3", QUICK.replace("read_timeout=60", "join_timeout=4"))
+        agents = self.all_three("--nnodes=3", QUICK.replace("read_timeout=60", "join_timeout=4"))
         self.hosts.isolate(0)
         self.addCleanup(lambda: self.hosts.heal(0))
         for agent in agents[1:]:
             self.assertEqual(agent.ends(), 80, agent.log)
             self.assertRegex(agent.log, r"node0:29400, where the nodes meet, has been silent for .*stopping 1 worker")
+            self.assertRegex(agent.log, r"FAILED: .*only 2 of 3 nodes came within 4 s")
+        self.assertEqual(agents[0].ends(), 80, agents[0].log)
+
+    def test_without_the_host_the_others_end_with_the_cause_if_they_are_to_host_nowhere(self):
+        conf = QUICK.replace("read_timeout=60", "join_timeout=4")
+        agents = [self.agent(k, "--nnodes=1:3", conf if k == 0 else f"{conf},is_host=0") for k in range(3)]
+        self.until_round("0 0/3", "1 1/3", "2 2/3")
+        self.hosts.isolate(0)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        for agent in agents[1:]:
+            self.assertEqual(agent.ends(), 80, agent.log)
             self.assertRegex(agent.log, r"FAILED: .*cannot meet the other nodes at node0:29400: .*; tried for \d")
-        # The host goes on alone, as --nnodes allows.
-        wait_until(lambda: any(line.startswith("0 0/1") for line in self.started), "the host goes on")
-        self.assert_all_succeed(agents[0])
 
     def test_over_slow_links_rounds_form_and_re_form_and_nobody_is_given_up(self):
         for k in (0, 2):

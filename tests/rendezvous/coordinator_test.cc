@@ -48,6 +48,10 @@ std::string words(const Command& command) {
           [](const command::KeepAlive& rules) { return "go by, " + rules.text; },
           [](const command::Continue&) { return std::string("continue"); },
           [](const command::Dropped& dropped) { return "dropped, " + dropped.why; },
+          [](const command::Moved& moved) { return "moved to " + to_string(moved.to); },
+          [](const command::Settled& settled) {
+            return "settled " + std::to_string(settled.round.number);
+          },
       },
       command);
 }

@@ -30,6 +30,9 @@ std::string words(const member::Action& action) {
             return "connect " + connect.node + (connect.after > 0s ? " later" : "");
           },
           [](const member::action::Disconnect&) { return std::string("disconnect"); },
+          [](const member::action::Knock& knock) {
+            return "knock at " + std::to_string(knock.places.size());
+          },
           [](const member::action::Post& post) { return "post " + words(post.message); },
           [](const member::action::Heartbeat& beat) { return "beat " + words(beat.message); },
           [](const member::action::NotifyRound& told) {

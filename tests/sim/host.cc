@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "tests/sim/node.h"
 
@@ -14,21 +15,70 @@ namespace {
 
 // What a join or a round may take, whatever the number of nodes.
 constexpr std::size_t kMaxBytes = 1024;
+constexpr std::size_t kMaxStandInBytes = 1024;  // more, of a round that names its stand-ins
+
+// The run of all nodes, where its host may change.
+constexpr const char* kRun = "job";
 
 }  // namespace
 
 void Host::begin() {
   runs::event::Begun begun;
+  if (world_.scenario.has_stand_ins) {
+    begun.name = name();
+    begun.order = order_;
+  }
+  if (port_ != kEndpointPort) return step(begun);
   for (const auto& [run, text] : world_.run_files) {
     auto file = decode_run_file(text);
     if (!file || encode(*file) != text) world_.violate("a run file that cannot be read: " + text);
+    found_starts.insert(file->run_uuid);
     begun.files.push_back(std::move(*file));
   }
   step(begun);
 }
 
-std::string Host::pulse() const {
-  return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(100));
+std::string Host::name() const {
+  if (!world_.scenario.has_stand_ins) return process_.name;
+  return process_.name + "@" + std::to_string(number_);
+}
+
+// A time of its own clock: the last tenth of a second.
+std::string Host::pulse(const std::string& run) const {
+  if (!world_.scenario.has_stand_ins) {
+    return process_.name + " " + std::to_string(world_.time.now() / std::chrono::milliseconds(100));
+  }
+  MonoTime now = world_.now(process_.machine).mono;
+  Duration since = now.time_since_epoch();
+  since -= since % std::chrono::milliseconds(100);
+  std::vector<std::string> alone = runs::alone(state_, now);
+  return pulse_for(run, encode_pulse(MonoTime(since), alone));
+}
+
+MonoTime Host::heard_at(const std::string& run) const {
+  return runs::heard_at(state_, run, world_.now(process_.machine).mono);
+}
+
+std::optional<std::string> Host::knock(const Endpoint& to) {
+  Endpoint from{.host = "10.0.0." + std::to_string(process_.machine), .port = port_};
+  auto knock = runs::knock(state_, kRun, from, to, world_.now(process_.machine).mono);
+  if (!knock) return std::nullopt;
+  return encode(Message{kRun, process_.name + ".knock", *knock, ++knocks_});
+}
+
+std::optional<std::string> Host::answer(const std::string& knock) {
+  std::uint64_t number = decode_message(knock)->connection;
+  std::string box = keys::mailbox(decode_message(knock)->node, number);
+  take(knock);
+  auto mailbox = mailboxes_.extract(box);
+  if (mailbox.empty()) return std::nullopt;
+  return mailbox.mapped().front();
+}
+
+void Host::answered(const std::string& answer) {
+  auto command = decode_command(answer);
+  if (!command || encode(*command) != answer) world_.violate("an answer that cannot be read");
+  step(runs::event::Answered{kRun, std::get<command::Moved>(*command)});
 }
 
 void Host::pop(const Wire& wire) {
@@ -92,9 +142,10 @@ void Host::step(const runs::Event& event) {
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
     } else if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {
-      world_.run_files[keep->file.run] = encode(keep->file);
+      if (port_ == kEndpointPort) world_.run_files[keep->file.run] = encode(keep->file);
     } else if (const auto* drop = std::get_if<runs::action::DropRunFile>(&action)) {
-      if (world_.run_files.erase(drop->run) == 0)
+      bool is_there = port_ != kEndpointPort || world_.run_files.erase(drop->run) > 0;
+      if (!is_there && !world_.scenario.has_stand_ins)
         world_.violate("a run file is dropped that is not there");
     }
   }
@@ -104,7 +155,9 @@ void Host::step(const runs::Event& event) {
 void Host::deliver(const std::string& mailbox, const Command& command) {
   std::string text = encode(command);
   bool is_round = std::holds_alternative<command::Round>(command);
-  if (is_round && text.size() > kMaxBytes) world_.violate("a round of many bytes: " + text);
+  std::size_t most = kMaxBytes + (world_.scenario.has_stand_ins ? kMaxStandInBytes : 0);
+  if (is_round) world_.last_host = this;
+  if (is_round && text.size() > most) world_.violate("a round of many bytes: " + text);
   ++world_.oracle.messages;
   if (world_.is_traced) world_.trace(process_.name, "tells " + mailbox + " " + text);
   mailboxes_[mailbox].push_back(std::move(text));
@@ -121,8 +174,9 @@ void Host::set_alarm() {
   alarm_ = due;
   std::uint64_t number = ++alarms_;
   if (due == MonoTime::max()) return;
-  world_.time.to(process_, due - world_.now(0).mono, [this, number] {
-    if (number == alarms_) ring();
+  Duration left = world_.as_measured(process_.machine, due - world_.mono(process_.machine));
+  world_.time.to(process_, left, [this, number] {
+    if (number == alarms_ && !is_closed) ring();
   });
 }
 

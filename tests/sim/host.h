@@ -6,16 +6,20 @@
 
 #include <deque>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/decide/runs.h"
+#include "store/base/endpoint.h"
 #include "tests/sim/world.h"
 
 namespace ddprun::sim {
 
 class Host {
  public:
-  Host(World& world, Process& process) : world_(world), process_(process) {}
+  Host(World& world, Process& process, std::uint16_t port = kEndpointPort, std::uint64_t order = 0)
+      : world_(world), process_(process), port_(port), order_(order), number_(world.hosts.size()) {}
 
   // Reads the run files of its machine.
   void begin();
@@ -23,14 +27,25 @@ class Host {
   // What a client asks of the store.
   void serve(const Wire& wire) { wire->is_served = true; }
   void push(const std::string& message) { take(message); }
-  std::string pulse() const;
+  std::string pulse(const std::string& run) const;
   bool has_given_up(const std::string& node) const { return given_up_.contains(node); }
+  MonoTime heard_at(const std::string& run) const;
   void pop(const Wire& wire);
   void lost(const Wire& wire);
 
   void leave(const std::string& why);  // CoordinatorService::host_leaves()
   bool is_idle() const { return state_.runs.empty(); }
   Process& process() { return process_; }
+  // What no other coordinator is called.
+  std::string name() const;
+  bool is_closed = false;
+  std::set<std::string> found_starts;  // that the run files told of
+
+  // Between hosts of one run, which find each other.
+  static Endpoint endpoint() { return {.host = "10.0.0.0", .port = kEndpointPort}; }
+  std::optional<std::string> knock(const Endpoint& to);
+  std::optional<std::string> answer(const std::string& knock);
+  void answered(const std::string& answer);
   // The queues of commands that hold something.
   std::size_t mailbox_count() const { return mailboxes_.size(); }
 
@@ -43,6 +58,10 @@ class Host {
 
   World& world_;
   Process& process_;
+  std::uint16_t port_;
+  std::uint64_t order_;  // 0: at the endpoint; else the number of the stand-in
+  std::size_t number_;   // of all hosts
+  std::uint64_t knocks_ = 0;
   rendezvous::runs::State state_;
   std::map<std::string, std::deque<std::string>> mailboxes_;
   std::map<std::string, Wire> waiting_;

@@ -29,6 +29,7 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
                       .node_rank = plan_.node_rank},
              .read_timeout = world_.scenario.read_timeout,
              .stop_grace = world_.scenario.grace};
+  if (world_.scenario.has_stand_ins) config_.stand_in_port = world_.next_port();
 }
 
 int Node::workers_alive() const {
@@ -55,7 +56,7 @@ void Node::signal(int signal) {
 }
 
 void Node::later(Duration delay, Deed deed) {
-  world_.time.to(process_, delay, std::move(deed));
+  world_.time.to(process_, world_.as_measured(plan_.machine, delay), std::move(deed));
 }
 
 // Something that happens to a worker, whatever its agent does; not while it is held.
@@ -103,7 +104,9 @@ void Node::perform(const agent::Action& action) {
             step(member::event::WorkersSucceeded{});
           },
           [this](const agent::action::LeaveRun&) {
-            if (hosting_ != nullptr) hosting_->leave(plan_.host + " was stopped by SIGTERM");
+            for (Host* hosted : {hosting_, standing_in_}) {
+              if (hosted != nullptr) hosted->leave(plan_.host + " was stopped by SIGTERM");
+            }
             step(member::event::Leaving{"was stopped by SIGTERM", 15});
           },
           [this](const agent::action::StartWorkers&) { start_workers(); },
@@ -303,7 +306,7 @@ void Node::renew_lease(MonoTime end) {
     world_.oracle.goes_on(*this);
   }
   if (end == MonoTime::max()) return;
-  world_.time.after(end - world_.now(plan_.machine).mono,
+  world_.time.after(world_.as_measured(plan_.machine, end - world_.mono(plan_.machine)),
                     [this, number] { lease_is_over(number); });
 }
 
@@ -338,6 +341,10 @@ void Node::agent_killed(bool has_guardian) {
     std::string left =
         encode(member::last_message(member_, config_, "was lost (its agent was killed)"));
     world_.deliver(plan_.machine, left, world_.time.now() + seconds(5));
+    if (!member_.last) return;
+    for (const StandIn& stand_in : member_.last->stand_ins) {
+      world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), stand_in.at);
+    }
   });
 }
 
@@ -355,7 +362,9 @@ void Node::unpause() {
 void Node::leave_when_possible(Duration flush_until) {
   bool has_messages = wire_ && wire_->is_open && (is_sending_ || !outgoing_.empty());
   bool is_flushing = has_messages && world_.time.now() < flush_until;
-  bool is_needed = hosting_ != nullptr && !hosting_->is_idle();
+  bool is_needed =
+      (hosting_ != nullptr && !hosting_->is_idle()) ||
+      (standing_in_ != nullptr && !standing_in_->is_closed && !standing_in_->is_idle());
   if (is_flushing || is_needed) {
     return later(milliseconds(is_flushing ? 5 : 100),
                  [this, flush_until] { leave_when_possible(flush_until); });
@@ -387,6 +396,12 @@ void Node::notice(Deed deed) {
 void Node::perform(const member::Action& action) {
   std::visit(Overloaded{
                  [this](const member::action::Connect& wanted) { connect(wanted); },
+                 [this](const member::action::Knock& wanted) {
+                   for (const auto& place : wanted.places) {
+                     Host* own = wire_ ? wire_->host : nullptr;
+                     if (own != nullptr) world_.knock(*own, place);
+                   }
+                 },
                  [this](const member::action::Disconnect&) { disconnect(); },
                  [this](const member::action::Post& wanted) { post(wanted.message, false); },
                  [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
@@ -430,20 +445,26 @@ void Node::perform(const member::Action& action) {
 void Node::connect(const member::action::Connect& wanted) {
   std::uint64_t attempt = ++attempt_;
   later(wanted.after, [this, wanted, attempt] {
-    if (attempt == attempt_ && !member_.is_over) shake_hands(wanted.node, wanted.connection);
+    if (attempt == attempt_ && !member_.is_over) shake_hands(wanted);
   });
 }
 
 // One attempt: the machine of the endpoint may host it itself, once nobody there does.
-void Node::shake_hands(const std::string& node, std::uint64_t connection) {
+void Node::shake_hands(const member::action::Connect& wanted) {
   std::uint64_t attempt = attempt_;
-  bool is_here = plan_.machine == 0;
+  bool is_here = plan_.machine == 0 && !wanted.place;
   if (world_.host == nullptr && is_here && !world_.scenario.has_daemon) {
     hosting_ = world_.listen(process_);
   }
-  later(seconds(2), [this, attempt] { connect_failed("timed out", attempt); });
-  if (world_.host == nullptr) {
-    bool is_refused = world_.machines[0].is_up;
+  open_or_close(wanted);
+  Duration timeout = wanted.timeout > Duration::zero() ? wanted.timeout : seconds(2);
+  later(timeout, [this, attempt] { connect_failed("timed out", attempt); });
+  Host* host = world_.at(wanted.place);
+  if (host == nullptr) {
+    int there = World::machine_of(wanted.place);
+    bool is_refused = world_.machines[static_cast<std::size_t>(there)].is_up;
+    if (world_.scenario.has_stand_ins)
+      is_refused &= world_.reaches(plan_.machine, there) && world_.reaches(there, plan_.machine);
     if (is_refused) {
       later(milliseconds(1), [this, attempt] { connect_failed("refused", attempt, true); });
     }
@@ -451,14 +472,13 @@ void Node::shake_hands(const std::string& node, std::uint64_t connection) {
   }
   Wire wire = std::make_shared<Connection>();
   wire->client = this;
-  wire->host = world_.host;
+  wire->host = host;
   wire->machine = plan_.machine;
-  wire->node = node;
-  wire->number = connection;
+  wire->node = wanted.node;
+  wire->number = wanted.connection;
   world_.wires.push_back(wire);
   world_.made_wires.push_back(wire);
   trying_ = wire;
-  Host* host = world_.host;
   world_.send_up(wire, [this, wire, host, attempt] {
     host->serve(wire);
     world_.send_down(wire, [this, wire, host, attempt] {
@@ -466,13 +486,34 @@ void Node::shake_hands(const std::string& node, std::uint64_t connection) {
       world_.send_up(wire, [this, wire, host, attempt] {
         wire->has_will = world_.scenario.has_wills;
         host->pop(wire);
-        world_.send_down(wire, [this, wire, attempt] { connected(wire, attempt); });
+        std::string pulse = world_.scenario.has_stand_ins ? host->pulse(plan_.run) : "";
+        world_.send_down(wire, [this, wire, attempt, pulse] { connected(wire, attempt, pulse); });
       });
     });
   });
 }
 
-void Node::connected(const Wire& wire, std::uint64_t attempt) {
+// The server on its spare port is open as long as the node is there itself.
+void Node::open_or_close(const member::action::Connect& wanted) {
+  if (standing_in_ != nullptr && standing_in_->is_closed) standing_in_ = nullptr;
+  if (wanted.stand_in != 0 && standing_in_ == nullptr) {
+    standing_in_ = world_.stand_in(process_, config_.stand_in_port, wanted.stand_in);
+    return;
+  }
+  bool is_own = wanted.place && wanted.place->host == address() &&
+                wanted.place->port == config_.stand_in_port;
+  if (standing_in_ == nullptr || is_own) return;
+  later(seconds(1), [this, host = standing_in_] {
+    bool is_there = wire_ && wire_->host == host;
+    if (is_there || host->is_closed) return;
+    world_.close(host);
+    for (const Wire& wire : std::vector<Wire>(world_.wires)) {
+      if (wire->host == host) world_.close_at_host(wire, true);
+    }
+  });
+}
+
+void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string& pulse) {
   if (attempt != attempt_ || member_.is_over) return world_.close_at_node(wire);
   ++attempt_;
   wire_ = wire;
@@ -480,9 +521,10 @@ void Node::connected(const Wire& wire, std::uint64_t attempt) {
   is_sending_ = false;
   outgoing_.clear();
   step(member::event::Connected{.address = address(),
-                                .coordinator = wire->host->process().name,
+                                .coordinator = wire->host->name(),
                                 .is_at_daemon = world_.scenario.has_daemon,
-                                .is_own_host = hosting_ != nullptr});
+                                .is_own_host = &wire->host->process() == &process_,
+                                .pulse = pulse});
   tick();
 }
 
@@ -522,7 +564,7 @@ void Node::pump() {
   world_.send_up(wire, [this, wire, message, is_heartbeat] {
     if (!wire->is_served) return;
     wire->host->push(message);
-    std::string pulse = wire->host->pulse();
+    std::string pulse = wire->host->pulse(plan_.run);
     bool is_given_up = wire->host->has_given_up(wire->node);
     world_.send_down(wire, [this, wire, pulse, is_given_up, is_heartbeat] {
       if (wire != wire_) return;
@@ -545,7 +587,10 @@ void Node::tick() {
   later(std::max(left, Duration::zero()), [this, number] {
     if (number != ticks_) return;
     bool is_due = world_.now(plan_.machine).mono >= member::next_tick(member_, config_);
-    if (is_due) step(member::event::Tick{});
+    bool hosts = wire_ && &wire_->host->process() == &process_;
+    std::optional<MonoTime> heard_at;
+    if (hosts) heard_at = wire_->host->heard_at(plan_.run);
+    if (is_due) step(member::event::Tick{heard_at});
     if (number == ticks_) tick();
   });
 }

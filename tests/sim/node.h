@@ -102,8 +102,9 @@ class Node {
   void step(const rendezvous::member::Event& event);
   void perform(const rendezvous::member::Action& action);
   void connect(const rendezvous::member::action::Connect& wanted);
-  void shake_hands(const std::string& node, std::uint64_t connection);
-  void connected(const Wire& wire, std::uint64_t attempt);
+  void shake_hands(const rendezvous::member::action::Connect& wanted);
+  void open_or_close(const rendezvous::member::action::Connect& wanted);
+  void connected(const Wire& wire, std::uint64_t attempt, const std::string& pulse);
   void connect_failed(const std::string& why, std::uint64_t attempt, bool is_refused = false);
   void disconnect();
   void post(const rendezvous::Message& message, bool is_heartbeat);
@@ -127,7 +128,8 @@ class Node {
   MonoTime tick_due_{};
   std::uint64_t ticks_ = 0;
   std::uint64_t attempt_ = 0;
-  Host* hosting_ = nullptr;
+  Host* hosting_ = nullptr;      // at the endpoint
+  Host* standing_in_ = nullptr;  // on its spare port
 
   std::optional<std::size_t> round_;
   std::optional<std::size_t> done_;  // the round whose workers have all succeeded

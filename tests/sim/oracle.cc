@@ -98,6 +98,7 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
     }
     bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
                            std::holds_alternative<command::Dropped>(send->command) ||
+                           std::holds_alternative<command::Moved>(send->command) ||
                            std::holds_alternative<command::End>(send->command);
     bool is_known = state.nodes.contains(send->node) || book.known.contains(send->node);
     require(is_last_command || is_known,
@@ -151,7 +152,7 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
   const command::Round& first = round.front().second;
   if (book.number && first.number == *book.number) return;  // again, to a node that missed it
-  check_all_dead(run);
+  check_all_dead(host, run, first.run_uuid);
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
@@ -169,7 +170,8 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
-  rounds_.push_back({.run = run, .number = first.number});
+  rounds_.push_back(
+      {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
     Node* node = world_.find(id);
@@ -182,7 +184,8 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   // node: a Join,
   // at most two words about its place, and its last command.
   std::uint64_t known = state.arrivals;
-  book.allowed_commands += 3 * round.size();
+  // Where the host may change: that the round is settled, too, maybe twice to one that asks.
+  book.allowed_commands += (world_.scenario.has_stand_ins ? 5 : 3) * round.size();
   book.allowed_messages += 3 * round.size();
   require(book.commands <=
               book.allowed_commands + 3 * known + 2 * book.refused.size() + book.gone.size(),
@@ -227,7 +230,7 @@ void Oracle::check_ranks(const coordinator::State& state, const Published& round
 bool Oracle::is_flapping(const coordinator::State& state, const std::string& host) const {
   auto losses = state.churn.losses.find(host);
   if (losses == state.churn.losses.end() || state.policy.flap_limit == 0) return false;
-  MonoTime oldest = world_.now(0).mono - coordinator::kFlapWindow;
+  MonoTime oldest = state.last_turn - coordinator::kFlapWindow;
   return std::ranges::count_if(losses->second, [&](MonoTime at) { return at > oldest; }) >=
          state.policy.flap_limit;
 }
@@ -267,9 +270,13 @@ void Oracle::check_recipients(const std::string& run, const coordinator::State& 
 }
 
 // When a round is published, no worker of an earlier one lives anywhere, but for those that are
-// held.
-void Oracle::check_all_dead(const std::string& run) {
+// held.  Where the host may change, another start of the run that knows nothing of the first may
+// begin at the endpoint.
+void Oracle::check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid) {
   for (const auto& node : world_.nodes) {
+    std::string its = node->round() ? rounds_[*node->round()].run_uuid : "";
+    bool is_other_start = its != run_uuid && !host.found_starts.contains(its);
+    if (world_.scenario.has_stand_ins && is_other_start) continue;
     bool is_alive = node->plan().run == run && node->workers_alive() > 0 && !node->is_held();
     require(!is_alive, node->process().name + " still runs workers of an earlier round");
   }
@@ -279,9 +286,10 @@ void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
   for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
-    require(rounds_[later].run != its.run, node.process().name + " goes on with round " +
-                                               std::to_string(its.number) +
-                                               ", and there is a later one");
+    bool is_other_start = world_.scenario.has_stand_ins && rounds_[later].run_uuid != its.run_uuid;
+    require(rounds_[later].run != its.run || is_other_start,
+            node.process().name + " goes on with round " + std::to_string(its.number) +
+                ", and there is a later one");
   }
 }
 
@@ -316,7 +324,7 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
     book.enough_since.reset();
     return;
   }
-  MonoTime mono = world_.now(0).mono;
+  MonoTime mono = world_.mono(host.process().machine);
   for (const auto& [id, node] : state.nodes) {
     require(mono - node.seen <= state.policy.lease() + 2 * state.policy.keep_alive_interval,
             id + " has been silent for too long, and is still waited for");
@@ -327,7 +335,8 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   bool has_lost_one = book.gone.size() != std::exchange(book.gone_before, book.gone.size());
-  bool is_blocked = state.former.awaited || std::ranges::any_of(state.nodes, [](const auto& node) {
+  bool is_blocked = world_.scenario.has_stand_ins || state.former.awaited ||
+                    std::ranges::any_of(state.nodes, [](const auto& node) {
                       return node.second.away_at || node.second.leaves_by;
                     });
   if (!has_enough || has_lost_one || is_blocked) return book.enough_since.reset();
@@ -361,7 +370,52 @@ void Oracle::waits(const Node& node, const std::string& why) const {
           node.process().name + " waits for " + host + ", which the same event has stopped");
 }
 
+// It was cut off for good.
+bool Oracle::is_the_lost(const Node& node) const {
+  const Fault& fault = world_.scenario.faults.front();
+  return fault.kind == FaultKind::Cut && fault.target == node.plan().machine;
+}
+
+// A node that waits for its first round does not know of the stand-ins.
+bool Oracle::had_all_before_the_loss() const {
+  Duration lost_at = world_.scenario.faults.front().at;
+  const PublishedRound* last = nullptr;
+  for (const PublishedRound& round : rounds_) {
+    if (round.at < lost_at) last = &round;
+  }
+  if (last == nullptr || last->members.size() != world_.scenario.nodes.size()) return false;
+  Duration known_for = lost_at - last->at;  // to its nodes: it was under way before
+  return known_for < world_.scenario.work && known_for > 5 * world_.scenario.max_delay;
+}
+
+// After the loss of one node the others have a round soon.
+void Oracle::check_one_loss() const {
+  const Fault& fault = world_.scenario.faults.front();
+  auto next = std::ranges::find_if(
+      rounds_, [&](const PublishedRound& round) { return round.at > fault.at; });
+  const rendezvous::Policy& policy = world_.scenario.nodes.front().policy;
+  Duration needed = seconds(1) + 20 * world_.scenario.max_delay;
+  needed += fault.kind == FaultKind::KillAgent ? Duration::zero() : policy.lease();
+  // The workers take their grace.
+  bool is_host = fault.kind != FaultKind::KillAgent && fault.target == 0;
+  if (!is_host || world_.scenario.slow_stop_percent > 0) {
+    needed += std::max<Duration>(world_.scenario.grace, seconds(2));
+  }
+  needed += std::min<Duration>(policy.last_call_timeout, coordinator::kShortLastCall);
+  // To a node that came just then it is another host which may have counted on it.
+  if (world_.closed_on_nodes) needed += 2 * policy.lease();
+  require(next != rounds_.end() && next->at - fault.at <= needed,
+          "no round in time after the loss of one node");
+}
+
 void Oracle::at_the_end() {
+  bool has_loss = world_.scenario.is_one_loss || world_.scenario.is_quorum_chosen;
+  bool is_judged = has_loss && had_all_before_the_loss();
+  if (is_judged && world_.scenario.is_one_loss) check_one_loss();
+  // One that is cut off while the others come to their end finds no host any more.
+  bool has_succeeded =
+      std::ranges::any_of(world_.nodes, [](const auto& node) { return node->exit_code() == 0; });
+  require(has_succeeded || !world_.scenario.is_healed, "all faults have passed, and none succeeds");
   for (const auto& node : world_.nodes) {
     const std::string& name = node->process().name;
     if (node->process().is_alive) {
@@ -371,7 +425,9 @@ void Oracle::at_the_end() {
     if (node->verdict() && !node->failure() && !node->was_signalled()) {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
-    if (world_.scenario.is_calm || world_.scenario.start_load > Duration::zero()) {
+    bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
+                        (is_judged && !is_the_lost(*node));
+    if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }

@@ -25,6 +25,8 @@ class Node;
 struct PublishedRound {
   std::string run;
   std::uint64_t number = 0;
+  std::string run_uuid;
+  Duration at{};
   std::vector<Node*> members;
 };
 
@@ -55,6 +57,9 @@ class Oracle {
   // A node hears that the run waits since the loss `why`.
   void waits(const Node& node, const std::string& why) const;
   void at_the_end();
+  bool is_the_lost(const Node& node) const;
+  void check_one_loss() const;
+  bool had_all_before_the_loss() const;
   // The workers of a node that were held go on.
   void goes_on(const Node& node);
 
@@ -87,7 +92,7 @@ class Oracle {
   bool is_flapping(const rendezvous::coordinator::State& state, const std::string& host) const;
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  void check_all_dead(const std::string& run);
+  void check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;

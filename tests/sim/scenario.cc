@@ -2,6 +2,7 @@
 #include "tests/sim/scenario.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tests/sim/random.h"
 
@@ -224,9 +225,142 @@ void add_faults(Random& random, Scenario& scenario, int most) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// One machine, in one of the ways in which it can be lost.
+void lose_one(Random& random, Scenario& scenario) {
+  scenario.is_one_loss = true;
+  scenario.work += seconds(10);
+  int size = static_cast<int>(scenario.nodes.size());
+  int lost = random.chance(60) ? 0 : random.number(1, size - 1);
+  for (NodePlan& plan : scenario.nodes) {
+    plan.comes_back = false;
+    plan.settings.min_nodes = std::min(plan.settings.min_nodes, size - 1);
+    plan.policy.join_timeout = seconds(40);
+    plan.policy.max_restarts = 9;  // of workers that fail since their peer is gone
+  }
+  constexpr FaultKind kLosses[] = {FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Cut};
+  Fault fault{.kind = kLosses[random.number(0, 2)],
+              .at = seconds(3) + random.duration(seconds(0), seconds(3)),
+              .lasts = std::chrono::hours(10),
+              .target = lost};
+  // Agents are counted from the last one that was started.
+  if (fault.kind == FaultKind::KillAgent) fault.target = size - 1 - lost;
+  scenario.faults = {fault};
+  scenario.faults_end = fault.at;
+}
+
+// Cuts, partitions and standstills, with time to go on after them.
+void heal_all(Random& random, Scenario& scenario) {
+  scenario.is_healed = true;
+  scenario.victims_fail = false;
+  scenario.work += seconds(6);
+  int size = static_cast<int>(scenario.nodes.size());
+  for (NodePlan& plan : scenario.nodes) {
+    plan.comes_back = false;
+    plan.settings.max_nodes = size;
+    plan.policy.join_timeout = seconds(90);
+    plan.policy.last_call_timeout = seconds(2);
+    plan.policy.max_restarts = 9;
+  }
+  constexpr FaultKind kPassing[] = {FaultKind::Cut, FaultKind::Freeze, FaultKind::Pause,
+                                    FaultKind::Reset, FaultKind::FallApart};
+  for (int left = random.number(1, 6); left > 0; --left) {
+    Fault fault = make_fault(random, kPassing[random.next() % std::size(kPassing)], scenario);
+    fault.at = std::max<Duration>(fault.at, seconds(5));
+    if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
+    scenario.faults.push_back(fault);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
+// As many machines lose their power, within a second, as `--rdzv-conf quorum` allows.
+void lose_all_but_quorum(Random& random, Scenario& scenario) {
+  scenario.is_quorum_chosen = true;
+  scenario.work += seconds(10);
+  int size = static_cast<int>(scenario.nodes.size());
+  int quorum = random.number(1, size / 2);
+  for (NodePlan& plan : scenario.nodes) {
+    plan.comes_back = false;
+    plan.settings = {.min_nodes = 1, .max_nodes = size};
+    plan.policy.quorum = quorum;
+    plan.policy.join_timeout = seconds(60);
+    plan.policy.max_restarts = 9;
+  }
+  Duration at = seconds(3) + random.duration(seconds(0), seconds(3));
+  int spared = random.number(0, size - 1);  // the first that is
+  for (int i = 0; i < size - quorum; ++i) {
+    scenario.faults.push_back({.kind = FaultKind::LoseMachine,
+                               .at = at + random.duration(seconds(0), seconds(1)),
+                               .lasts = std::chrono::hours(10),
+                               .target = (spared + quorum + i) % size});
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+  scenario.faults_end = scenario.faults.back().at;
+}
+
+Scenario make_stand_in_scenario(std::uint64_t seed) {
+  Random random(seed * 2 + 1);
+  Scenario scenario{.seed = seed};
+  scenario.has_stand_ins = true;
+  scenario.has_own_clocks = Random(seed * 2).chance(40);
+  scenario.victims_fail = random.chance(30);
+  scenario.slow_stop_percent = random.chance(20) ? 15 : 0;
+  scenario.faults_end = random.duration(seconds(10), seconds(40));
+  scenario.work = random.duration(seconds(2), seconds(20));
+  scenario.grace = random.chance(85) ? random.duration(milliseconds(500), seconds(6))
+                                     : random.duration(seconds(15), seconds(25));
+  scenario.read_timeout = random.duration(seconds(5), seconds(20));
+  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
+  int size = random.chance(90) ? random.number(2, 6) : random.number(7, 12);
+  bool is_quorum_chosen = seed >= kFirstQuorumSeed;
+  if (is_quorum_chosen) size = std::min(size, 9);  // so that one of the stand-ins is spared
+  bool is_one_loss = !is_quorum_chosen && random.chance(25);
+  if (is_one_loss) size = std::max(size, 3);
+  int most = is_one_loss ? size : std::max(1, size - (random.chance(20) ? 1 : 0));
+  int least = std::max(1, most - random.number(0, 4));
+  rendezvous::Settings settings{.min_nodes = least, .max_nodes = most};
+  rendezvous::Policy policy = make_policy(random);
+  policy.join_timeout = random.duration(seconds(20), seconds(40));
+  policy.keep_alive_max_attempt = random.number(5, 7);
+  for (int i = 0; i < size; ++i) {
+    NodePlan plan = make_node(random, i, scenario, settings, policy);
+    if (is_one_loss || is_quorum_chosen) plan.machine = i;
+    plan.start = random.duration(seconds(0), milliseconds(i == 0 ? 100 : 900));
+    scenario.nodes.push_back(plan);
+    scenario.machines = std::max(scenario.machines, plan.machine + 1);
+  }
+  if (is_quorum_chosen) {
+    lose_all_but_quorum(random, scenario);
+    return scenario;
+  }
+  if (is_one_loss) {
+    lose_one(random, scenario);
+    return scenario;
+  }
+  if (random.chance(25)) {
+    heal_all(random, scenario);
+    return scenario;
+  }
+  constexpr FaultKind kStandInKinds[] = {
+      FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Cut,   FaultKind::Freeze,
+      FaultKind::Pause,     FaultKind::KillHost,    FaultKind::Reset, FaultKind::FallApart};
+  std::vector<FaultKind> kinds;
+  for (FaultKind kind : kStandInKinds) {
+    if (random.chance(40)) kinds.push_back(kind);
+  }
+  if (kinds.empty()) kinds.push_back(FaultKind::FallApart);
+  for (int left = random.number(1, 6); left > 0; --left) {
+    Fault fault = make_fault(random, kinds[random.next() % kinds.size()], scenario);
+    if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
+    scenario.faults.push_back(fault);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+  return scenario;
+}
+
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
+  if (seed >= kFirstStandInSeed) return make_stand_in_scenario(seed);
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
   scenario.is_calm = random.chance(10);
@@ -282,7 +416,7 @@ bool Scenario::has_watches() const {
 std::string to_string(const Fault& fault) {
   static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal", "reset",
                                            "half-open",  "cut",          "freeze", "pause",
-                                           "wall clock", "kill host",    "cancel"};
+                                           "wall clock", "kill host",    "cancel", "fall apart"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.kind == FaultKind::Cut) {
@@ -300,7 +434,10 @@ std::string to_string(const Scenario& scenario) {
          " nodes, --nnodes=" + std::to_string(first.settings.min_nodes) + ":" +
          std::to_string(first.settings.max_nodes) +
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
-         (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_wills ? "" : ", no wills") +
+         (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
+         (scenario.is_one_loss ? ", one loss" : "") + (scenario.is_healed ? ", healed" : "") +
+         (scenario.has_own_clocks ? ", clocks of their own" : "") +
+         (scenario.has_wills ? "" : ", no wills") +
          (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +
          (scenario.has_watches() ? ", hang watches" : "") +
          (scenario.are_hangs_judged ? ", nothing but hangs" : "") + ", work " + ms(scenario.work) +

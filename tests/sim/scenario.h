@@ -48,6 +48,7 @@ enum class FaultKind : std::uint8_t {
   WallClock,    // a machine's wall clock jumps
   KillHost,     // whoever hosts, with its store
   Cancel,       // SIGTERM to all agents, within a second
+  FallApart,    // the network falls into two parts, for a time: the bits of `target` say which
 };
 
 struct Fault {
@@ -64,15 +65,23 @@ struct Scenario {
   std::vector<NodePlan> nodes;
   std::vector<Fault> faults;
   int machines = 1;
-  bool has_daemon = false;    // ddpd hosts, else the first agent on machine 0
-  bool has_wills = true;      // a server with our extensions
-  bool victims_fail = false;  // workers fail when a peer is gone, rather than hang
-  int failing_percent = 0;    // of workers, while faults last
-  int slow_stop_percent = 0;  // of workers: they ignore SIGTERM
-  int no_start_percent = 0;   // of attempts on a node
-  Duration faults_end{};      // after it nothing goes wrong any more
-  Duration work{};            // of a worker, in one go
-  Duration grace{};           // --shutdown-timeout
+  bool has_daemon = false;     // ddpd hosts, else the first agent on machine 0
+  bool has_wills = true;       // a server with our extensions
+  bool has_stand_ins = false;  // other nodes can host the run
+  // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
+  bool is_one_loss = false;
+  // The network and the machines have faults that pass, and no process is lost: all succeed.
+  bool is_healed = false;
+  // So many are lost for good that too few are left, but for --rdzv-conf quorum.
+  bool is_quorum_chosen = false;
+  bool has_own_clocks = false;  // they begin and run differently on each machine
+  bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
+  int failing_percent = 0;      // of workers, while faults last
+  int slow_stop_percent = 0;    // of workers: they ignore SIGTERM
+  int no_start_percent = 0;     // of attempts on a node
+  Duration faults_end{};        // after it nothing goes wrong any more
+  Duration work{};              // of a worker, in one go
+  Duration grace{};             // --shutdown-timeout
   Duration read_timeout{};
   Duration max_delay{};  // of one message
   // Of one to or from an agent whose workers have started less than `start_load` ago: it is busy.
@@ -88,6 +97,11 @@ struct Scenario {
   bool are_hangs_judged = false;         // nothing else goes wrong: the one that hangs is blamed
   bool has_watches() const;              // of any node
 };
+
+// From here on the seeds are of runs whose host may change.
+inline constexpr std::uint64_t kFirstStandInSeed = 10'000'000;
+// And from here on of such runs that go on with less than a majority, since the user wants it.
+inline constexpr std::uint64_t kFirstQuorumSeed = 20'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

@@ -19,7 +19,14 @@ World::World(Scenario scenario_, bool is_traced_)
       random(scenario.seed),
       machines(static_cast<std::size_t>(scenario.machines)),
       oracle(*this),
-      is_traced(is_traced_) {}
+      is_traced(is_traced_) {
+  if (!scenario.has_own_clocks) return;
+  Random clocks(scenario.seed * 2);
+  for (Machine& machine : machines) {
+    machine.clock_start = clocks.duration(seconds(1), std::chrono::hours(100));
+    machine.clock_ppm = clocks.number(-1000, 1000);
+  }
+}
 
 // A message under way holds the connection that holds it.
 World::~World() {
@@ -126,18 +133,54 @@ Host* World::listen(Process& process) {
   return host;
 }
 
+Host* World::stand_in(Process& process, std::uint16_t port, std::uint64_t order) {
+  hosts.push_back(std::make_unique<Host>(*this, process, port, order));
+  stand_ins[{process.machine, port}] = hosts.back().get();
+  trace(process.name, "hosts on port " + std::to_string(port));
+  hosts.back()->begin();
+  return hosts.back().get();
+}
+
+int World::machine_of(const std::optional<Endpoint>& place) {
+  return place ? std::stoi(place->host.substr(place->host.rfind('.') + 1)) : 0;
+}
+
+Host* World::at(const std::optional<Endpoint>& place) const {
+  if (!place || (machine_of(place) == 0 && place->port == kEndpointPort)) return host;
+  auto found = stand_ins.find({machine_of(place), place->port});
+  return found == stand_ins.end() ? nullptr : found->second;
+}
+
+bool World::reaches(int from, int to) const {
+  if (from == to) return true;
+  const Machine& sender = machines[static_cast<std::size_t>(from)];
+  const Machine& receiver = machines[static_cast<std::size_t>(to)];
+  return !sender.is_cut_up && !receiver.is_cut_down && sender.part == receiver.part;
+}
+
+void World::close(Host* closed) {
+  if (closed->is_closed) return;
+  closed->is_closed = true;
+  bool has_nodes = std::ranges::any_of(
+      wires, [&](const Wire& wire) { return wire->host == closed && wire->is_open; });
+  if (closed->process().is_alive && has_nodes) closed_on_nodes = true;
+  if (host == closed) host = nullptr;
+  std::erase_if(stand_ins, [closed](const auto& entry) { return entry.second == closed; });
+  if (last_host == closed) last_host = nullptr;
+}
+
 // The end of a process: the kernel closes what it had open, unless that has gone as well.
 void World::exit(Process& process, bool tells) {
   process.is_alive = false;
   process.is_frozen = false;
   process.backlog.clear();
-  bool hosted = host != nullptr && &host->process() == &process;
-  Host* gone = hosted ? host : nullptr;
-  if (hosted) host = nullptr;
+  for (auto& each : hosts) {
+    if (&each->process() == &process) close(each.get());
+  }
   std::vector<Wire> all = wires;
   for (const Wire& wire : all) {
     if (&wire->client->process() == &process && wire->is_open) close_at_node(wire, tells);
-    if (gone != nullptr && wire->host == gone) close_at_host(wire, tells);
+    if (&wire->host->process() == &process) close_at_host(wire, tells);
   }
   std::erase_if(wires, [](const Wire& wire) {
     bool is_over = !wire->is_open && !wire->is_served && wire->up.messages.empty();
@@ -159,9 +202,10 @@ Duration World::delay(const Wire& wire) {
 void World::send_up(const Wire& wire, Deed deed) {
   wire->up.messages.push_back([this, wire, deed = std::move(deed)]() mutable {
     Process& there = wire->host->process();
-    if (there.is_alive) return time.to(there, Duration::zero(), std::move(deed));
+    bool is_there = there.is_alive && !wire->host->is_closed;
+    if (is_there) return time.to(there, Duration::zero(), std::move(deed));
     // Nobody has that connection any more.
-    if (machines[0].is_up) close_at_host(wire);
+    if (machines[static_cast<std::size_t>(there.machine)].is_up) close_at_host(wire);
   });
   wire->up.last = std::max(wire->up.last, time.now() + delay(wire));
   time.at(wire->up.last, [this, wire] { pump(wire, true); });
@@ -176,8 +220,8 @@ void World::send_down(const Wire& wire, Deed deed) {
 }
 
 void World::pump(const Wire& wire, bool is_up) {
-  const Machine& machine = machines[static_cast<std::size_t>(wire->machine)];
-  if (wire->machine != 0 && (is_up ? machine.is_cut_up : machine.is_cut_down)) return;
+  int there = wire->host->process().machine;
+  if (is_up ? !reaches(wire->machine, there) : !reaches(there, wire->machine)) return;
   Pipe& pipe = is_up ? wire->up : wire->down;
   if (pipe.messages.empty()) return;
   Deed deed = std::move(pipe.messages.front());
@@ -202,7 +246,7 @@ void World::heal(int machine) {
   Machine& healed = machines[static_cast<std::size_t>(machine)];
   healed.is_cut_up = healed.is_cut_down = false;
   for (const Wire& wire : wires) {
-    if (wire->machine != machine) continue;
+    if (wire->machine != machine && wire->host->process().machine != machine) continue;
     for (bool is_up : {true, false}) {
       Pipe& pipe = is_up ? wire->up : wire->down;
       Duration resent = time.now() + random.duration(milliseconds(1), milliseconds(900));
@@ -254,6 +298,8 @@ void World::strike(const Fault& fault) {
       });
     case FaultKind::Cut:
       return cut(fault);
+    case FaultKind::FallApart:
+      return fall_apart(fault);
     case FaultKind::Freeze:
       return freeze(fault);
     case FaultKind::Pause:
@@ -263,6 +309,11 @@ void World::strike(const Fault& fault) {
           random.duration(-std::chrono::hours(1), std::chrono::hours(1));
       return;
     case FaultKind::KillHost:
+      if (scenario.has_stand_ins && last_host != nullptr) {
+        for (auto& each : nodes) {
+          if (&each->process() == &last_host->process()) return kill(*each, true);
+        }
+      }
       if (host == nullptr) return;
       if (daemon_ != nullptr && daemon_->is_alive) {
         exit(*daemon_, true);
@@ -317,11 +368,26 @@ void World::lose_machine(const Fault& fault) {
 
 void World::cut(const Fault& fault) {
   int machine = fault.target % static_cast<int>(machines.size());
-  if (machine == 0) return;
+  if (machine == 0 && !scenario.has_stand_ins) return;
   Machine& hit = machines[static_cast<std::size_t>(machine)];
   hit.is_cut_up |= fault.cuts_up;
   hit.is_cut_down |= fault.cuts_down;
   time.after(fault.lasts, [this, machine] { heal(machine); });
+}
+
+// The network falls into two parts.
+void World::fall_apart(const Fault& fault) {
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    machines[i].part = (static_cast<unsigned>(fault.target) >> (i % 16)) & 1U ? 1 : 0;
+  }
+  time.after(fault.lasts, [this] {
+    trace("world", "is whole again");
+    for (Machine& machine : machines) machine.part = 0;
+    for (int i = 0; i < static_cast<int>(machines.size()); ++i) {
+      const Machine& machine = machines[static_cast<std::size_t>(i)];
+      if (!machine.is_cut_up && !machine.is_cut_down) heal(i);
+    }
+  });
 }
 
 void World::freeze(const Fault& fault) {
@@ -362,19 +428,46 @@ void World::pause(const Fault& fault) {
   });
 }
 
-void World::deliver(int machine, const std::string& message, Duration until) {
+void World::deliver(int machine, const std::string& message, Duration until,
+                    const std::optional<Endpoint>& place) {
   const Machine& from = machines[static_cast<std::size_t>(machine)];
-  bool is_cut = machine != 0 && (from.is_cut_up || from.is_cut_down);
+  int there = machine_of(place);
+  bool is_cut = !reaches(machine, there) || !reaches(there, machine);
   if (!from.is_up || time.now() > until) return;
-  if (host == nullptr || is_cut || !machines[0].is_up || host->process().is_frozen) {
-    return time.after(milliseconds(100),
-                      [this, machine, message, until] { deliver(machine, message, until); });
+  Host* host_there = at(place);
+  bool is_up = machines[static_cast<std::size_t>(there)].is_up;
+  if (host_there == nullptr || is_cut || !is_up || host_there->process().is_frozen) {
+    return time.after(milliseconds(100), [this, machine, message, until, place] {
+      deliver(machine, message, until, place);
+    });
   }
-  Process& process = host->process();
-  time.after(random.duration(Duration(1000), scenario.max_delay), [this, &process, message] {
-    if (host == nullptr || &host->process() != &process) return;
-    time.to(process, Duration::zero(), [this, &process, message] {
-      if (host != nullptr && &host->process() == &process) host->push(message);
+  Process& process = host_there->process();
+  time.after(random.duration(Duration(1000), scenario.max_delay),
+             [this, host_there, &process, message] {
+               if (host_there->is_closed) return;
+               time.to(process, Duration::zero(), [host_there, message] {
+                 if (!host_there->is_closed) host_there->push(message);
+               });
+             });
+}
+
+void World::knock(Host& from, const std::optional<Endpoint>& place) {
+  Host* there = at(place);
+  if (there == nullptr || there == &from) return;
+  Process& asked = there->process();
+  Process& asker = from.process();
+  if (!reaches(asker.machine, asked.machine) || asked.is_frozen) return;
+  std::optional<std::string> message = from.knock(place.value_or(Host::endpoint()));
+  if (!message) return;
+  time.after(random.duration(Duration(1000), scenario.max_delay), [=, this, &from, &asked, &asker] {
+    if (there->is_closed) return;
+    time.to(asked, Duration::zero(), [=, this, &from, &asked, &asker] {
+      if (there->is_closed) return;
+      std::optional<std::string> answer = there->answer(*message);
+      if (!answer || !reaches(asked.machine, asker.machine)) return;
+      time.to(asker, random.duration(Duration(1000), scenario.max_delay), [&from, answer] {
+        if (!from.is_closed) from.answered(*answer);
+      });
     });
   });
 }

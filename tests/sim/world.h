@@ -22,6 +22,9 @@ namespace ddprun::sim {
 class Host;
 class Node;
 
+inline constexpr std::uint16_t kEndpointPort = 29400;
+inline constexpr int kMillion = 1'000'000;
+
 // A property does not hold.
 struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -29,9 +32,12 @@ struct Violation : std::runtime_error {
 
 struct Machine {
   bool is_up = true;
-  bool is_cut_up = false;    // nothing of it reaches the host
-  bool is_cut_down = false;  // nothing of the host reaches it
+  bool is_cut_up = false;    // nothing of it reaches another machine
+  bool is_cut_down = false;  // nothing of another machine reaches it
+  int part = 0;              // of a network that has fallen apart
   Duration wall_jump{};
+  Duration clock_start = std::chrono::hours(1);  // of its monotonic clock, when the history begins
+  int clock_ppm = 0;                             // so many parts in a million too fast
 };
 
 // One direction of a connection: what was sent arrives in order, or not yet.
@@ -67,8 +73,19 @@ class World {
 
   Now now(int machine) const {
     Duration wall = time.now() + machines[static_cast<std::size_t>(machine)].wall_jump;
-    return {MonoTime(time.now() + std::chrono::hours(1)),
-            WallTime(std::chrono::duration_cast<WallTime::duration>(wall))};
+    return {mono(machine), WallTime(std::chrono::duration_cast<WallTime::duration>(wall))};
+  }
+  MonoTime mono(int machine) const {
+    const Machine& its = machines[static_cast<std::size_t>(machine)];
+    return MonoTime(time.now() + time.now() / kMillion * its.clock_ppm + its.clock_start);
+  }
+  // What a time that a machine's clock measures takes.
+  Duration as_measured(int machine, Duration duration) const {
+    int ppm = machines[static_cast<std::size_t>(machine)].clock_ppm;
+    if (ppm == 0 || duration <= Duration::zero()) return duration;
+    // Never too early by that clock.
+    return duration - duration / kMillion * ppm + duration / kMillion +
+           std::chrono::microseconds(1);
   }
 
   // Hands a message to the network.
@@ -79,13 +96,23 @@ class World {
   void close_at_host(const Wire& wire, bool tells = true);
 
   Host* listen(Process& process);  // whoever is first at the endpoint
+  Host* stand_in(Process& process, std::uint16_t port, std::uint64_t order);
+  // Who listens at a place; nothing: the endpoint.
+  Host* at(const std::optional<Endpoint>& place) const;
+  static int machine_of(const std::optional<Endpoint>& place);
+  void close(Host* host);  // it listens no more, and its connections end
+  // Whether what one machine sends arrives at the other.
+  bool reaches(int from, int to) const;
   void exit(Process& process, bool tells);
 
   Process& add_process(const std::string& name, int machine);
   Node* find(const std::string& node_id);
-  // A message that a guardian hands to whoever hosts, on a connection of its own; tried for a
-  // while.
-  void deliver(int machine, const std::string& message, Duration until);
+  // A message that a guardian hands to whoever hosts at a place, on a connection of its own; tried
+  // for a while.
+  void deliver(int machine, const std::string& message, Duration until,
+               const std::optional<Endpoint>& place = std::nullopt);
+  // A host asks at another place whether the run is there.
+  void knock(Host& from, const std::optional<Endpoint>& place);
   std::uint16_t next_port() { return port_ = port_ >= 60000 ? 1024 : port_ + 1; }
 
   void trace(const std::string& who, const std::string& what) const;
@@ -99,7 +126,10 @@ class World {
   std::vector<std::weak_ptr<Connection>> made_wires;  // also those that are out of `wires`
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Node>> nodes;
-  Host* host = nullptr;                          // who listens now
+  Host* host = nullptr;                                      // who listens at the endpoint
+  std::map<std::pair<int, std::uint16_t>, Host*> stand_ins;  // who listens elsewhere
+  Host* last_host = nullptr;                                 // who has published the last round
+  bool closed_on_nodes = false;  // a host that had given way has, while one came to it
   std::map<std::string, std::string> run_files;  // on machine 0, of each run
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
@@ -117,6 +147,7 @@ class World {
   void pause(const Fault& fault);
   void cut(const Fault& fault);
   void heal(int machine);
+  void fall_apart(const Fault& fault);
   void pump(const Wire& wire, bool is_up);
   bool is_all_over() const;
 

@@ -27,6 +27,18 @@ class LossTest(SlurmCase):
         self.assertTrue(all(" restart 0 " in line for line in lines), "a lost node costs no restart")
         self.assertNotIn("down", self.cluster.ask("sinfo", "-h", "-n", "node2", "-o", "%t"))
 
+    def test_the_others_go_on_without_the_first_node_which_has_hosted(self):
+        step = self.agents("-N4", ddprun=["--nnodes=2:4", QUICK])
+        self.until_started(4)
+        self.addCleanup(self.revive, "node0")
+        begin = now()
+        self.cluster.kill("node0")
+        lines = self.until_started(7)[4:]
+        self.note(f"first node killed to the last worker of the new round: {(time_of(lines[-1]) - begin) * 1000:.0f} ms")
+        self.assertEqual(worlds(lines), ["0/3", "1/3", "2/3"])
+        self.assertTrue(all(" restart 0 " in line for line in lines), "a lost node costs no restart")
+        step.says("this node hosts the run at")
+
     def test_a_spare_node_takes_the_place_of_a_killed_one(self):
         step = self.agents("-N4", ddprun=["--nnodes=3:3", QUICK])
         nodes = {line.split()[0] for line in self.until_started(3)}

@@ -67,7 +67,7 @@ TEST_SUITE("worker/process/guardian") {
   }
 
   // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.
-  void kill_agent(rlim_t mark, const std::string& word_path) {
+  void kill_agent(rlim_t mark, const std::string& word_path, const std::string& later = "") {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     pid_t agent = ::fork();
@@ -79,6 +79,7 @@ TEST_SUITE("worker/process/guardian") {
                           [&](std::string_view word) { std::ofstream(word_path) << word; });
       if (!guardian) ::_exit(1);
       guardian->leave_last_word("all are dead");
+      if (!later.empty()) guardian->leave_last_word(later);
       int pid = guardian->pid();
       if (::write(ends[1], &pid, sizeof pid) < 0) ::_exit(1);
       ::pause();
@@ -107,6 +108,19 @@ TEST_SUITE("worker/process/guardian") {
     ::waitpid(marked, nullptr, 0);
     kill_agent(mark, word);
     CHECK(std::filesystem::exists(word));
+  }
+
+  TEST_CASE("a word that is too long replaces the one before, which is not true any more") {
+    if (::getuid() != 0) return;
+    test::TempDir folder;
+    std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+    const std::string word = folder.path() + "/word";
+    const rlim_t mark = 100'000 + static_cast<rlim_t>(::getpid());
+    kill_agent(mark, word, std::string(Guardian::kMaxLastWord, 'x'));
+    CHECK(std::filesystem::file_size(word) == Guardian::kMaxLastWord);
+    std::filesystem::remove(word);
+    kill_agent(mark, word, std::string(Guardian::kMaxLastWord + 1, 'x'));
+    CHECK_FALSE(std::filesystem::exists(word));
   }
 }
 

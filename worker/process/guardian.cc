@@ -271,7 +271,7 @@ void Guardian::renew_lease(MonoTime end, Duration patience) {
 }
 
 void Guardian::leave_last_word(std::string last_word) {
-  if (last_word.size() > kMaxLastWord) return;
+  if (last_word.size() > kMaxLastWord) last_word.clear();
   last_word_ = message({.kind = MessageHead::Kind::LastWord}, last_word);
   write(last_word_);
 }

@@ -50,7 +50,8 @@ class Guardian {
   // nothing to end.  Having slept past it, the guardian holds them for at most `patience`.
   void renew_lease(MonoTime end, Duration patience);
 
-  // What `deliver` is to be called with; at most kMaxLastWord bytes, a longer one is ignored.
+  // What `deliver` is to be called with; at most kMaxLastWord bytes.  Of a longer one nothing is
+  // kept, and nothing of the one before: it may not be true any more.
   void leave_last_word(std::string last_word);
   static constexpr std::size_t kMaxLastWord = 3 * 1024;
 

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/host_change.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/seating.h"
+
+namespace ddprun::rendezvous::coordinator {
+namespace {
+
+std::string_view without_incarnation(std::string_view id) {
+  return id.substr(0, id.rfind('.'));
+}
+
+std::vector<Present> present_nodes(const State& state) {
+  std::vector<Present> present;
+  present.reserve(state.nodes.size());
+  for (const auto& [id, node] : state.nodes) {
+    present.push_back({.name = without_incarnation(id),
+                       .knows = node.knows,
+                       .nodes = node.join.previous_nodes,
+                       .contact = node.join.is_host ? MonoTime::max() : node.contact,
+                       .is_member = node.is_member,
+                       .after = node.join.after});
+  }
+  return present;
+}
+
+// The name of a node is that of its machine, and an id that is as long in all names: so it has
+// `size` characters on this machine.
+std::set<std::string_view>::iterator find_of_machine(const std::set<std::string_view>& names,
+                                                     const std::string& machine, std::size_t size) {
+  const std::string beginning = machine + '-';
+  auto found = names.lower_bound(beginning);
+  while (found != names.end() && found->starts_with(beginning) && found->size() != size) ++found;
+  return found != names.end() && found->starts_with(beginning) ? found : names.end();
+}
+
+// Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
+// that.
+Duration alone_after(const State& state) {
+  return state.policy.silence_limit() / 2;
+}
+Duration beyond_alone(const State& state) {
+  return std::max(state.policy.silence_limit(), state.contacts.silence) * 3 / 5;
+}
+// The leases of other coordinators' nodes: who comes first here may go by another one.
+Duration lease_elsewhere(const State& state) {
+  return std::max(state.policy.lease(), state.contacts.lease);
+}
+
+// The name of a coordinator begins with that of the node whose agent hosts it.
+std::string host_of(const std::string& by) {
+  return by.substr(0, by.find('@'));
+}
+
+// Another coordinator may have begun a round since then, of which the nodes that come know nothing:
+// not after the node whose agent hosted it was gone.
+void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
+                  MonoTime at) {
+  if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
+  auto host = state.quorum.gone.find(host_of(seen_of));
+  if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
+  state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
+  if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
+}
+
+bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) {
+  return heard && (*heard == MonoTime::max() || now < *heard + alone_after(state));
+}
+
+// The nodes of the last round that is known here are as many as the user wants for going on without
+// the others.
+bool has_chosen_quorum(const State& state, const std::vector<Present>& present, MonoTime now) {
+  if (state.policy.quorum == 0) return false;
+  RoundId last;
+  for (const Present& node : present) last = std::max(last, node.knows);
+  std::set<std::string_view> names;  // one may be here twice for a moment
+  for (const Present& node : present) {
+    bool counts = !last.by.empty() && node.knows == last && is_recent(state, node.contact, now);
+    if (counts) names.insert(node.name);
+  }
+  return static_cast<int>(names.size()) >= state.policy.quorum;
+}
+
+// The rounds of which enough nodes are here, and have been heard lately.
+std::optional<std::vector<Body>> majority_basis(const State& state,
+                                                const std::vector<Present>& present, MonoTime now) {
+  auto bodies = basis(state.quorum, present);
+  if (!bodies || bodies->empty()) return bodies;
+  if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
+  auto heard = heard_at(
+      {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
+      present);
+  if (!is_recent(state, heard, now)) return std::nullopt;
+  return bodies;
+}
+
+}  // namespace
+
+RoundId known_round(const request::Join& join) {
+  if (join.next_round == 0 || join.round_by.empty()) return {};
+  return {.number = join.next_round - 1, .by = join.round_by};
+}
+
+MonoTime published_at(std::int64_t pulse, MonoTime now) {
+  MonoTime at{Duration(pulse)};
+  return pulse > 0 && at <= now ? at : MonoTime::min();
+}
+
+void note_contact_elsewhere(State& state, const request::Join& join, MonoTime now) {
+  note_seen(state.quorum, known_round(join), join.previous_nodes);
+  if (!join.round_by.empty()) {
+    state.contacts.lease = std::max(state.contacts.lease, join.policy.lease());
+    state.contacts.silence = std::max(state.contacts.silence, join.policy.silence_limit());
+  }
+  if (join.seen_age) note_contact(state, join.round_by, join.seen_of, now - *join.seen_age);
+}
+
+bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
+  bool is_ours = node.round && node.round->number == round && !node.round->by.empty();
+  if (!is_ours || node.knows == node.round->id()) return false;
+  node.knows = node.round->id();
+  return heard_of(state.quorum, name_of(id), round);
+}
+
+void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
+  auto node = state.nodes.find(id);
+  if (node == state.nodes.end()) {
+    note_contact(state, left.knows.by, left.seen_of, now - left.seen_age.value_or(Duration{}));
+  }
+  if (!left.knows.by.empty()) {
+    state.quorum.gone[name_of(id)] = {
+        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now};
+  } else if (node != state.nodes.end()) {
+    state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
+                                      .nodes = node->second.join.previous_nodes,
+                                      .after = node->second.join.after,
+                                      .at = now};
+  }
+}
+
+void note_replaced(State& state, MonoTime now) {
+  if (state.quorum.bodies.empty() || state.former.awaited) return;
+  std::vector<Body> before = state.quorum.bodies;
+  const Body last = std::move(before.back());
+  before.pop_back();
+  std::set<std::string_view> present;
+  for (const auto& [id, node] : state.nodes) present.insert(without_incarnation(id));
+  std::set<std::string_view> lost;
+  for (const std::string& name : last.names) {
+    bool is_lost = !present.contains(name) && !state.quorum.gone.contains(name);
+    if (is_lost) lost.insert(name);
+  }
+  for (auto& [id, node] : state.nodes) {
+    bool is_new = node.knows.by.empty() && node.replaces.empty();
+    auto found =
+        is_new ? find_of_machine(lost, node.join.host, without_incarnation(id).size()) : lost.end();
+    if (found == lost.end()) continue;
+    node.replaces = *found;
+    state.quorum.gone[node.replaces] = {.knows = last.id,
+                                        .nodes = last.nodes,
+                                        .after = unsettled(before, node.replaces),
+                                        .at = now};
+    lost.erase(found);
+  }
+}
+
+std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
+  if (!may_change_host(state)) return std::vector<Body>{};
+  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
+                  !state.had_round;
+  if (is_first) return std::vector<Body>{};
+  if (now < fence(state)) return std::nullopt;
+  std::vector<Present> present = present_nodes(state);
+  auto bodies = majority_basis(state, present, now);
+  // As if no round had been before: what others do does not count any more.
+  if (!bodies && has_chosen_quorum(state, present, now)) return std::vector<Body>{};
+  return bodies;
+}
+
+std::optional<Lack> lacking_now(const State& state) {
+  if (!may_change_host(state)) return std::nullopt;
+  return lacking(state.quorum, present_nodes(state));
+}
+
+MonoTime fence(const State& state) {
+  MonoTime contact = std::max(state.contacts.elsewhere, state.contacts.between);
+  if (contact == MonoTime::min()) return contact;
+  return contact + lease_elsewhere(state) + beyond_alone(state);
+}
+
+// The workers of the host itself die a lease after it was heard last.  Other nodes may have been
+// with it for longer.
+void set_former_end(State& state) {
+  if (!state.former.awaited || !may_change_host(state)) return;
+  Former& former = *state.former.awaited;
+  bool is_known = former.round && !former.by.empty();
+  if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
+  bool lacks_host = !former.accounted[former.id()].contains(host_of(former.by));
+  former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
+  if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
+  if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
+}
+
+void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats) {
+  if (!may_change_host(state)) return;
+  for (const Seat& seat : seats) {
+    const request::Join& join = seat.node->join;
+    if (join.stand_in_port == 0) continue;
+    round.by = state.quorum.self;
+    if (join.is_host || round.stand_ins.size() >= kMaxStandIns) continue;
+    round.stand_ins.push_back(
+        {.name = name_of(*seat.id), .at = {.host = join.address, .port = join.stand_in_port}});
+  }
+}
+
+void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
+  if (!round.by.empty()) round.after = unsettled(from, name_of(id));
+}
+
+void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now) {
+  if (!may_change_host(state)) return;
+  Body body{.id = id, .nodes = 0, .names = {}, .is_own = true, .formed_at = now};
+  for (const auto& [node_id, node] : state.nodes) {
+    if (node.is_member) body.names.insert(name_of(node_id));
+  }
+  body.nodes = static_cast<int>(body.names.size());
+  formed(state.quorum, std::move(from), std::move(body));
+  state.contacts.unanswered.clear();
+  look_at_contacts(state, now);
+}
+
+void look_at_contacts(State& state, MonoTime now) {
+  bool has_workers = state.phase == Phase::Running || state.up_count > 0;
+  bool goes_on = has_workers && !state.quorum.bodies.empty();
+  state.contacts.next_look = goes_on ? now + state.policy.silence_limit() / 20 : MonoTime::max();
+  state.contacts.heard_at =
+      heard_in_round_at(state.quorum, present_nodes(state)).value_or(MonoTime::min());
+}
+
+bool is_alone(const State& state, MonoTime now) {
+  bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
+  MonoTime heard_at = state.contacts.heard_at;
+  if (!has_round || state.quorum.bodies.empty() || heard_at == MonoTime::max()) return false;
+  return heard_at == MonoTime::min() || now >= heard_at + alone_after(state);
+}
+
+bool must_stop_alone(const State& state, MonoTime now) {
+  if (state.phase != Phase::Running || !is_alone(state, now)) return false;
+  MonoTime woke_at = state.contacts.woke_at;
+  return woke_at == MonoTime::min() || now >= woke_at + alone_after(state);
+}
+
+std::uint64_t last_formed(const State& state) {
+  const std::vector<Body>& bodies = state.quorum.bodies;
+  return !bodies.empty() && bodies.back().is_own ? bodies.back().id.number + 1 : 0;
+}
+
+bool holds_run(const State& state, MonoTime now) {
+  const std::vector<Body>& bodies = state.quorum.bodies;
+  if (state.phase == Phase::Ended || bodies.empty() || !bodies.back().is_own) return false;
+  return is_recent(state, heard_at(state.quorum, present_nodes(state)), now);
+}
+
+}  // namespace ddprun::rendezvous::coordinator

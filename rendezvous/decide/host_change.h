@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A run whose host may be lost, or cut off from some of its nodes, so that another one hosts it:
+// which nodes may go on (quorum.h), when another coordinator's workers are dead, and when this one
+// must take itself for the one that is cut off.  rendezvous/PROTOCOL.md has the rules.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/run_state.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous::coordinator {
+
+inline bool may_change_host(const State& state) {
+  return !state.quorum.self.empty();
+}
+
+// A round has been before the next one, so that enough of its nodes must be heard.
+inline bool goes_on_from_a_round(const State& state) {
+  return may_change_host(state) && (state.quorum.seen || !state.quorum.bodies.empty());
+}
+
+// Of a node that comes.
+RoundId known_round(const request::Join& join);
+// When a pulse that a node has seen was published, by this clock: it is that time.
+MonoTime published_at(std::int64_t pulse, MonoTime now);
+void note_contact_elsewhere(State& state, const request::Join& join, MonoTime now);
+
+// A node has heard of this round of ours.  True: the round needs none before it from now on.
+bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
+// No process of it lives.  Another coordinator may have counted on it until then.
+void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now);
+
+// Of the last round's nodes that have been given up, those are gone on whose machines new agents
+// have started.
+void note_replaced(State& state, MonoTime now);
+
+// The rounds that a next one may go on from, where enough of their nodes have been heard lately;
+// see quorum.h.
+std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now);
+// Of these: what too few nodes are here for.
+std::optional<Lack> lacking_now(const State& state);
+inline bool may_go_on(const State& state, MonoTime now) {
+  return basis_now(state, now).has_value();
+}
+// No round begins before it, with other coordinators' workers that may live.
+MonoTime fence(const State& state);
+// How long the nodes of the round before are awaited, if their host may live.
+void set_former_end(State& state);
+
+// The first members by group rank are named in a round, without the host's own node.
+struct Seat;
+void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats);
+// What a node is told of the rounds that this one goes on from.
+void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
+void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);
+
+// Whether enough nodes are heard to see this coordinator.
+void look_at_contacts(State& state, MonoTime now);
+// A round is out, and so few of its nodes are heard that others may go on without it: nothing that
+// is said here renews a lease.
+bool is_alone(const State& state, MonoTime now);
+// And it is stopped: not at once after a standstill of this process, since the others may have
+// stood still as well.
+bool must_stop_alone(const State& state, MonoTime now);
+
+// One more than the number of the last round that was formed here, if it is the last here; else 0.
+std::uint64_t last_formed(const State& state);
+
+// The last round was formed here, and enough of its nodes are heard: the run is here.
+bool holds_run(const State& state, MonoTime now);
+
+}  // namespace ddprun::rendezvous::coordinator

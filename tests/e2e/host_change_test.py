@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A run outlives the node that hosts it, whichever way that node is lost, and never becomes two."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+import hosts
+from beats import COMMAND, rounds_at
+from nodes import NodesCase, kill, wait_until
+from own_connections import cut_own_connections
+
+if hosts.why_not():
+    print(f"skipped: {hosts.why_not()}")
+    sys.exit(77)
+
+# A silence limit of 2 s.
+SILENCE_S = 2.0
+QUICK = "last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
+
+
+class HostChangeTest(NodesCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = hosts.Hosts(4)
+        cls.addClassCleanup(cls.hosts.close)
+
+    def agent(self, k, *options, conf=QUICK, endpoint="node0:29400", **more):
+        """Starts an agent on host k, of a run of this test: a host that was killed leaves a run file."""
+        return self.node("--nproc-per-node=1", f"--rdzv-id={self.path.name}", *options, f"--rdzv-conf={conf}", endpoint=endpoint,
+                         within=self.hosts.on(k), command=COMMAND, **more)
+
+    def all_of(self, count, *options, **more):
+        agents = [self.agent(k, *options, **more) for k in range(count)]
+        self.until_world(range(count))
+        return agents
+
+    def until_world(self, nodes, since=0):
+        """The MASTER_PORT of the first round of just these nodes that started after `since` others."""
+        wanted = sorted(map(str, nodes))
+        found = []
+
+        def is_there():
+            rounds = {}
+            for line in self.started[since:]:
+                rounds.setdefault(line.split()[3], []).append(line)
+            found[:] = [port for port, lines in rounds.items()
+                        if sorted(line.split()[0] for line in lines) == wanted
+                        and all(line.split()[2] == str(len(wanted)) for line in lines)]
+            return bool(found)
+        try:
+            wait_until(is_there, f"a round of nodes {wanted}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.started[since:]}\n{self.logs()}") from None
+        return found[0]
+
+    def logs(self):
+        return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
+
+    def round_at(self, port):
+        return next(each for each in rounds_at(self.path) if each.master_port == port)
+
+    def assert_rounds_apart(self):
+        """No worker of a round has worked beside one of another."""
+        rounds = rounds_at(self.path)
+        for before, after in zip(rounds, rounds[1:]):
+            self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}\n{self.logs()}")
+
+    def workers_of(self, name):
+        return [int(line.split()[4]) for line in self.started if line.split()[0] == str(name)]
+
+    def pause_after_the_end(self, agent, rounds):
+        """Of the last of so many rounds after the first: milliseconds between the end of the workers before and the start of the next, as the agent says."""
+        def last():
+            return re.findall(r"started 1 worker.* ([\d.]+) ms after the last of the workers before", agent.log)
+        wait_until(lambda: len(last()) == rounds, f"an agent says how long round {rounds} took")
+        return float(last()[-1])
+
+    def test_the_others_go_on_when_the_hosting_agent_is_killed(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        for rounds, (lost, left) in enumerate(((0, (1, 2, 3)), (1, (2, 3))), start=1):
+            before = len(self.started)
+            kill(agents[lost])
+            self.until_world(left, since=before)
+            pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
+            print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
+            self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
+        for agent in agents[2:]:  # one of them hosts, by its rank
+            agent.says("was lost")
+        self.assertTrue(any("this node hosts the run" in agent.log for agent in agents[2:]), self.logs())
+        self.assert_all_succeed(*agents[2:])
+        self.assert_rounds_apart()
+
+    def test_an_agent_that_is_started_again_joins_the_run_where_it_is(self):
+        agents = self.all_of(3, "--nnodes=2:3")
+        before = len(self.started)
+        kill(agents[0])
+        self.until_world((1, 2), since=before)
+        before = len(self.started)
+        back = self.agent(0, "--nnodes=2:3")  # at the endpoint, on the machine that it names
+        self.until_world((1, 2, 3), since=before)
+        self.assert_all_succeed(back, *agents[1:])
+        self.assert_rounds_apart()
+
+    def test_a_host_without_power_is_followed_and_comes_back_as_a_node(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        first = self.until_world(range(4))
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        second = self.until_world((1, 2, 3), since=before)
+        old, new = self.round_at(first), self.round_at(second)
+        self.assertLess(old.last, new.begin)
+        agents[0].says("stopping 1 worker")  # a minority of one
+        before = len(self.started)
+        self.hosts.heal(0)
+        self.until_world(range(4), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_what_is_left_of_a_host_may_fail_when_the_run_is_elsewhere(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        self.until_world((1, 2, 3), since=before)
+        before = len(self.started)
+        self.hosts.heal(0)
+        self.until_world(range(4), since=before)
+        started = len(self.started)
+        cut_own_connections(agents[0].process.pid)
+        agents[0].says("this node hosted the run before, and what was left of that has failed: ")
+        self.assert_all_succeed(*agents)
+        self.assertEqual(len(self.started), started, "it has cost a round")
+        self.assert_rounds_apart()
+
+    def test_the_others_go_on_when_the_hosts_coordinator_fails(self):
+        agents = self.all_of(3, "--nnodes=2:3")
+        before = len(self.started)
+        cut_own_connections(agents[0].process.pid)
+        self.assertEqual(agents[0].ends(), 80, agents[0].log)
+        self.until_world((1, 2), since=before)
+        self.assert_all_succeed(*agents[1:])
+        self.assert_rounds_apart()
+
+    def test_a_host_that_stands_still_is_followed_and_comes_back_as_a_node(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        agents[0].signal(signal.SIGSTOP)
+        self.addCleanup(lambda: agents[0].process.poll() is None and agents[0].signal(signal.SIGCONT))
+        self.until_world((1, 2, 3), since=before)
+        before = len(self.started)
+        agents[0].signal(signal.SIGCONT)
+        self.until_world(range(4), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_a_host_that_is_not_heard_is_followed_and_comes_back_as_a_node(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        self.addCleanup(self.hosts.mend)
+        self.hosts.cut_off_one_way(0)
+        self.until_world((1, 2, 3), since=before)
+        before = len(self.started)
+        self.hosts.mend()
+        self.until_world(range(4), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_of_two_nodes_the_other_goes_on_when_the_hosting_agent_is_known_to_be_dead(self):
+        agents = self.all_of(2, "--nnodes=1:2")
+        before = len(self.started)
+        kill(agents[0])
+        self.until_world((1,), since=before)
+        self.assert_all_succeed(agents[1])
+        self.assert_rounds_apart()
+
+    def test_of_two_nodes_the_other_waits_for_a_silent_host_and_says_so(self):
+        agents = self.all_of(2, "--nnodes=1:2")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        agents[1].says("waiting for more of the last round's nodes, since the others may go on without these: "
+                       "1 of the 2 nodes of round 0")
+        self.hosts.heal(0)
+        self.until_world((0, 1), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_of_two_nodes_one_goes_on_if_the_user_says_that_it_is_enough(self):
+        agents = self.all_of(2, "--nnodes=1:2", conf=f"{QUICK},quorum=1")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        for pid in (agents[0].process.pid, *self.workers_of(0)):
+            subprocess.run(["kill", "-KILL", str(pid)], check=False)  # its power is gone, and nobody hears of it
+        self.until_world((1,), since=before)
+        self.assert_all_succeed(agents[1])
+
+    def test_who_hosts_next_asks_for_the_secret_as_well(self):
+        secret = self.path / "secret"
+        with open(secret, "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            out.write("k" * 43)
+        options = ("--nnodes=2:3", f"--rdzv-secret-file={secret}")
+        agents = self.all_of(3, *options)
+        before = len(self.started)
+        kill(agents[0])
+        self.until_world((1, 2), since=before)
+        place = re.search(r"this node hosts the run at ([\d.]+:\d+)", self.logs()).group(1)
+        stranger = self.agent(3, "--nnodes=2:3", endpoint=place, conf="read_timeout=2")
+        self.assertNotEqual(stranger.ends(), 0)
+        self.assertIn("asks for the secret of the run", stranger.log)
+        self.assert_all_succeed(*agents[1:])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

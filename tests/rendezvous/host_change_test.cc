@@ -1,0 +1,761 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A run whose host is lost, or cut off from some of its nodes: scenarios in words, for the
+// coordinators and for a member.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/member.h"
+#include "rendezvous/decide/runs.h"
+#include "rendezvous/decide/waiting_text.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A place where a run may be hosted.
+struct Place {
+  std::string name;
+  runs::State state{};
+  Now now{.mono = MonoTime(1h)};
+  std::vector<runs::action::Send> sent{};  // by the last event
+
+  explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
+    on(runs::event::Begun{.files = {}, .name = name, .order = order});
+  }
+  void on(const runs::Event& event) {
+    sent.clear();
+    step(event);
+  }
+  void step(const runs::Event& event) {
+    auto next = runs::step(std::move(state), event, now);
+    state = std::move(next.state);
+    for (auto& action : next.actions) {
+      if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
+      if (auto* mark = std::get_if<runs::action::Mark>(&action))
+        step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
+    }
+  }
+  void says(const std::string& node, Request request) {
+    on(runs::event::Arrived{{.run = "job", .node = node, .request = std::move(request)}});
+  }
+  request::Join join_of(const std::string& node) const {
+    return {.host = node.substr(0, node.find('.')),
+            .address = node,
+            .settings = {.min_nodes = 1, .max_nodes = 3},
+            .policy = {.last_call_timeout = 0s},
+            .store_port = 1000,
+            .stand_in_port = 2000,
+            .is_host = name.starts_with(node.substr(0, node.find('.')) + "@"),
+            .pulse = pulse()};
+  }
+  // A node of the round `round`, which saw its coordinator `age` ago.
+  void joins_from(const std::string& node, const RoundId& round, Duration age,
+                  const std::string& of = "a@0", int nodes = 3) {
+    says(node, join_from(node, round, age, of, nodes));
+  }
+  request::Join join_from(const std::string& node, const RoundId& round, Duration age,
+                          const std::string& of = "a@0", int nodes = 3) const {
+    request::Join join = join_of(node);
+    join.previous_rank = node[0] - 'a';
+    join.next_round = round.number + 1;
+    join.round_by = round.by;
+    join.run_uuid = "a.0";
+    join.previous_nodes = nodes;
+    join.is_back = true;
+    join.was_in_round = true;
+    join.seen_age = age;
+    join.seen_of = of;
+    return join;
+  }
+  std::int64_t pulse() const { return now.mono.time_since_epoch().count(); }
+  // What was said of a kind, and to how many.
+  template <class OneCommand>
+  std::size_t told() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        sent, [](const auto& send) { return std::holds_alternative<OneCommand>(send.command); }));
+  }
+  // Time passes; those who see the pulses say so.
+  bool has_begun_after(Duration duration, const std::vector<std::string>& nodes) {
+    bool has_begun = false;
+    for (MonoTime end = now.mono + duration; now.mono < end;) {
+      now.mono += 100ms;
+      for (const std::string& node : nodes) {
+        says(node, request::Heartbeat{.pulse = pulse()});
+        has_begun = has_begun || told<command::Round>() > 0;
+      }
+      on(runs::event::Tick{});
+      has_begun = has_begun || told<command::Round>() > 0;
+    }
+    return has_begun;
+  }
+  const coordinator::State& run() const { return state.runs.at("job"); }
+};
+
+const RoundId kRound{.number = 4, .by = "a@0"};
+
+request::Left killed(const RoundId& knows, int nodes = 3) {
+  return {.why = "was lost",
+          .round = knows.number,
+          .knows = knows,
+          .nodes = nodes,
+          .seen_of = knows.by};
+}
+
+struct Seeker {
+  member::Config config{
+      .run = "job", .name = "c", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
+  member::State state{};
+  Now now{.mono = MonoTime(1h)};
+  std::vector<member::Action> actions{};
+
+  void on(const member::Event& event) {
+    auto next = member::step(std::move(state), event, now, config);
+    state = std::move(next.state);
+    actions = std::move(next.actions);
+  }
+  template <class OneAction>
+  const OneAction* wanted() const {
+    for (const auto& action : actions) {
+      if (const auto* found = std::get_if<OneAction>(&action)) return found;
+    }
+    return nullptr;
+  }
+  std::string connects_to() const {
+    const auto* connect = wanted<member::action::Connect>();
+    if (connect == nullptr) return "nowhere";
+    std::string place = connect->place ? to_string(*connect->place) : "endpoint";
+    return place + (connect->stand_in != 0 ? " as host" : "") +
+           (connect->after > 0s ? " later" : "");
+  }
+  void fails() { on(member::event::ConnectFailed{.why = "refused", .is_refused = true}); }
+
+  // Its stand-ins are b and this node.
+  void hears_round() {
+    on(member::event::Heard{command::Round{
+        .number = 4,
+        .run_uuid = "a.0",
+        .ranks = {.group_rank = 2, .group_world_size = 3},
+        .by = "a@0",
+        .stand_ins = {{.name = "b", .at = {"b", 7}}, {.name = "c", .at = {"c", 7}}}}});
+  }
+  void joins(bool is_own_host) {
+    on(member::event::RoundWanted{1000});
+    on(member::event::Connected{
+        .address = "10.0.0.3", .coordinator = "a@0", .is_own_host = is_own_host, .pulse = "5"});
+  }
+};
+
+// In a round.
+struct RoundSeeker : Seeker {
+  RoundSeeker() {
+    joins(false);
+    hears_round();
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "Host change: a new host waits for the lease of the old one, and begins with the others") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 2s);
+  place.joins_from("c.1", kRound, 1s);
+  CHECK(place.told<command::Round>() == 0);
+  CHECK_FALSE(place.has_begun_after(3900ms, {"b.1", "c.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  CHECK(place.run().round == 5);
+}
+
+TEST_CASE("Host change: the guardian's word of the old host spares the wait") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  CHECK(place.told<command::Round>() == 2);
+}
+
+TEST_CASE("Host change: a round names those before it until enough nodes have heard of it") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  REQUIRE(place.told<command::Round>() == 2);
+  const std::vector<Unsettled> after{{.id = kRound, .nodes = 3, .was_in = true}};
+  for (const auto& send : place.sent) {
+    if (const auto* round = std::get_if<command::Round>(&send.command))
+      CHECK(round->after == after);
+  }
+  place.says("b.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 2);
+  place.says("c.1", request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  CHECK(place.told<command::Settled>() == 0);
+}
+
+TEST_CASE("Host change: a node says which rounds came before its own until that is settled") {
+  RoundSeeker node;
+  const std::vector<Unsettled> after{{.id = {.number = 3, .by = "b@1"}, .nodes = 4}};
+  node.state.last->after = after;
+  auto left = [&] {
+    return std::get<request::Left>(member::last_message(node.state, node.config, "").request);
+  };
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "b@1"}}});
+  CHECK(left().after == after);
+  node.on(member::event::Heard{command::Settled{{.number = 4, .by = "a@0"}}});
+  CHECK(left().after.empty());
+}
+
+TEST_CASE("Host change: a node without the others does not go on, unless they are gone") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  SUBCASE("as it is known of a node that had heard of no later round") {
+    place.says("c.0", killed(kRound));
+    CHECK(place.told<command::Round>() == 1);
+  }
+  SUBCASE("of a node that had, it says nothing") {
+    place.says("c.0", killed({.number = 5, .by = "c@2"}));
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  }
+}
+
+TEST_CASE("Host change: as few as the user has chosen go on, once the others may be dead") {
+  Place place("b@1", 1);
+  auto comes = [&](const std::string& node) {
+    request::Join join = place.join_from(node, kRound, 0s, "a@0", 4);
+    join.settings.max_nodes = 4;
+    join.policy.quorum = 2;
+    place.says(node, join);
+  };
+  comes("b.1");
+  CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  SUBCASE("of the last round") {
+    comes("c.1");
+    CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "c.1"}));
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+    CHECK(place.run().quorum.bodies.size() == 1);  // none before it counts
+  }
+  SUBCASE("and not of another one") {
+    request::Join join = place.join_of("c.1");
+    join.settings.max_nodes = 4;
+    place.says("c.1", join);
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1", "c.1"}));
+  }
+  SUBCASE("that are heard") {
+    comes("c.1");
+    CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
+  }
+}
+
+TEST_CASE("Host change: nodes that were with other nodes of the round wait for these, too") {
+  Place place("b@1", 1);
+  for (const char* node : {"b.1", "c.1", "d.1"}) {
+    request::Join join = place.join_of(node);
+    join.settings.max_nodes = 5;
+    join.previous_rank = node[0] - 'a';
+    join.next_round = 5;
+    join.round_by = "a@0";
+    join.previous_nodes = 5;
+    join.is_back = join.was_in_round = true;
+    join.seen_age = 0s;
+    join.seen_of = "a@0";
+    place.says(node, join);
+  }
+  CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "c.1", "d.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1", "d.1"}));
+}
+
+TEST_CASE("Host change: a round names the stand-ins, without the host") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    auto each = place.join_of(node);
+    each.settings.min_nodes = 3;
+    place.says(node, each);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  const auto& round = std::get<command::Round>(place.sent.front().command);
+  CHECK(round.by == "a@0");
+  CHECK(round.stand_ins == std::vector<StandIn>{{.name = "b", .at = {"b.0", 2000}},
+                                                {.name = "c", .at = {"c.0", 2000}}});
+}
+
+TEST_CASE("Host change: a host that too few nodes hear stops its round and lets nobody live") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    auto join = place.join_of(node);
+    join.settings.min_nodes = 3;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  CHECK_FALSE(place.has_begun_after(3s, {"a.0", "b.0"}));
+  CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
+  // Heartbeats that were under way for long show nothing.
+  for (int i = 0; i < 26; ++i) {
+    place.now.mono += 100ms;
+    place.says("b.0", request::Heartbeat{.pulse = 1});
+    place.on(runs::event::Tick{});
+  }
+  CHECK(runs::is_alone(place.state, "job", place.now.mono));
+  CHECK(place.run().phase == coordinator::Phase::Stopping);
+  request::Resume resume{.join = place.join_of("c.0"), .workers = Workers::Up};
+  resume.join.next_round = 1;
+  place.says("c.0", resume);
+  CHECK(place.told<command::Continue>() == 0);
+}
+
+TEST_CASE("Host change: a host forms no round of nodes that it has not heard lately") {
+  Place place("a@0");
+  auto comes = [&](const std::string& node) {
+    request::Join join = place.join_of(node);
+    join.settings = {.min_nodes = 5, .max_nodes = 5};
+    place.says(node, join);
+  };
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0", "e.0"}) comes(node);
+  REQUIRE(place.told<command::Round>() == 5);
+  place.says("e.0", request::Left{});
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0"})
+    place.says(node, request::Ready{.round = 0, .store_port = 1001});
+  CHECK_FALSE(place.has_begun_after(3s, {"a.0"}));  // the others may have been cut off
+  comes("x.0");
+  CHECK(place.told<command::Round>() == 0);
+  place.says("b.0", request::Heartbeat{.pulse = place.pulse()});
+  CHECK(place.told<command::Round>() == 5);
+}
+
+TEST_CASE("Host change: of two hosts that wait the one that is tried first stays") {
+  Place first("b@1", 1);
+  Place second("c@2", 2);
+  first.joins_from("b.1", kRound, 0s);
+  second.joins_from("c.1", kRound, 0s);
+  auto knock = runs::knock(second.state, "job", {"c", 7}, {"b", 7}, second.now.mono);
+  REQUIRE(knock);
+  CHECK_FALSE(knock->has_round);
+  first.says("c.knock", *knock);
+  REQUIRE(first.told<command::Moved>() == 1);
+  second.on(runs::event::Answered{"job", std::get<command::Moved>(first.sent.front().command)});
+  REQUIRE(second.told<command::Moved>() == 1);
+  CHECK(std::get<command::Moved>(second.sent.front().command).to == Endpoint{"b", 7});
+  CHECK_FALSE(second.state.runs.contains("job"));
+}
+
+TEST_CASE("Host change: a host that waits gives way to one that has the run") {
+  Place waiting("a@0");
+  auto join = waiting.join_of("x.0");
+  join.settings.min_nodes = 2;
+  waiting.says("x.0", join);
+  waiting.says("b.knock",
+               request::Knock{.from = {"b", 7}, .to = {"e", 1}, .has_round = true, .order = 1});
+  REQUIRE(waiting.told<command::Moved>() == 1);
+  waiting.says("y.0", join);  // who comes later is sent on
+  CHECK(waiting.told<command::Moved>() == 1);
+  CHECK_FALSE(waiting.state.runs.contains("job"));
+  waiting.now.mono += runs::kMovedAge;
+  waiting.says("z.0", join);
+  CHECK(waiting.state.runs.contains("job"));
+}
+
+TEST_CASE("Host change: a host begun anew forms no round without the nodes of its run file") {
+  Place place("a@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c"},
+                                         .by = "a@0"}},
+                              .name = "a@9"});
+  place.says("x.0", place.join_of("x.0"));
+  CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
+}
+
+TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
+  Place place("a-2-2@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a-1-1.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a-1-1", "b-1-1", "b-c-1-1"},
+                                         .by = "a-1-1@0"}},
+                              .name = "a-2-2@9"});
+  auto comes = [&](const std::string& machine, const std::string& id = "-2-2.0") {
+    request::Join join = place.join_of(machine + id);
+    join.host = machine;
+    place.says(machine + id, join);
+  };
+  comes("a");
+  comes("b");
+  CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0"}));
+  SUBCASE("on all of them") {
+    comes("b-c");
+    CHECK(place.told<command::Round>() == 3);
+    // And nothing of the last start is waited for any more.
+    CHECK_FALSE(place.has_begun_after(20s, {"a-2-2.0", "b-2-2.0", "b-c-2-2.0"}));
+    CHECK(place.run().phase == coordinator::Phase::Running);
+    CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
+  }
+  SUBCASE("not on others") {
+    comes("x");
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "x-2-2.0"}));
+  }
+  SUBCASE("each counts for one") {
+    comes("b", "-3-3.0");
+    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "b-3-3.0"}));
+  }
+}
+
+TEST_CASE("Host change: an agent that is started again counts for the one that its machine lost") {
+  Place place("a-1@0");
+  auto comes = [&](const std::string& machine, const std::string& start) {
+    request::Join join = place.join_of(machine + start);
+    join.host = machine;
+    join.is_host = machine == "a";
+    join.settings.min_nodes = 3;
+    place.says(machine + start, join);
+  };
+  for (const char* machine : {"a", "b", "c"}) comes(machine, "-1.0");
+  REQUIRE(place.told<command::Round>() == 3);
+  CHECK_FALSE(place.has_begun_after(12s, {"a-1.0"}));  // b and c have no power
+  place.says("a-1.0", request::Ready{.round = 0, .store_port = 1001});
+  SUBCASE("on that machine") {
+    comes("b", "-2.0");
+    comes("x", "-1.0");
+    CHECK(place.told<command::Round>() == 3);  // a is here, and b's first agent is gone: 2 + 1 >= 3
+  }
+  SUBCASE("one from elsewhere does not") {
+    comes("x", "-1.0");
+    comes("y", "-1.0");
+    CHECK_FALSE(place.has_begun_after(20s, {"a-1.0", "x-1.0", "y-1.0"}));
+  }
+}
+
+TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
+  RoundSeeker node;
+  node.on(member::event::ConnectionLost{"reset"});
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();  // the agent there is gone
+  CHECK(node.wanted<member::action::NotifyStop>() != nullptr);
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();
+  CHECK(node.connects_to() == "b:7");
+  node.fails();
+  CHECK(node.connects_to() == "endpoint later");
+  node.now.mono += 1s;
+  node.fails();
+  CHECK(node.connects_to() == "b:7");
+  node.fails();
+  CHECK(node.connects_to() == "c:7 as host");
+}
+
+TEST_CASE("Host change: a node that ends without a connection tells the others where they may be") {
+  RoundSeeker node;
+  CHECK_FALSE(member::unsaid_left(node.state, node.config, node.now.mono));
+  SUBCASE("after its own rendezvous has failed") {
+    node.state.is_own_host = true;
+    node.on(member::event::HostFailed{"it broke"});
+  }
+  SUBCASE("while it looks for the host") {
+    node.on(member::event::ConnectionLost{"reset"});
+    node.on(member::event::Leaving{.why = "was stopped", .signal = 15});
+  }
+  SUBCASE("when it has not found the host") {
+    node.on(member::event::ConnectionLost{"reset"});
+    node.fails();
+    node.now.mono += 1h;
+    node.fails();
+    REQUIRE(node.state.is_over);
+  }
+  auto unsaid = member::unsaid_left(node.state, node.config, node.now.mono);
+  REQUIRE(unsaid);
+  CHECK(std::get<request::Left>(unsaid->message.request).knows ==
+        RoundId{.number = 4, .by = "a@0"});
+  CHECK(unsaid->places == std::vector<std::optional<Endpoint>>{std::nullopt, Endpoint{"b", 7}});
+}
+
+TEST_CASE("Host change: a node has nothing to say at its end if the run is over") {
+  RoundSeeker node;
+  node.on(member::event::Heard{command::End{}});
+  node.on(member::event::ConnectionLost{"reset"});
+  CHECK_FALSE(member::unsaid_left(node.state, node.config, node.now.mono));
+}
+
+TEST_CASE("Host change: a join says when another host was seen last") {
+  RoundSeeker node;
+  node.now.mono += 1s;
+  node.on(member::event::Tick{});  // it looks
+  node.on(member::event::PulseSeen{"6"});
+  node.now.mono += 3s;
+  node.on(member::event::ConnectionLost{"reset"});
+  node.fails();
+  node.on(member::event::RoundWanted{1001});
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1", .pulse = "9"});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  const auto& join = std::get<request::Join>(post->message.request);
+  CHECK(join.seen_age == 3s);
+  CHECK(join.seen_of == "a@0");
+  CHECK(join.round_by == "a@0");
+  CHECK(join.pulse == 9);
+  CHECK(join.stand_in_port == 7);
+  SUBCASE("and it is as it was when that host has gone without a round") {
+    node.now.mono += 1s;
+    node.on(member::event::Heard{command::Moved{.to = {"b", 7}}});
+    CHECK(node.connects_to() == "b:7");
+    node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@2", .pulse = "10"});
+    const auto* again = node.wanted<member::action::Post>();
+    REQUIRE(again != nullptr);
+    CHECK(std::get<request::Join>(again->message.request).seen_age == 4s);
+  }
+}
+
+TEST_CASE("Host change: a pulse of a host that is alone renews no lease, but is confirmed") {
+  RoundSeeker node;
+  node.on(member::event::Tick{});  // it looks
+  MonoTime end = node.state.lease_end;
+  node.now.mono += 100ms;
+  node.on(member::event::PulseSeen{"77 alone"});
+  CHECK(node.state.lease_end == end);
+  node.now.mono += 1s;
+  node.on(member::event::Tick{});
+  const auto* beat = node.wanted<member::action::Heartbeat>();
+  REQUIRE(beat != nullptr);
+  CHECK(std::get<request::Heartbeat>(beat->message.request).pulse == 77);
+  node.on(member::event::PulseSeen{"78"});
+  CHECK(node.state.lease_end > end);
+}
+
+TEST_CASE("Host change: the workers of the hosting node live as long as others are heard") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  MonoTime heard_at = node.now.mono + 1s;
+  node.now.mono += 2s;
+  node.on(member::event::Tick{heard_at});
+  CHECK(node.state.lease_end == heard_at + member::lease(node.state, node.config));
+  node.now.mono = heard_at + 2500ms;
+  node.on(member::event::Tick{heard_at});
+  const auto* stop = node.wanted<member::action::NotifyStop>();
+  REQUIRE(stop != nullptr);
+  CHECK(stop->kill_by == heard_at + member::lease(node.state, node.config));
+}
+
+TEST_CASE("Host change: a host looks for other hosts of its run") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  node.state.place = Endpoint{"c", 7};
+  node.now.mono += 1s;
+  node.on(member::event::Tick{node.now.mono});
+  const auto* knock = node.wanted<member::action::Knock>();
+  REQUIRE(knock != nullptr);
+  CHECK(knock->places.size() == 1);  // with a round, at the endpoint only
+  node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});
+  node.on(member::event::RoundWanted{1001});
+  node.now.mono += 1s;
+  node.on(member::event::Tick{node.now.mono});
+  knock = node.wanted<member::action::Knock>();
+  REQUIRE(knock != nullptr);
+  CHECK(knock->places.size() == 2);
+}
+
+// b and c have lost a long ago, with which v went on: half of the round is enough for its host.
+TEST_CASE("Host change: a node that is gone may have been with the other host until then") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 1h, "a@0", 4);
+  place.joins_from("c.1", kRound, 1h, "a@0", 4);
+  SUBCASE("as far as its guardian knows") {
+    place.says("v.0", killed(kRound, 4));
+    CHECK_FALSE(place.has_begun_after(4900ms, {"b.1", "c.1"}));
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  }
+  SUBCASE("unless it says itself that this was long ago") {
+    request::Left left = killed(kRound, 4);
+    left.seen_age = 1h;
+    place.says("v.0", left);
+    CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+  }
+}
+
+// v had joined b, which has begun a round with it that v never heard of.
+TEST_CASE("Host change: a node that is gone may have counted elsewhere for a round unknown to it") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "v.0"}) {
+    auto join = place.join_of(node);
+    join.policy.last_call_timeout = 1h;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  const RoundId round{.number = 0, .by = "a@0"};
+  for (int i = 0; i < 60; ++i) {  // nothing is heard of b and v
+    place.now.mono += 100ms;
+    place.says("a.0", request::Heartbeat{.pulse = place.pulse(), .round = 0});
+    place.on(runs::event::Tick{});
+  }
+  place.says("a.0", request::Ready{.round = 0, .store_port = 1001});
+  request::Left left = killed(round);
+  left.seen_of = "b@1";
+  place.says("v.1", left);
+  CHECK_FALSE(place.has_begun_after(7900ms, {"a.0"}));
+  CHECK(place.has_begun_after(1200ms, {"a.0"}));
+}
+
+TEST_CASE("Host change: what a node that ends tells of the host that it was with") {
+  RoundSeeker node;
+  node.on(member::event::PulseSeen{"6"});
+  auto word = member::last_message(node.state, node.config, "");
+  CHECK(std::get<request::Left>(word.request).seen_of == "a@0");
+  CHECK_FALSE(std::get<request::Left>(word.request).seen_age);
+  node.now.mono += 2s;
+  node.on(member::event::Finished{});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  const auto& left = std::get<request::Left>(post->message.request);
+  CHECK(left.knows == kRound);
+  CHECK(left.nodes == 3);
+  CHECK(left.seen_age == 2s);
+  CHECK(left.seen_of == "a@0");
+}
+
+TEST_CASE(
+    "Host change: the nodes in a run file have their leases, whatever others say of the host") {
+  Place place("a@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c", "d"},
+                                         .by = "a@0"}},
+                              .name = "a@9"});
+  request::Left left = killed(kRound, 4);
+  left.seen_age = 1h;
+  place.says("a.0", left);
+  place.joins_from("b.1", kRound, 1h, "a@0", 4);
+  place.joins_from("c.1", kRound, 1h, "a@0", 4);
+  CHECK_FALSE(place.has_begun_after(4900ms, {"b.1", "c.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+}
+
+TEST_CASE("Host change: nodes of two rounds of one number do not account for one of them") {
+  Place place("c@2", 2);
+  const RoundId other{.number = 4, .by = "q@0"};
+  place.joins_from("b.1", kRound, 0s);
+  place.joins_from("e.1", other, 0s, "q@0");
+  place.joins_from("d.1", kRound, 0s);
+  CHECK(place.told<command::Round>() == 0);
+  CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "d.1", "e.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "d.1", "e.1"}));
+}
+
+TEST_CASE("Host change: nodes that know of no round begin none where one was here that did") {
+  Place place("a@9");
+  place.joins_from("d.1", kRound, 100ms);
+  place.says("d.1", request::Leaving{.why = "was stopped"});
+  CHECK_FALSE(place.state.runs.contains("job"));
+  place.says("x.0", place.join_of("x.0"));
+  place.says("y.0", place.join_of("y.0"));
+  place.says("z.0", place.join_of("z.0"));
+  CHECK_FALSE(place.has_begun_after(30s, {"x.0", "y.0", "z.0"}));
+  CHECK(coordinator::waiting_text(place.run()).find("0 of the 3 nodes of round 4") !=
+        std::string::npos);
+}
+
+TEST_CASE("Host change: the nodes of the last round have their places before those that come") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  place.says("x.0", place.join_of("x.0"));
+  place.says("y.0", place.join_of("y.0"));
+  place.joins_from("c.1", kRound, 100ms);
+  place.says("a.0", killed(kRound));
+  REQUIRE(place.told<command::Round>() == 3);
+  std::vector<std::string> seated;
+  for (const auto& send : place.sent) {
+    if (std::holds_alternative<command::Round>(send.command)) seated.push_back(send.node);
+  }
+  CHECK(std::ranges::count(seated, "c.1") == 1);
+  CHECK(std::ranges::count(seated, "y.0") == 0);
+}
+
+TEST_CASE("Host change: a node of the last round has its --node-rank before one that comes") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 100ms);
+  request::Join newcomer = place.join_of("x.0");
+  newcomer.node_rank = 2;
+  place.says("x.0", newcomer);
+  request::Join survivor = place.join_from("c.1", kRound, 100ms);
+  survivor.node_rank = 2;
+  place.says("c.1", survivor);
+  CHECK(place.told<command::Refuse>() == 1);
+  CHECK(place.run().nodes.contains("c.1"));
+  CHECK_FALSE(place.run().nodes.contains("x.0"));
+}
+
+TEST_CASE("Host change: the leases of the old host's nodes count, whoever comes first") {
+  Place place("e@9");
+  request::Join first = place.join_of("x.0");
+  first.settings = {.min_nodes = 3, .max_nodes = 5};
+  first.policy.keep_alive_interval = 200ms;
+  place.says("x.0", first);
+  int nodes = 5;
+  std::string seen_of = "a@0";
+  SUBCASE("of two that may live") {}
+  SUBCASE("of a host between") {
+    nodes = 3;
+    seen_of = "q@3";
+  }
+  for (const char* node : {"b.1", "c.1", "d.1"}) {
+    request::Join join = place.join_from(node, kRound, 0s, seen_of, nodes);
+    join.settings = first.settings;
+    place.says(node, join);
+  }
+  CHECK_FALSE(place.has_begun_after(7900ms, {"x.0", "b.1", "c.1", "d.1"}));
+  CHECK(place.has_begun_after(1200ms, {"x.0", "b.1", "c.1", "d.1"}));
+}
+
+TEST_CASE("Host change: the hosting node asks after a standstill before its first round, too") {
+  Seeker node;
+  node.joins(/*is_own_host=*/true);
+  node.now.mono += 6s;
+  node.hears_round();
+  CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
+  node.now.mono += 100ms;
+  node.on(member::event::Tick{node.now.mono});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  CHECK(std::holds_alternative<request::Resume>(post->message.request));
+  node.on(member::event::Heard{command::Continue{}});
+  node.hears_round();
+  CHECK(node.wanted<member::action::NotifyRound>() != nullptr);
+}
+
+TEST_CASE("Host change: of two hosts that wait the one with the later round stays") {
+  Place first("a@0");
+  Place later("b@1", 1);
+  for (Place* place : {&first, &later}) {
+    std::string host = place->name.substr(0, 1) + ".0";
+    for (const std::string& node :
+         {host, std::string("c.0"), std::string("d.0"), std::string("e.0")}) {
+      auto join = place->join_of(node);
+      join.settings = {.min_nodes = 4, .max_nodes = 4};
+      join.next_round = place == &later ? 3 : 0;
+      place->says(node, join);
+    }
+    REQUIRE(place->told<command::Round>() == 4);
+    place->says("c.0", request::Leaving{.why = "goes"});
+    for (const std::string& node : {host, std::string("d.0"), std::string("e.0")})
+      place->says(node, request::Ready{.round = place->run().round, .store_port = 1001});
+    place->says("c.0", request::Left{});
+    for (const char* node : {"d.0", "e.0"}) place->says(node, request::Leaving{.why = "goes"});
+    REQUIRE(place->run().phase == coordinator::Phase::Gathering);
+  }
+  auto knock = runs::knock(later.state, "job", {"b", 7}, {"e", 1}, later.now.mono);
+  REQUIRE(knock);
+  CHECK(knock->formed == 4);
+  CHECK_FALSE(knock->has_round);
+  first.says("b.knock", *knock);
+  CHECK(first.told<command::Moved>() == 1);
+  CHECK_FALSE(first.state.runs.contains("job"));
+}
