@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C++ runtime as sources: what a project compiles with its own torch, and the CMake package for it."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from steps import Failed, output_of
+
+# Of the checkout; find_package(ddprun) adds these folders to a project.
+SOURCES = ("CMakeLists.txt", "LICENSE", "scripts/cmake", "store/CMakeLists.txt", "store/base", "worker")
+NOT_SOURCES = ("worker/process/",)
+ZLIB = ("crc32.c", "crc32.h", "zlib.h", "zconf.h", "zutil.h")  # the sum of a zip file's entries
+SYSTEM = Path("/usr/include")
+
+
+def files(root, zlib):
+    """Path below the Python package -> bytes.  `zlib` is the folder of its source."""
+    found = {}
+    names = output_of(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES], cwd=root)
+    sources = [name for name in sorted(names.split("\0")) if name and not name.startswith(NOT_SOURCES)]
+    for name in sources:
+        found[f"runtime/{name}"] = (root / name).read_bytes()
+    found["cmake/ddprunConfig.cmake"] = (root / "scripts/packaging/runtime/ddprunConfig.cmake").read_bytes()
+
+    third_party = "runtime/third_party"
+    for header in headers_of_boost(root, [name for name in sources if name.endswith((".h", ".cc"))]):
+        found[f"{third_party}/boost/{header.relative_to(SYSTEM)}"] = header.read_bytes()
+    for library, package in (("nlohmann", "nlohmann-json3-dev"), ("gloo", "libgloo-dev")):
+        headers = sorted(path for path in (SYSTEM / library).rglob("*") if path.suffix in (".h", ".hpp"))
+        if not headers:
+            raise Failed(f"no headers in {SYSTEM / library}: install the package {package}")
+        for header in headers:
+            found[f"{third_party}/{library}/{header.relative_to(SYSTEM)}"] = header.read_bytes()
+    for name in ZLIB:
+        found[f"{third_party}/zlib/{name}"] = (zlib / name).read_bytes()
+    return found
+
+
+def headers_of_boost(root, sources):
+    """Those headers of Boost that `sources` include, and what these include in turn."""
+    wanted = sorted({line.split("<")[1].split(">")[0] for name in sources
+                     for line in (root / name).read_text(encoding="utf-8").splitlines()
+                     if line.startswith("#include <boost/")})
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "all.cc"
+        source.write_text("".join(f"#include <{header}>\n" for header in wanted), encoding="utf-8")
+        listed = output_of(["g++", "-std=c++20", "-M", source])
+    headers = {Path(word) for word in listed.replace("\\\n", " ").split() if word.startswith(f"{SYSTEM}/boost/")}
+    return sorted(headers)
+
+
+def config_version(version):
+    """ddprunConfigVersion.cmake, as CMake itself writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        script, place = Path(folder) / "write.cmake", Path(folder) / "version.cmake"
+        script.write_text("include(CMakePackageConfigHelpers)\n"
+                          f'write_basic_package_version_file("{place}" VERSION {version}\n'
+                          "  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)\n", encoding="utf-8")
+        ended = subprocess.run(["cmake", "-P", script], capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            raise Failed(f"cmake -P failed: {ended.stderr.strip()}")
+        return place.read_bytes()

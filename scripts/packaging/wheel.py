@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The wheel: the programs, the C++ runtime as sources, a small Python package, manual pages, completions,
+licences."""
+
+import base64
+import hashlib
+import platform
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import man_page
+import runtime_files
+from programs import HEADERS, LIBRARIES, PROGRAMS, Portable
+from steps import Failed, output_of, project_version, say, source_time
+
+SUMMARY = "Starts, watches and restarts distributed PyTorch training: a native drop-in for torchrun"
+DESCRIPTION = """\
+`ddprun` starts, watches and restarts distributed PyTorch training on one node or on thousands. It
+takes torchrun's command line and gives workers torchrun's environment:
+
+    ddprun --standalone --nproc-per-node 2 train.py
+
+`python -m ddprun.run` takes the same arguments. A C++ program finds the runtime with
+`find_package(ddprun CONFIG)` and `-Dddprun_ROOT=$(python -m ddprun --cmake-dir)`. `ddpd` is a store and rendezvous as a daemon, `ddpctl`
+looks at checkpoints. The manual pages `ddprun(1)`, `ddpd(8)` and `ddpctl(1)` come with it.
+"""
+# Of all that is linked into the programs; the texts are in licenses/ beside the metadata.
+LICENSE = ("BSD-3-Clause AND MIT AND BSL-1.0 AND ISC AND Zlib AND Apache-2.0 WITH LLVM-exception"
+           " AND LGPL-2.1-or-later WITH GCC-exception-2.0")
+COMPLETIONS = {
+    "bash": "bash-completion/completions/ddprun",
+    "zsh": "zsh/site-functions/_ddprun",
+    "fish": "fish/vendor_completions.d/ddprun.fish",
+}
+
+
+def platform_tag(arch):
+    """Why not linux_x86_64: the programs need no library but glibc 2.28 (PEP 600)."""
+    return f"manylinux_2_28_{arch}"
+
+
+def make(root, arch, jobs):
+    """Builds the wheel for `arch` into build/package and gives its path."""
+    work = root / "build/package"
+    version, seconds = project_version(root), source_time(root)
+    portable = Portable(root, work, arch, jobs)
+    programs = portable.programs()
+    # The pages and completions are what programs say that run here.
+    here = programs if arch == platform.machine() else Portable(root, work, platform.machine(), jobs).programs()
+    with tempfile.TemporaryDirectory() as scratch:
+        share = Path(scratch)
+        man_page.write_pages(here, share / "man", version, seconds)
+        for shell, place in COMPLETIONS.items():
+            (share / place).parent.mkdir(parents=True)
+            text = output_of([here / "ddprun", "--print-completion", shell])
+            (share / place).write_text(text, encoding="utf-8")
+        files = installed(version, programs, share)
+    runtime = runtime_files.files(root, portable.work / "sources/zlib")
+    runtime["cmake/ddprunConfigVersion.cmake"] = runtime_files.config_version(version)
+    files |= python_package(root, version, runtime)
+    files |= metadata(arch, version, licences(root, portable))
+    path = work / f"ddprun-{version}-py3-none-{platform_tag(arch)}.whl"
+    write(path, files, f"ddprun-{version}.dist-info", seconds)
+    say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    return path
+
+
+def licences(root, portable):
+    """Name -> text, of all that is in the programs."""
+    zig = portable.zig / "ziglang"
+    places = {
+        "ddprun": root / "LICENSE",
+        "zig-compiler-rt": zig / "LICENSE",
+        "glibc-start-files": zig / "lib/libc/glibc/LICENSES",
+        "llvm-libcxx": zig / "lib/libcxx/LICENSE.TXT",
+        "llvm-libcxxabi": zig / "lib/libcxxabi/LICENSE.TXT",
+        "llvm-libunwind": zig / "lib/libunwind/LICENSE.TXT",
+    }
+    places["gloo"] = Path("/usr/share/doc/libgloo-dev/copyright")
+    places |= {name.lower(): Path("/usr/share/doc") / package / "copyright" for name, package in HEADERS.items()}
+    places |= {name: portable.work / "sources" / name / "debian/copyright" for name in LIBRARIES}
+    try:
+        return {f"{name}.txt": place.read_bytes() for name, place in sorted(places.items())}
+    except OSError as error:
+        raise Failed(f"no licence to put into the wheel: {error.filename}: {error.strerror}") from None
+
+
+def installed(version, programs, share):
+    """Path in the wheel -> bytes, of what pip puts beside its Python: programs, pages, completions."""
+    files = {}
+    for program in PROGRAMS:
+        files[f"ddprun-{version}.data/scripts/{program}"] = (programs / program).read_bytes()
+    for path in sorted(share.rglob("*")):
+        if path.is_file():
+            files[f"ddprun-{version}.data/data/share/{path.relative_to(share).as_posix()}"] = path.read_bytes()
+    return files
+
+
+def python_package(root, version, runtime):
+    """The same, of the package that is imported, with the C++ runtime in it."""
+    package = root / "scripts/packaging/python"
+    files = {f"ddprun/{name}": data for name, data in runtime.items()}
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8").replace("@VERSION@", version)
+        files[path.relative_to(package).as_posix()] = text.encode()
+    return dict(sorted(files.items()))
+
+
+def metadata(arch, version, texts):
+    """The same, of what pip reads; `texts` are the licences."""
+    info = f"ddprun-{version}.dist-info"
+    lines = ["Metadata-Version: 2.4", "Name: ddprun", f"Version: {version}", f"Summary: {SUMMARY}",
+             f"License-Expression: {LICENSE}", *(f"License-File: {name}" for name in texts),
+             "Requires-Python: >=3.8", "Classifier: Operating System :: POSIX :: Linux",
+             "Description-Content-Type: text/markdown", "", DESCRIPTION]
+    return {
+        **{f"{info}/licenses/{name}": text for name, text in texts.items()},
+        f"{info}/METADATA": "\n".join(lines).encode(),
+        f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: ddprun {version}\nRoot-Is-Purelib: false\n"
+                          f"Tag: py3-none-{platform_tag(arch)}\n").encode(),
+    }
+
+
+def write(path, files, info, seconds):
+    """Writes the wheel: entries in order, all of one time, and RECORD last."""
+    record = f"{info}/RECORD"
+    rows = []
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(data)}\n")
+    rows.append(f"{record},,\n")
+    date = time.gmtime(max(seconds, 315532800))[:6]  # a zip file knows no time before 1980
+    scratch = path.with_suffix(".new")
+    with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in {**files, record: "".join(rows).encode()}.items():
+            entry = zipfile.ZipInfo(name, date)
+            entry.create_system = 3  # Unix: the mode of a file is in its entry
+            mode = 0o100755 if "/scripts/" in name else 0o100644
+            entry.external_attr = mode << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    scratch.replace(path)
