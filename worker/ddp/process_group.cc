@@ -21,6 +21,7 @@
 #include "worker/ddp/shm_backend.h"
 #include "worker/ddp/store_barrier.h"
 #include "worker/ddp/text_collectives.h"
+#include "worker/ddp/torch_check.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -397,6 +398,7 @@ std::vector<at::Device> gpus_of_worker(int count) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
+  check_loaded_torch();
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->plan = {.env = env,
                 .backend = known_backend(
