@@ -14,13 +14,14 @@ ZLIB = ("crc32.c", "crc32.h", "zlib.h", "zconf.h", "zutil.h")  # the sum of a zi
 SYSTEM = Path("/usr/include")
 
 
-def files(root, zlib):
-    """Path below the Python package -> bytes.  `zlib` is the folder of its source."""
+def files(root, zlib, version):
+    """Path below the Python package, or below share/ddprun, -> bytes.  `zlib` is the folder of its source."""
     found = {}
     names = output_of(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES], cwd=root)
     sources = [name for name in sorted(names.split("\0")) if name and not name.startswith(NOT_SOURCES)]
     for name in sources:
         found[f"runtime/{name}"] = (root / name).read_bytes()
+    found["cmake/ddprunConfigVersion.cmake"] = config_version(version)
     found["cmake/ddprunConfig.cmake"] = (root / "scripts/packaging/runtime/ddprunConfig.cmake").read_bytes()
 
     third_party = "runtime/third_party"

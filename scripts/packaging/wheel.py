@@ -4,16 +4,13 @@ licences."""
 
 import base64
 import hashlib
-import platform
-import tempfile
 import time
 import zipfile
-from pathlib import Path
 
-import man_page
 import runtime_files
-from programs import HEADERS, LIBRARIES, PROGRAMS, Portable
-from steps import Failed, output_of, project_version, say, source_time
+import share
+from programs import PROGRAMS, Portable
+from steps import project_version, say, source_time
 
 SUMMARY = "Starts, watches and restarts distributed PyTorch training: a native drop-in for torchrun"
 DESCRIPTION = """\
@@ -29,11 +26,6 @@ looks at checkpoints. The manual pages `ddprun(1)`, `ddpd(8)` and `ddpctl(1)` co
 # Of all that is linked into the programs; the texts are in licenses/ beside the metadata.
 LICENSE = ("BSD-3-Clause AND MIT AND BSL-1.0 AND ISC AND Zlib AND Apache-2.0 WITH LLVM-exception"
            " AND LGPL-2.1-or-later WITH GCC-exception-2.0")
-COMPLETIONS = {
-    "bash": "bash-completion/completions/ddprun",
-    "zsh": "zsh/site-functions/_ddprun",
-    "fish": "fish/vendor_completions.d/ddprun.fish",
-}
 
 
 def platform_tag(arch):
@@ -47,54 +39,22 @@ def make(root, arch, jobs):
     version, seconds = project_version(root), source_time(root)
     portable = Portable(root, work, arch, jobs)
     programs = portable.programs()
-    # The pages and completions are what programs say that run here.
-    here = programs if arch == platform.machine() else Portable(root, work, platform.machine(), jobs).programs()
-    with tempfile.TemporaryDirectory() as scratch:
-        share = Path(scratch)
-        man_page.write_pages(here, share / "man", version, seconds)
-        for shell, place in COMPLETIONS.items():
-            (share / place).parent.mkdir(parents=True)
-            text = output_of([here / "ddprun", "--print-completion", shell])
-            (share / place).write_text(text, encoding="utf-8")
-        files = installed(version, programs, share)
-    runtime = runtime_files.files(root, portable.work / "sources/zlib")
-    runtime["cmake/ddprunConfigVersion.cmake"] = runtime_files.config_version(version)
-    files |= python_package(root, version, runtime)
-    files |= metadata(arch, version, licences(root, portable))
+    files = installed(version, programs, share.files(share.programs_here(portable, programs), version, seconds))
+    files |= python_package(root, version, runtime_files.files(root, work / "sources/zlib", version))
+    files |= metadata(arch, version, share.licences(root, portable))
     path = work / f"ddprun-{version}-py3-none-{platform_tag(arch)}.whl"
     write(path, files, f"ddprun-{version}.dist-info", seconds)
     say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     return path
 
 
-def licences(root, portable):
-    """Name -> text, of all that is in the programs."""
-    zig = portable.zig / "ziglang"
-    places = {
-        "ddprun": root / "LICENSE",
-        "zig-compiler-rt": zig / "LICENSE",
-        "glibc-start-files": zig / "lib/libc/glibc/LICENSES",
-        "llvm-libcxx": zig / "lib/libcxx/LICENSE.TXT",
-        "llvm-libcxxabi": zig / "lib/libcxxabi/LICENSE.TXT",
-        "llvm-libunwind": zig / "lib/libunwind/LICENSE.TXT",
-    }
-    places["gloo"] = Path("/usr/share/doc/libgloo-dev/copyright")
-    places |= {name.lower(): Path("/usr/share/doc") / package / "copyright" for name, package in HEADERS.items()}
-    places |= {name: portable.work / "sources" / name / "debian/copyright" for name in LIBRARIES}
-    try:
-        return {f"{name}.txt": place.read_bytes() for name, place in sorted(places.items())}
-    except OSError as error:
-        raise Failed(f"no licence to put into the wheel: {error.filename}: {error.strerror}") from None
-
-
-def installed(version, programs, share):
-    """Path in the wheel -> bytes, of what pip puts beside its Python: programs, pages, completions."""
+def installed(version, programs, shared):
+    """Path in the wheel -> bytes, of what pip puts beside its Python: programs, and `shared`, which is for share/."""
     files = {}
     for program in PROGRAMS:
         files[f"ddprun-{version}.data/scripts/{program}"] = (programs / program).read_bytes()
-    for path in sorted(share.rglob("*")):
-        if path.is_file():
-            files[f"ddprun-{version}.data/data/share/{path.relative_to(share).as_posix()}"] = path.read_bytes()
+    for name, data in shared.items():
+        files[f"ddprun-{version}.data/data/share/{name}"] = data
     return files
 
 
