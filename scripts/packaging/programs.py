@@ -8,6 +8,7 @@ installs, and two that are built here from Debian's sources and linked in.
 
 import getpass
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -57,6 +58,8 @@ class Portable:
     """The compiler and the libraries for one processor, in `work` (build/package)."""
 
     def __init__(self, root, work, arch, jobs):
+        if re.search(r"\s", str(work)):
+            raise Failed(f"the builds of {' and '.join(LIBRARIES)} cannot have blanks in the path of the checkout: {root}")
         self.root, self.work, self.arch, self.jobs = root, work, arch, jobs
         self.own = work / arch
         self.log = work / f"{arch}.log"

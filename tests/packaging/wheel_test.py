@@ -279,7 +279,7 @@ class Python(Installed):
 class Reproducible(unittest.TestCase):
     def test_a_second_build_elsewhere_gives_the_same_bytes(self):
         with tempfile.TemporaryDirectory(prefix="ddprun-again-") as folder:
-            copy = Path(folder) / "another checkout"
+            copy = Path(folder) / "another-checkout"
             files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                                    check=True, capture_output=True, text=True).stdout.split("\0")
             for name in filter(None, files):
