@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The C++ runtime as sources: what a project compiles with its own torch, and the CMake package for it."""
 
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -21,6 +20,7 @@ def files(root, zlib, version):
     sources = [name for name in sorted(names.split("\0")) if name and not name.startswith(NOT_SOURCES)]
     for name in sources:
         found[f"runtime/{name}"] = (root / name).read_bytes()
+    found |= public_headers(root)
     found["cmake/ddprunConfigVersion.cmake"] = config_version(version)
     found["cmake/ddprunConfig.cmake"] = (root / "scripts/packaging/runtime/ddprunConfig.cmake").read_bytes()
 
@@ -51,14 +51,32 @@ def headers_of_boost(root, sources):
     return sorted(headers)
 
 
+def public_headers(root):
+    """The headers that programs include, as <ddprun/...>, in the folder "include": what "cmake --install" gives."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_cmake(f'set(ddprun_sources "{root}")\n'
+                  f'include("{root}/worker/ddp/public_headers.cmake")\n'
+                  'set(ddprun_headers "${ddprun_public_headers}")\n'
+                  f'set(ddprun_include_dir "{folder}/include")\n'
+                  'set(ENV{DESTDIR})\n'
+                  f'include("{root}/worker/ddp/install_headers.cmake")\n')
+        headers = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in headers}
+
+
 def config_version(version):
     """ddprunConfigVersion.cmake, as CMake itself writes it."""
     with tempfile.TemporaryDirectory() as folder:
-        script, place = Path(folder) / "write.cmake", Path(folder) / "version.cmake"
-        script.write_text("include(CMakePackageConfigHelpers)\n"
-                          f'write_basic_package_version_file("{place}" VERSION {version}\n'
-                          "  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)\n", encoding="utf-8")
-        ended = subprocess.run(["cmake", "-P", script], capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            raise Failed(f"cmake -P failed: {ended.stderr.strip()}")
+        place = Path(folder) / "version.cmake"
+        run_cmake("include(CMakePackageConfigHelpers)\n"
+                  f'write_basic_package_version_file("{place}" VERSION {version}\n'
+                  "  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)\n")
         return place.read_bytes()
+
+
+def run_cmake(text):
+    """Runs `text` as a script of CMake."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script.cmake"
+        script.write_text(text, encoding="utf-8")
+        output_of(["cmake", "-P", script])

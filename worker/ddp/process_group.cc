@@ -458,6 +458,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
 
 ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                  const AdoptOptions& options) {
+  check_loaded_torch();
   if (!group) throw DdpError("adopt_process_group needs a group, and was given none");
   auto impl = std::make_shared<ProcessGroup::Impl>();
   GroupPlan& plan = impl->plan;

@@ -55,7 +55,7 @@ foreach(library IN ITEMS ddp checkpoint data shm env base)
 endforeach()
 add_library(ddprun::ddp INTERFACE IMPORTED GLOBAL)
 add_dependencies(ddprun::ddp ddprun_ddp)
-target_include_directories(ddprun::ddp SYSTEM INTERFACE "${ddprun_package}/runtime")
+target_include_directories(ddprun::ddp SYSTEM INTERFACE "${ddprun_package}/include")
 target_compile_features(ddprun::ddp INTERFACE cxx_std_20)
 target_link_libraries(ddprun::ddp INTERFACE
   ${ddprun_archives} ddprun_torch Boost::headers Threads::Threads ${CMAKE_DL_LIBS} ZLIB::ZLIB)
