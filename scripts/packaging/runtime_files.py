@@ -9,6 +9,7 @@ from steps import Failed, output_of
 # Of the checkout; find_package(ddprun) adds these folders to a project.
 SOURCES = ("CMakeLists.txt", "LICENSE", "scripts/cmake", "store/CMakeLists.txt", "store/base", "worker")
 NOT_SOURCES = ("worker/process/",)
+SUFFIXES = (".cc", ".h", ".cmake", ".in", ".txt")
 ZLIB = ("crc32.c", "crc32.h", "zlib.h", "zconf.h", "zutil.h")  # the sum of a zip file's entries
 SYSTEM = Path("/usr/include")
 
@@ -16,8 +17,7 @@ SYSTEM = Path("/usr/include")
 def files(root, zlib, version):
     """Path below the Python package, or below share/ddprun, -> bytes.  `zlib` is the folder of its source."""
     found = {}
-    names = output_of(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES], cwd=root)
-    sources = [name for name in sorted(names.split("\0")) if name and not name.startswith(NOT_SOURCES)]
+    sources = source_names(root)
     for name in sources:
         found[f"runtime/{name}"] = (root / name).read_bytes()
     found |= public_headers(root)
@@ -36,6 +36,14 @@ def files(root, zlib, version):
     for name in ZLIB:
         found[f"{third_party}/zlib/{name}"] = (zlib / name).read_bytes()
     return found
+
+
+def source_names(root):
+    """Those of the checkout that are compiled, and what says how."""
+    places = [root / place for place in SOURCES]
+    paths = [path for place in places for path in ([place] if place.is_file() else place.rglob("*"))]
+    names = sorted(path.relative_to(root).as_posix() for path in paths if path in places or path.suffix in SUFFIXES)
+    return [name for name in names if (root / name).is_file() and not name.startswith(NOT_SOURCES)]
 
 
 def headers_of_boost(root, sources):

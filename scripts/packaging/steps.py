@@ -81,4 +81,6 @@ def source_time(root):
         if not given.isdigit():
             raise Failed(f"SOURCE_DATE_EPOCH={given} is not a number of seconds")
         return int(given)
+    if not (root / ".git").exists():
+        raise Failed("there is no commit here whose time the files could have: set SOURCE_DATE_EPOCH, in seconds")
     return int(output_of(["git", "log", "-1", "--format=%ct"], cwd=root))

@@ -42,8 +42,7 @@ def make(root, arch, jobs):
     files = installed(version, programs, share.files(share.programs_here(portable, programs), version, seconds))
     files |= python_package(root, version, runtime_files.files(root, work / "sources/zlib", version))
     files |= metadata(arch, version, share.licences(root, portable))
-    path = work / f"ddprun-{version}-py3-none-{platform_tag(arch)}.whl"
-    write(path, files, f"ddprun-{version}.dist-info", seconds)
+    path = write(work, arch, version, files, seconds)
     say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     return path
 
@@ -83,9 +82,11 @@ def metadata(arch, version, texts):
     }
 
 
-def write(path, files, info, seconds):
-    """Writes the wheel: entries in order, all of one time, and RECORD last."""
-    record = f"{info}/RECORD"
+def write(folder, arch, version, files, seconds):
+    """Writes the wheel of `files` into `folder` and gives its path: entries in order, all of one time, and
+    RECORD last."""
+    path = folder / f"ddprun-{version}-py3-none-{platform_tag(arch)}.whl"
+    record = f"ddprun-{version}.dist-info/RECORD"
     rows = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -102,3 +103,4 @@ def write(path, files, info, seconds):
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
     scratch.replace(path)
+    return path

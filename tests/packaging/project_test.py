@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A project of ten lines that finds the C++ runtime in the wheel, as a user has it: torch, the wheel, a compiler.
 
-usage: project_test.py TORCH
+usage: project_test.py TORCH [ordinary]
 
-TORCH is the torch folder of a wheel.  The wheel is built if it is not there; exits with 77 if what it is
-built with cannot be fetched.
+TORCH is the torch folder of a wheel.  Ours is built first; exits with 77 if what it is built with cannot be
+fetched.  "ordinary" packs the programs in $DDPRUN_BIN in its place, and does not compile the library, which
+takes minutes.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,36 +20,37 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import packages  # noqa: E402
+
 TORCH = Path(sys.argv.pop(1)).resolve()
-NOT_FETCHED = 3  # the status of scripts/package
+IS_ORDINARY = len(sys.argv) > 1 and sys.argv.pop(1) == "ordinary"
 LIMIT = 3000  # seconds
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "worker/ddp/README.md").read_text(encoding="utf-8")
 PROJECT = next(part.partition("```")[0] for part in README.split("```cmake\n") if "project(train" in part.partition("```")[0])
+# Its own header has the name of one of ours.
+OWN_HEADER = "constexpr int kOwn = 7;\n"
 PROGRAM = """
+#include "worker/env.h"
 #include <torch/torch.h>
-#include <worker/ddp/data_parallel.h>
-#include <worker/ddp/process_group.h>
+#include <ddprun/ddprun.h>
 #include <iostream>
 
 int main() {
   auto group = ddprun::ddp::init_process_group();
-  ddprun::ddp::DistributedDataParallel<torch::nn::Linear> model(torch::nn::Linear(2, 1), group);
-  model.forward(torch::full({1, 2}, group.rank() + 1.0)).sum().backward();
+  ddprun::ddp::DDP<torch::nn::Linear> model(torch::nn::Linear(2, 1), group);
+  model(torch::full({1, 2}, group.rank() + 1.0)).sum().backward();
   if (group.rank() == 0) {
-    std::cout << "gradient " << model.module()->weight.grad()[0][0].item<float>() << std::endl;
+    std::cout << "gradient " << model.module()->weight.grad()[0][0].item<float>() << " and " << kOwn << std::endl;
   }
 }
 """
 
 
-def wheel():
-    made = subprocess.run([ROOT / "scripts/package", "wheel"], stdout=subprocess.PIPE, text=True, check=False)
-    if made.returncode == NOT_FETCHED:
-        print("what the wheel is built with could not be fetched")
-        sys.exit(77)
-    assert made.returncode == 0, made.stdout
-    return Path(made.stdout.strip())
+WHEEL = packages.packed() if IS_ORDINARY else packages.made("wheel")
 
 
 class Project(unittest.TestCase):
@@ -59,7 +62,7 @@ class Project(unittest.TestCase):
         cls.site = cls.path / "site"
         subprocess.run([sys.executable, "-m", "venv", cls.path / "env"], check=True)
         cls.python = cls.path / "env/bin/python3"
-        subprocess.run([cls.python, "-m", "pip", "install", "--quiet", "--no-index", f"--target={cls.site}", wheel()],
+        subprocess.run([cls.python, "-m", "pip", "install", "--quiet", "--no-index", f"--target={cls.site}", WHEEL],
                        check=True)
         # As after pip install torch: it is found beside the package.
         (cls.site / "torch").symlink_to(TORCH)
@@ -67,7 +70,10 @@ class Project(unittest.TestCase):
         for name in ("nvidia", "triton"):
             if (TORCH.parent / name).is_dir():
                 (cls.site / name).symlink_to(TORCH.parent / name)
-        (cls.path / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")
+        own_folder = 'target_include_directories(train PRIVATE "${CMAKE_SOURCE_DIR}")\n'
+        (cls.path / "CMakeLists.txt").write_text(PROJECT + own_folder, encoding="utf-8")
+        (cls.path / "worker").mkdir()
+        (cls.path / "worker/env.h").write_text(OWN_HEADER, encoding="utf-8")
         (cls.path / "train.cc").write_text(PROGRAM, encoding="utf-8")
 
     def run_it(self, *command, **environment):
@@ -79,6 +85,18 @@ class Project(unittest.TestCase):
         root = self.run_it(self.python, "-m", "ddprun", "--cmake-dir").stdout.strip()
         return self.run_it("cmake", "-G", "Ninja", "-B", build, f"-Dddprun_ROOT={root}", *options)
 
+    def test_it_configures_and_its_program_compiles(self):
+        """Each source of the library is there, and each header of ours that the program includes."""
+        configured = self.configure("checked", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+        self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
+        self.assertIn(f"in {self.site}/torch", configured.stdout)
+        commands = json.loads((self.path / "checked/compile_commands.json").read_text(encoding="utf-8"))
+        self.assertGreater(len(commands), 10)
+        [own] = [entry["command"] for entry in commands if entry["file"] == str(self.path / "train.cc")]
+        compiled = self.run_it("sh", "-c", f"cd checked && {own} -fsyntax-only -DNDEBUG -O0")
+        self.assertEqual(compiled.returncode, 0, compiled.stderr[-4000:])
+
+    @unittest.skipIf(IS_ORDINARY, "takes minutes")
     def test_it_builds_and_two_ranks_train(self):
         configured = self.configure("build")
         self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
@@ -86,7 +104,7 @@ class Project(unittest.TestCase):
         built = self.run_it("cmake", "--build", "build")
         self.assertEqual(built.returncode, 0, built.stdout[-4000:])
         trained = self.run_it(self.site / "bin/ddprun", "--standalone", "--nproc-per-node=2", "build/train")
-        self.assertEqual((trained.stdout, trained.returncode), ("gradient 1.5\n", 0), trained.stderr)
+        self.assertEqual((trained.stdout, trained.returncode), ("gradient 1.5 and 7\n", 0), trained.stderr)
         # Compiled once: nothing is left to do, and a change of the program compiles nothing but it.
         again = self.run_it("cmake", "--build", "build")
         self.assertIn("no work to do", again.stdout)
@@ -120,7 +138,7 @@ class Project(unittest.TestCase):
 
     def test_no_header_of_the_system_is_needed(self):
         """All of Boost, nlohmann/json, zlib and Gloo that the runtime includes is in the wheel."""
-        with zipfile.ZipFile(wheel()) as archive:
+        with zipfile.ZipFile(WHEEL) as archive:
             names = set(archive.namelist())
         for header in ("boost/boost/crc.hpp", "boost/boost/system/result.hpp", "nlohmann/nlohmann/json.hpp",
                        "zlib/zlib.h", "gloo/gloo/rendezvous/store.h"):

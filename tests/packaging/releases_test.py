@@ -19,11 +19,15 @@ import time
 import unittest
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import packages  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOTS = ROOT / "build/package/roots"
 RELEASES = sys.argv[1:] or ["bullseye", "bookworm", "trixie"]
 MIRROR = "http://deb.debian.org/debian"
-NOT_FETCHED = 3  # the status of scripts/package
 USER = 1000
 LIMIT = 600  # seconds
 
@@ -62,19 +66,6 @@ echo "training: $(tail -n 1 out)"
 """
 
 
-def skip(reason):
-    print(reason)
-    sys.exit(77)
-
-
-def build():
-    made = subprocess.run([ROOT / "scripts/package", "wheel"], stdout=subprocess.PIPE, text=True, check=False)
-    if made.returncode == NOT_FETCHED:
-        skip("what the wheel is built with could not be fetched")
-    assert made.returncode == 0, made.stdout
-    return Path(made.stdout.strip())
-
-
 def base_system(release):
     """The folder of a system of `release` with Python, made at the first call."""
     base = ROOTS / release
@@ -85,7 +76,7 @@ def base_system(release):
         made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", release, scratch,
                                MIRROR], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if made.returncode != 0:
-            skip(f"debootstrap of {release}: {made.stdout.strip().splitlines()[-1]}")
+            packages.skip(f"debootstrap of {release}: {made.stdout.strip().splitlines()[-1]}")
         scratch.rename(base)
     return base
 
@@ -97,8 +88,8 @@ def torch_folder(minor):
 
 
 if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-    skip("needs root and debootstrap")
-WHEEL = build()
+    packages.skip("needs root and debootstrap")
+WHEEL = packages.made("wheel")
 
 
 class Releases(unittest.TestCase):

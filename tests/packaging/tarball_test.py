@@ -15,19 +15,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-NOT_FETCHED = 3  # the status of scripts/package
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import packages  # noqa: E402
+
 LIMIT = 120  # seconds
 LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
-
-
-def package(*arguments):
-    made = subprocess.run([ROOT / "scripts/package", *arguments], stdout=subprocess.PIPE, text=True, check=False)
-    if made.returncode == NOT_FETCHED:
-        print("what the programs are built with could not be fetched")
-        sys.exit(77)
-    assert made.returncode == 0, made.stdout
-    return Path(made.stdout.strip())
 
 
 def module_commands():
@@ -42,7 +36,7 @@ def module_commands():
 class Tree(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.archive = package("tarball")
+        cls.archive = packages.made("tarball")
         folder = tempfile.TemporaryDirectory(prefix="ddprun tree ")
         cls.addClassCleanup(folder.cleanup)
         with tarfile.open(cls.archive) as archive:
@@ -62,7 +56,7 @@ class Tree(unittest.TestCase):
 
     def test_a_second_archive_has_the_same_bytes(self):
         before = self.archive.read_bytes()
-        self.assertEqual(package("tarball").read_bytes() == before, True)
+        self.assertEqual(packages.made("tarball").read_bytes() == before, True)
 
     def test_entries_are_of_nobody_and_only_programs_are_executable(self):
         with tarfile.open(self.archive) as archive:
@@ -84,7 +78,7 @@ class Tree(unittest.TestCase):
                 self.assertEqual(run.stdout, f"{self.top}/bin/ddprun\n{self.top}\n", shell.stderr)
 
     def test_a_module_file_for_another_place(self):
-        path = package("modulefile", "--prefix", "/shared/apps/ddprun")
+        path = packages.made("modulefile", "--prefix", "/shared/apps/ddprun")
         self.assertEqual(path.parent.name, "ddprun")
         for command in module_commands():
             with self.subTest(command[0]):

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The wheel, built and installed without root, network and compiler: what is in it, and that it runs.
 
-usage: wheel_test.py x86_64|aarch64
+usage: wheel_test.py x86_64|aarch64|ordinary
 
-A wheel for another processor runs under qemu-user-static, with Debian's C library for it.  Exits with
+"ordinary" packs the programs in $DDPRUN_BIN as they are: nothing is compiled and nothing is fetched, and
+what only portable programs have is not looked at.  A wheel for another processor runs under qemu-user-static, with Debian's C library for it.  Exits with
 77 where the compiler cannot be had from the Python package index, or qemu is missing.
 """
 
@@ -31,13 +32,16 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts/packaging"))
 
 import elf  # noqa: E402
+import packages  # noqa: E402
 from steps import project_version  # noqa: E402
 
 ARCH = sys.argv.pop(1) if len(sys.argv) > 1 else platform.machine()
+IS_ORDINARY = ARCH == "ordinary"
+if IS_ORDINARY:
+    ARCH = platform.machine()
 IS_FOREIGN = ARCH != platform.machine()
 VERSION = project_version(ROOT)
 PROGRAMS = ("ddprun", "ddpd", "ddpctl")
-NOT_FETCHED = 3  # the status of scripts/package
 LIMIT = 120  # seconds; qemu is slow
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 # The loader is named by programs that use thread-local variables.
@@ -54,24 +58,12 @@ def emulator():
         return []
     qemu, libraries = shutil.which(f"qemu-{ARCH}-static"), Path(f"/usr/{ARCH}-linux-gnu")
     if qemu is None or not (libraries / "lib/libc.so.6").exists():
-        print("needs the packages qemu-user-static and libc6-arm64-cross")
-        sys.exit(77)
+        packages.skip("needs the packages qemu-user-static and libc6-arm64-cross")
     return [qemu, "-L", str(libraries)]
 
 
-def build(root=ROOT, **environment):
-    """The path of the wheel that scripts/package makes in the checkout `root`."""
-    made = subprocess.run([root / "scripts/package", "wheel", "--arch", ARCH], env={**os.environ, **environment},
-                          stdout=subprocess.PIPE, text=True, check=False)
-    if made.returncode == NOT_FETCHED:
-        print("what the wheel is built with could not be fetched")
-        sys.exit(77)
-    assert made.returncode == 0, made.stdout
-    return Path(made.stdout.strip())
-
-
 EMULATOR = emulator()
-WHEEL = build()
+WHEEL = packages.packed() if IS_ORDINARY else packages.made("wheel", "--arch", ARCH)
 
 
 def environment(**extra):
@@ -107,10 +99,22 @@ class Contents(unittest.TestCase):
                       "bash-completion/completions/ddprun", "fish/vendor_completions.d/ddprun.fish"):
             self.assertIn(f"{share}/{place}", names)
         licences = {Path(name).stem for name in names if name.startswith(f"{self.info}/licenses/")}
-        self.assertEqual(licences, LICENCES)
+        self.assertEqual(licences, {"ddprun"} if IS_ORDINARY else LICENCES)
         metadata = self.archive.read(f"{self.info}/METADATA").decode()
         for name in licences:
             self.assertIn(f"License-File: {name}.txt\n", metadata)
+
+    def test_public_headers_include_only_each_other_and_what_is_beside_them(self):
+        """A program has them as <ddprun/...>, and torch and the folders of third_party."""
+        names = set(self.archive.namelist())
+        headers = [name for name in names if name.startswith("ddprun/include/")]
+        self.assertIn("ddprun/include/ddprun/ddprun.h", headers)
+        for header in headers:
+            text = self.archive.read(header).decode()
+            for include in re.findall(r'^#include "(.*)"', text, re.MULTILINE):
+                self.assertIn(f"ddprun/include/{include}", names, header)
+            for include in re.findall(r"^#include <(boost/.*|nlohmann/.*)>", text, re.MULTILINE):
+                self.assertIn(f"ddprun/runtime/third_party/{include.partition('/')[0]}/{include}", names, header)
 
     def test_only_programs_are_executable(self):
         for entry in self.archive.infolist():
@@ -125,6 +129,7 @@ class Contents(unittest.TestCase):
             ast.parse(self.archive.read(name), name, feature_version=(3, 8))
 
 
+@unittest.skipIf(IS_ORDINARY, "for portable programs")
 class Elf(unittest.TestCase):
     def test_programs_need_glibc_2_28_and_nothing_else_and_are_hardened(self):
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(WHEEL) as archive:
@@ -275,7 +280,7 @@ class Python(Installed):
             self.assertTrue((self.path / "env/share/man" / page).is_file(), page)
 
 
-@unittest.skipIf(IS_FOREIGN, "the bytes are compared for one processor")
+@unittest.skipIf(IS_FOREIGN or IS_ORDINARY, "the bytes are compared for one processor, as scripts/package makes them")
 class Reproducible(unittest.TestCase):
     def test_a_second_build_elsewhere_gives_the_same_bytes(self):
         with tempfile.TemporaryDirectory(prefix="ddprun-again-") as folder:
@@ -291,7 +296,7 @@ class Reproducible(unittest.TestCase):
                 (copy / "build/package" / cached.name).symlink_to(cached)
             epoch = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True,
                                    text=True).stdout.strip()
-            again = build(copy, SOURCE_DATE_EPOCH=os.environ.get("SOURCE_DATE_EPOCH", epoch))
+            again = packages.made("wheel", "--arch", ARCH, root=copy, SOURCE_DATE_EPOCH=os.environ.get("SOURCE_DATE_EPOCH", epoch))
             self.assertEqual(hashlib.sha256(again.read_bytes()).hexdigest(), hashlib.sha256(WHEEL.read_bytes()).hexdigest())
 
 
