@@ -99,7 +99,10 @@ class Portable:
                 path.chmod(0o755)
 
     def _make_sysroot(self):
-        if self.sysroot.exists():
+        # Libraries that were updated on this machine are fetched and built anew.
+        versions = "".join(f"{library} {version_of(package)}\n" for library, package in LIBRARIES.items())
+        built = self.sysroot / "versions"
+        if built.exists() and built.read_text(encoding="utf-8") == versions:
             return
         say(f"building {' and '.join(LIBRARIES)} for {self.arch}")
         with made_whole(self.sysroot) as sysroot:
@@ -117,6 +120,7 @@ class Portable:
                 (config / f"{name}ConfigVersion.cmake").write_text(CMAKE_VERSION, encoding="utf-8")
             self._build_zlib(sysroot / "usr")
             self._build_sodium(sysroot / "usr")
+            (sysroot / "versions").write_text(versions, encoding="utf-8")
 
     def _copy_of_source(self, library):
         copy = self.own / library
@@ -170,8 +174,8 @@ class Portable:
 
 
 def version_of(package):
-    """The version of an installed Debian package."""
-    return output_of(["dpkg-query", "-W", "-f", "${Version}", package])
+    """The version of the source that an installed Debian package was built from."""
+    return output_of(["dpkg-query", "-W", "-f", "${source:Version}", package])
 
 
 def fetch_zig(folder, log):
@@ -191,7 +195,7 @@ def fetch_zig(folder, log):
 
 def fetch_source(folder, name, version, log):
     """Unpacks `version` of the Debian source package `name`, with Debian's patches, as `folder`."""
-    if folder.exists():
+    if has_version(folder, version):
         return
     say(f"fetching the source of {name} {version} from the Debian mirror")
     for source in debian_sources():
@@ -203,6 +207,15 @@ def fetch_source(folder, name, version, log):
             continue  # the machine's sources are the release, its updates and its security updates
     raise NotFetched(f"could not fetch the source of {name} {version} from the Debian mirror; is there a network? "
                      f"(details: {log})")
+
+
+def has_version(folder, version):
+    """Whether `folder` is a Debian source of that version, by its changelog."""
+    try:
+        with (folder / "debian/changelog").open(encoding="utf-8") as changelog:
+            return f" ({version}) " in changelog.readline()
+    except FileNotFoundError:
+        return False
 
 
 def debian_sources():
