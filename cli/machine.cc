@@ -104,6 +104,18 @@ FileKind file_kind(const std::string& path) {
                                                                      : FileKind::Other;
 }
 
+// As torchrun, which is a script of the environment that it is installed in, also where that is not
+// activated.
+std::string own_python() {
+  std::error_code error;
+  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return "";
+  for (const char* mark : {"pyvenv.cfg", "conda-meta"}) {
+    if (fs::exists(bin.parent_path() / mark, error)) return bin / "python3";
+  }
+  return "";
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -173,7 +185,8 @@ Machine this_machine(const Environment& environment) {
                 auto path = environment.find("PATH");
                 return process::find_program(
                     name, path == environment.end() ? "/usr/bin:/bin" : path->second);
-              }};
+              },
+          .own_python = own_python};
 }
 
 }  // namespace ddprun::cli

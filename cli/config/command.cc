@@ -23,6 +23,7 @@ std::string python_name(const ConfigBuilder& builder) {
   if (std::string python = builder.inherited("PYTHON_EXEC"); !python.empty()) return python;
   if (std::string venv = builder.inherited("VIRTUAL_ENV"); !venv.empty())
     return venv + "/bin/python3";
+  if (std::string own = builder.machine.own_python(); !own.empty()) return own;
   return "python3";
 }
 

@@ -46,6 +46,9 @@ struct Machine {
       secret_file;
   // Resolves a program's name through PATH.
   std::function<Result<std::string>(const std::string& name)> find_program;
+  // The python3 of the environment (venv, conda) that ddprun itself is installed in; empty if it is
+  // in none.
+  std::function<std::string()> own_python;
 };
 
 struct LaunchConfig {

@@ -2,9 +2,9 @@
 #include "cli/options/parse.h"
 
 #include <csignal>
-#include <cstring>
 #include <limits>
 
+#include "store/base/exit_status.h"
 #include "store/base/number.h"
 
 namespace ddprun::cli {
@@ -17,14 +17,6 @@ std::optional<Streams> streams_of(std::string_view text) {
   std::optional<int> number = number_in<int>(text);
   if (!number || *number < 0 || *number > 3) return std::nullopt;
   return Streams{.out = (*number & 1) != 0, .err = (*number & 2) != 0};
-}
-
-std::optional<int> signal_number(const std::string& name) {
-  for (int number = 1; number < NSIG; ++number) {
-    const char* abbreviation = ::sigabbrev_np(number);
-    if (abbreviation != nullptr && name == "SIG" + std::string(abbreviation)) return number;
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -129,7 +121,7 @@ Result<std::set<int>> parse_local_ranks(const OptionValue& value) {
 Result<std::vector<int>> parse_signals(const OptionValue& value) {
   std::vector<int> signals;
   for (const std::string& name : split_commas(value.text)) {
-    std::optional<int> number = signal_number(name);
+    std::optional<int> number = process::signal_number(name);
     bool can_be_handled = number && *number != SIGKILL && *number != SIGSTOP && *number != SIGCHLD;
     if (!can_be_handled) {
       return invalid_value(value, "a list of signals that can be handled, such as SIGTERM,SIGINT");

@@ -2,10 +2,20 @@
 # The packages, all from Debian 12; scripts/setup installs them.
 
 find_package(Threads REQUIRED)
-find_package(Boost 1.81 REQUIRED)
+if(NOT TARGET Boost::headers)  # which the package for Python brings
+  find_package(Boost 1.81 REQUIRED)
+endif()
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  find_package(nlohmann_json 3.11 REQUIRED)
+endif()
+if(NOT TARGET ZLIB::ZLIB)
+  find_package(ZLIB REQUIRED)
+endif()
+if(NOT DDPRUN_LAUNCHER)
+  return()
+endif()
 find_package(spdlog 1.10 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
 
 # Linked in where its archive is there: the launcher then loads no further library when it starts.
 find_path(SODIUM_INCLUDE_DIR sodium.h REQUIRED)

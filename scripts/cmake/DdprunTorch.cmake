@@ -97,7 +97,7 @@ endfunction()
 ddprun_find_torch(DDPRUN_TORCH_DIR)
 ddprun_check_torch("${DDPRUN_TORCH_DIR}" DDPRUN_TORCH_VERSION)
 
-find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h)
+find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h HINTS "${DDPRUN_TORCH_DIR}/include")
 mark_as_advanced(DDPRUN_GLOO_INCLUDE)
 if(NOT DDPRUN_GLOO_INCLUDE AND NOT DEFINED ddprun_built_torch)
   message(FATAL_ERROR "The C++ runtime needs Gloo's headers, which the torch wheel lacks: install "

@@ -1,13 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/base/exit_status.h"
 
-#include <cstring>
+#include <csignal>
+#include <string_view>
 
 namespace ddprun::process {
+namespace {
+
+struct NamedSignal {
+  int number;
+  std::string_view name;
+};
+
+// What sigabbrev_np() gives, which glibc has only since 2.32.
+constexpr NamedSignal kSignals[] = {
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGWINCH, "SIGWINCH"},
+    {SIGPOLL, "SIGPOLL"}, {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},
+};
+
+}  // namespace
 
 std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+  for (const NamedSignal& known : kSignals) {
+    if (known.number == signal) return std::string(known.name);
+  }
+  return "signal " + std::to_string(signal);
+}
+
+std::optional<int> signal_number(std::string_view name) {
+  for (const NamedSignal& known : kSignals) {
+    if (known.name == name) return known.number;
+  }
+  return std::nullopt;
 }
 
 std::string to_string(const ExitStatus& status) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace ddprun::process {
 
@@ -23,5 +25,8 @@ std::string to_string(const ExitStatus& status);
 
 // "SIGTERM"; "signal 99" for a number without a name.
 std::string signal_name(int signal);
+
+// The number of "SIGTERM"; nullopt for a word that signal_name() gives for no signal.
+std::optional<int> signal_number(std::string_view name);
 
 }  // namespace ddprun::process

@@ -15,6 +15,7 @@ namespace {
 struct Launch {
   std::map<std::string, std::string, std::less<>> environment;
   int gpus = 0;
+  std::string own_python;
 
   Machine machine() const {
     return {.cpu_count = [] { return 8; },
@@ -42,7 +43,8 @@ struct Launch {
               if (name == "missing")
                 return Error{Errc::InvalidInput, "program 'missing' was not found in PATH"};
               return name.find('/') == std::string::npos ? "/usr/bin/" + name : name;
-            }};
+            },
+            .own_python = [own = own_python] { return own; }};
   }
 
   Result<LaunchConfig> with(const std::vector<std::string>& arguments) const {
@@ -91,6 +93,8 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(command({"train", "x"}) == "./train x");
     CHECK(accepted({"train"}).notes.front().starts_with(
         "train is a native program, so it is run directly"));
+    own_python = "/home/me/env/bin/python3";
+    CHECK(command({"train.py"}) == "/home/me/env/bin/python3 -u train.py");
     environment["VIRTUAL_ENV"] = "/venv";
     CHECK(command({"train.py"}) == "/venv/bin/python3 -u train.py");
     environment["PYTHON_EXEC"] = "/opt/python";

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -129,6 +130,24 @@ class ContractTest(LaunchCase):
         self.script("print('as module', __name__)\n", "part.py")
         self.assertIn("as module __main__", self.ddprun("-m", "part").stdout)
         self.assertEqual(self.ddprun("--no-python", "echo", "hello").stdout, "hello\n")
+
+    def test_a_script_runs_with_the_python_of_the_environment_that_ddprun_is_installed_in(self):
+        script = self.script("")
+        for mark in ("pyvenv.cfg", "conda-meta"):
+            with self.subTest(mark):
+                bin = self.path / f"with {mark}" / "bin"
+                bin.mkdir(parents=True)
+                (bin.parent / mark).touch()
+                shutil.copy(DDPRUN, bin)
+                python = bin / "python3"
+                python.write_text("#!/bin/sh\necho own python\n")
+                python.chmod(0o755)
+                (self.path / "link").symlink_to(bin / "ddprun")
+                for program in (bin / "ddprun", self.path / "link"):
+                    run = subprocess.run([program, "--standalone", script], env=environment(PYTHON_EXEC=""), cwd=self.path,
+                                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+                    self.assertEqual(run.stdout, "own python\n", run.stderr)
+                (self.path / "link").unlink()
 
     def test_run_path_runs_the_script_as_main_and_writes_no_word_of_its_own(self):
         script = self.script("import os, sys\n"

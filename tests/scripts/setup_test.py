@@ -4,6 +4,7 @@
 
 import gzip
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from scratch_checkout import ScratchCheckout
 STUBS = {
     # Everything is installed but what $MISSING names.
     "dpkg-query": """
+        [ -z "$NO_DPKG" ] || exit 127
         shift 3
         for package; do
           case " $MISSING " in *" $package "*) ;; *) echo "installed $package" ;; esac
         done""",
     "apt-get": 'echo "apt-get $*" >>"$CALLS"; echo "$APT_SAYS"; exit "${APT_STATUS:-0}"',
+    # Asked only where there is no dpkg.
+    "c++": 'read -r line; case " $MISSING " in *"$line "*) exit 1 ;; esac',
     "id": 'echo "${USER_ID:-0}"',
     "sudo": "exit 1",
     # A Python has torch where a file beside it says so.  $PIP is what pip does.
@@ -115,6 +119,27 @@ class Setup(ScratchCheckout):
         result = self.run_script(MISSING="cmake libgloo-dev", USER_ID="1000")
         self.assert_ends(result, 1, "apt-get install -y --no-install-recommends cmake libgloo-dev")
         self.assertEqual(self.calls.read_text(), "")
+
+    def test_the_missing_packages_have_their_names_for_dnf(self):
+        result = self.run_script(MISSING="cmake libgloo-dev g++", USER_ID="1000")
+        self.assert_ends(result, 1, "(or: dnf install gcc-c++ cmake gloo-devel)")
+
+    def test_without_dpkg_what_is_there_counts_from_wherever_it_came(self):
+        result = self.run_script("--no-runtime", NO_DPKG="1", USER_ID="1000")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+        missing = "#include <CLI/Version.hpp>  #include <boost/version.hpp> "
+        result = self.run_script("--no-runtime", NO_DPKG="1", MISSING=missing)
+        self.assert_ends(result, 1, "there is no apt-get here: dnf install boost-devel cli11-devel (on Debian: "
+                                    "libboost1.81-dev libcli11-dev)")
+
+    def test_a_terminal_sees_how_far_the_download_of_torch_is(self):
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        result = subprocess.run([self.root / "scripts" / "setup"], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
+                                env=self.environment, timeout=60, check=False)
+        os.close(slave)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("--progress-bar on --log build/setup.log torch", self.calls.read_text())
 
     def test_without_root_nothing_is_needed_where_nothing_is_missing(self):
         self.assertEqual(self.run_script(USER_ID="1000").returncode, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Run by "cmake --install": writes `ddprun_headers`, which lie below `ddprun_sources`, below ddprun/
+# Run by "cmake --install" and by scripts/package: writes `ddprun_headers`, which lie below `ddprun_sources`, below ddprun/
 # in `ddprun_include_dir` of the prefix, and changes the names by which they include each other:
 #
 #   worker/ddp/ddprun.h   ddprun/ddprun.h, which includes all that a program uses

@@ -21,6 +21,7 @@
 #include "worker/ddp/shm_backend.h"
 #include "worker/ddp/store_barrier.h"
 #include "worker/ddp/text_collectives.h"
+#include "worker/ddp/torch_check.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -392,6 +393,7 @@ std::vector<at::Device> gpus_of_worker(int count) {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker::WorkerEnv& env) {
+  check_loaded_torch();
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->plan = {.env = env,
                 .backend = known_backend(options.backend.value_or(
@@ -451,6 +453,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
 
 ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                  const AdoptOptions& options) {
+  check_loaded_torch();
   if (!group) throw DdpError("adopt_process_group needs a group, and was given none");
   auto impl = std::make_shared<ProcessGroup::Impl>();
   GroupPlan& plan = impl->plan;

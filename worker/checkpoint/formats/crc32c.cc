@@ -51,9 +51,10 @@ std::uint64_t word_at(const unsigned char* data) {
   return word;
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(std::uint32_t crc,
-                                                             const unsigned char* data,
-                                                             std::size_t size) {
+// clang counts the instruction as a feature of its own.
+__attribute__((target("sse4.2,crc32"))) std::uint32_t crc32c_sse42(std::uint32_t crc,
+                                                                   const unsigned char* data,
+                                                                   std::size_t size) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   std::uint64_t state = static_cast<std::uint32_t>(~crc);
   for (; size >= 3 * kThirdBytes; data += 3 * kThirdBytes, size -= 3 * kThirdBytes) {

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What a program of a user may include, and what these headers include in turn.
+set(ddprun_public_headers
+  store/base/endpoint.h
+  store/base/error.h
+  worker/env.h
+  worker/stop_reason.h
+  worker/data/batch_plan.h
+  worker/data/sampler.h
+  worker/checkpoint/directory.h
+  worker/checkpoint/mapped_file.h
+  worker/checkpoint/staging.h
+  worker/checkpoint/formats/crc32c.h
+  worker/checkpoint/formats/file_layout.h
+  worker/checkpoint/formats/manifest.h
+  worker/checkpoint/formats/stored_tensor.h
+  worker/checkpoint/formats/tensor_places.h
+  worker/checkpoint/formats/zip.h
+  worker/ddp/async_work.h
+  worker/ddp/bucket_layout.h
+  worker/ddp/checkpointer.h
+  worker/ddp/comm_hooks.h
+  worker/ddp/data_parallel.h
+  worker/ddp/data_parallel_options.h
+  worker/ddp/ddprun.h
+  worker/ddp/error.h
+  worker/ddp/loader_sampler.h
+  worker/ddp/named_tensor.h
+  worker/ddp/outputs.h
+  worker/ddp/process_group.h
+  worker/ddp/rank_agreement.h
+  worker/ddp/reduce_op.h
+  worker/ddp/stop_requests.h
+  worker/ddp/sync_batch_norm.h
+  worker/ddp/tensor_file.h
+  worker/ddp/training_state.h)
