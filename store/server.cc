@@ -8,6 +8,7 @@
 #include <random>
 
 #include "store/clock.h"
+#include "store/decide/effort.h"
 #include "store/server_impl.h"
 #include "store/system_limits.h"
 
@@ -107,6 +108,10 @@ void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
 }
 
+std::size_t Server::longest_turn() const {
+  return impl_->longest_turn();
+}
+
 const Keyspace& Server::keyspace() const {
   return impl_->namespaces().common().keyspace;
 }
@@ -171,6 +176,7 @@ void Server::Impl::renew_common_namespace(std::optional<Gate> gate) {
   });
   sessions_.for_each([](Session& session) { session.is_admitted = false; });  // by the gate before
   namespaces_.renew_common();
+  keep_working();
   status_.expected.clear();
 }
 
@@ -181,10 +187,11 @@ void Server::Impl::await_events() {
 // Where several were ready at once, more are by the end of the turn, as a rule; to look again is
 // cheaper than to go by way of Asio.
 void Server::Impl::take_turns() {
+  turn_.begin();
   for (int i = 0; i < kTurnsInARow; ++i) {
     std::span<const Poller::Ready> ready = poller_.ready();
     take_turn(ready);
-    if (ready.size() <= 1) break;
+    if (ready.size() <= 1 || turn_.is_over()) break;
   }
   await_events();
 }
@@ -310,6 +317,7 @@ void Server::Impl::await_handshake() {
 }
 
 void Server::Impl::close_unvalidated() {
+  turn_.begin();
   MonoTime now = mono_now();
   while (std::optional<ClientId> id = handshakes_.take_due(now)) {
     Session* session = find(*id);
@@ -329,6 +337,7 @@ void Server::Impl::await_expiry(MonoTime deadline) {
 }
 
 void Server::Impl::expire() {
+  turn_.begin();
   expiry_.reset();
   namespaces_.expire(mono_now(), replies_);
   route();
@@ -346,6 +355,7 @@ void Server::Impl::drop(Session& session, const std::string& reason) {
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Namespace& ns = *session.ns;
+  turn_.spend(effort::kForget);
   sessions_.forget_held(session);
   if (session.fd) close_later(std::move(session.fd));
   session.outbox = Outbox();
