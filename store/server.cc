@@ -40,6 +40,9 @@ constexpr std::size_t kWorthwhileBytes = 4 << 20;
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;
 
+// A client that has sent so much of one request is not read from when the turn is over.
+constexpr std::size_t kLargeHeldBytes = 128 << 10;
+
 // What the poller knows the listening socket by; clients count from 1.
 constexpr ClientId kListener = 0;
 
@@ -191,15 +194,18 @@ void Server::Impl::take_turns() {
   for (int i = 0; i < kTurnsInARow; ++i) {
     std::span<const Poller::Ready> ready = poller_.ready();
     take_turn(ready);
-    if (ready.size() <= 1 || turn_.is_over()) break;
+    if (ready.size() <= 1) break;
   }
   await_events();
 }
 
 // Reads from all that have something to say, and then answers all: a client that is answered for
-// two reasons is sent one segment.
+// two reasons is sent one segment.  When the turn is over, those who leave or send something large
+// wait for another; so that it is not always the same that wait, each begins elsewhere.
 void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
-  for (const Poller::Ready& event : ready) {
+  std::size_t first = ready.empty() ? 0 : turn_count_++ % ready.size();
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const Poller::Ready& event = ready[(first + i) % ready.size()];
     if (event.id == kListener) {
       accept_some();
       continue;
@@ -209,7 +215,9 @@ void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
       write_to(*session);
       session = find(event.id);
     }
-    if (session != nullptr && event.is_readable && session->interest.readable) read_from(*session);
+    if (session == nullptr || !event.is_readable || !session->interest.readable) continue;
+    bool can_wait = event.has_ended || session->decoder.held_bytes() > kLargeHeldBytes;
+    if (!can_wait || !turn_.is_over()) read_from(*session);
   }
   flush_all();
 }

@@ -193,6 +193,7 @@ class Server::Impl {
   Replies replies_;
   std::vector<ClientId> asked_;  // those who are due a reply to what they asked
   Turn turn_;
+  std::size_t turn_count_ = 0;
 
   // For the turns that follow.
   std::deque<ClientId> woken_;  // those who are due a reply that others have caused

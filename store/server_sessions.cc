@@ -112,7 +112,10 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
       return drop(session, "sent what its own end has not sealed");
     bytes = opened_;
   }
+  std::size_t held = session.decoder.held_bytes();
   session.decoder.feed(bytes);
+  bool is_moved = held > 0 && session.decoder.held_bytes() > held;  // to where there is more room
+  if (is_moved) turn_.spend(held / effort::kBytes);
   serve(session);
 }
 

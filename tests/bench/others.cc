@@ -186,16 +186,22 @@ void leave_waiting(const Options& options) {
 }
 
 void wake_many(const Options& options) {
-  constexpr std::size_t kTimes = 131'070;
+  constexpr std::size_t kWaits = 64;  // that one connection may have
   const std::string name = "/many" + options.tag;
-  std::vector<std::string_view> keys(kTimes, name);
-  keys.push_back("/never");
-  Load load(options.port);
-  load.greet(2);
-  load.ask(load[0], bytes_of({request::Wait{keys}, request::Ping{1}}), 4);
+  std::vector<std::string_view> keys{name};
+  std::string waits;
+  for (std::size_t i = 0; i < kWaits; ++i) encode(request::Wait{keys}, waits);
+  Load load(options.port, options.sources);
+  load.greet(options.connections + 1);
+  for (std::size_t i = 1; i < load.size(); ++i)
+    load.ask(load[i], waits + bytes_of({request::Ping{1}}), 4);
   Prober prober(options.port);
   Meter meter(options.pid);
-  load.ask(load[1], bytes_of({request::Set{name, "v"}, request::Ping{1}}), 4);
+  for (std::size_t i = 1; i < load.size(); ++i) load.send(load[i], "", kWaits);
+  std::size_t answered = 0;
+  load.on_turn = [&](Connection&) { ++answered; };
+  load.send(load[0], bytes_of({request::Set{name, "v"}, request::Ping{1}}), 4);
+  load.run_until([&] { return answered == load.size(); });
   double elapsed = meter.elapsed();
   print_with_others(meter, elapsed, prober.stop());
 }

@@ -26,7 +26,7 @@ void leave(const Options& options);  // most disconnect at once, while others wa
 void many_list_keys(const Options& options);    // each asks for thousands of long names
 void many_compare_set(const Options& options);  // each compares a value of 8 MiB
 void leave_waiting(const Options& options);     // all wait for 4000 names, and are closed
-void wake_many(const Options& options);         // a key is set that one awaits 131,070 times
+void wake_many(const Options& options);         // 64 times each for one key, which is set
 void append_read(const Options& options);       // to a value of 512 MiB that somebody reads
 void garbage(const Options& options);        // connections that send garbage, one after the other
 void nobody(const Options& options);         // to compare with
