@@ -8,7 +8,7 @@ namespace {
 
 epoll_event event_of(std::uint64_t id, Poller::Interest interest) {
   epoll_event event{};
-  if (interest.readable) event.events |= EPOLLIN;
+  if (interest.readable) event.events |= EPOLLIN | EPOLLRDHUP;
   if (interest.writable) event.events |= EPOLLOUT;
   event.data.u64 = id;
   return event;
@@ -45,7 +45,8 @@ std::span<const Poller::Ready> Poller::ready() {
     ready_[static_cast<std::size_t>(i)] = {
         .id = event.data.u64,
         .is_readable = is_broken || (event.events & EPOLLIN) != 0,
-        .is_writable = is_broken || (event.events & EPOLLOUT) != 0};
+        .is_writable = is_broken || (event.events & EPOLLOUT) != 0,
+        .has_ended = is_broken || (event.events & EPOLLRDHUP) != 0};
   }
   return {ready_.data(), count > 0 ? static_cast<std::size_t>(count) : 0};
 }

@@ -36,6 +36,7 @@ class Poller {
     std::uint64_t id;
     bool is_readable;
     bool is_writable;
+    bool has_ended;  // the peer sends nothing more, or the connection is broken
   };
 
   // Fails with the system's code where there is no descriptor left for the set.

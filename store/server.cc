@@ -8,6 +8,7 @@
 #include <random>
 
 #include "store/clock.h"
+#include "store/decide/effort.h"
 #include "store/server_impl.h"
 #include "store/system_limits.h"
 
@@ -38,6 +39,9 @@ constexpr std::size_t kWorthwhileBytes = 4 << 20;
 
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;
+
+// A client that has sent so much of one request is not read from when the turn is over.
+constexpr std::size_t kLargeHeldBytes = 128 << 10;
 
 // What the poller knows the listening socket by; clients count from 1.
 constexpr ClientId kListener = 0;
@@ -107,6 +111,10 @@ void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
 }
 
+std::size_t Server::longest_turn() const {
+  return impl_->longest_turn();
+}
+
 const Keyspace& Server::keyspace() const {
   return impl_->namespaces().common().keyspace;
 }
@@ -171,6 +179,7 @@ void Server::Impl::renew_common_namespace(std::optional<Gate> gate) {
   });
   sessions_.for_each([](Session& session) { session.is_admitted = false; });  // by the gate before
   namespaces_.renew_common();
+  keep_working();
   status_.expected.clear();
 }
 
@@ -181,6 +190,7 @@ void Server::Impl::await_events() {
 // Where several were ready at once, more are by the end of the turn, as a rule; to look again is
 // cheaper than to go by way of Asio.
 void Server::Impl::take_turns() {
+  turn_.begin();
   for (int i = 0; i < kTurnsInARow; ++i) {
     std::span<const Poller::Ready> ready = poller_.ready();
     take_turn(ready);
@@ -190,9 +200,12 @@ void Server::Impl::take_turns() {
 }
 
 // Reads from all that have something to say, and then answers all: a client that is answered for
-// two reasons is sent one segment.
+// two reasons is sent one segment.  When the turn is over, those who leave or send something large
+// wait for another; so that it is not always the same that wait, each begins elsewhere.
 void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
-  for (const Poller::Ready& event : ready) {
+  std::size_t first = ready.empty() ? 0 : turn_count_++ % ready.size();
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const Poller::Ready& event = ready[(first + i) % ready.size()];
     if (event.id == kListener) {
       accept_some();
       continue;
@@ -202,7 +215,9 @@ void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
       write_to(*session);
       session = find(event.id);
     }
-    if (session != nullptr && event.is_readable && session->interest.readable) read_from(*session);
+    if (session == nullptr || !event.is_readable || !session->interest.readable) continue;
+    bool can_wait = event.has_ended || session->decoder.held_bytes() > kLargeHeldBytes;
+    if (!can_wait || !turn_.is_over()) read_from(*session);
   }
   flush_all();
 }
@@ -310,6 +325,7 @@ void Server::Impl::await_handshake() {
 }
 
 void Server::Impl::close_unvalidated() {
+  turn_.begin();
   MonoTime now = mono_now();
   while (std::optional<ClientId> id = handshakes_.take_due(now)) {
     Session* session = find(*id);
@@ -329,6 +345,7 @@ void Server::Impl::await_expiry(MonoTime deadline) {
 }
 
 void Server::Impl::expire() {
+  turn_.begin();
   expiry_.reset();
   namespaces_.expire(mono_now(), replies_);
   route();
@@ -346,6 +363,7 @@ void Server::Impl::drop(Session& session, const std::string& reason) {
 void Server::Impl::forget(Session& session) {
   ClientId id = session.id;
   Namespace& ns = *session.ns;
+  turn_.spend(effort::kForget);
   sessions_.forget_held(session);
   if (session.fd) close_later(std::move(session.fd));
   session.outbox = Outbox();

@@ -22,6 +22,7 @@
 
 #include "store/base/fd.h"
 #include "store/decide/rate_limited_log.h"
+#include "store/decide/turn.h"
 #include "store/memory_keeper.h"
 #include "store/server.h"
 #include "store/session.h"
@@ -75,6 +76,7 @@ class Server::Impl {
   const Endpoint& endpoint() const { return endpoint_; }
   std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
+  std::size_t longest_turn() const { return turn_.most(); }
   void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect(std::size_t secret);
   void reserve_namespace(std::string name);
@@ -129,12 +131,18 @@ class Server::Impl {
   void stall(Session& session);
   void await_stall();
   void close_stalled();
+  bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
   void enqueue(Session& session, const Request& request);
+  void defer(Session& session, const std::optional<Request>& request);
+  void resume_some();
+  void resume(Session& session, const std::optional<Request>& request);
   void keep_working();
   void work_on();
   void finish(const Namespaces::Done& done);
-  void route(Session* target = nullptr);
+  void route(Session* asker = nullptr);
+  void note_due(Session& session, Due due);
   void flush_all();
+  void flush_due(ClientId id, Due due);
   bool flush(Session& session);
   void limit_unread(ClientId id);
   void write_to(Session& session);
@@ -183,7 +191,19 @@ class Server::Impl {
   std::array<char, 128 * 1024> input_;
   std::string opened_;  // of it, what was sealed
   Replies replies_;
-  std::vector<ClientId> dirty_;
+  std::vector<ClientId> asked_;  // those who are due a reply to what they asked
+  Turn turn_;
+  std::size_t turn_count_ = 0;
+
+  // For the turns that follow.
+  std::deque<ClientId> woken_;  // those who are due a reply that others have caused
+  // A client that others are served before, and the request that it has made and is carried out
+  // first, if there is one.
+  struct Deferred {
+    ClientId client;
+    std::optional<Request> request;
+  };
+  std::deque<Deferred> deferred_;
 };
 
 }  // namespace ddprun::store

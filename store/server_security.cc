@@ -128,7 +128,7 @@ void Server::Impl::prove(Session& session, const request::Prove& request) {
 // To be sent at the end of the turn.
 void Server::Impl::answer(Session& session, std::string_view bytes) {
   if (!bytes.empty()) session.outbox.add(bytes);
-  if (!std::exchange(session.is_dirty, true)) dirty_.push_back(session.id);
+  note_due(session, Due::Asked);
 }
 
 // As long as sealed bytes wait to be sent, no more are sealed.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "store/clock.h"
+#include "store/decide/effort.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -23,6 +24,19 @@ constexpr std::size_t kSentAtOnceBytes = 16 * 1024;
 // A client that reads as fast as it is sent to is sent so much before others have their turn.
 constexpr std::size_t kSentInARow = 2 << 20;
 
+// And when a turn is over, so much.
+constexpr std::size_t kReadLate = 16 * 1024;
+constexpr std::size_t kSentLate = 64 * 1024;
+
+// A client whose requests cost more than this in one turn is served the rest of them later, and
+// when the turn is over one whose requests cost more than the least.  A request that costs no more
+// than the least is never deferred on its own account.
+constexpr std::size_t kShare = Turn::kEffort / 2;
+constexpr std::size_t kLeastShare = 64;
+
+// So many clients that others have woken are told so, whatever else was done in the turn.
+constexpr int kLeastWoken = 64;
+
 // A large request is carried out for as much as so many names cost, about half a millisecond,
 // before others have their turn.
 constexpr std::size_t kEffortInARow = 2048;
@@ -30,17 +44,21 @@ constexpr std::size_t kEffortInARow = 2048;
 // One write gathers up to this many pieces.
 constexpr std::size_t kGatheredPieces = 128;
 
-// Sends the first pieces with one call; a single piece by the one that costs least.
-ssize_t send_from(const Outbox& outbox, int fd) {
-  if (outbox.piece_count() == 1) {
-    std::string_view piece = outbox.front();
+// Sends the first pieces with one call, `most` bytes at most; a single piece by the one that costs
+// least.
+ssize_t send_from(const Outbox& outbox, int fd, std::size_t most) {
+  if (outbox.piece_count() == 1 || outbox.front().size() >= most) {
+    std::string_view piece = outbox.front().substr(0, most);
     return ::send(fd, piece.data(), piece.size(), MSG_NOSIGNAL);
   }
   std::array<std::string_view, kGatheredPieces> pieces;
   std::size_t piece_count = outbox.front(pieces);
   std::array<iovec, kGatheredPieces> buffers;
   for (std::size_t i = 0; i < piece_count; ++i) {
-    buffers[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
+    std::string_view piece = pieces[i].substr(0, most);
+    most -= piece.size();
+    buffers[i] = {const_cast<char*>(piece.data()), piece.size()};
+    if (most == 0) piece_count = i + 1;
   }
   msghdr message{};
   message.msg_iov = buffers.data();
@@ -70,8 +88,11 @@ void Server::Impl::watch_for(Session& session, Poller::Interest interest) {
 // Once a turn: that also bounds the time that one client may take before others get theirs.
 void Server::Impl::read_from(Session& session) {
   ClientId id = session.id;
-  ssize_t count = ::recv(session.fd.get(), input_.data(), input_.size(), 0);
+  std::size_t most = turn_.is_over() ? kReadLate : input_.size();
+  ssize_t count = ::recv(session.fd.get(), input_.data(), most, 0);
+  turn_.spend(effort::kRead);
   if (count > 0) {
+    turn_.spend(static_cast<std::size_t>(count) / effort::kBytes);
     take(session, {input_.data(), static_cast<std::size_t>(count)});
     account_for(id);
   } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -91,7 +112,10 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
       return drop(session, "sent what its own end has not sealed");
     bytes = opened_;
   }
+  std::size_t held = session.decoder.held_bytes();
   session.decoder.feed(bytes);
+  bool is_moved = held > 0 && session.decoder.held_bytes() > held;  // to where there is more room
+  if (is_moved) turn_.spend(held / effort::kBytes);
   serve(session);
 }
 
@@ -99,7 +123,10 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
 void Server::Impl::serve(Session& session) {
   MonoTime now = mono_now();
   ClientId id = session.id;
+  std::size_t before = turn_.spent();
   for (;;) {
+    std::size_t share = turn_.is_over() ? kLeastShare : kShare;
+    if (turn_.spent() - before > share && session.decoder.has_more()) return defer(session, {});
     if (session.outbox.size() > config_.max_unread_bytes && !flush(session)) {
       if (Session* stalled = find(id)) {
         stalled->decoder.keep();
@@ -126,11 +153,57 @@ void Server::Impl::serve(Session& session) {
       if (find(id) == nullptr || session.closes_when_flushed) return;
       continue;
     }
-    if (Namespaces::is_large(*session.ns, request)) return enqueue(session, request);
-    auto fault = namespaces_.execute(id, session.ns, request, now, replies_);
-    route(&session);
-    if (fault) return drop(session, *fault);
+    const Keyspace& keyspace = session.ns->keyspace;
+    std::size_t effort = keyspace.effort_of(request);
+    if (keyspace.is_large(request, effort)) return enqueue(session, request);
+    if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
+    if (!carry_out(session, request, effort, now)) return;
   }
+}
+
+// Answers whether the client is still there.
+bool Server::Impl::carry_out(Session& session, const Request& request, std::size_t effort,
+                             MonoTime now) {
+  turn_.spend(effort);
+  auto fault = namespaces_.execute(session.id, session.ns, request, now, replies_);
+  route(&session);
+  if (fault) drop(session, *fault);
+  return !fault;
+}
+
+// Goes on with a client later, after others that wait as well: with `request`, if there is one, or
+// with what has arrived behind the last one.
+void Server::Impl::defer(Session& session, const std::optional<Request>& request) {
+  request ? session.decoder.hold() : session.decoder.keep();
+  session.is_deferred = true;
+  watch_for(session, {.readable = false, .writable = session.interest.writable});
+  if (session.outbox.size() >= kSentAtOnceBytes) note_due(session, Due::Asked);
+  deferred_.push_back({session.id, request});
+  keep_working();
+}
+
+void Server::Impl::resume_some() {
+  for (std::size_t left = deferred_.size(); left > 0 && !turn_.is_half_over(); --left) {
+    Deferred next = std::move(deferred_.front());
+    deferred_.pop_front();
+    if (Session* session = find(next.client)) resume(*session, next.request);
+  }
+}
+
+void Server::Impl::resume(Session& session, const std::optional<Request>& request) {
+  ClientId id = session.id;
+  session.is_deferred = false;
+  if (request) {
+    std::size_t effort = session.ns->keyspace.effort_of(*request);
+    if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session, *request);
+    if (!carry_out(session, *request, effort, mono_now())) return;
+  }
+  serve(session);
+  Session* served = find(id);
+  bool is_read_from = served != nullptr && served->fd && !served->is_deferred && !served->is_busy &&
+                      served->stalled_bytes == 0 && !served->closes_when_flushed;
+  if (is_read_from) watch_for(*served, {.readable = true, .writable = served->interest.writable});
+  account_for(id);
 }
 
 // What a guest is there for, by its first request.  Whether it may stay; if not, it is gone.
@@ -189,6 +262,7 @@ void Server::Impl::await_stall() {
 
 // Closes the clients that have read nothing since the last look at them.
 void Server::Impl::close_stalled() {
+  turn_.begin();
   MonoTime now = mono_now();
   while (std::optional<ClientId> id = stalls_.take_due(now)) {
     Session* session = find(*id);
@@ -215,17 +289,24 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
-  if (!namespaces_.has_work() || std::exchange(is_working_, true)) return;
+  bool has_work = namespaces_.has_work() || !deferred_.empty() || !woken_.empty();
+  if (!has_work || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
 
 // Between two calls the executor serves all others.
 void Server::Impl::work_on() {
   is_working_ = false;
-  auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
-  route();
-  if (done) finish(*done);
+  turn_.begin();
+  if (namespaces_.has_work()) {
+    turn_.spend(kEffortInARow);
+    auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
+    route();
+    if (done) finish(*done);
+  }
+  resume_some();
   flush_all();
+  keep_working();
 }
 
 // The large request of a client is done, so it may ask something else, or be gone.
@@ -240,13 +321,15 @@ void Server::Impl::finish(const Namespaces::Done& done) {
   account_for(done.client);
 }
 
-// Hands the replies of one step to those they are for; as a rule to `target` only.
-void Server::Impl::route(Session* target) {
+// Hands the replies of one step to those they are for; as a rule to `asker` only.
+void Server::Impl::route(Session* asker) {
+  turn_.spend(replies_.size());
+  Session* target = asker;
   for (Outgoing& outgoing : replies_) {
     if (target == nullptr || target->id != outgoing.to) target = find(outgoing.to);
     if (target == nullptr || !target->fd) continue;
     target->outbox.add(std::move(outgoing.reply));
-    if (!std::exchange(target->is_dirty, true)) dirty_.push_back(target->id);
+    note_due(*target, target == asker ? Due::Asked : Due::Woken);
   }
   replies_.clear();
   std::optional<MonoTime> deadline = namespaces_.deadline();
@@ -254,17 +337,33 @@ void Server::Impl::route(Session* target) {
   keep_working();
 }
 
+// Notes that there is something to send to this client.
+void Server::Impl::note_due(Session& session, Due due) {
+  if (session.due >= due) return;
+  session.due = due;
+  due == Due::Asked ? asked_.push_back(session.id) : woken_.push_back(session.id);
+}
+
+// Those who have asked go first, and of those who were woken as many as the turn has time for.
 void Server::Impl::flush_all() {
+  for (std::size_t i = 0; i < asked_.size(); ++i) flush_due(asked_[i], Due::Asked);
+  asked_.clear();
   // Closing a client may wake others, which join the list while it is worked off.
-  for (std::size_t i = 0; i < dirty_.size(); ++i) {
-    Session* session = find(dirty_[i]);
-    if (session == nullptr) continue;
-    session->is_dirty = false;
-    flush(*session);
-    limit_unread(dirty_[i]);
+  for (int told = 0; !woken_.empty() && (told < kLeastWoken || !turn_.is_over()); ++told) {
+    ClientId id = woken_.front();
+    woken_.pop_front();
+    flush_due(id, Due::Woken);
   }
-  dirty_.clear();
-  memory_.give_back(namespaces_.usage().bytes);
+  keep_working();
+  memory_.give_back(namespaces_.usage().bytes + namespaces_.former_bytes());
+}
+
+void Server::Impl::flush_due(ClientId id, Due due) {
+  Session* session = find(id);
+  if (session == nullptr || session->due != due) return;
+  session->due = Due::No;
+  flush(*session);
+  limit_unread(id);
 }
 
 // Keeps count of what unread replies hold.  Somebody else may be the cause that they hold more: a
@@ -288,14 +387,16 @@ void Server::Impl::limit_unread(ClientId id) {
 // or the session is gone.
 bool Server::Impl::flush(Session& session) {
   if (!session.fd) return false;
+  std::size_t most = turn_.is_over() ? kSentLate : kSentInARow;
   for (std::size_t sent = 0; !session.outbox.empty() || session.has_frames();) {
     if (session.is_sealed()) seal_some(session);
     std::string* frames = session.has_frames() ? &session.security->frames : nullptr;
     ssize_t count = 0;
-    if (sent < kSentInARow) {
+    if (sent < most) {
+      turn_.spend(effort::kSend);
       count = frames != nullptr
                   ? ::send(session.fd.get(), frames->data(), frames->size(), MSG_NOSIGNAL)
-                  : send_from(session.outbox, session.fd.get());
+                  : send_from(session.outbox, session.fd.get(), most - sent);
     }
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || (count < 0 && errno == EAGAIN)) {
@@ -313,6 +414,7 @@ bool Server::Impl::flush(Session& session) {
       session.outbox.consume(static_cast<std::size_t>(count));
     }
     sent += static_cast<std::size_t>(count);
+    turn_.spend(static_cast<std::size_t>(count) / effort::kBytes);
   }
   if (!session.closes_when_flushed) return true;
   forget(session);
@@ -324,7 +426,8 @@ void Server::Impl::write_to(Session& session) {
   bool is_sent = flush(session);
   limit_unread(id);
   if (!is_sent || find(id) == nullptr) return;
-  if (session.is_busy) return watch_for(session, {.readable = false, .writable = false});
+  if (session.is_busy || session.is_deferred)
+    return watch_for(session, {.readable = false, .writable = false});
   bool was_stalled = !session.interest.readable;
   session.stalled_bytes = 0;
   watch_for(session, {});

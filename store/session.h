@@ -41,6 +41,13 @@ enum class Standing {
   RunNode,  // of a run: it has entered a reserved namespace
 };
 
+// Which list of those to be sent to a connection is in.
+enum class Due : std::uint8_t {
+  No,
+  Woken,  // others have caused the reply
+  Asked,  // it is the reply to its own request, and goes first
+};
+
 // One connection: of a client, or of a program that fetches a page.
 struct Session {
   Session(ClientId id_, Fd fd_, const WireLimits& limits, Namespace& ns_)
@@ -66,15 +73,18 @@ struct Session {
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
   std::size_t unread_bytes = 0;        // that its replies hold, as last counted; no referred values
   std::size_t secret = 0;              // which of the server's its client knows
-  bool is_dirty = false;               // is in the list of those to be flushed
-  MonoTime stalled_since{};            // its unread replies have not become fewer since
-  std::size_t stalled_bytes = 0;       // those replies, while it is not read from; otherwise 0
+  Due due = Due::No;
+  MonoTime stalled_since{};       // its unread replies have not become fewer since
+  std::size_t stalled_bytes = 0;  // those replies, while it is not read from; otherwise 0
   bool closes_when_flushed = false;
   Standing standing = Standing::Guest;
   bool is_admitted = false;  // to the common namespace, which may have a gate
   // Its large request is in progress.  It is not read from, and stays even if its connection is
   // lost: then it has no descriptor.
   bool is_busy = false;
+  // What it has sent is looked at later, because it, or all together, asked for much in one turn.
+  // It is not read from.
+  bool is_deferred = false;
 };
 
 // All sessions, by the id of their client.

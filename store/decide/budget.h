@@ -34,8 +34,11 @@ struct KeyspaceLimits {
   // WAITs, BARRIERs and QUEUE_TAKEs of one connection that have not been answered.  torch's client
   // has one.  Their end costs others the time that all of one connection take.
   std::size_t max_waits = 64;
-  // A request for more names than this is large: see Keyspace::begin().
+  // A request that costs more than so many names is large: see Keyspace::begin().
   std::size_t names_at_once = 4096;
+  // Where more clients wait for a key that a request stores, or for several, some are told later:
+  // see Keyspace::clean_up().
+  std::size_t wakes_at_once = 1024;
 };
 
 // The approximate cost of each thing besides its bytes: of a queue without its items, and of a wait

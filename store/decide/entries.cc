@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/decide/entries.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "store/decide/effort.h"
 #include "store/decide/snapshot.h"
 
 namespace ddprun::store {
@@ -15,12 +17,14 @@ Value Entries::value_of(std::string_view name) const {
 Node& Entries::find_or_create(std::string_view name, Hash hash) {
   if (Node* node = table_.find(name, hash)) return *node;
   budget_.add(name.size() + cost::kName);
+  name_bytes_ += name.size();
   return table_.add(name, hash);
 }
 
 void Entries::drop_if_unused(Node& node) {
   if (node.entry.exists() || node.entry.waiters) return;
   budget_.remove(node.name().size() + cost::kName);
+  name_bytes_ -= node.name().size();
   table_.erase(node);
 }
 
@@ -59,6 +63,13 @@ void Entries::append(Node& node, std::string_view piece) {
   budget_.add(piece.size());
 }
 
+void Entries::append_to(Node& node, Value room, std::string_view piece) {
+  before_change(node);
+  room.append(piece);
+  node.entry.value = std::move(room);
+  budget_.add(piece.size());
+}
+
 void Entries::push(Node& node, Value item) {
   std::unique_ptr<Queue>& queue = node.entry.queue;
   if (!queue) {
@@ -81,6 +92,22 @@ Value Entries::pop(Node& node) {
     budget_.remove(cost::kQueue);
   }
   return item;
+}
+
+bool Entries::free_some(std::size_t& effort) {
+  return table_.drop_some([&effort](Node& node) {
+    auto pay = [&effort](const Value& value) {
+      effort -= std::min(effort, 1 + value.size() / effort::kBytes);
+    };
+    if (Queue* queue = node.entry.queue.get()) {
+      for (; effort > 0 && !queue->items.empty(); queue->items.pop_front()) {
+        pay(queue->items.front());
+      }
+    }
+    if (effort == 0) return false;
+    pay(node.entry.value);
+    return true;
+  });
 }
 
 void Entries::before_change(const Node& node) {

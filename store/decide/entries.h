@@ -19,6 +19,7 @@
 namespace ddprun::store {
 
 struct Wait;
+struct Waking;
 
 // The waits for a name, first come first served.  One run of memory, because thousands of ranks may
 // each wait for the names of all of them.
@@ -30,6 +31,12 @@ struct Waiters {
   std::vector<Item> items;
   std::size_t first = 0;  // the items before it have left
   std::size_t count = 0;  // the items that have not left
+
+  // While they are told step by step that a key has been stored: those from `wake_next` to before
+  // `wake_end` are still to be told.  Takes stay among those before.
+  Waking* waking = nullptr;
+  std::size_t wake_next = 0;
+  std::size_t wake_end = 0;
 };
 
 struct Queue {
@@ -80,6 +87,8 @@ class Entries {
   void set(Node& node, std::string_view bytes);
   void unset(Node& node);
   void append(Node& node, std::string_view piece);
+  // As append(), where `room` is a copy of what the key holds with room for the piece.
+  void append_to(Node& node, Value room, std::string_view piece);
 
   void push(Node& node, Value item);
   // The oldest item of the queue, which must have one.
@@ -88,7 +97,13 @@ class Entries {
   // Saves each name in `snapshot` before it changes; null ends that.
   void save_changes_in(Snapshot* snapshot) { snapshot_ = snapshot; }
 
-  void clear() { table_.clear(); }
+  // The bytes of all names, of keys and others.
+  std::size_t name_bytes() const { return name_bytes_; }
+
+  void clear() { table_.clear(), name_bytes_ = 0; }
+  // Frees what is here as far as the effort goes, which it diminishes, and without counting it in
+  // the budget.  Answers whether that was all; if not, nothing else may be asked for any more.
+  bool free_some(std::size_t& effort);
 
  private:
   void before_change(const Node& node);
@@ -96,6 +111,7 @@ class Entries {
   NameTable<Entry> table_;
   Budget& budget_;
   Snapshot* snapshot_ = nullptr;
+  std::size_t name_bytes_ = 0;
 };
 
 }  // namespace ddprun::store

@@ -21,7 +21,7 @@ struct Keyspace::Parts {
   Budget budget;
   Entries entries;
   Waits waits{limits, budget, entries};
-  Queues queues{entries, waits};
+  Queues queues{limits, entries, waits};
   LastWills last_wills;
   const Execution execution{limits, budget, entries, waits, queues, last_wills};
   std::unique_ptr<LargeRequest> large;
@@ -31,7 +31,14 @@ Keyspace::Keyspace(KeyspaceLimits limits, Usage* shared, HashSeed seed)
     : parts_(std::make_unique<Parts>(limits, shared, seed)) {}
 
 Keyspace::~Keyspace() {
-  clear();
+  if (parts_) clear();
+}
+
+Keyspace::Keyspace(Keyspace&&) noexcept = default;
+
+Keyspace& Keyspace::operator=(Keyspace&& other) noexcept {
+  std::swap(parts_, other.parts_);
+  return *this;
 }
 
 std::optional<std::string> Keyspace::execute(ClientId client, const Request& request, MonoTime now,
@@ -39,6 +46,7 @@ std::optional<std::string> Keyspace::execute(ClientId client, const Request& req
   Parts& p = *parts_;
   Context context{client, now, &replies};
   std::size_t before = replies.size();
+  p.waits.begin_step();
   if (p.queues.has_reservations()) {
     const auto* pop = std::get_if<request::QueuePop>(&request);
     p.queues.release(context, client, pop != nullptr ? p.entries.find(pop->queue) : nullptr);
@@ -48,8 +56,12 @@ std::optional<std::string> Keyspace::execute(ClientId client, const Request& req
   return fault;
 }
 
-bool Keyspace::is_large(const Request& request) const {
-  return store::is_large(request, parts_->limits.names_at_once, parts_->entries.table().size());
+std::size_t Keyspace::effort_of(const Request& request) const {
+  return store::effort_of(request, parts_->entries);
+}
+
+bool Keyspace::is_large(const Request& request, std::size_t effort) const {
+  return effort > parts_->limits.names_at_once && has_steps(request);
 }
 
 std::optional<std::string> Keyspace::begin(ClientId client, const Request& request, MonoTime now,
@@ -72,17 +84,21 @@ std::optional<std::string> Keyspace::begin(ClientId client, const Request& reque
 
 Keyspace::Progress Keyspace::proceed(std::size_t effort, MonoTime now, Replies& replies) {
   check(parts_->large != nullptr, "there is no large request to go on with");
+  parts_->waits.begin_step();
   Progress progress = parts_->large->proceed(effort, now, replies);
   if (progress.is_done) parts_->large.reset();
   return progress;
 }
 
 bool Keyspace::needs_cleanup() const {
-  return parts_->waits.needs_cleanup();
+  return parts_->waits.needs_cleanup() || parts_->queues.has_offers();
 }
 
-void Keyspace::clean_up(std::size_t effort) {
-  parts_->waits.clean_up(effort);
+void Keyspace::clean_up(std::size_t effort, MonoTime now, Replies& replies) {
+  std::size_t before = replies.size();
+  parts_->waits.clean_up(effort, now, replies);
+  if (parts_->queues.has_offers()) parts_->queues.offer_some(now, replies);
+  if (parts_->large) parts_->large->hold_back(replies, before);
 }
 
 void Keyspace::disconnect(ClientId client, MonoTime now, Replies& replies) {
@@ -107,8 +123,20 @@ void Keyspace::clear() {
   p.entries.clear();
 }
 
+void Keyspace::uncount() {
+  parts_->large.reset();
+  parts_->budget.remove_all();
+}
+
+bool Keyspace::free_some(std::size_t effort) {
+  Parts& p = *parts_;
+  return p.waits.free_some(effort) && p.queues.free_some(effort) &&
+         p.last_wills.free_some(effort) && p.entries.free_some(effort);
+}
+
 bool Keyspace::has_pending_work() const {
-  return parts_->waits.has_pending_work() || parts_->queues.has_reservations();
+  return parts_->waits.has_pending_work() || parts_->queues.has_reservations() ||
+         parts_->queues.has_offers();
 }
 
 std::optional<MonoTime> Keyspace::deadline() const {

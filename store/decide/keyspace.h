@@ -38,24 +38,28 @@ class Keyspace {
   explicit Keyspace(KeyspaceLimits limits = {}, Usage* shared = nullptr, HashSeed seed = {});
   ~Keyspace();
 
-  Keyspace(const Keyspace&) = delete;
-  Keyspace& operator=(const Keyspace&) = delete;
+  Keyspace(Keyspace&&) noexcept;  // whose source can only be assigned to, or be destroyed
+  Keyspace& operator=(Keyspace&&) noexcept;
 
   // Carries out `request` and appends what must be sent.  Answers why the client must be
   // disconnected, if it must be; the request then had no effect.
   std::optional<std::string> execute(ClientId client, const Request& request, MonoTime now,
                                      Replies& replies);
 
-  // Whether others should be served while `request` is carried out, because it is about many names
-  // or bytes: then begin() and proceed() take the place of execute().
-  bool is_large(const Request& request) const;
+  // What it costs to carry `request` out, about, in names (effort.h).
+  std::size_t effort_of(const Request& request) const;
+  // Whether others should be served while `request`, which costs so much, is carried out, because
+  // it is about many names or bytes: then begin() and proceed() take the place of execute().
+  bool is_large(const Request& request, std::size_t effort) const;
+  bool is_large(const Request& request) const { return is_large(request, effort_of(request)); }
 
   // Begins a large request, one at a time; answers as execute() does.  Its client must not ask
   // anything else nor be disconnected until proceed() is done with it, and what `request` refers to
   // must stay.
   //
   // CHECK, MULTI_GET and LIST_KEYS answer what was true in this moment, whatever others do
-  // meanwhile.  WAIT and MULTI_SET take their names one after the other, each in one piece.
+  // meanwhile.  WAIT and MULTI_SET take their names one after the other, each in one piece.  APPEND
+  // takes effect at its end.
   std::optional<std::string> begin(ClientId client, const Request& request, MonoTime now,
                                    Replies& replies);
 
@@ -69,10 +73,11 @@ class Keyspace {
   // Whether there is anything to clean up or to expire: as a rule there is not.
   bool has_pending_work() const;
 
-  // A wait for many names that has ended leaves some work behind: whether there is any, and doing
-  // as much of it as `effort` names cost.  It is visible only in bytes().
+  // A wait for many names that has ended leaves some work behind, which is visible only in bytes();
+  // and a key for which very many wait leaves some of them to be told that it exists.  Whether
+  // there is any, and doing as much of it as `effort` names cost.
   bool needs_cleanup() const;
-  void clean_up(std::size_t effort);
+  void clean_up(std::size_t effort, MonoTime now, Replies& replies);
 
   // Forgets a client: what it waits for, and what was set aside for it, which may wake others.  Its
   // last will, if it left one, goes to the queue that it was meant for.
@@ -80,6 +85,10 @@ class Keyspace {
 
   // Drops all keys, queues, clients and last wills, without any reply.
   void clear();
+  // The same in steps: uncount() makes bytes() 0 at once, and free_some() frees as much as `effort`
+  // names cost and answers whether that was all.  Only free_some() and the destructor may follow.
+  void uncount();
+  bool free_some(std::size_t effort);
 
   // When expire() has something to do next, if nothing happens before.
   std::optional<MonoTime> deadline() const;

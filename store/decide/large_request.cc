@@ -2,21 +2,18 @@
 #include "store/decide/large_request.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 #include <variant>
 
 #include "store/base/check.h"
+#include "store/base/variant.h"
+#include "store/decide/effort.h"
 #include "store/decide/listed.h"
 #include "store/decide/values_reply.h"
 
 namespace ddprun::store {
 namespace {
-
-// Copying so many bytes costs about as much as finding a name.
-constexpr std::size_t kBytesPerName = 4096;
 
 bool needs_snapshot(const Request& request) {
   return std::holds_alternative<request::Check>(request) ||
@@ -24,28 +21,71 @@ bool needs_snapshot(const Request& request) {
          std::holds_alternative<request::ListKeys>(request);
 }
 
-}  // namespace
-
-std::size_t effort_of(const KeyValue& pair) {
-  return 1 + pair.value.size() / kBytesPerName;
+std::size_t effort_of(std::string_view name) {
+  return 1 + name.size() / effort::kHashedBytes;
 }
 
+std::size_t effort_of(const KeyValue& pair) {
+  return effort_of(pair.key) + pair.value.size() / effort::kBytes;
+}
+
+template <class Items>
+std::size_t effort_of_all(const Items& items) {
+  std::size_t effort = 0;
+  for (const auto& item : items) effort += effort_of(item);
+  return effort;
+}
+
+std::size_t effort_of_append(const request::Append& r, const Entries& entries) {
+  std::size_t effort = effort_of(KeyValue{r.key, r.value});
+  const Node* node = entries.find(r.key);
+  if (node == nullptr || !node->entry.value.must_move_for(r.value.size())) return effort;
+  return effort + node->entry.value.size() / effort::kBytes;
+}
+
+}  // namespace
+
 // Asked for every request.
-bool is_large(const Request& request, std::size_t names_at_once, std::size_t table_size) {
-  auto many = [=](std::size_t count) { return count > names_at_once; };
-  if (const auto* r = std::get_if<request::Check>(&request)) return many(r->keys.size());
-  if (const auto* r = std::get_if<request::Wait>(&request)) return many(r->keys.size());
-  if (const auto* r = std::get_if<request::MultiGet>(&request)) return many(r->keys.size());
-  if (const auto* r = std::get_if<request::MultiSet>(&request)) {
-    const auto& pairs = r->pairs;
-    return many(std::transform_reduce(pairs.begin(), pairs.end(), std::size_t{0}, std::plus<>(),
-                                      effort_of));
-  }
-  return std::holds_alternative<request::ListKeys>(request) && many(table_size);
+std::size_t effort_of(const Request& request, const Entries& entries) {
+  return std::visit(
+      Overloaded{
+          [](const auto&) { return std::size_t{1}; },
+          [](const request::Set& r) {
+            return effort_of(KeyValue{r.key, r.value});
+          },
+          [](const request::CompareSet& r) {
+            return effort_of(KeyValue{r.key, r.desired}) + r.expected.size() / effort::kBytes;
+          },
+          [](const request::Get& r) { return effort_of(r.key); },
+          [](const request::Add& r) { return effort_of(r.key); },
+          [](const request::QueuePush& r) {
+            return effort_of(KeyValue{r.queue, r.value});
+          },
+          [](const request::LastWill& r) {
+            return effort_of(KeyValue{r.queue, r.item});
+          },
+          [](const request::Check& r) { return effort_of_all(r.keys); },
+          [](const request::Wait& r) { return effort_of_all(r.keys); },
+          [](const request::MultiGet& r) { return effort_of_all(r.keys); },
+          [](const request::MultiSet& r) { return effort_of_all(r.pairs); },
+          [&](const request::Append& r) { return effort_of_append(r, entries); },
+          [&](const request::ListKeys&) {
+            return 1 + entries.table().size() + entries.name_bytes() / effort::kBytes;
+          },
+      },
+      request);
+}
+
+bool has_steps(const Request& request) {
+  return needs_snapshot(request) || std::holds_alternative<request::Wait>(request) ||
+         std::holds_alternative<request::MultiSet>(request) ||
+         std::holds_alternative<request::Append>(request);
 }
 
 // One step of each operation.  `effort` is what is left of it.
 struct LargeRequest::Steps {
+  static constexpr std::size_t kCopiedPieceBytes = 256 * 1024;
+
   LargeRequest& self;
   const Context& context;
   std::size_t effort;
@@ -127,6 +167,31 @@ struct LargeRequest::Steps {
     return self.next_ == r.pairs.size() ? done() : unfinished();
   }
 
+  // What the key holds is copied to where there is room for more.  A reference to it shows whether
+  // it still holds the same in the end; nobody else can have appended to it meanwhile.
+  Progress operator()(const request::Append& r) {
+    Node* node = self.entries_.find(r.key);
+    const Value held = node != nullptr ? node->entry.value : Value();
+    if (!self.entries_.has_room_for(self.client_, r.key, held.size() + r.value.size()))
+      return done(no_room("APPEND", r.key));
+    if (!held.is_same_as(self.old_)) {
+      self.old_ = held;
+      self.grown_ = Value::with_room(held.size() + held.size() / 2 + r.value.size());
+    }
+    while (self.grown_.size() < held.size()) {
+      if (!has_effort(kCopiedPieceBytes / effort::kBytes)) return unfinished();
+      self.grown_.append(held.view().substr(self.grown_.size(), kCopiedPieceBytes));
+    }
+    if (node == nullptr) node = &self.entries_.find_or_create(r.key);
+    if (held) {
+      self.entries_.append_to(*node, std::move(self.grown_), r.value);
+    } else {
+      self.entries_.append(*node, r.value);
+    }
+    self.waits_.wake_all(context, *node);
+    return done();
+  }
+
   template <class Small>
   Progress operator()(const Small&) {
     check(false, "a small request was begun as a large one");
@@ -139,9 +204,10 @@ struct LargeRequest::Steps {
   template <class Visit>
   bool walk(std::span<const std::string_view> keys, Visit visit) {
     auto key_of = [&](std::size_t i) { return keys[i]; };
-    self.next_ = self.entries_.table().walk(
-        self.next_, keys.size(), key_of,
-        [&](std::size_t i, Hash hash) { return has_effort() && visit(keys[i], hash); });
+    self.next_ =
+        self.entries_.table().walk(self.next_, keys.size(), key_of, [&](std::size_t i, Hash hash) {
+          return has_effort(effort_of(keys[i])) && visit(keys[i], hash);
+        });
     return self.next_ == keys.size();
   }
 
@@ -157,7 +223,7 @@ struct LargeRequest::Steps {
   }
 
   void list(const Node& node) {
-    has_effort();
+    has_effort(1 + node.name().size() / effort::kBytes);
     if (!node.entry.value || self.snapshot_.find(node.name()) != nullptr) return;
     context.reply(listed(node.name()));
   }

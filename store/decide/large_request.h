@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A request for very many names, which is carried out step by step while other clients are served
-// in between.  CHECK, MULTI_GET and LIST_KEYS answer what was true when they began: a snapshot
-// keeps what the names that change meanwhile held then.
+// A request for very many names or bytes, which is carried out step by step while other clients are
+// served in between.  CHECK, MULTI_GET and LIST_KEYS answer what was true when they began: a
+// snapshot keeps what the names that change meanwhile held then.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace ddprun::store {
 
-// The cost of a pair of a MULTI_SET, in names.
-std::size_t effort_of(const KeyValue& pair);
+// What it costs to carry `request` out, about, in names (effort.h).
+std::size_t effort_of(const Request& request, const Entries& entries);
 
-// Whether `request` is about more than `names_at_once` names, in a table of `table_size`.
-bool is_large(const Request& request, std::size_t names_at_once, std::size_t table_size);
+// Whether a LargeRequest can carry `request` out.
+bool has_steps(const Request& request);
 
 // Threads: not safe for concurrent use.  Lifetime: what the constructor is given must outlive it,
 // and what `request` refers to must stay.
@@ -59,6 +59,8 @@ class LargeRequest {
   ClientId client_;
   Request request_;
   std::size_t next_ = 0;  // index of the name or pair
+  Value old_;             // of an APPEND, what is copied
+  Value grown_;           // the copy
   Snapshot snapshot_;
   std::optional<Snapshot::Iterator> next_saved_;  // of a LIST_KEYS that has seen the whole table
   Wait* wait_ = nullptr;                          // of a WAIT

@@ -42,6 +42,11 @@ class LastWills {
   }
   bool has(ClientId client) const { return wills_.contains(client); }
   void clear_all() { wills_ = decltype(wills_)(); }
+  // As Waits::free_some().
+  bool free_some(std::size_t& effort) {
+    for (; effort > 0 && !wills_.empty(); --effort) wills_.erase(wills_.begin());
+    return effort > 0;
+  }
 
  private:
   Budget& budget_;

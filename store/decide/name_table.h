@@ -130,6 +130,25 @@ class NameTable {
     size_ = 0;
   }
 
+  // Removes one node after the other for which may_drop(Node&) is true, until it is false for one.
+  // Answers whether all are removed; if not, only this, clear() and the destructor may be called
+  // any more.
+  template <class MayDrop>
+  bool drop_some(MayDrop may_drop) {
+    while (!directory_.empty()) {
+      Segment* last = directory_.back();
+      for (; last->count > 0; --last->count, --size_) {
+        Slot& slot = last->first_taken();
+        if (!may_drop(*slot.node)) return false;
+        drop_node(std::exchange(slot.node, nullptr));
+      }
+      while (!directory_.empty() && directory_.back() == last) directory_.pop_back();
+      delete last;
+    }
+    clear();
+    return true;
+  }
+
   // Calls visit(Node&) for each.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -195,8 +214,15 @@ class NameTable {
       --count;
     }
 
+    // There must be one.
+    Slot& first_taken() {
+      while (slots[next_dropped].node == nullptr) ++next_dropped;
+      return slots[next_dropped];
+    }
+
     std::unique_ptr<Slot[]> slots;
     std::size_t mask;
+    std::size_t next_dropped = 0;  // of drop_some(): the slots before it are free
     std::size_t count = 0;
     unsigned depth;  // how many first bits all hashes in here have in common
   };

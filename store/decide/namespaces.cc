@@ -79,8 +79,19 @@ void Namespaces::enqueue(ClientId client, Namespace& ns, const Request& request)
 
 std::optional<Namespaces::Done> Namespaces::proceed(std::size_t effort, MonoTime now,
                                                     Replies& replies) {
-  if (needs_cleanup_ && clean_up(effort)) return std::nullopt;
-  if (large_.empty()) return std::nullopt;
+  constexpr unsigned kKinds = 3;
+  for (unsigned i = 0; i < kKinds; ++i) {
+    kind_of_work_ = (kind_of_work_ + 1) % kKinds;
+    if (kind_of_work_ == 0 && !large_.empty()) return go_on(effort, now, replies);
+    if (kind_of_work_ == 1 && needs_cleanup_) return clean_up(effort, now, replies), std::nullopt;
+    if (kind_of_work_ == 2 && !former_.empty()) return free_some(effort), std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// With the large request that came first.
+std::optional<Namespaces::Done> Namespaces::go_on(std::size_t effort, MonoTime now,
+                                                  Replies& replies) {
   Queued& first = large_.front();
   Keyspace& keyspace = first.ns->keyspace;
   Done done{.client = first.client, .fault = {}};
@@ -97,19 +108,35 @@ std::optional<Namespaces::Done> Namespaces::proceed(std::size_t effort, MonoTime
   return done;
 }
 
-// Answers whether there was anything to tidy up.
-bool Namespaces::clean_up(std::size_t effort) {
-  if (common_->keyspace.needs_cleanup()) {
-    common_->keyspace.clean_up(effort);
-    return true;
-  }
+// In one namespace after the other.
+void Namespaces::clean_up(std::size_t effort, MonoTime now, Replies& replies) {
+  Namespace* next = nullptr;
   for (auto& [name, ns] : named_) {
-    if (!ns->keyspace.needs_cleanup()) continue;
-    ns->keyspace.clean_up(effort);
-    drop_if_unused(*ns);
-    return true;
+    bool is_behind = name > last_cleaned_;
+    if (!ns->keyspace.needs_cleanup() || (!is_behind && next != nullptr)) continue;
+    next = ns.get();
+    if (is_behind) break;
   }
-  return needs_cleanup_ = false;
+  bool is_behind = next != nullptr && next->name > last_cleaned_;
+  if (!is_behind && common_->keyspace.needs_cleanup()) next = common_.get();
+  if (next == nullptr) {
+    needs_cleanup_ = false;
+    return;
+  }
+  last_cleaned_ = next->name;
+  next->keyspace.clean_up(effort, now, replies);
+  note_pending_work(next->keyspace);
+  if (next != common_.get()) drop_if_unused(*next);
+}
+
+void Namespaces::free_some(std::size_t effort) {
+  if (former_.front().keyspace.free_some(effort)) former_.pop_front();
+}
+
+std::size_t Namespaces::former_bytes() const {
+  std::size_t bytes = 0;
+  for (const Former& former : former_) bytes += former.bytes;
+  return bytes;
 }
 
 void Namespaces::drop_if_unused(Namespace& ns) {
@@ -119,7 +146,10 @@ void Namespaces::drop_if_unused(Namespace& ns) {
 
 void Namespaces::renew_common() {
   std::erase_if(large_, [this](const Queued& one) { return one.ns == common_.get(); });
-  common_->keyspace.clear();
+  std::size_t bytes = common_->keyspace.bytes();
+  Former& former = former_.emplace_back(Former{Keyspace(limits_, &usage_, seed_), bytes});
+  std::swap(former.keyspace, common_->keyspace);
+  former.keyspace.uncount();
 }
 
 void Namespaces::expire(MonoTime now, Replies& replies) {

@@ -54,25 +54,21 @@ class Namespaces {
   std::optional<std::string> execute(ClientId client, Namespace*& ns, const Request& request,
                                      MonoTime now, Replies& replies);
 
-  // Whether `request` is a large one (Keyspace::begin()), which enqueue() takes.
-  static bool is_large(const Namespace& ns, const Request& request) {
-    return ns.keyspace.is_large(request);
-  }
-
   // Has a large request carried out, after those that came before it: by proceed(), a step at each
   // call.  Until it is done, its client must not ask anything else nor be disconnected, and what
   // `request` refers to must stay.
   void enqueue(ClientId client, Namespace& ns, const Request& request);
 
   // Whether proceed() has something to do.
-  bool has_work() const { return !large_.empty() || needs_cleanup_; }
+  bool has_work() const { return !large_.empty() || needs_cleanup_ || !former_.empty(); }
 
   // A large request that is done.
   struct Done {
     ClientId client;
     std::optional<std::string> fault;  // why the client must be disconnected, if it must be
   };
-  // Does a piece of work that costs as much as `effort` names.
+  // Does a piece of work that costs as much as `effort` names: on the first of the large requests,
+  // on what ended waits have left behind, or on what is to be freed, in turns.
   std::optional<Done> proceed(std::size_t effort, MonoTime now, Replies& replies);
 
   // Forgets a client, as Keyspace::disconnect() does.  A named namespace without a connection and
@@ -80,8 +76,11 @@ class Namespaces {
   void disconnect(ClientId client, Namespace& ns, MonoTime now, Replies& replies);
 
   // Makes the common namespace an empty one.  What its clients waited for, left as last wills, and
-  // large requests that are not done, is forgotten, so they are to be closed.
+  // large requests that are not done, is forgotten, so they are to be closed.  proceed() frees what
+  // was in it.
   void renew_common();
+  // About what proceed() has still to free; it is not counted in usage().
+  std::size_t former_bytes() const;
 
   // When expire() has something to do next, or earlier.
   std::optional<MonoTime> deadline() const { return deadline_; }
@@ -111,7 +110,9 @@ class Namespaces {
                                    MonoTime now, Replies& replies);
   void drop_if_unused(Namespace& ns);
   void note_pending_work(const Keyspace& touched);
-  bool clean_up(std::size_t effort);
+  std::optional<Done> go_on(std::size_t effort, MonoTime now, Replies& replies);
+  void clean_up(std::size_t effort, MonoTime now, Replies& replies);
+  void free_some(std::size_t effort);
 
   struct Queued {
     ClientId client;
@@ -130,6 +131,13 @@ class Namespaces {
   std::optional<MonoTime> deadline_;
   std::deque<Queued> large_;
   bool needs_cleanup_ = false;  // some namespace has leftovers
+  std::string last_cleaned_;    // the namespace that was last asked for them
+  struct Former {
+    Keyspace keyspace;
+    std::size_t bytes;
+  };
+  std::deque<Former> former_;  // to be freed
+  unsigned kind_of_work_ = 0;  // that proceed() did last
 };
 
 }  // namespace ddprun::store

@@ -23,8 +23,14 @@ void Queues::pop(const Context& context, Node& node) {
 // Gives the free items to the waiters, first come first served.  A waiter that will not pop,
 // because it waits for other names too, uses no item up.
 void Queues::offer(const Context& context, Node& node) {
-  while (node.entry.has_free_item() && node.entry.waiters) {
-    Wait& wait = Waits::take_first(node);
+  std::size_t offers_left = limits_.wakes_at_once;
+  for (; node.entry.has_free_item() && node.entry.waiters; --offers_left) {
+    if (offers_left == 0) {
+      bool is_noted = !unoffered_.empty() && unoffered_.back() == node.name();
+      if (!is_noted) unoffered_.emplace_back(node.name());
+      return;
+    }
+    Wait& wait = waits_.take_first(node);
     if (wait.is_over) continue;
     if (wait.kind == WaitKind::Take) {
       pop(Context{wait.client, context.now, context.replies}, node);
@@ -34,6 +40,15 @@ void Queues::offer(const Context& context, Node& node) {
     if (wait.kind == WaitKind::One) reserve(context, wait.client, node);
     waits_.name_exists(context, wait);
   }
+}
+
+void Queues::offer_some(MonoTime now, Replies& replies) {
+  std::string name = std::move(unoffered_.front());
+  unoffered_.pop_front();
+  Node* node = entries_.find(name);
+  if (node == nullptr) return;
+  offer(Context{0, now, &replies}, *node);
+  entries_.drop_if_unused(*node);
 }
 
 void Queues::reserve(const Context& context, ClientId client, Node& node) {
@@ -97,8 +112,15 @@ std::size_t Queues::expire(MonoTime now, Replies& replies, std::size_t most) {
 }
 
 void Queues::clear() {
+  unoffered_.clear();
   reservations_.clear();
   clients_ = decltype(clients_)();
+}
+
+bool Queues::free_some(std::size_t& effort) {
+  for (; effort > 0 && !reservations_.empty(); --effort) reservations_.pop_front();
+  for (; effort > 0 && !clients_.empty(); --effort) clients_.erase(clients_.begin());
+  return effort > 0;
 }
 
 }  // namespace ddprun::store

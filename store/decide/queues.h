@@ -4,8 +4,10 @@
 // client that was woken and has not popped yet (WAIT in store/PROTOCOL.md).
 #pragma once
 
+#include <deque>
 #include <list>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -23,7 +25,8 @@ class Queues {
   // How long an item stays set aside.  torch's client takes it in its very next request.
   static constexpr Duration kHold = std::chrono::seconds(5);
 
-  Queues(Entries& entries, Waits& waits) : entries_(entries), waits_(waits) {}
+  Queues(const KeyspaceLimits& limits, Entries& entries, Waits& waits)
+      : limits_(limits), entries_(entries), waits_(waits) {}
 
   void push(const Context& context, std::string_view queue, Value item);
   // Answers context.client with the oldest item, which there must be.
@@ -38,12 +41,19 @@ class Queues {
   bool has_reservations() const { return !reservations_.empty(); }
   bool has_reservations(ClientId client) const { return clients_.contains(client); }
 
+  // Where very many wait for a queue that gets an item, some are offered it later: whether there
+  // are any, and offering it to some.
+  bool has_offers() const { return !unoffered_.empty(); }
+  void offer_some(MonoTime now, Replies& replies);
+
   std::optional<MonoTime> deadline() const;
   // Frees items that were set aside longer than kHold ago, and wakes others by them, `most` of them
   // at most.  Returns how many.
   std::size_t expire(MonoTime now, Replies& replies, std::size_t most);
 
   void clear();
+  // As Waits::free_some().
+  bool free_some(std::size_t& effort);
 
  private:
   struct Reservation {
@@ -56,9 +66,11 @@ class Queues {
   void offer(const Context& context, Node& node);
   void drop(Reservations::iterator reservation);
 
+  const KeyspaceLimits& limits_;
   Entries& entries_;
   Waits& waits_;
-  Reservations reservations_;  // oldest first
+  std::deque<std::string> unoffered_;  // names of queues
+  Reservations reservations_;          // oldest first
   std::unordered_map<ClientId, std::vector<Reservations::iterator>> clients_;
 };
 

@@ -92,10 +92,20 @@ void Value::assign(std::string_view bytes) {
   block_->size = bytes.size();
 }
 
+bool Value::must_move_for(std::size_t more) const {
+  return block_ == nullptr || block_->references > 1 || block_->capacity < block_->size + more;
+}
+
+Value Value::with_room(std::size_t bytes) {
+  Value value;
+  value.block_ = make(bytes);
+  return value;
+}
+
 void Value::append(std::string_view piece) {
   std::string_view old = view();
   std::size_t size = old.size() + piece.size();
-  if (block_ == nullptr || block_->references > 1 || block_->capacity < size) {
+  if (must_move_for(piece.size())) {
     Value grown;
     grown.block_ = make(std::max(size, old.size() + old.size() / 2));
     if (!old.empty()) std::memcpy(grown.block_->bytes(), old.data(), old.size());

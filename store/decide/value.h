@@ -43,6 +43,13 @@ class Value {
   // without much unused room, they overwrite the old ones, which saves an allocation.
   void assign(std::string_view bytes);
 
+  // Whether append() of so many bytes would have to copy the old ones.
+  bool must_move_for(std::size_t more) const;
+  // Whether both refer to the same bytes, and not only to equal ones.
+  bool is_same_as(const Value& other) const { return block_ == other.block_; }
+  // An empty value to which so many bytes can be appended without a copy.
+  static Value with_room(std::size_t bytes);
+
   // Makes this the old bytes followed by `piece`.  Other references keep the old value.  If
   // there are none, the bytes are extended in place, so n appends cost n pieces and not n^2.
   void append(std::string_view piece);

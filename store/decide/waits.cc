@@ -6,6 +6,13 @@
 #include <utility>
 
 namespace ddprun::store {
+namespace {
+
+// A client that waits for more names than this, and waits no more, is not taken out of their
+// waiters at once: thousands of such clients may leave at the same time.
+constexpr std::size_t kLinksAtOnce = 64;
+
+}  // namespace
 
 std::optional<std::string> Waits::start(const Context& context, const std::vector<Node*>& missing,
                                         WaitKind kind) {
@@ -44,7 +51,10 @@ Wait& Waits::add(const Context& context, WaitKind kind, std::size_t most_links) 
   return wait;
 }
 
+// A name that is given twice has one link, unless others came between.
 void Waits::add_link(Wait& wait, Node& node) {
+  const Waiters* waiters = node.entry.waiters.get();
+  if (waiters != nullptr && waiters->items.back().wait == &wait) return;
   auto index = static_cast<std::uint32_t>(wait.link_count++);
   wait.links[index].node = &node;
   enqueue(wait, index);
@@ -64,16 +74,21 @@ void Waits::name_exists(const Context& context, Wait& wait) {
   end(wait);
 }
 
-// A wait that still has many names, or whose client has, is taken apart by clean_up().
+// A wait for names that all exist has no link any more.  One that still has many, or whose client
+// has, is taken apart by clean_up().
 void Waits::end(Wait& wait) {
   if (wait.deadline != deadlines_.end()) deadlines_.erase(wait.deadline);
   wait.is_over = true;
   auto found = clients_.find(wait.client);
   Client& client = found->second;
-  bool is_large = wait.names_left > 0 && client.awaited_names > limits_.names_at_once;
+  bool is_large =
+      wait.names_left > 0 && client.awaited_names > std::min(kLinksAtOnce, limits_.names_at_once);
   client.awaited_names -= wait.link_count;
   ended_.splice(ended_.end(), client.waits, wait.self);
-  if (!is_large) {
+  if (wait.names_left == 0) {
+    budget_.remove(wait.link_count * cost::kAwaitedName);
+    ended_.erase(wait.self);
+  } else if (!is_large) {
     unlink(wait, wait.link_count);
     ended_.erase(wait.self);
   }
@@ -93,7 +108,12 @@ void Waits::unlink(Wait& wait, std::size_t count) {
   }
 }
 
-void Waits::clean_up(std::size_t effort) {
+void Waits::clean_up(std::size_t effort, MonoTime now, Replies& replies) {
+  if (!waking_.empty()) {
+    std::size_t share = ended_.empty() ? effort : (effort + 1) / 2;
+    wake_some(share, Context{0, now, &replies});
+    effort -= share;
+  }
   while (effort > 0 && !ended_.empty()) {
     Wait& wait = ended_.front();
     std::size_t count = std::min(effort, wait.link_count);
@@ -109,11 +129,18 @@ void Waits::cancel_all(ClientId client) {
   }
 }
 
-// The node's waiters are taken as a whole, so a wait that ends here has no link left in them.
 void Waits::wake_all(const Context& context, Node& node) {
+  const Waiters* waiters = node.entry.waiters.get();
+  if (waiters == nullptr) return;
+  if (waiters->waking != nullptr || waiters->count > wakes_left_) return wake_later(context, node);
+  wakes_left_ -= waiters->count;
+  wake_now(context, node);
+}
+
+// The node's waiters are taken as a whole, so a wait that ends here has no link left in them.
+void Waits::wake_now(const Context& context, Node& node) {
   constexpr std::size_t kAhead = 8;
   std::unique_ptr<Waiters> waiters = std::move(node.entry.waiters);
-  if (!waiters) return;
   const std::vector<Waiters::Item>& items = waiters->items;
   for (std::size_t i = waiters->first; i < items.size(); ++i) {
     if (i + kAhead < items.size() && items[i + kAhead].wait != nullptr) {
@@ -130,6 +157,73 @@ void Waits::wake_all(const Context& context, Node& node) {
   }
 }
 
+// Whoever begins to wait from now on is not told: by then the key may be gone.
+void Waits::wake_later(const Context& context, Node& node) {
+  Waiters& waiters = *node.entry.waiters;
+  if (waiters.waking == nullptr) {
+    waiters.waking = &waking_.emplace_back(Waking{&node, {}});
+    waiters.waking->self = std::prev(waking_.end());
+    waiters.wake_next = waiters.first;
+  }
+  waiters.wake_end = waiters.items.size();
+  wake_own(context, node);
+  if (waiters.count == 0) drop_waiters(node);
+}
+
+// A client that waits for the name itself is told before it gets the reply to what it asks.
+void Waits::wake_own(const Context& context, Node& node) {
+  auto found = clients_.find(context.client);
+  if (found == clients_.end()) return;
+  std::vector<std::size_t> places;
+  for (const Wait& wait : found->second.waits) {
+    for (std::size_t i = 0; i < wait.link_count; ++i) {
+      const WaitLink& link = wait.links[i];
+      bool is_told = link.node == &node && link.place != WaitLink::kOut;
+      if (is_told && wait.kind != WaitKind::Take) places.push_back(link.place);
+    }
+  }
+  for (std::size_t place : places) tell(context, *node.entry.waiters, place);
+}
+
+// The waiter leaves the others.  A wait that ends here has no other link among them.
+void Waits::tell(const Context& context, Waiters& waiters, std::size_t place) {
+  Waiters::Item item = std::exchange(waiters.items[place], {});
+  --waiters.count;
+  item.wait->links[item.link].place = WaitLink::kOut;
+  if (!item.wait->is_over) name_exists(context, *item.wait);
+}
+
+void Waits::wake_some(std::size_t effort, const Context& context) {
+  while (effort > 0 && !waking_.empty()) {
+    Node& node = *waking_.front().node;
+    Waiters& waiters = *node.entry.waiters;
+    std::size_t& next = waiters.wake_next;
+    next = std::max(next, waiters.first);
+    for (; effort > 0 && next < waiters.wake_end; ++next, --effort) {
+      const Wait* wait = waiters.items[next].wait;
+      bool stays = wait == nullptr || (wait->kind == WaitKind::Take && !wait->is_over);
+      if (!stays) tell(context, waiters, next);
+    }
+    if (next >= waiters.wake_end) stop_waking(waiters);
+    if (waiters.count == 0) {
+      drop_waiters(node);
+      entries_.drop_if_unused(node);
+    }
+  }
+  if (!waking_.empty()) waking_.splice(waking_.end(), waking_, waking_.begin());
+}
+
+void Waits::stop_waking(Waiters& waiters) {
+  if (waiters.waking == nullptr) return;
+  waking_.erase(waiters.waking->self);
+  waiters.waking = nullptr;
+}
+
+void Waits::drop_waiters(Node& node) {
+  stop_waking(*node.entry.waiters);
+  node.entry.waiters.reset();
+}
+
 // Appends the link to its name's waiters.
 void Waits::enqueue(Wait& wait, std::uint32_t link) {
   std::unique_ptr<Waiters>& waiters = wait.links[link].node->entry.waiters;
@@ -144,7 +238,7 @@ void Waits::leave(WaitLink& link) {
   std::unique_ptr<Waiters>& waiters = link.node->entry.waiters;
   waiters->items[link.place].wait = nullptr;
   link.place = WaitLink::kOut;
-  --waiters->count == 0 ? waiters.reset() : compact_if_sparse(*waiters);
+  --waiters->count == 0 ? drop_waiters(*link.node) : compact_if_sparse(*waiters);
 }
 
 // Closes the gaps if most waiters have left.
@@ -152,14 +246,19 @@ void Waits::compact_if_sparse(Waiters& waiters) {
   constexpr std::size_t kWorthwhile = 16;
   if (waiters.items.size() <= 2 * waiters.count + kWorthwhile) return;
   std::size_t next = 0;
+  std::size_t wake_next = 0, wake_end = 0;
   for (std::size_t i = waiters.first; i < waiters.items.size(); ++i) {
     Waiters::Item item = waiters.items[i];
     if (item.wait == nullptr) continue;
+    if (i < waiters.wake_next) wake_next = next + 1;
+    if (i < waiters.wake_end) wake_end = next + 1;
     item.wait->links[item.link].place = static_cast<std::uint32_t>(next);
     waiters.items[next++] = item;
   }
   waiters.items.resize(next);
   waiters.first = 0;
+  waiters.wake_next = wake_next;
+  waiters.wake_end = wake_end;
 }
 
 Wait& Waits::take_first(Node& node) {
@@ -167,7 +266,7 @@ Wait& Waits::take_first(Node& node) {
   while (waiters.items[waiters.first].wait == nullptr) ++waiters.first;
   Waiters::Item item = waiters.items[waiters.first++];
   item.wait->links[item.link].place = WaitLink::kOut;
-  if (--waiters.count == 0) node.entry.waiters.reset();
+  if (--waiters.count == 0) drop_waiters(node);
   return *item.wait;
 }
 
@@ -210,9 +309,24 @@ std::vector<PendingWait> Waits::pending(std::size_t max_count, std::size_t max_n
 
 void Waits::clear() {
   deadlines_.clear();
+  waking_.clear();
   ended_.clear();
   clients_ = decltype(clients_)();
   count_ = 0;
+}
+
+bool Waits::free_some(std::size_t& effort) {
+  auto pay = [&effort](std::size_t cost) { effort -= std::min(effort, cost); };
+  for (; effort > 0 && !deadlines_.empty(); pay(1)) deadlines_.erase(deadlines_.begin());
+  for (; effort > 0 && !waking_.empty(); pay(1)) waking_.pop_front();
+  for (; effort > 0 && !ended_.empty(); pay(1)) ended_.pop_front();
+  while (effort > 0 && !clients_.empty()) {
+    pay(1 + clients_.begin()->second.waits.size());
+    clients_.erase(clients_.begin());
+  }
+  if (effort == 0) return false;
+  clear();
+  return true;
 }
 
 }  // namespace ddprun::store

@@ -47,6 +47,12 @@ struct Wait {
   bool is_over = false;  // has ended; clean_up() takes it out of the names' waiters
 };
 
+// A name whose waiters are being told, step by step, that a key has been stored.
+struct Waking {
+  Node* node;
+  std::list<Waking>::iterator self;
+};
+
 // A wait as the status page shows it, with the first few of the names that it still waits for.
 struct PendingWait {
   ClientId client;
@@ -82,15 +88,20 @@ class Waits {
   void end(Wait& wait);
   void cancel_all(ClientId client);
 
-  // A key has been stored: tells all its waiters except takes.
+  // From now on KeyspaceLimits::wakes_at_once waiters may be told before others are left over.
+  void begin_step() { wakes_left_ = limits_.wakes_at_once; }
+
+  // A key has been stored: tells all its waiters except takes; of very many those of the client
+  // that asks, and clean_up() tells the others, whatever becomes of the key.
   void wake_all(const Context& context, Node& node);
   // Takes the first waiter, which there must be, out of the name's waiters.
-  static Wait& take_first(Node& node);
+  Wait& take_first(Node& node);
 
   bool has_pending_work() const { return needs_cleanup() || !deadlines_.empty(); }
-  bool needs_cleanup() const { return !ended_.empty(); }
-  // Takes about `effort` links of ended waits out of their names' waiters.
-  void clean_up(std::size_t effort);
+  bool needs_cleanup() const { return !ended_.empty() || !waking_.empty(); }
+  // Tells waiters that were left over, and takes links of ended waits out of their names' waiters:
+  // about `effort` of both.
+  void clean_up(std::size_t effort, MonoTime now, Replies& replies);
 
   std::optional<MonoTime> deadline() const;
   // Ends takes whose time is up, `most` of them at most.  Returns how many.
@@ -102,6 +113,9 @@ class Waits {
   std::vector<PendingWait> pending(std::size_t max_count, std::size_t max_names) const;
 
   void clear();
+  // Frees what is here as far as the effort goes, which it diminishes, without counting it in the
+  // budget.  Answers whether that was all; if not, nothing else may be asked for any more.
+  bool free_some(std::size_t& effort);
 
  private:
   struct Client {
@@ -110,9 +124,16 @@ class Waits {
   };
 
   static void enqueue(Wait& wait, std::uint32_t link);
-  static void leave(WaitLink& link);
+  void leave(WaitLink& link);
   static void compact_if_sparse(Waiters& waiters);
   void unlink(Wait& wait, std::size_t count);
+  void wake_now(const Context& context, Node& node);
+  void wake_later(const Context& context, Node& node);
+  void wake_own(const Context& context, Node& node);
+  void wake_some(std::size_t effort, const Context& context);
+  void tell(const Context& context, Waiters& waiters, std::size_t place);
+  void drop_waiters(Node& node);
+  void stop_waking(Waiters& waiters);
 
   const KeyspaceLimits& limits_;
   Budget& budget_;
@@ -120,6 +141,8 @@ class Waits {
   std::unordered_map<ClientId, Client> clients_;  // those that wait
   std::multimap<MonoTime, Wait*> deadlines_;      // of the takes
   std::list<Wait> ended_;                         // whose links are still to be taken out
+  std::list<Waking> waking_;                      // in turns
+  std::size_t wakes_left_ = 0;                    // in this step
   std::size_t count_ = 0;
 };
 

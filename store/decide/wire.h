@@ -243,6 +243,9 @@ class Decoder {
   // wherever the bytes fed were.  Takes the place of keep().
   void hold();
 
+  // Whether there are bytes that belong to no request answered yet.
+  bool has_more() const { return begin_ < window_.size(); }
+
   // Whether the handshake has been seen.
   bool is_validated() const { return is_validated_; }
 

@@ -89,6 +89,20 @@ void print_with_others(const Meter& meter, double elapsed, std::vector<double> l
          {"others_max_ms", quantile(latencies_ms, 1)}});
 }
 
+// All connections ask for the same at one moment.
+void ask_of_all(Load& load, const Options& options, const std::string& request,
+                std::size_t awaited) {
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  std::size_t answered = 0;
+  load.on_turn = [&](Connection&) { ++answered; };
+  for (std::size_t i = 0; i < load.size(); ++i) load.send(load[i], request, awaited);
+  load.run_until([&] { return answered == load.size(); });
+  load.on_turn = nullptr;
+  double elapsed = meter.elapsed();
+  print_with_others(meter, elapsed, prober.stop());
+}
+
 // How long the others waited, while a load did harm or nothing.
 void print_others(std::vector<double> latencies_ms) {
   print({{"others_p50_ms", quantile(latencies_ms, 0.5)},
@@ -122,6 +136,94 @@ void leave(const Options& options) {
   load.ask(load[0], bytes_of({request::Ping{1}}), 4);
   double elapsed = meter.elapsed();
   print_with_others(meter, elapsed, prober.stop());
+}
+
+void many_list_keys(const Options& options) {
+  constexpr int kNames = 4000;
+  const std::string long_name = "/" + options.tag + std::string(8000, 'n');
+  Load load(options.port);
+  load.greet(options.connections);
+  std::string prelude;
+  std::size_t awaited = 8 + 8 + std::string_view("init/").size();
+  for (int i = 0; i < kNames; ++i) {
+    encode(request::Set{long_name + std::to_string(i), "v"}, prelude);
+    awaited += 8 + long_name.size() + std::to_string(i).size();
+  }
+  load.ask(load[0], prelude + bytes_of({request::Ping{1}}), 4);
+  ask_of_all(load, options, bytes_of({request::ListKeys{}}), awaited);
+  std::string clean;
+  for (int i = 0; i < kNames; ++i) encode(request::DeleteKey{long_name + std::to_string(i)}, clean);
+  load.ask(load[0], clean, kNames * 8);
+}
+
+void many_compare_set(const Options& options) {
+  Load load(options.port);
+  load.greet(options.connections);
+  const std::string large(kLargeBytes, 'v');
+  std::string other = large;
+  other.back() = 'o';
+  const std::string name = "/big" + options.tag;
+  load.ask(load[0], bytes_of({request::Set{name, large}, request::Ping{1}}), 4);
+  ask_of_all(load, options, bytes_of({request::CompareSet{name, large, other}}), 8 + large.size());
+  load.ask(load[0], bytes_of({request::DeleteKey{name}}), 8);
+}
+
+void leave_waiting(const Options& options) {
+  constexpr int kNames = 4000;
+  std::vector<std::string> names = names_of(options, kNames);
+  std::vector<std::string_view> keys(names.begin(), names.end());
+  std::string wait = bytes_of({request::Wait{keys}, request::Ping{1}});
+  Load load(options.port, options.sources);
+  load.greet(options.connections + 1);
+  for (std::size_t i = 1; i < load.size(); ++i) load.ask(load[i], wait, 4);
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  load.close_from(1);
+  load.ask(load[0], bytes_of({request::Ping{1}}), 4);
+  load.run_for(static_cast<int>(options.seconds * 1e3));
+  double elapsed = meter.elapsed();
+  print_with_others(meter, elapsed, prober.stop());
+}
+
+void wake_many(const Options& options) {
+  constexpr std::size_t kWaits = 64;  // that one connection may have
+  const std::string name = "/many" + options.tag;
+  std::vector<std::string_view> keys{name};
+  std::string waits;
+  for (std::size_t i = 0; i < kWaits; ++i) encode(request::Wait{keys}, waits);
+  Load load(options.port, options.sources);
+  load.greet(options.connections + 1);
+  for (std::size_t i = 1; i < load.size(); ++i)
+    load.ask(load[i], waits + bytes_of({request::Ping{1}}), 4);
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  for (std::size_t i = 1; i < load.size(); ++i) load.send(load[i], "", kWaits);
+  std::size_t answered = 0;
+  load.on_turn = [&](Connection&) { ++answered; };
+  load.send(load[0], bytes_of({request::Set{name, "v"}, request::Ping{1}}), 4);
+  load.run_until([&] { return answered == load.size(); });
+  double elapsed = meter.elapsed();
+  print_with_others(meter, elapsed, prober.stop());
+}
+
+void append_read(const Options& options) {
+  constexpr int kPieces = 64;
+  const std::string name = "/long" + options.tag;
+  const std::string piece(kLargeBytes, 'v');
+  Load load(options.port);
+  load.greet(2);
+  for (int i = 0; i < kPieces; ++i)
+    load.ask(load[0], bytes_of({request::Append{name, piece}, request::Ping{1}}), 4);
+  Prober prober(options.port);
+  Meter meter(options.pid);
+  load.send(load[1], bytes_of({request::Get{name}}), 8 + kPieces * piece.size());
+  load.ask(load[0], bytes_of({request::Append{name, "x"}, request::Ping{1}}), 4);
+  double elapsed = meter.elapsed();
+  load.close_from(1);
+  load.ask(load[0], bytes_of({request::Ping{1}}), 4);
+  std::vector<double> latencies_ms = prober.stop();
+  load.ask(load[0], bytes_of({request::DeleteKey{name}}), 8);
+  print_with_others(meter, elapsed, std::move(latencies_ms));
 }
 
 void garbage(const Options& options) {

@@ -70,7 +70,7 @@ struct Game {
   }
 
   void ask(const Request& request) {
-    if (!Namespaces::is_large(*places[0], request)) {
+    if (!places[0]->keyspace.is_large(request)) {
       namespaces.execute(0, places[0], request, now, replies);
       return;
     }
@@ -95,7 +95,7 @@ struct Game {
       if (std::holds_alternative<Decoder::NeedMore>(next)) return;
       if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
       const Request& request = std::get<Request>(next);
-      if (Namespaces::is_large(*places[client], request)) {
+      if (places[client]->keyspace.is_large(request)) {
         decoder.hold();
         namespaces.enqueue(client, *places[client], request);
         is_busy[client] = true;

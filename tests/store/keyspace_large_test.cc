@@ -5,8 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "store/decide/keyspace.h"
 #include "tests/support/reply_text.h"
@@ -62,6 +65,12 @@ struct Clients {
     Keyspace::Progress progress = keyspace.proceed(effort, now, replies);
     std::string text = in_words(replies) + (progress.fault ? "closed: " + *progress.fault : "");
     return progress.is_done ? text : text + " ...";
+  }
+
+  std::string clean_up(std::size_t effort) {
+    Replies replies;
+    keyspace.clean_up(effort, now, replies);
+    return in_words(replies);
   }
 
   std::string leave(ClientId client) {
@@ -180,9 +189,185 @@ TEST_SUITE("store/keyspace/large") {
     clients.begin(request::Wait{kNames});
     CHECK(clients.proceed(9) == "closed: waits for more than 2 keys at once");
     CHECK(clients.leave(kLarge) == "");
-    while (clients.keyspace.needs_cleanup()) clients.keyspace.clean_up(1);
+    while (clients.keyspace.needs_cleanup()) clients.clean_up(1);
     CHECK(clients.keyspace.bytes() == 0);
     CHECK(clients.keyspace.wait_count() == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "names count with their length, and so do values") {
+    const std::string name(2000, 'n');
+    Keyspace some({.names_at_once = 100});
+    std::vector<std::string_view> names(30, name);
+    CHECK(some.is_large(request::Check{names}));
+    CHECK(some.is_large(request::MultiGet{names}));
+    CHECK_FALSE(some.is_large(request::Check{std::span(names).first(10)}));
+    Replies replies;
+    for (char c : "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"sv) {
+      some.execute(kOther, request::Set{name + c, "v"}, now, replies);
+      if (c == 'z') CHECK_FALSE(some.is_large(request::ListKeys{}));
+    }
+    CHECK(some.is_large(request::ListKeys{}));
+    CHECK(some.effort_of(request::Set{"k", std::string(1 << 20, 'v')}) == 1 + 1024);
+    CHECK(some.effort_of(request::CompareSet{"k", name, name}) == 1 + 1 + 1);
+    CHECK(some.effort_of(request::Get{"k"}) == 1);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "to append to a value that is being read is large, if that is") {
+    const std::string old(600'000, 'v');
+    ask(kOther, request::Set{"k", old});
+    CHECK(keyspace.is_large(request::Append{"k", "x"}));  // there is no room in its place
+    ask(kOther, request::Append{"k", "x"});
+    CHECK_FALSE(keyspace.is_large(request::Append{"k", "x"}));
+    Replies reading;
+    keyspace.execute(kOther, request::Get{"k"}, now, reading);
+    CHECK(keyspace.is_large(request::Append{"k", "y"}));
+    ask(kOther, request::Wait{std::array{"other"sv}});
+    begin(request::Append{"k", "y"});
+    CHECK(proceed(1) == " ...");
+    CHECK(keyspace.peek("k").view() == old + "x");
+    CHECK(proceed(1) == " ...");
+    CHECK(proceed(1) == "");
+    CHECK(keyspace.peek("k").view() == old + "xy");
+    CHECK(std::get<reply::Bytes>(reading[0].reply).value.view() == old + "x");
+    CHECK(keyspace.bytes() ==
+          2 * cost::kName + cost::kValue + 1 + 600'002 + cost::kWait + cost::kAwaitedName + 5);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "what others store while a long value is copied is appended to") {
+    const std::string old(600'000, 'v');
+    for (bool is_deleted : {false, true}) {
+      CAPTURE(is_deleted);
+      ask(kOther, request::Set{"k", old});
+      begin(request::Append{"k", "x"});
+      CHECK(proceed(1) == " ...");
+      if (is_deleted) {
+        ask(kOther, request::DeleteKey{"k"});
+      } else {
+        ask(kOther, request::Set{"k", "new"});
+      }
+      CHECK(proceed(9) == "");
+      CHECK(keyspace.peek("k").view() == (is_deleted ? "x" : "newx"));
+      ask(kOther, request::DeleteKey{"k"});
+      CHECK(keyspace.bytes() == 0);
+    }
+  }
+
+  TEST_CASE("a value does not grow beyond the room there is while it is copied") {
+    Clients clients({.max_bytes = 1'000'000});
+    clients.ask(kOther, request::Set{"k", std::string(600'000, 'v')});
+    clients.begin(request::Append{"k", "x"});
+    CHECK(clients.proceed(1) == " ...");
+    CHECK(clients.ask(kOther, request::Set{"l", std::string(399'662, 'v')}) == "");
+    CHECK(clients.proceed(9) == "closed: no room for APPEND of 'k'");
+    CHECK(clients.keyspace.peek("k").size() == 600'000);
+  }
+
+  TEST_CASE("of very many who wait for a key some are told at a time, who asks first") {
+    Keyspace keyspace({.wakes_at_once = 3});
+    Replies replies;
+    auto ask = [&](ClientId client, const Request& request) {
+      replies.clear();
+      CHECK_FALSE(keyspace.execute(client, request, {}, replies));
+      return Clients::in_words(replies);
+    };
+    auto clean_up = [&](std::size_t effort) {
+      replies.clear();
+      keyspace.clean_up(effort, {}, replies);
+      return Clients::in_words(replies);
+    };
+    for (ClientId client = 10; client < 20; ++client) {
+      CHECK(ask(client, request::Wait{std::array{"k"sv}}) == "");
+    }
+    CHECK(ask(20, request::QueueTake{"k", 1000}) == "");
+    CHECK(ask(15, request::Add{"k", 1}) == "15: byte 0, 15: 1");
+    CHECK(clean_up(2) == "10: byte 0, 11: byte 0");
+    CHECK(ask(12, request::CancelWait{}) == "12: byte 1");
+    keyspace.disconnect(13, {}, replies);
+    // Those who waited when there was a key are told of it, whatever becomes of it, and no others.
+    CHECK(ask(30, request::DeleteKey{"k"}) == "30: 1");
+    CHECK(ask(31, request::Wait{std::array{"k"sv}}) == "");
+    CHECK(clean_up(5) == "14: byte 0, 16: byte 0");
+    CHECK(clean_up(9) == "17: byte 0, 18: byte 0, 19: byte 0");
+    CHECK_FALSE(keyspace.needs_cleanup());
+    CHECK(ask(32, request::QueuePush{"k", "item"}) == "20: 1, 20: 'item'");
+    CHECK(keyspace.wait_count() == 1);
+    CHECK(ask(32, request::Set{"k", "v"}) == "31: byte 0");
+    ask(32, request::DeleteKey{"k"});
+    CHECK(keyspace.bytes() == 0);
+  }
+
+  TEST_CASE("those who are still to be told may all leave, and the key with them") {
+    Keyspace keyspace({.wakes_at_once = 1});
+    Replies replies;
+    for (ClientId client = 1; client < 100; ++client) {
+      keyspace.execute(client, request::Wait{std::array{"k"sv}}, {}, replies);
+    }
+    keyspace.execute(200, request::Set{"k", "v"}, {}, replies);
+    keyspace.execute(200, request::DeleteKey{"k"}, {}, replies);
+    replies.clear();
+    keyspace.clean_up(7, {}, replies);
+    CHECK(replies.size() == 7);
+    for (ClientId client = 99; client > 0; --client) keyspace.disconnect(client, {}, replies);
+    CHECK(replies.size() == 7);
+    CHECK_FALSE(keyspace.needs_cleanup());
+    CHECK(keyspace.bytes() == 0);
+  }
+
+  TEST_CASE("very many who wait for a queue are offered an item some at a time") {
+    Keyspace keyspace({.wakes_at_once = 4});
+    Replies replies;
+    for (ClientId client = 1; client <= 10; ++client) {
+      keyspace.execute(client, request::Wait{std::array{"q"sv, "r"sv}}, {}, replies);
+    }
+    keyspace.execute(11, request::QueueTake{"q", 1000}, {}, replies);
+    keyspace.execute(12, request::QueuePush{"q", "item"}, {}, replies);
+    CHECK(replies.empty());
+    CHECK(keyspace.needs_cleanup());
+    keyspace.clean_up(1, {}, replies);
+    CHECK(replies.empty());
+    keyspace.clean_up(1, {}, replies);
+    CHECK(Clients::in_words(replies) == "11: 1, 11: 'item'");
+    CHECK_FALSE(keyspace.needs_cleanup());
+    replies.clear();
+    keyspace.execute(12, request::Set{"r", "v"}, {}, replies);
+    CHECK(replies.empty());
+    while (keyspace.needs_cleanup()) keyspace.clean_up(4, {}, replies);
+    CHECK(replies.size() == 10);
+  }
+
+  TEST_CASE("a name that is given many times is waited for once") {
+    Keyspace keyspace;
+    Replies replies;
+    std::vector<std::string_view> names(3000, "k");
+    keyspace.execute(1, request::Wait{names}, {}, replies);
+    CHECK(keyspace.bytes() == 1 + cost::kName + cost::kWait + cost::kAwaitedName);
+    CHECK(keyspace.pending(1, 9)[0].missing_count == 1);
+    keyspace.execute(2, request::Set{"k", "v"}, {}, replies);
+    CHECK(replies.size() == 1);
+  }
+
+  TEST_CASE("a client that leaves costs others no more than a few names, whatever it waits for") {
+    Keyspace keyspace;
+    Replies replies;
+    std::vector<std::string> texts;
+    for (int i = 0; i < 4000; ++i) texts.push_back("k" + std::to_string(i));
+    std::vector<std::string_view> names(texts.begin(), texts.end());
+    keyspace.execute(1, request::Wait{names}, {}, replies);
+    for (int i = 0; i < 60; ++i) {
+      keyspace.execute(2, request::Wait{std::span(names).subspan(std::size_t(i) * 60, 60)}, {},
+                       replies);
+    }
+    for (ClientId client : {1, 2}) {
+      std::size_t before = keyspace.bytes();
+      std::size_t waits = keyspace.wait_count(client);
+      keyspace.disconnect(client, {}, replies);
+      CHECK(before - keyspace.bytes() <= waits * cost::kWait + 64 * cost::kAwaitedName);
+      CHECK(keyspace.wait_count(client) == 0);
+    }
+    int steps = 0;
+    for (; keyspace.needs_cleanup(); ++steps) keyspace.clean_up(100, {}, replies);
+    CHECK(steps >= (4000 + 3600) / 100 - 1);
+    CHECK(keyspace.bytes() == 0);
   }
 
   TEST_CASE_FIXTURE(Clients, "a long wait that is given up is let go of step by step") {
@@ -192,10 +377,10 @@ TEST_SUITE("store/keyspace/large") {
     CHECK(keyspace.wait_count() == 0);
     CHECK(keyspace.is_unknown(kLarge));
     REQUIRE(keyspace.needs_cleanup());
-    keyspace.clean_up(1);
+    clean_up(1);
     CHECK(ask(kOther, request::Set{"a", "v"}) == "");
     CHECK(ask(kOther, request::QueuePush{"b", "item"}) == "");
-    keyspace.clean_up(9);
+    clean_up(9);
     CHECK_FALSE(keyspace.needs_cleanup());
     CHECK(ask(kOther, request::QueuePop{"b"}) == "2: 1, 2: 'item'");
     CHECK(ask(kOther, request::DeleteKey{"a"}) == "2: 1");

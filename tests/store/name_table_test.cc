@@ -79,6 +79,29 @@ TEST_SUITE("store/decide/name_table") {
     CHECK(all_of(table) == std::map<std::string, int>{{"again", 1}});
   }
 
+  TEST_CASE("a table is emptied node by node, and each is dropped once") {
+    Table table({5, 6});
+    for (int i = 0; i < 5000; ++i) put(table, std::to_string(i), i);
+    std::set<int> dropped;
+    int left = 0;
+    auto may_drop = [&](Table::Node& node) {
+      return left-- > 0 && dropped.insert(node.entry.value).second;
+    };
+    int steps = 0;
+    do {
+      CHECK(dropped.size() == std::size_t(1000) * std::size_t(steps++));
+      left = 1000;
+    } while (!table.drop_some(may_drop));
+    CHECK(steps == 5);
+    CHECK(dropped.size() == 5000);
+    CHECK(table.size() == 0);
+    for (int i = 0; i < 1000; ++i) put(table, std::to_string(i), i);
+    left = 700;
+    CHECK_FALSE(table.drop_some([&](const Table::Node&) { return left-- > 0; }));
+    table.clear();
+    CHECK(table.size() == 0);
+  }
+
   TEST_CASE("a node stays where it is") {
     Table table({5, 6});
     Table::Node& first = table.add("first", table.hash("first"));

@@ -247,7 +247,7 @@ TEST_SUITE("store/decide/namespaces") {
     Namespace* place = &namespaces.common();
     namespaces.execute(2, place, request::EnterNamespace{"s"}, {}, replies);
     replies.clear();
-    REQUIRE(Namespaces::is_large(*place, check));
+    REQUIRE(place->keyspace.is_large(check));
     namespaces.enqueue(1, namespaces.common(), check);
     namespaces.enqueue(2, *place, request::Wait{names});
     std::string ended;
@@ -276,11 +276,56 @@ TEST_SUITE("store/decide/namespaces") {
     namespaces.proceed(1, {}, replies);
     namespaces.renew_common();
     replies.clear();
-    auto done = namespaces.proceed(9, {}, replies);
+    std::optional<Namespaces::Done> done;
+    for (int i = 0; i < 2 && !done; ++i) done = namespaces.proceed(9, {}, replies);
     REQUIRE(done.has_value());
     CHECK(done->client == 2);
     CHECK(replies.size() == 1);
     CHECK_FALSE(namespaces.has_work());
+    CHECK(namespaces.usage().bytes == 0);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "what was in the common namespace is freed step by step") {
+    for (int i = 0; i < 1000; ++i) ask(1, request::Set{std::to_string(i), "v"});
+    for (int i = 0; i < 1000; ++i) ask(1, request::QueuePush{"q", "item"});
+    for (int i = 0; i < 50; ++i) ask(2, request::Wait{std::array{"x"sv, "y"sv}});
+    ask(3, request::LastWill{"q", "lost"});
+    std::size_t bytes = namespaces.usage().bytes;
+    namespaces.renew_common();
+    CHECK(namespaces.usage().bytes == 0);
+    CHECK(namespaces.former_bytes() == bytes);
+    Replies replies;
+    int steps = 0;
+    for (; namespaces.former_bytes() > 0; ++steps) {
+      if (steps == 2) ask(4, request::Set{"0", "new"});
+      CHECK_FALSE(namespaces.proceed(100, now, replies));
+    }
+    CHECK(steps >= 2000 / 100);
+    CHECK(steps <= 3000 / 100);
+    CHECK(replies.empty());
+    CHECK(ask(4, request::Get{"0"}) == "'new'");
+    CHECK(ask(4, request::GetNumKeys{}) == "1");
+  }
+
+  TEST_CASE("what ended waits leave behind is tidied up in all namespaces in turns") {
+    Namespaces namespaces({.names_at_once = 1}, 3);
+    Replies replies;
+    std::array<std::string_view, 4> names{"a", "b", "c", "d"};
+    std::array<Namespace*, 3> places;
+    places.fill(&namespaces.common());
+    for (ClientId client = 1; client < 3; ++client) {
+      auto name = std::to_string(client);
+      namespaces.execute(client, places[client], request::EnterNamespace{name}, {}, replies);
+    }
+    for (ClientId client = 0; client < 3; ++client) {
+      namespaces.execute(client, places[client], request::Wait{names}, {}, replies);
+      namespaces.execute(client, places[client], request::CancelWait{}, {}, replies);
+    }
+    std::array<std::size_t, 3> bytes;
+    for (std::size_t i = 0; i < 3; ++i) bytes[i] = places[i]->keyspace.bytes();
+    for (int i = 0; i < 3; ++i) namespaces.proceed(1, {}, replies);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(places[i]->keyspace.bytes() < bytes[i]);
+    while (namespaces.has_work()) namespaces.proceed(1, {}, replies);
     CHECK(namespaces.usage().bytes == 0);
   }
 

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "store/decide/turn.h"
 #include "store/server.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
@@ -648,5 +649,80 @@ TEST_SUITE("store/server/hostile") {
     good.join();
     INFO(longest.count(), " ms");
     CHECK(longest < 1s);
+  }
+
+  // The server is held up until all have sent, so that it finds all of it in one turn.
+  TEST_CASE("what very many ask for in one moment is divided into turns of a bounded length") {
+    RunningServer server;
+    RawClient owner = client_of(server);
+    const std::string large(1 << 20, 'v');
+    owner.send(request::Set{"large", large});
+    for (int i = 0; i < 400; ++i) {
+      owner.send(request::Set{std::to_string(i) + std::string(8000, 'n'), "v"});
+    }
+    REQUIRE(owner.send(request::GetNumKeys{}).receive_number() == 401);
+    std::string lists, compares;
+    for (int i = 0; i < 3; ++i) encode(request::ListKeys{}, lists);
+    encode(request::CompareSet{"large", std::string(8000, 'o'), "v"}, compares);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 60; ++i) clients.push_back(client_of(server));
+    server.ask([&](Server&) {
+      for (RawClient& client : clients) client.send(std::string_view(lists));
+      owner.send(request::Ping{7});
+      return 0;
+    });
+    CHECK(owner.receive(4) == "\7\0\0\0"sv);
+    constexpr std::size_t kReplyBytes = 8 + 401 * 8 + 400 * 8000 + 5 + 10 + 2 * 90 + 3 * 300;
+    for (RawClient& client : clients) {
+      for (int i = 0; i < 3; ++i) CHECK(client.receive(kReplyBytes).size() == kReplyBytes);
+    }
+    CHECK(is_served(clients[0]));
+    // The largest request that is not divided costs 4096; what each of 60 is sent at least is 64.
+    std::size_t longest = server.ask([](Server& one) { return one.longest_turn(); });
+    CHECK(longest <= Turn::kEffort + 4096 + 60 * 100);
+  }
+
+  TEST_CASE("requests that are answered later are answered in their order") {
+    RunningServer server;
+    constexpr int kRequests = 12'000;  // more than one share
+    std::string bytes;
+    for (int i = 0; i < kRequests; ++i) encode(request::Add{"n", 1}, bytes);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 4; ++i) clients.push_back(client_of(server));
+    server.ask([&](Server&) {
+      for (RawClient& client : clients) {
+        for (std::string_view rest = bytes; !rest.empty();) {  // as much as the kernel takes
+          ssize_t sent = ::send(client.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+          REQUIRE(sent > 0);
+          rest.remove_prefix(static_cast<std::size_t>(sent));
+        }
+      }
+      return 0;
+    });
+    for (RawClient& client : clients) {
+      std::int64_t last = 0;
+      for (int i = 0; i < kRequests; ++i) {
+        std::int64_t sum = client.receive_number();
+        if (sum <= last) FAIL("the sum " << sum << " came behind " << last);
+        last = sum;
+      }
+    }
+    CHECK(client_of(server).send(request::Add{"n", 0}).receive_number() == 4 * kRequests);
+  }
+
+  TEST_CASE("a client that is served later may leave before") {
+    RunningServer server;
+    std::string bytes;
+    for (int i = 0; i < 12'000; ++i) encode(request::Add{"n", 1}, bytes);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 20; ++i) clients.push_back(client_of(server));
+    server.ask([&](Server&) {
+      for (RawClient& client : clients) client.send(std::string_view(bytes));
+      return 0;
+    });
+    clients.clear();
+    CHECK(server.has_connections(0));
+    RawClient good = client_of(server);
+    CHECK(is_served(good));
   }
 }

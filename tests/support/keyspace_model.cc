@@ -501,7 +501,7 @@ std::string KeyspaceProgram::step() {
     keyspace_.expire(now_, replies);
     model_.expire(now_);
   } else if (what == 3) {
-    keyspace_.clean_up(1);
+    keyspace_.clean_up(1, now_, replies);
   } else if (what == 4 && is_crowded_) {
     delete_crowd(replies);
   } else if (!leaves) {
@@ -615,7 +615,7 @@ std::string KeyspaceProgram::finish() {
       keyspace_.execute(9, request::QueuePop{each}, now_, ignored);
     }
   }
-  while (keyspace_.needs_cleanup()) keyspace_.clean_up(1);
+  while (keyspace_.needs_cleanup()) keyspace_.clean_up(1, now_, ignored);
   if (keyspace_.bytes() != 0) return std::to_string(keyspace_.bytes()) + " bytes";
   return keyspace_.deadline() ? "a deadline" : "";
 }
