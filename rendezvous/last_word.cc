@@ -184,15 +184,18 @@ bool deliver(const Fd& fd, const LastWord& word) {
   bytes.clear();
   if (word.has_extensions) store::encode(store::request::EnterNamespace{keys::kNamespace}, bytes);
   store::encode(store::request::Wait{waits_for}, bytes);
-  store::encode(store::request::Get{key}, bytes);
   std::uint8_t entered = 0;
   std::uint8_t waited = 0;
   if (!store.send(bytes)) return false;
   if (word.has_extensions && (!store.receive(&entered, sizeof entered) || entered != store::kReady))
     return false;
   if (!store.receive(&waited, sizeof waited)) return false;
+  // Not before: a store goes on with what follows a Wait, and would answer that there is no record.
+  bytes.clear();
+  store::encode(store::request::Get{key}, bytes);
+  if (!store.send(bytes)) return false;
   std::optional<std::string> record = store.receive_string();
-  if (!record) return false;
+  if (!record || record->empty()) return false;
 
   const std::string inbox = on_wire(keys::inbox(*record));
   bytes.clear();

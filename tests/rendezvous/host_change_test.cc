@@ -375,6 +375,33 @@ TEST_CASE("Host change: a host begun anew forms no round without the nodes of it
   CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
 }
 
+TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it comes") {
+  Place place("b@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c"},
+                                         .by = "a@0"}},
+                              .name = "b@9"});
+  SUBCASE("first") {
+    place.says("a.0", killed(kRound));
+    place.joins_from("b.1", kRound, 100ms);
+    place.joins_from("c.1", kRound, 100ms);
+  }
+  SUBCASE("between") {
+    place.joins_from("b.1", kRound, 100ms);
+    place.says("a.0", killed(kRound));
+    place.joins_from("c.1", kRound, 100ms);
+  }
+  SUBCASE("last") {
+    place.joins_from("b.1", kRound, 100ms);
+    place.joins_from("c.1", kRound, 100ms);
+    place.says("a.0", killed(kRound));
+  }
+  CHECK(place.told<command::Round>() == 2);
+}
+
 TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
   Place place("a-2-2@9");
   place.on(runs::event::Begun{.files = {{.run = "job",
