@@ -14,6 +14,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,9 +47,10 @@ int fail(int exit_code, const std::string& why) {
 
 // Writes the port so that a reader sees either nothing or all of it.
 bool write_port(const std::string& path, std::uint16_t port) {
-  std::string partial = path + ".partial";
-  ::unlink(partial.c_str());  // left by one that was killed
-  // The folder may be one in which others can make files and links: /tmp.
+  // The folder may be one in which others can make files and links: /tmp.  They cannot tell the
+  // name.
+  std::random_device random;
+  std::string partial = path + "." + std::to_string(random()) + std::to_string(random());
   int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return false;
   std::string text = std::to_string(port) + "\n";

@@ -4,6 +4,15 @@
 #include <utility>
 
 namespace ddprun::rendezvous {
+namespace {
+
+std::string refused_by(const Endpoint& master) {
+  return "the workers' store at " + to_string(master) +
+         " does not serve this node, and so not its workers: its address (--worker-store-allow "
+         "admits more) or its user (--allow-users admits all) is not of this round";
+}
+
+}  // namespace
 
 boost::asio::awaitable<void> Announcement::make(
     Endpoint master, int world_size, std::vector<StartedWorker> workers,
@@ -16,16 +25,20 @@ boost::asio::awaitable<void> Announcement::make(
   if (!client) {
     co_return unreachable("this node cannot reach the workers' store at " + to_string(master) +
                           ": " + to_string(client.error()) +
-                          " (a firewall may be in between, or NAT: see --worker-store-allow)");
+                          " (a firewall may be in between, or NAT: see --worker-store-allow; or "
+                          "it is another user's: see --allow-users)");
   }
   if (!(*client)->has_extensions()) co_return;
   auto told = co_await (*client)->expect_world(world_size);
   for (const StartedWorker& worker : workers) {
-    if (!told) co_return;
+    if (!told) break;
     std::string who = "rank " + std::to_string(worker.rank);
     told = co_await (*client)->expect(who, static_cast<std::uint32_t>(worker.pid));
   }
-  if (version == version_) client_ = std::move(*client);
+  if (version != version_) co_return;
+  bool is_refused = !told && told.error().code == Errc::Closed;
+  if (is_refused) co_return unreachable(refused_by(master));
+  client_ = std::move(*client);
 }
 
 void Announcement::withdraw() {

@@ -31,8 +31,9 @@ class Announcement {
 
   // Announces the world and `workers`, which this node has started, to the store at `master`, until
   // withdraw() or the next make(); nothing where that store is not ours.  Where it cannot be
-  // reached within some seconds, as the workers then cannot either, `unreachable` is told why: the
-  // only place where that shows before the workers' own limits, which are minutes.
+  // reached within some seconds, or closes the connection at the announcement, as the workers then
+  // are not served either, `unreachable` is told why: the only place where that shows on this node
+  // before the workers' own limits, which are minutes.
   boost::asio::awaitable<void> make(Endpoint master, int world_size,
                                     std::vector<StartedWorker> workers,
                                     std::function<void(const std::string&)> unreachable);

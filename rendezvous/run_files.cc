@@ -88,8 +88,9 @@ Fd open_first(const std::vector<std::string>& folders, std::string& problem) {
     reasons += (reasons.empty() ? "" : "; ") + path + ": " + why;
   }
   problem = "no run files are kept (" + reasons +
-            "): if this host is killed and begins anew, a round may begin beside workers that are "
-            "cut off";
+            "; XDG_RUNTIME_DIR, or ddpd's --state-dir, may name a folder that only this user can "
+            "change): if this host is killed and begins anew, a round may begin beside workers "
+            "that are cut off";
   return {};
 }
 

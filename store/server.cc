@@ -131,6 +131,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       stalls_(executor_),
       handshakes_(executor_),
       log_(config_.log),
+      log_timer_(executor_),
       namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
   std::size_t most = file_limit() - std::min(file_limit() / 2, kOtherDescriptors);
@@ -164,6 +165,7 @@ void Server::Impl::close() {
   handshakes_.timer.cancel();
   expiry_timer_.cancel();
   stalls_.timer.cancel();
+  log_timer_.cancel();
   sessions_.clear();
   closing_.close_all();
 }
@@ -405,6 +407,15 @@ void Server::Impl::account_for(ClientId id) {
 
 void Server::Impl::log(const std::string& sentence) {
   log_.line(sentence, mono_now());
+  std::optional<MonoTime> deadline = log_.deadline();
+  if (!deadline || std::exchange(is_log_awaited_, true)) return;
+  log_timer_.expires_at(*deadline);
+  log_timer_.async_wait(bound(&Impl::tell_left_out));
+}
+
+void Server::Impl::tell_left_out() {
+  is_log_awaited_ = false;
+  log_.tell_left_out(mono_now());
 }
 
 }  // namespace ddprun::store

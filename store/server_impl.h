@@ -119,6 +119,7 @@ class Server::Impl {
   void close_more();
   void account_for(ClientId id);
   void log(const std::string& sentence);
+  void tell_left_out();
 
   // What happens on a connection (server_sessions.cc).
   void watch_for(Session& session, Poller::Interest interest);
@@ -174,6 +175,8 @@ class Server::Impl {
   DeadlineQueue handshakes_;        // clients that have not validated yet
 
   RateLimitedLog log_;
+  boost::asio::steady_timer log_timer_;  // for what it has left out
+  bool is_log_awaited_ = false;
   std::unordered_set<std::string> refusals_;  // that were logged lately
   SocketOwners owners_;
   bool has_asked_for_owners_ = false;  // for the pages

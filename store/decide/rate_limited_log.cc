@@ -5,11 +5,10 @@ namespace ddprun::store {
 
 void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
   if (!write_) return;
+  tell_left_out(now);
   if (now >= window_end_) {
-    if (left_out_ > 0)
-      write_(std::to_string(left_out_) + " lines like the last ones were left out");
     window_end_ = now + kWindow;
-    written_ = left_out_ = 0;
+    written_ = 0;
   }
   if (written_ == kLines) {
     ++left_out_;
@@ -17,6 +16,12 @@ void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
   }
   ++written_;
   write_(sentence);
+}
+
+void RateLimitedLog::tell_left_out(MonoTime now) {
+  if (left_out_ == 0 || now < window_end_) return;
+  write_(std::to_string(left_out_) + " lines like the last ones were left out");
+  left_out_ = 0;
 }
 
 }  // namespace ddprun::store

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,13 +18,20 @@ class RateLimitedLog {
  public:
   using Write = std::function<void(const std::string&)>;
 
-  // So many lines are written in so long; then one line says how many were left out.
+  // So many lines are written in so long; then one line says how many were left out: before the
+  // next one, or by tell_left_out().
   static constexpr std::size_t kLines = 20;
   static constexpr Duration kWindow = std::chrono::seconds(10);
 
   explicit RateLimitedLog(Write write) : write_(std::move(write)) {}
 
   void line(const std::string& sentence, MonoTime now);
+
+  // When tell_left_out() has something to say, if it has.
+  std::optional<MonoTime> deadline() const {
+    return left_out_ > 0 ? std::optional(window_end_) : std::nullopt;
+  }
+  void tell_left_out(MonoTime now);
 
  private:
   Write write_;

@@ -80,6 +80,15 @@ class DdpdTest(unittest.TestCase):
                     self.assertEqual(file.read(), f"{ddpd.port}\n")
                 self.assertEqual(os.listdir(folder), ["port"])
 
+    def test_nobody_can_keep_the_port_file_from_being_written_by_a_name_beside_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "port")
+            os.makedirs(path + ".partial/in_the_way")
+            with Ddpd("--port-file", path) as ddpd:
+                with open(path) as file:
+                    self.assertEqual(file.read(), f"{ddpd.port}\n")
+                self.assertEqual(sorted(os.listdir(folder)), ["port", "port.partial"])
+
     def test_a_fresh_one_has_nobody_who_waits(self):
         with Ddpd() as ddpd:
             self.assertIn(b"\nddprun_store_waits 0\n", page(ddpd.port, b"metrics"))

@@ -150,8 +150,8 @@ class WorkerStoreTest(HostsCase):
         agents = [self.agent(k, "--nnodes=2", "--rdzv-id=refused") for k in range(2)]
         agents[0].says("the workers' store: refused 10.77.0.50: its address is not allowed")
         agents[1].says("this node cannot reach the workers' store")
-        self.assertIn("(a firewall may be in between, or NAT: see --worker-store-allow); the workers here cannot "
-                      "join the others", agents[1].log)
+        self.assertIn("(a firewall may be in between, or NAT: see --worker-store-allow; or it is another user's: "
+                      "see --allow-users); the workers here cannot join the others", agents[1].log)
         self.let_go("refused", agents)
         agents = [self.agent(k, "--nnodes=2", "--rdzv-id=allowed", "--worker-store-allow=10.77.0.50")
                   for k in range(2)]

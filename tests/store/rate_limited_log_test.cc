@@ -24,6 +24,26 @@ TEST_SUITE("store/decide/rate_limited_log") {
     CHECK(lines.back() == "one more");
   }
 
+  TEST_CASE("when a flood has ended, what was left out is told without another line") {
+    std::vector<std::string> lines;
+    RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
+    ddprun::MonoTime now{};
+    now += std::chrono::hours(1);
+    for (std::size_t i = 0; i < RateLimitedLog::kLines; ++i) log.line("line", now);
+    CHECK_FALSE(log.deadline());
+    log.line("line", now);
+    REQUIRE(log.deadline() == now + RateLimitedLog::kWindow);
+    log.tell_left_out(now);
+    CHECK(lines.size() == RateLimitedLog::kLines);
+    now += RateLimitedLog::kWindow;
+    log.tell_left_out(now);
+    REQUIRE(lines.size() == RateLimitedLog::kLines + 1);
+    CHECK(lines.back() == "1 lines like the last ones were left out");
+    CHECK_FALSE(log.deadline());
+    log.line("next", now);
+    CHECK(lines.size() == RateLimitedLog::kLines + 2);
+  }
+
   TEST_CASE("without a reader nothing happens") {
     RateLimitedLog(nullptr).line("line", {});
   }
