@@ -55,7 +55,8 @@ class RoundTest(NodesCase):
 
     def test_a_run_has_one_name_on_all_nodes_and_in_all_rounds(self):
         note = ("--no-python", "sh", "-c",
-                "echo $DDPRUN_RUN_UUID $DDPRUN_ROUND >>generations; [ $RANK != 0 ] || [ $DDPRUN_ROUND != 0 ] || exit 1")
+                "echo $DDPRUN_RUN_UUID $DDPRUN_ROUND >>generations; [ $RANK$DDPRUN_ROUND = 00 ] || exit 0\n"
+                "until [ $(grep -c \"$DDPRUN_RUN_UUID 0\" generations) = 2 ]; do sleep 0.01; done; exit 1")
         for run in (1, 2):
             self.count = 0  # another host
             nodes = [self.node("--nnodes=2", "--max-restarts=1", command=note) for _ in range(2)]

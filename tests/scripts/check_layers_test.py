@@ -148,7 +148,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_the_environment_is_read_in_cli(self):
         self.write("cli/main.cc", 'std::getenv("HOME");')
-        self.write("worker/ddp/process_group.cc", 'std::getenv("RANK");')
+        self.write("worker/ddp/environment.cc", 'std::getenv("RANK");')
         self.write("worker/ddp/verification.cc", 'secure_getenv("RANK");')
         self.write("worker/env.cc", 'getenv("RANK");')
         why = "only cli reads the environment, and hands it inward"

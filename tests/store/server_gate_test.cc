@@ -210,7 +210,7 @@ TEST_SUITE("store/server/gate") {
     server->close();
   }
 
-  TEST_CASE("a question costs some microseconds") {
+  TEST_CASE("who is at the other end is answered again and again") {
     RunningServer server(gated());
     auto listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
     SocketOwners owners(listener.get());
@@ -218,16 +218,10 @@ TEST_SUITE("store/server/gate") {
     RawClient client(local_port(listener.get()).value());
     Fd accepted;
     while (!accepted) accepted = accept_from(listener.get());
-    auto start = std::chrono::steady_clock::now();
-    constexpr int kTimes = 2000;
-    for (int i = 0; i < kTimes; ++i) {
+    for (int i = 0; i < 2000; ++i) {
       PeerProcess peer = owners.peer_of(accepted.get());
       REQUIRE(peer.is == PeerProcess::Is::Known);
       REQUIRE(peer.user == ::geteuid());
     }
-    std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    std::string text = std::to_string(took.count() / kTimes) + " us";
-    MESSAGE(text);
-    CHECK(took.count() / kTimes < 500);
   }
 }
