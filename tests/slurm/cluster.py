@@ -98,15 +98,16 @@ def why_not(tracking="linuxproc"):
     return ""
 
 
-def until(is_reached, what, limit=LIMIT):
-    """Waits for a state; returns what is_reached() answered, and the seconds that it took."""
+def until(is_reached, what, limit=LIMIT, seen=lambda: ""):
+    """Waits for a state; returns what is_reached() answered, and the seconds that it took.  `seen` says in the end
+    what there was instead."""
     begin = time.monotonic()
     while True:
         reached = is_reached()
         if reached:
             return reached, time.monotonic() - begin
         if time.monotonic() - begin > limit:
-            raise AssertionError(f"waited {limit} s in vain until {what}")
+            raise AssertionError(f"waited {limit} s in vain until {what}; {seen()}")
         time.sleep(0.02)
 
 

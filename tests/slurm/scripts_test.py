@@ -389,10 +389,11 @@ class ScriptsTest(SlurmCase):
 
         def text():
             return "".join(self.output(f"{job}_{k}") for k in range(3))
-        cluster.until(lambda: "epoch 2: loss" in text(), "they train")
+        cluster.until(lambda: "epoch 2: loss" in text(), "they train", seen=text)
         self.assertIn("with 3 ranks, from the start", text())
         self.cluster.run("scancel", f"{job}_2")
-        cluster.until(lambda: re.search(r"with 2 ranks, resumed from epoch [1-9]", text()), "the others go on")
+        cluster.until(lambda: re.search(r"with 2 ranks, resumed from epoch [1-9]", text()), "the others go on",
+                      seen=text)
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
         self.assert_resumed_and_trained(text(), ranks=2)
 
