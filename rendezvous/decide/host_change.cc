@@ -158,7 +158,9 @@ void note_replaced(State& state, MonoTime now) {
     if (is_lost) lost.insert(name);
   }
   for (auto& [id, node] : state.nodes) {
-    bool is_new = node.knows.by.empty() && node.replaces.empty();
+    // Many machines may be called that.
+    bool is_new =
+        node.knows.by.empty() && node.replaces.empty() && !node.join.host.starts_with("localhost");
     auto found =
         is_new ? find_of_machine(lost, node.join.host, without_incarnation(id).size()) : lost.end();
     if (found == lost.end()) continue;

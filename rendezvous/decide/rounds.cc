@@ -224,6 +224,9 @@ void Rounds::note_age() {
 // No worker lives: each node hears of its new lease before it starts one.
 void Rounds::adapt_lease() {
   if (state_.restarts.failed_at) state_.lost_rounds = 0;
+  // Another host would wait for the lease that its nodes know, and not for one that has grown
+  // since.
+  if (may_change_host(state_)) return;
   Policy& policy = state_.policy;
   Duration limit = policy.silence_limit() / state_.lease_factor;
   int factor = 1;

@@ -462,6 +462,41 @@ TEST_CASE("Host change: an agent that is started again counts for the one that i
   }
 }
 
+TEST_CASE("Host change: machines that are all called localhost prove nothing of each other") {
+  Place place("localhost-1@0");
+  auto comes = [&](const std::string& node, const std::string& host) {
+    request::Join join = place.join_of(node);
+    join.host = host;
+    join.is_host = node == "localhost-1.0";
+    join.settings.min_nodes = 3;
+    place.says(node, join);
+  };
+  comes("localhost-1.0", "localhost");
+  comes("localhost-2.0", "localhost");
+  comes("c-1.0", "c");
+  REQUIRE(place.told<command::Round>() == 3);
+  CHECK_FALSE(place.has_begun_after(12s, {"localhost-1.0"}));
+  place.says("localhost-1.0", request::Ready{.round = 0, .store_port = 1001});
+  comes("localhost-3.0", "localhost");
+  comes("x-1.0", "x");
+  CHECK_FALSE(place.has_begun_after(20s, {"localhost-1.0", "localhost-3.0", "x-1.0"}));
+}
+
+TEST_CASE("Host change: the lease stays what other hosts know it to be") {
+  Place place("a@0");
+  request::Join join = place.join_of("a.0");
+  join.settings.min_nodes = 2;
+  place.says("a.0", join);
+  place.state.runs.at("job").lost_rounds = 5;
+  join.address = "b.0";
+  join.host = "b";
+  join.is_host = false;
+  place.says("b.0", join);
+  CHECK(place.told<command::Round>() == 2);
+  CHECK(place.told<command::KeepAlive>() == 0);
+  CHECK(place.run().policy.silence_limit() == join.policy.silence_limit());
+}
+
 TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
   RoundSeeker node;
   node.on(member::event::ConnectionLost{"reset"});
