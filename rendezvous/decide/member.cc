@@ -52,6 +52,11 @@ bool may_change_host(const State& state, const Config& config) {
   return config.stand_in_port != 0 || has_stand_ins(state);
 }
 
+// Others count on this node, also where it would host nowhere itself.
+bool says_contacts(const State& state, const Config& config) {
+  return config.stand_in_port != 0 || has_stand_ins(state);
+}
+
 // What stops this node does not stop its coordinator, for the others: it has a lease like them.
 bool is_above_lease(const State& state, const Config& config) {
   return state.is_own_host && !may_change_host(state, config);
@@ -369,7 +374,7 @@ class MemberTransition {
     if (state_.asked_at) return;
     state_.asked_at = now_;
     request::Heartbeat heartbeat;
-    if (config_.stand_in_port != 0) {
+    if (says_contacts(state_, config_)) {
       heartbeat.pulse = state_.pulse_time;
       if (state_.last) heartbeat.round = state_.last->number;
     }
@@ -486,7 +491,7 @@ class MemberTransition {
       join.round_by = state_.last->by;
       join.after = state_.last->after;
     }
-    if (config_.stand_in_port != 0) {
+    if (says_contacts(state_, config_)) {
       join.stand_in_port = config_.stand_in_port;
       join.is_host = state_.is_own_host;
       join.pulse = state_.pulse_time;
@@ -513,7 +518,7 @@ class MemberTransition {
     post(join_request());
     state_.has_joined = true;
     state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
-    if (config_.stand_in_port == 0) return;  // from here on there may be later rounds
+    if (!says_contacts(state_, config_)) return;  // from here on there may be later rounds
     state_.contact_before = state_.contact;
     state_.contact = Contact{.at = now_, .of = state_.coordinator};
     if (!has_stand_ins(state_)) return;  // nobody counts on it yet

@@ -195,6 +195,18 @@ class MembershipTest(NodesCase):
         wait_until(lambda: not is_running(worker), "the worker of the killed agent is gone")
         self.assert_all_succeed(*nodes[:2])
 
+    def test_nodes_that_may_not_host_count_like_the_others(self):
+        conf = "--rdzv-conf=last_call_timeout=5,keep_alive_interval=0.2,keep_alive_max_attempt=5,is_host="
+        nodes = [self.node("--nnodes=2:3", conf + may_host) for may_host in "100"]
+        self.until_started(3)
+        time.sleep(3)  # three times the silence limit
+        self.assertEqual(len(self.started), 3, nodes[0].log)
+        lost = nodes.pop()
+        lost.process.kill()
+        lines = self.until_started(5)[3:]
+        self.assertEqual(sorted(re.search(r" (\d/2) ", line)[1] for line in lines), ["0/2", "1/2"])
+        self.assert_all_succeed(*nodes)
+
     def test_survivors_go_on_when_an_agent_is_killed_together_with_its_workers(self):
         nodes = [self.node("--nnodes=1:3", QUICK) for _ in range(3)]
         lines = self.until_round("0/3", "1/3", "2/3")
