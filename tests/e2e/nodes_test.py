@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import unittest
 
 from ddpd_process import Ddpd
