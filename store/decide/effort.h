@@ -13,6 +13,10 @@ namespace ddprun::store::effort {
 inline constexpr std::size_t kBytes = 1024;
 inline constexpr std::size_t kHashedBytes = 512;
 
+// So many waiters of a name cost as much to look at, and to move up where others have left, as a
+// name.
+inline constexpr std::size_t kWaitersMoved = 8;
+
 // One call of the system that reads, one that sends, and to forget a connection.
 inline constexpr std::size_t kRead = 4;
 inline constexpr std::size_t kSend = 12;

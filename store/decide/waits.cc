@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
+
+#include "store/decide/effort.h"
 
 namespace ddprun::store {
 namespace {
@@ -89,7 +92,8 @@ void Waits::end(Wait& wait) {
     budget_.remove(wait.link_count * cost::kAwaitedName);
     ended_.erase(wait.self);
   } else if (!is_large) {
-    unlink(wait, wait.link_count);
+    std::size_t effort = std::numeric_limits<std::size_t>::max();
+    unlink(wait, effort);
     ended_.erase(wait.self);
   }
   budget_.remove(cost::kWait);
@@ -97,14 +101,18 @@ void Waits::end(Wait& wait) {
   if (client.waits.empty()) clients_.erase(found);
 }
 
-// Takes the last `count` links of `wait` out of their names' waiters.
-void Waits::unlink(Wait& wait, std::size_t count) {
-  for (; count > 0; --count) {
+// Takes links of `wait`, the last ones first, out of their names' waiters as far as the effort
+// goes, which it diminishes.
+void Waits::unlink(Wait& wait, std::size_t& effort) {
+  while (wait.link_count > 0 && effort > 0) {
     WaitLink& link = wait.links[--wait.link_count];
     budget_.remove(cost::kAwaitedName);
-    if (link.place == WaitLink::kOut) continue;
-    leave(link);
-    entries_.drop_if_unused(*link.node);
+    std::size_t spent = 1;
+    if (link.place != WaitLink::kOut) {
+      spent += leave(link);
+      entries_.drop_if_unused(*link.node);
+    }
+    effort -= std::min(effort, spent);
   }
 }
 
@@ -116,9 +124,7 @@ void Waits::clean_up(std::size_t effort, MonoTime now, Replies& replies) {
   }
   while (effort > 0 && !ended_.empty()) {
     Wait& wait = ended_.front();
-    std::size_t count = std::min(effort, wait.link_count);
-    unlink(wait, count);
-    effort -= count;
+    unlink(wait, effort);
     if (wait.link_count == 0) ended_.pop_front();
   }
 }
@@ -230,21 +236,38 @@ void Waits::enqueue(Wait& wait, std::uint32_t link) {
   if (!waiters) waiters = std::make_unique<Waiters>();
   compact_if_sparse(*waiters);
   wait.links[link].place = static_cast<std::uint32_t>(waiters->items.size());
+  make_room(waiters->items);
   waiters->items.push_back({&wait, link});
   ++waiters->count;
 }
 
-void Waits::leave(WaitLink& link) {
+// One more is about to be there.  Many names that the same clients wait for have equally many
+// waiters; so that they do not all move for the same client, who would keep all others waiting, one
+// gets half as much room again as it has, another one up to as much again.
+void Waits::make_room(std::vector<Waiters::Item>& items) {
+  constexpr std::size_t kFew = 64;
+  constexpr std::size_t kShares = 64;
+  std::size_t half = items.size() / 2;
+  if (items.size() < items.capacity() || items.size() < kFew) return;
+  share_ = (share_ + 39) % kShares;
+  items.reserve(items.size() + half + half * share_ / kShares);
+}
+
+// Returns what it cost beyond the link, in names.
+std::size_t Waits::leave(WaitLink& link) {
   std::unique_ptr<Waiters>& waiters = link.node->entry.waiters;
   waiters->items[link.place].wait = nullptr;
   link.place = WaitLink::kOut;
-  --waiters->count == 0 ? drop_waiters(*link.node) : compact_if_sparse(*waiters);
+  if (--waiters->count > 0) return compact_if_sparse(*waiters);
+  drop_waiters(*link.node);
+  return 0;
 }
 
-// Closes the gaps if most waiters have left.
-void Waits::compact_if_sparse(Waiters& waiters) {
+// Closes the gaps if most waiters have left.  Returns what it cost, in names.
+std::size_t Waits::compact_if_sparse(Waiters& waiters) {
   constexpr std::size_t kWorthwhile = 16;
-  if (waiters.items.size() <= 2 * waiters.count + kWorthwhile) return;
+  std::size_t before = waiters.items.size();
+  if (before <= 2 * waiters.count + kWorthwhile) return 0;
   std::size_t next = 0;
   std::size_t wake_next = 0, wake_end = 0;
   for (std::size_t i = waiters.first; i < waiters.items.size(); ++i) {
@@ -259,6 +282,7 @@ void Waits::compact_if_sparse(Waiters& waiters) {
   waiters.first = 0;
   waiters.wake_next = wake_next;
   waiters.wake_end = wake_end;
+  return before / effort::kWaitersMoved;
 }
 
 Wait& Waits::take_first(Node& node) {

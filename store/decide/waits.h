@@ -123,10 +123,11 @@ class Waits {
     std::size_t awaited_names = 0;
   };
 
-  static void enqueue(Wait& wait, std::uint32_t link);
-  void leave(WaitLink& link);
-  static void compact_if_sparse(Waiters& waiters);
-  void unlink(Wait& wait, std::size_t count);
+  void enqueue(Wait& wait, std::uint32_t link);
+  void make_room(std::vector<Waiters::Item>& items);
+  std::size_t leave(WaitLink& link);
+  static std::size_t compact_if_sparse(Waiters& waiters);
+  void unlink(Wait& wait, std::size_t& effort);
   void wake_now(const Context& context, Node& node);
   void wake_later(const Context& context, Node& node);
   void wake_own(const Context& context, Node& node);
@@ -143,6 +144,7 @@ class Waits {
   std::list<Wait> ended_;                         // whose links are still to be taken out
   std::list<Waking> waking_;                      // in turns
   std::size_t wakes_left_ = 0;                    // in this step
+  std::size_t share_ = 0;                         // of make_room()
   std::size_t count_ = 0;
 };
 

@@ -296,6 +296,29 @@ TEST_SUITE("store/keyspace/large") {
     CHECK(keyspace.bytes() == 0);
   }
 
+  TEST_CASE("to close the gaps that leaving clients leave is work that is done in steps as well") {
+    constexpr std::size_t kClients = 600;
+    constexpr std::size_t kNamesEach = 70;
+    Keyspace keyspace;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < kNamesEach; ++i) names.push_back("name" + std::to_string(i));
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    Replies replies;
+    for (ClientId client = 1; client <= kClients + 1; ++client) {
+      keyspace.execute(client, request::Wait{views}, {}, replies);
+    }
+    for (ClientId client = 1; client <= kClients; ++client) {
+      keyspace.disconnect(client, {}, replies);
+    }
+    std::size_t steps = 0;
+    for (; keyspace.needs_cleanup(); ++steps) keyspace.clean_up(kNamesEach, {}, replies);
+    // Each link is looked at, and, while half of them leave again and again, the others move twice.
+    CHECK(steps > kClients + kClients / 8);
+    CHECK(steps < 2 * kClients);
+    CHECK(keyspace.wait_count() == 1);
+    CHECK(replies.empty());
+  }
+
   TEST_CASE("those who are still to be told may all leave, and the key with them") {
     Keyspace keyspace({.wakes_at_once = 1});
     Replies replies;
