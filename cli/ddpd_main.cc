@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -26,7 +27,10 @@
 #include "rendezvous/decide/exposure.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
+#include "store/clock.h"
 #include "store/server.h"
+#include "worker/process/console.h"
+#include "worker/process/io_thread.h"
 
 namespace {
 
@@ -39,6 +43,9 @@ using ddprun::store::Server;
 
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
+
+// How long a reader of the log that stands still is waited for at the end.
+constexpr std::chrono::seconds kLastLinesLimit{1};
 
 int fail(int exit_code, const std::string& why) {
   std::cerr << "ddpd: " << why << std::endl;
@@ -86,22 +93,26 @@ std::vector<std::string> marks_of(const std::vector<ddprun::store::Secret>& secr
   return marks;
 }
 
-// Runs the loop until `task` has ended.
-ddprun::Result<void> run_to_end(asio::io_context& context, ddprun::store::Async<void> task) {
-  ddprun::Result<void> result;
-  asio::co_spawn(context, std::move(task), [&](std::exception_ptr, ddprun::Result<void> end) {
-    result = std::move(end);
-    context.stop();
-  });
+// Runs the loop until `task` has ended, whatever else there is to do.
+void run_to_end(asio::io_context& context, asio::awaitable<void> task) {
+  context.restart();
+  asio::co_spawn(context, std::move(task), [&](std::exception_ptr) { context.stop(); });
   context.run();
   context.restart();
-  return result;
 }
 
-int serve(DdpdOptions options) {
-  std::signal(SIGHUP, SIG_IGN);
-  asio::io_context context(1);
-  auto log = [](const std::string& sentence) { std::cerr << "ddpd: " << sentence << std::endl; };
+asio::awaitable<void> open(ddprun::rendezvous::Host& host, ddprun::Result<void>& result) {
+  result = co_await host.open();
+}
+
+using Log = std::function<void(const std::string& sentence)>;
+
+// Until a signal, or a failure; fails with the exit code, when it has said why.
+int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
+  auto fail = [&log](int exit_code, const std::string& why) {
+    log(why);
+    return exit_code;
+  };
   options.server.log = log;
   ddprun::cli::Notifier notifier;
   auto server = listen(context.get_executor(), options);
@@ -134,7 +145,8 @@ int serve(DdpdOptions options) {
          failure = why;
          context.stop();
        }});
-  ddprun::Result<void> opened = run_to_end(context, host.open());
+  ddprun::Result<void> opened;
+  run_to_end(context, open(host, opened));
   if (!opened) return fail(kFailed, to_string(opened.error()));
 
   asio::signal_set signals(context, SIGTERM, SIGINT);
@@ -150,10 +162,21 @@ int serve(DdpdOptions options) {
     context.run();
   }
   signals.cancel();
-  context.restart();
-  asio::co_spawn(context, host.stop(), asio::detached);
-  context.run();
+  run_to_end(context, host.stop());
   return failure ? fail(kFailed, *failure) : 0;
+}
+
+// The runs do not wait for whoever reads the log.
+int serve(DdpdOptions options) {
+  std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  asio::io_context context(1);
+  ddprun::process::Console console(context.get_executor(), STDERR_FILENO);
+  int exit_code = serve(context, std::move(options), [&console](const std::string& sentence) {
+    console.write("ddpd: " + sentence + "\n");
+  });
+  run_to_end(context, console.finish(ddprun::mono_now() + kLastLinesLimit));
+  return exit_code;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ddpd promises whoever starts it: its words, its files, its exit codes."""
 
+import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -10,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from ddpd_process import LIMIT_S, Ddpd, ddpd_path
+from ddpd_process import LIMIT_S, Ddpd, ddpd_path, state_folder
 from own_connections import cut_own_connections
 
 HANDSHAKE = b"\x00\xce\xf7\x85\x3c"
@@ -65,6 +67,32 @@ class DdpdTest(unittest.TestCase):
             ddpd.process.wait(LIMIT_S)
             self.assertEqual(ddpd.stop(), 1)
             self.assertRegex(ddpd.log, r"^ddpd: the coordinator cannot [^\n]*\n$")
+
+    def test_a_reader_of_its_log_that_stands_still_or_goes_stops_nothing(self):
+        for is_gone in (False, True):
+            with self.subTest(is_gone=is_gone):
+                reader, writer = os.pipe()
+                os.set_blocking(writer, False)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        os.write(writer, b"x" * 4096)
+                os.set_blocking(writer, True)
+                if is_gone:
+                    os.close(reader)
+                # It has something to say: nobody is kept from taking part.
+                command = [ddpd_path(), "--listen", "0.0.0.0:0", "--state-dir", state_folder()]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, text=True) as ddpd:
+                    os.close(writer)
+                    try:
+                        self.assertTrue(select.select([ddpd.stdout], [], [], LIMIT_S)[0], "it never began to listen")
+                        port = int(ddpd.stdout.readline().rpartition(":")[2])
+                        self.assertTrue(answers(port))
+                        ddpd.terminate()
+                        self.assertEqual(ddpd.wait(LIMIT_S), 0)
+                    finally:
+                        ddpd.kill()
+                if not is_gone:
+                    os.close(reader)
 
     def test_a_hang_up_does_not_end_it(self):
         with Ddpd() as ddpd:
