@@ -106,7 +106,7 @@ void CoordinatorService::answered(const std::string& run, command::Moved moved) 
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
-  while (is_open_ && !(state_.runs.empty() && outgoing_.empty())) co_await has_emptied_.wait();
+  while (is_open_ && !(runs::is_idle(state_) && outgoing_.empty())) co_await has_emptied_.wait();
 }
 
 std::size_t CoordinatorService::missing(std::size_t nodes) const {
@@ -195,7 +195,7 @@ void CoordinatorService::step(const runs::Event& event) {
         },
         action);
   }
-  if (state_.runs.empty()) has_emptied_.notify();
+  if (runs::is_idle(state_)) has_emptied_.notify();
   has_mail_.notify();
   MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
   if (due != alarm_.expiry()) alarm_.expires_at(due);

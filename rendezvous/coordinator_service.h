@@ -62,11 +62,13 @@ class CoordinatorService {
 
   ~CoordinatorService();
 
-  // Ends all runs, for this reason and signal, and lets no node in any more; see
-  // coordinator::event::HostLeaves.
+  // Each run ends, for this reason and signal, and no other node is let in, or another node is to
+  // host it; see coordinator::event::HostLeaves.
   void host_leaves(const std::string& why, int signal);
+  // Whether one is left to another node.
+  bool leaves_to_others() const { return runs::leaves_to_others(state_); }
 
-  // Completes when no run has any node, or after close().
+  // Completes when no run has a node that needs this host, or after close().
   boost::asio::awaitable<void> idle();
   // How many of the `nodes` that were to take part in the only run have not come, now that it is
   // over; 0 where it is not.

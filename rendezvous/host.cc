@@ -25,7 +25,7 @@ std::string describe(const std::vector<RunFile>& files) {
   for (const RunFile& file : files) longest = std::max(longest, file.lease);
   std::string runs =
       files.size() == 1 ? "run '" + files.front().run + "'" : count_of(files.size(), "run");
-  return "the host here before was killed, and workers of " + runs +
+  return "the host here before has gone, and workers of " + runs +
          " may be alive: no other round begins until they are accounted for, at most for " +
          seconds_text(longest);
 }

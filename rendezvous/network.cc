@@ -102,15 +102,14 @@ asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
   close_worker_store();
-  auto unsaid = member::unsaid_left(state_, config_.member, mono_now());
+  const bool leaves_to_others = endpoint_.leaves_to_others();
+  auto unsaid =
+      member::unsaid_left(state_, config_.member, mono_now(), /*host_goes=*/leaves_to_others);
   step(member::event::Finished{});
   is_finishing_ = true;
   endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
-  if (unsaid) {
-    co_await endpoint_.tell(std::move(unsaid->places), encode(unsaid->message),
-                            mono_now() + kFlushPatience);
-  }
+  if (unsaid && !leaves_to_others) co_await say(std::move(*unsaid));
   for (CoordinatorService* coordinator : endpoint_.coordinators()) {
     // Usually the others leave at the same time.  A person is told only of those who stay.
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
@@ -123,9 +122,16 @@ asio::awaitable<void> NetworkHandler::finish() {
     if (!was_stopped_) co_await meet_missing(*coordinator);
   }
   close();
+  // The next host opens when this one has gone.
+  if (unsaid && leaves_to_others) co_await say(std::move(*unsaid));
   tasks_.cancel();  // a connect may wait for a name server
   co_await tasks_.join();
   co_await endpoint_.stop();
+}
+
+asio::awaitable<void> NetworkHandler::say(member::UnsaidLeft left) {
+  co_await endpoint_.tell(std::move(left.places), encode(left.message),
+                          mono_now() + kFlushPatience);
 }
 
 // A node that is slow to start, and finds no other, would look for the host of a short run in vain.

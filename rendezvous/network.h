@@ -72,6 +72,7 @@ class NetworkHandler final : public Handler {
   void close_worker_store();
   void leave_last_word();
 
+  boost::asio::awaitable<void> say(member::UnsaidLeft left);
   boost::asio::awaitable<void> close_what_is_left();
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> meet_missing(CoordinatorService& coordinator);

@@ -226,6 +226,10 @@ void RunEndpoint::host_leaves(const std::string& why, int signal) {
   }
 }
 
+bool RunEndpoint::leaves_to_others() {
+  return std::ranges::any_of(coordinators(), &CoordinatorService::leaves_to_others);
+}
+
 void RunEndpoint::close() {
   if (service_) service_->close();
   for (auto* host : {&host_, &opening_, &stand_in_}) {

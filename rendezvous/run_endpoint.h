@@ -81,8 +81,11 @@ class RunEndpoint {
   boost::asio::awaitable<void> tell(std::vector<std::optional<Endpoint>> places,
                                     std::string message, MonoTime end);
 
-  // What is hosted here ends, for this reason and signal; also what is only about to be.
+  // What is hosted here ends, for this reason and signal, or is left to another node; also what is
+  // only about to be.
   void host_leaves(const std::string& why, int signal);
+  // Whether it is left to another node, which finds that out when close() has been called.
+  bool leaves_to_others();
 
   // The store's address, as a process of this machine reaches it.
   Endpoint from_here(const store::Client& client) const;

@@ -67,6 +67,8 @@ class CoordinatorTransition {
   void operator()(const event::HostLeaves& event) {
     admission_.refuse_next_run(event.why);
     if (state_.phase == Phase::Ended) return;
+    state_.is_left_to_others = can_leave_to_others(state_);
+    if (state_.is_left_to_others) return;
     rounds_.end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
@@ -188,6 +190,12 @@ std::optional<MonoTime> deadline(const State& state) {
   if (is_short && state.shortage && !state.shortage->is_announced)
     due = std::min(due, state.shortage->settled_at);
   return due;
+}
+
+bool is_handed_over(const State& state) {
+  return state.is_left_to_others && state.phase != Phase::Ended &&
+         std::ranges::none_of(state.nodes,
+                              [](const auto& node) { return node.second.join.is_host; });
 }
 
 bool is_over(const State& state) {

@@ -33,7 +33,9 @@ struct Tick {};
 struct MarkRead {
   std::uint64_t number = 0;
 };
-// The host of this coordinator is about to go.
+// The host of this coordinator is about to go.  Where another node can host the run, and enough are
+// left without this one, the run is handed over: no round begins here any more, and the others find
+// that this host is gone.  Else the run ends.
 struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
@@ -59,5 +61,8 @@ std::optional<MonoTime> deadline(const State& state);
 
 // Whether no node is left, so that the run can be forgotten.
 bool is_over(const State& state);
+
+// Whether the run is handed over, and the host's own node has no workers any more.
+bool is_handed_over(const State& state);
 
 }  // namespace ddprun::rendezvous::coordinator

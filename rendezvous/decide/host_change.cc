@@ -222,6 +222,17 @@ void name_stand_ins(const State& state, command::Round& round, const std::vector
   }
 }
 
+bool can_leave_to_others(const State& state) {
+  int left = 0;
+  bool has_stand_in = false;
+  for (const auto& [id, node] : state.nodes) {
+    if (node.join.is_host || node.leaves_by) continue;
+    ++left;
+    has_stand_in = has_stand_in || (node.round && !node.round->stand_ins.empty());
+  }
+  return may_change_host(state) && has_stand_in && left >= state.settings.min_nodes;
+}
+
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
   if (!round.by.empty()) round.after = unsettled(from, name_of(id));
 }

@@ -55,6 +55,8 @@ void set_former_end(State& state);
 // The first members by group rank are named in a round, without the host's own node.
 struct Seat;
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats);
+// Whether enough nodes are left without the host's own, and one of them can host.
+bool can_leave_to_others(const State& state);
 // What a node is told of the rounds that this one goes on from.
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);

@@ -718,17 +718,20 @@ Message last_message(const State& state, const Config& config, const std::string
           .connection = state.connection};
 }
 
-std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now) {
-  bool is_said = !state.is_over && state.is_joined && state.link == Link::Up;
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,
+                                      bool host_goes) {
+  bool is_said = !host_goes && !state.is_over && state.is_joined && state.link == Link::Up;
   if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
   UnsaidLeft unsaid{.message = {.run = config.run,
                                 .node = node_id(state, config),
                                 .request = left_at_end(state, now),
                                 .connection = state.connection},
                     .places = {}};
+  auto& left = std::get<request::Left>(unsaid.message.request);
   if (state.has_ended) {
-    std::get<request::Left>(unsaid.message.request).why =
-        "has ended, since the rendezvous that it hosted failed";
+    left.why = "has ended, since the rendezvous that it hosted failed";
+  } else if (state.leaving) {
+    left.why = state.leaving->why;
   }
   for (const Place& place : places_of(state, config)) {
     if (!place.own) unsaid.places.push_back(place.at);

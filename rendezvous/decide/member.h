@@ -248,14 +248,16 @@ std::string node_id(const State& state, const Config& config);
 // of an agent that was killed.  It may change with every step.
 Message last_message(const State& state, const Config& config, const std::string& why);
 
-// What a node has to say at its end that has no connection to say it on: the others would wait for
-// its workers, which are dead.  Nothing where the run is over, where no other node can host it, or
-// where Finished says it.  To be asked before that.
+// What a node has to say at its end that has no connection to say it on, or whose coordinator goes
+// with it: the others would wait for its workers, which are dead.  Nothing where the run is over,
+// where no other node can host it, or where it is enough that Finished says it.  To be asked before
+// that.
 struct UnsaidLeft {
   Message message;
   std::vector<std::optional<Endpoint>> places;  // where the run may be, as in Knock
 };
-std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now);
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,
+                                      bool host_goes = false);
 
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);

@@ -70,6 +70,7 @@ void Rounds::stop(command::Stop stop, bool is_silent) {
 }
 
 void Rounds::form_if_due() {
+  if (state_.is_left_to_others) return;
   if (state_.phase == Phase::Stopping) {
     if (!may_form(state_)) return;
     if (state_.restarts.end_in_doubt)
@@ -108,7 +109,7 @@ bool Rounds::are_all_former_back() const {
 }
 
 bool Rounds::end_if_too_few() {
-  if (state_.phase != Phase::Gathering) return false;
+  if (state_.phase != Phase::Gathering || state_.is_left_to_others) return false;
   if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
   bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on();
   if (has_enough() && !may_others_go_on) return false;

@@ -118,6 +118,7 @@ struct State {
   std::optional<Shortage> shortage;
   bool has_formed = false;         // a round, here
   bool has_lost_finished = false;  // of this round a node that had succeeded has gone
+  bool is_left_to_others = false;  // by its host, which goes: they find another one
   FormerRounds former;
   Quorum quorum;
   Contacts contacts;

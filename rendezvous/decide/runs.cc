@@ -129,11 +129,12 @@ class RunsTransition {
   }
 
   void operator()(const event::HostLeaves& event) {
-    state_.why_leaving = event.why;
     std::vector<std::string> names;
     for (const auto& [name, run] : state_.runs) names.push_back(name);
     for (const std::string& name : names)
       step(name, coordinator::event::HostLeaves{event.why, event.signal});
+    // Who comes to a run that goes on elsewhere will find it there.
+    if (!leaves_to_others(state_)) state_.why_leaving = event.why;
   }
 
  private:
@@ -468,6 +469,16 @@ MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
   bool has_round = known->second.phase == coordinator::Phase::Running ||
                    known->second.phase == coordinator::Phase::Stopping;
   return has_round ? std::min(now, known->second.contacts.heard_at) : now;
+}
+
+bool leaves_to_others(const State& state) {
+  return std::ranges::any_of(state.runs,
+                             [](const auto& run) { return run.second.is_left_to_others; });
+}
+
+bool is_idle(const State& state) {
+  return std::ranges::all_of(
+      state.runs, [](const auto& run) { return coordinator::is_handed_over(run.second); });
 }
 
 bool has_ended(const State& state) {

@@ -191,6 +191,11 @@ std::vector<std::string> alone(const State& state, MonoTime now);
 // node's own workers counts from there.
 MonoTime heard_at(const State& state, const std::string& run, MonoTime now);
 
+// Whether a run goes on elsewhere, although its host leaves; see coordinator::event::HostLeaves.
+bool leaves_to_others(const State& state);
+// Whether the host may close: no run has a node that needs it.
+bool is_idle(const State& state);
+
 // Whether `only_run` has ended after a round.
 bool has_ended(const State& state);
 

@@ -94,6 +94,35 @@ class HostChangeTest(NodesCase):
         self.assert_all_succeed(*agents[2:])
         self.assert_rounds_apart()
 
+    def test_the_others_go_on_when_the_hosting_agent_is_told_to_stop(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        for rounds, (lost, left) in enumerate(((0, (1, 2, 3)), (1, (2, 3))), start=1):
+            before = len(self.started)
+            agents[lost].process.terminate()
+            self.assertEqual(agents[lost].ends(), 143, agents[lost].log)
+            self.until_world(left, since=before)
+            pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
+            print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
+            self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
+        for agent in agents[2:]:
+            agent.says("was stopped by SIGTERM")
+        self.assert_all_succeed(*agents[2:])
+        self.assert_rounds_apart()
+
+    def test_a_hosting_agent_without_which_too_few_are_left_ends_the_run(self):
+        agents = self.all_of(2, "--nnodes=2:3")
+        agents[0].process.terminate()
+        self.assertEqual(agents[0].ends(), 143, agents[0].log)
+        self.assertEqual(agents[1].ends(), 80, agents[1].log)
+        agents[1].says("which hosts the rendezvous, was stopped by SIGTERM")
+
+    def test_all_who_are_told_to_stop_end_although_the_host_goes_first(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        for agent in agents:
+            agent.process.terminate()
+        for agent in agents:
+            self.assertEqual(agent.ends(), 143, self.logs())
+
     def test_an_agent_that_is_started_again_joins_the_run_where_it_is(self):
         agents = self.all_of(3, "--nnodes=2:3")
         before = len(self.started)

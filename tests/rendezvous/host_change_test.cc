@@ -180,6 +180,43 @@ TEST_CASE("Host change: the guardian's word of the old host spares the wait") {
   CHECK(place.told<command::Round>() == 2);
 }
 
+TEST_CASE("Host change: a host that is told to stop leaves the run to the others") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    request::Join join = place.join_of(node);
+    join.policy.last_call_timeout = 1h;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  place.on(runs::event::HostLeaves{"a was stopped", 15});
+  CHECK(place.sent.empty());
+  CHECK(runs::leaves_to_others(place.state));
+  place.says("a.0", request::Leaving{.why = "was stopped", .signal = 15, .grace = 1s});
+  CHECK(place.told<command::Stop>() == 2);
+  place.says("d.0", place.join_of("d.0"));
+  place.says("b.0", request::Ready{0, 1000});
+  place.says("c.0", request::Ready{0, 1000});
+  CHECK_FALSE(runs::is_idle(place.state));
+  place.says("a.0", request::Left{});
+  CHECK(runs::is_idle(place.state));
+  CHECK_FALSE(place.has_begun_after(60s, {"b.0", "c.0"}));
+  CHECK(place.told<command::End>() == 0);
+}
+
+TEST_CASE(
+    "Host change: a host without which too few are left ends the run when it is told to stop") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    request::Join join = place.join_of(node);
+    join.settings.min_nodes = 3;
+    place.says(node, join);
+  }
+  REQUIRE(place.told<command::Round>() == 3);
+  place.on(runs::event::HostLeaves{"a was stopped", 15});
+  CHECK(place.told<command::End>() == 3);
+  CHECK_FALSE(runs::leaves_to_others(place.state));
+}
+
 TEST_CASE("Host change: a round names those before it until enough nodes have heard of it") {
   Place place("b@1", 1);
   place.joins_from("b.1", kRound, 100ms);

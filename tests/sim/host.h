@@ -34,7 +34,8 @@ class Host {
   void lost(const Wire& wire);
 
   void leave(const std::string& why);  // CoordinatorService::host_leaves()
-  bool is_idle() const { return state_.runs.empty(); }
+  bool is_idle() const { return rendezvous::runs::is_idle(state_); }
+  bool leaves_to_others() const { return rendezvous::runs::leaves_to_others(state_); }
   Process& process() { return process_; }
   // What no other coordinator is called.
   std::string name() const;

@@ -119,6 +119,10 @@ void Node::perform(const agent::Action& action) {
           },
           [this](const agent::action::Finish& end) {
             exit_code_ = end.exit_code;
+            for (const Host* hosted : {hosting_, standing_in_}) {
+              if (hosted == nullptr || !hosted->leaves_to_others()) continue;
+              unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
+            }
             step(member::event::Finished{});
             leave_when_possible(world_.time.now() + seconds(2));
           },
@@ -372,6 +376,11 @@ void Node::leave_when_possible(Duration flush_until) {
   disconnect();
   world_.trace(process_.name, "exits with " + std::to_string(*exit_code_));
   world_.exit(process_, true);
+  if (!unsaid_) return;
+  std::string left = encode(unsaid_->message);
+  for (const auto& place : unsaid_->places) {
+    world_.deliver(plan_.machine, left, world_.time.now() + seconds(2), place);
+  }
 }
 
 // The rendezvous.

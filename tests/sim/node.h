@@ -147,6 +147,7 @@ class Node {
   bool has_stood_still_ = false;  // the guardian, and the lease was not renewed since
   std::uint64_t deadlines_ = 0;
   std::optional<int> exit_code_;
+  std::optional<rendezvous::member::UnsaidLeft> unsaid_;  // by a host that goes
   std::optional<int> verdict_;
   std::optional<std::string> failed_;
   std::optional<Duration> signalled_at_;

@@ -373,7 +373,8 @@ void Oracle::waits(const Node& node, const std::string& why) const {
 // It was cut off for good.
 bool Oracle::is_the_lost(const Node& node) const {
   const Fault& fault = world_.scenario.faults.front();
-  return fault.kind == FaultKind::Cut && fault.target == node.plan().machine;
+  return node.was_signalled() ||
+         (fault.kind == FaultKind::Cut && fault.target == node.plan().machine);
 }
 
 // A node that waits for its first round does not know of the stand-ins.

@@ -357,10 +357,32 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   return scenario;
 }
 
+// In a tenth of the seeds the loss, or one more fault, is a SIGTERM, mostly to the first host. From
+// a chance of its own, so that the rest of a seed does not depend on it.
+void stop_one(std::uint64_t seed, Scenario& scenario) {
+  if (seed % 10 != 4 || scenario.is_healed || scenario.is_quorum_chosen) return;
+  Random random(seed * 2 + 8);
+  int size = static_cast<int>(scenario.nodes.size());
+  int stopped = random.chance(60) ? 0 : random.number(0, size - 1);
+  Fault signal{.kind = FaultKind::Signal,
+               .at = random.duration(seconds(2), scenario.faults_end),
+               .target = size - 1 - stopped};  // counted from the last that was started
+  if (scenario.is_one_loss) {
+    signal.at = scenario.faults.front().at;
+    scenario.faults.clear();
+  }
+  scenario.faults.push_back(signal);
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
-  if (seed >= kFirstStandInSeed) return make_stand_in_scenario(seed);
+  if (seed >= kFirstStandInSeed) {
+    Scenario scenario = make_stand_in_scenario(seed);
+    stop_one(seed, scenario);
+    return scenario;
+  }
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
   scenario.is_calm = random.chance(10);
