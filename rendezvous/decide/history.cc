@@ -28,8 +28,11 @@ void found_if_first(State& state, const std::string& id, const request::Join& jo
   state.next_look = now + state.policy.keep_alive_interval;
 }
 
+// Of the rounds that were formed here nobody knows better how many restarts they have cost: one may
+// have been taken back since the node heard of it.
 void learn_rounds(State& state, const request::Join& join) {
-  state.restarts.count = std::max(state.restarts.count, join.restart_count);
+  bool knows_more = !state.has_formed || join.next_round > state.next_round;
+  if (knows_more) state.restarts.count = std::max(state.restarts.count, join.restart_count);
   state.next_round = std::max(state.next_round, join.next_round);
   if (!std::exchange(state.had_round, true)) state.run_uuid = join.run_uuid;
 }

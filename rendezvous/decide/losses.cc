@@ -130,8 +130,11 @@ void Losses::take_back_failure(const Node& lost) {
   ++state_.lost_rounds;
 }
 
+// A node for which a round was stopped has cost the others one, also if it is gone before the next.
 void Losses::note_loss_of_host(const Node& lost) {
-  if (!lost.is_member) return;
+  bool was_round_stopped_for_it =
+      state_.last_stop && state_.last_stop->cause == StopCause::NodeJoined;
+  if (!lost.is_member && !was_round_stopped_for_it) return;
   bool has_twin = std::ranges::any_of(
       state_.nodes, [&](const auto& node) { return node.second.join.host == lost.join.host; });
   if (has_twin) return;  // several nodes of one machine

@@ -527,6 +527,33 @@ TEST_CASE("Coordinator: a failure that followed from a loss costs no restart") {
   CHECK(run.state.restarts.failures.empty());
 }
 
+TEST_CASE("Coordinator: a restart that was taken back stays so when a node brings what it heard") {
+  Three run;
+  run.pass(4s, {"a", "b"});
+  run.fails("a");
+  run.ready("a");
+  run.ready("b");
+  CHECK(run.pass(2s, {"a", "b"}).find("a: round 1 attempt 0") != std::string::npos);
+  request::Join join = run.join_of("c");  // it stood still, and had heard of the first restart
+  join.next_round = 1;
+  join.restart_count = 1;
+  join.run_uuid = run.state.run_uuid;
+  run.says("c.1", join);
+  run.pass(2s, {"a", "b", "c.1"});
+  run.ready("a");
+  CHECK(run.ready("b").find("c.1: round 2 attempt 0") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: a failure stays one where another node falls silent right after it") {
+  Three run;
+  run.pass(4s, {"a", "b", "c"});
+  run.now.mono += 200ms;
+  run.fails("a");
+  run.ready("a");
+  run.ready("b");
+  CHECK(run.pass(6s, {"a", "b"}).find("a: round 1 attempt 1 as 0 of 2") != std::string::npos);
+}
+
 TEST_CASE("Coordinator: a failure stays one where its node is lost afterwards") {
   Three run;
   run.fails("c");
@@ -1292,6 +1319,22 @@ TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
   run.is_lost("z.0");
   run.pass(1min, {"a"});  // the first loss is older than ten minutes
   CHECK(comes("w.0").find("a: stop") == 0);
+}
+
+TEST_CASE("Coordinator: so does one for which a round is stopped again and again, and that dies") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 2};
+  run.policy.last_call_timeout = 0s;
+  run.policy.flap_limit = 2;
+  run.joins("a");
+  for (const char* id : {"x.0", "y.0"}) {
+    run.pass(20s, {"a"});
+    CHECK(run.says(id, run.join_of("bad")).find("a: stop") == 0);
+    run.is_lost(id);
+    CHECK(run.ready("a").find("a: round") == 0);
+  }
+  CHECK(run.says("z.0", run.join_of("bad")) ==
+        "z.0: stand by, it was lost 2 times in 10 minutes (flap_limit)");
 }
 
 TEST_CASE("Coordinator: rounds that losses cut short have an end") {
