@@ -58,12 +58,14 @@ TEST_SUITE("worker/process/guardian") {
   // Sleeps with a limit by which a guardian knows it.
   pid_t start_marked(rlim_t mark) {
     pid_t pid = ::fork();
-    if (pid != 0) return pid;
+    if (pid == 0) {
+      ::alarm(60);
+      ::pause();
+      ::_exit(0);
+    }
     struct rlimit limit = {.rlim_cur = mark, .rlim_max = mark};
-    if (::setrlimit(RLIMIT_MSGQUEUE, &limit) != 0) ::_exit(1);
-    ::alarm(60);
-    ::pause();
-    ::_exit(0);
+    CHECK(::prlimit(pid, RLIMIT_MSGQUEUE, &limit, nullptr) == 0);  // it may not have run yet
+    return pid;
   }
 
   // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.
