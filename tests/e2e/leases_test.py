@@ -29,19 +29,21 @@ PAUSE_S = 12 if LONG else 5
 RUNS = 200 if LONG else 8  # at one ddpd that is started again
 
 
-class LeaseTest(NodesCase):
-    def setUp(self):
-        super().setUp()
-        self.ddpd = self.enterContext(Ddpd())
+class BeatsCase(NodesCase):
+    """Runs of workers that say when they live."""
+
+    def host_port(self):
+        """Where their nodes meet."""
+        raise NotImplementedError
 
     def proxy(self):
-        proxy = Proxy(self.ddpd.port)
+        proxy = Proxy(self.host_port())
         self.addCleanup(proxy.close)
         return proxy
 
     def start(self, *options, port=None, **extra):
-        return self.node("--nproc-per-node=1", *options, endpoint=f"127.0.0.1:{port or self.ddpd.port}", command=COMMAND,
-                         **extra)
+        return self.node("--nproc-per-node=1", *options, endpoint=f"127.0.0.1:{port or self.host_port()}",
+                         command=COMMAND, **extra)
 
     def until_world(self, size, since=0):
         """The MASTER_PORT of the first round of `size` workers that started after `since` others."""
@@ -71,9 +73,27 @@ class LeaseTest(NodesCase):
     def pids(self):
         return sorted(int(line.split()[4]) for line in self.started)
 
+    def first(self, *options):
+        """The first node, when the others can find the host."""
+        return self.start(*options)
+
+    def everything(self, nodes):
+        """All processes of these nodes, and of their host."""
+        all_pids = self.pids()
+        for node in nodes:
+            all_pids.append(node.process.pid)
+            children = pathlib.Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
+            all_pids += [int(pid) for pid in children if int(pid) not in all_pids]
+        return all_pids
+
+
+class Calm:
+    """What costs nothing, whoever hosts."""
+
     def test_a_reset_connection_restarts_nothing(self):
+        nodes = [self.first("--nnodes=2", QUICK)]
         proxy = self.proxy()
-        nodes = [self.start("--nnodes=2", QUICK), self.start("--nnodes=2", QUICK, port=proxy.port)]
+        nodes.append(self.start("--nnodes=2", QUICK, port=proxy.port))
         self.until_world(2)
         for times in range(3):
             proxy.reset()
@@ -82,14 +102,55 @@ class LeaseTest(NodesCase):
         self.assertEqual(len(self.started), 2, self.started)
 
     def test_a_blink_restarts_nothing(self):
+        nodes = [self.first("--nnodes=2")]
         proxy = self.proxy()
-        nodes = [self.start("--nnodes=2"), self.start("--nnodes=2", port=proxy.port)]
+        nodes.append(self.start("--nnodes=2", port=proxy.port))
         self.until_world(2)
         proxy.hold()
         threading.Event().wait(1)
         proxy.release()
         self.assert_all_succeed(*nodes)
         self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_pause_of_everything_costs_nothing(self):
+        nodes = [self.first("--nnodes=2", QUICK), self.start("--nnodes=2", QUICK)]
+        self.until_world(2)
+        # Slices of a gang scheduler, of which one is more than twice the silence limit.
+        for pause in (PAUSE_S, 1, 1):
+            all_pids = self.everything(nodes)
+            for pid in all_pids:
+                os.kill(pid, signal.SIGSTOP)
+            threading.Event().wait(pause)  # the pause itself
+            for pid in all_pids:
+                os.kill(pid, signal.SIGCONT)
+            threading.Event().wait(0.3)  # the slice itself
+        for node in nodes:
+            node.says("stood still for")
+            node.says("the run goes on with this node")
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(len(self.started), 2, self.started)
+
+
+class AgentHostsTest(Calm, BeatsCase):
+    def host_port(self):
+        return self.port
+
+    def first(self, *options):
+        node = self.start(*options)
+        wait_until(self.is_hosted, "the first agent listens")
+        return node
+
+
+class LeaseTest(Calm, BeatsCase):
+    def setUp(self):
+        super().setUp()
+        self.ddpd = self.enterContext(Ddpd())
+
+    def host_port(self):
+        return self.ddpd.port
+
+    def everything(self, nodes):
+        return [self.ddpd.process.pid, *super().everything(nodes)]
 
     def frozen(self, **what):
         """The environment of an agent whose disk or exec stands still while the file `gate` exists."""
@@ -143,10 +204,16 @@ class LeaseTest(NodesCase):
             self.assert_all_succeed(*nodes)
 
     def test_a_restart_of_ddpd_restarts_nothing(self):
+        self.restart_ddpd(signal.SIGKILL)
+
+    def test_an_upgrade_of_ddpd_restarts_nothing(self):
+        self.restart_ddpd(signal.SIGTERM)
+
+    def restart_ddpd(self, number):
         nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
         self.until_world(2)
         port = self.ddpd.port
-        self.ddpd.stop(signal.SIGKILL)
+        self.ddpd.stop(number)
         for node in nodes:
             node.says("connecting again")
         with Ddpd(port=port):
@@ -255,25 +322,6 @@ class LeaseTest(NodesCase):
         self.assert_all_succeed(nodes[0])
         self.assertEqual(self.assert_rounds_apart(), 2)
         self.assertEqual(nodes[1].ends(), 143, nodes[1].log)
-
-    def test_a_pause_of_everything_costs_nothing(self):
-        nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
-        self.until_world(2)
-        all_pids = [self.ddpd.process.pid, *self.pids()]
-        for node in nodes:
-            all_pids.append(node.process.pid)
-            children = pathlib.Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
-            all_pids += [int(pid) for pid in children if int(pid) not in all_pids]
-        for pid in all_pids:
-            os.kill(pid, signal.SIGSTOP)
-        threading.Event().wait(PAUSE_S)  # the pause itself: more than twice the silence limit
-        for pid in all_pids:
-            os.kill(pid, signal.SIGCONT)
-        for node in nodes:
-            node.says("stood still for")
-            node.says("the run goes on with this node")
-        self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
 
 
 if __name__ == "__main__":
