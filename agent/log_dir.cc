@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/random_name.h"
 #include "store/base/fd.h"
 
 namespace ddprun::agent {
@@ -132,9 +133,9 @@ bool LogDir::remove_if_empty() const {
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {
-  std::string temporary = path + ".ddprun-" + std::to_string(::getpid());
-  ::unlink(temporary.c_str());  // left by a process that had our number
-  // The folder may be one in which others can make files and links: /tmp.
+  // The folder may be one in which others can make files and links: /tmp.  They cannot tell the
+  // name.
+  std::string temporary = path + ".ddprun-" + rendezvous::random_name();
   Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!file) return system_error(errno, "write " + temporary);
   std::string_view rest = text;

@@ -185,7 +185,11 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
 // What workers start is marked, so that a sweep and the guardian know it.
 void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
   if (std::string obstacle = process::obstacle_to_sweep(); !obstacle.empty())
-    logger.warn("what workers leave behind is not found, and not ended: {}", obstacle);
+    logger.warn(
+        "what workers leave behind is not found, and not ended, nor are the workers of an agent "
+        "that "
+        "stands still: {}",
+        obstacle);
   process::SweepScope scope;
   scope.bystanders = process::Bystanders::note();
   std::string& variable = agent.workers.environment[process::kGuardianVariable];

@@ -516,14 +516,14 @@ store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
 
 store::Async<std::string> RunEndpoint::claim(store::Client& client) {
   std::string mine = coordinator_record(config_.member.node.host, false);
-  auto record = co_await client.compare_set(keys::kCoordinator, "", mine);
+  auto record = co_await client.compare_set(keys::kCoordinator, "", mine, kMaxMessageBytes);
   if (record && *record != mine) {
     auto lives = co_await beats(client, keys::pulse(*record));
     if (!lives) co_return lives.error();
     if (*lives) co_return record;
     // The one who claimed it is gone.
     std::string theirs = *record;
-    record = co_await client.compare_set(keys::kCoordinator, theirs, mine);
+    record = co_await client.compare_set(keys::kCoordinator, theirs, mine, kMaxMessageBytes);
   }
   if (!record || *record != mine) co_return record;
   auto in = co_await connect_once(config_.endpoint);

@@ -100,12 +100,13 @@ Async<void> Client::set(std::string key, std::string value) {
   co_return co_await tell("set '" + key + "'", request::Set{name, value});
 }
 
-Async<std::string> Client::compare_set(std::string key, std::string expected, std::string desired) {
+Async<std::string> Client::compare_set(std::string key, std::string expected, std::string desired,
+                                       std::size_t max_bytes) {
   std::string name = on_wire(key);
   auto lock = co_await lock_for("compare_set '" + key + "'");
   auto sent = co_await send(request::CompareSet{name, expected, desired});
   if (!sent) co_return sent.error();
-  co_return finished(co_await read_bytes(kMaxAnswerBytes));
+  co_return finished(co_await read_bytes(max_bytes));
 }
 
 Async<std::string> Client::get(std::string key, Duration timeout, std::size_t max_bytes) {

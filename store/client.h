@@ -102,15 +102,16 @@ class Client {
   // Stores or overwrites.  It may return before the server has seen it; calls keep their order.
   Async<void> set(std::string key, std::string value);
 
-  // Stores `desired` if the key holds `expected`, or if it does not exist and `expected` is empty.
-  // Answers what the key then holds.  If the key does not exist and `expected` is not empty, it
-  // answers `expected`, as c10d does.
-  Async<std::string> compare_set(std::string key, std::string expected, std::string desired);
-
   // The most that an answer is let to hold; the server decides what it announces.  A call that gets
   // more fails with Errc::Protocol, and the connection is closed.  A value that was put together by
   // append() may be larger than one that a server takes at once.
   static constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 30;
+
+  // Stores `desired` if the key holds `expected`, or if it does not exist and `expected` is empty.
+  // Answers what the key then holds.  If the key does not exist and `expected` is not empty, it
+  // answers `expected`, as c10d does.
+  Async<std::string> compare_set(std::string key, std::string expected, std::string desired,
+                                 std::size_t max_bytes = kMaxAnswerBytes);
 
   // The value, once the key exists.
   Async<std::string> get(std::string key, Duration timeout,

@@ -72,16 +72,16 @@ TEST_SUITE("agent/log_dir") {
       return std::distance(fs::directory_iterator(base.path()), fs::directory_iterator());
     };
     std::string path = base.path() + "/file";
-    std::string temporary = path + ".ddprun-" + std::to_string(::getpid());
-    fs::create_symlink(base.path() + "/victim", temporary);  // another user's, in /tmp
+    // Another user's, in /tmp: a link, or a folder, which he alone can remove.
+    fs::create_directories(path + ".ddprun-" + std::to_string(::getpid()) + "/in it");
     REQUIRE(write_file(path, "text").has_value());
-    CHECK(count() == 1);
+    CHECK(count() == 2);
     std::string text;
     std::ifstream(path) >> text;
     CHECK(text == "text");
     fs::create_directories(base.path() + "/folder/in it");
     CHECK_FALSE(write_file(base.path() + "/folder", "text").has_value());
-    CHECK(count() == 2);
+    CHECK(count() == 3);
   }
 
   TEST_CASE("what is called latest and is no link stays") {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/process/stacks.h"
-#include "store/base/fd.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,6 +12,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <optional>
+
+#include "store/base/fd.h"
+#include "worker/process/pidfd.h"
 
 namespace ddprun::process {
 namespace {
@@ -73,7 +75,7 @@ Result<StartingProcess> start(const Run& run, const std::vector<std::string>& en
 struct StackCollector::Collection {
   struct RunningTool {
     pid_t pid = -1;
-    pid_t target = -1;
+    SignalTarget target;
     std::string path;
   };
 
@@ -91,7 +93,7 @@ struct StackCollector::Collection {
 void StackCollector::Collection::ended(pid_t pid) {
   auto tool = std::ranges::find(tools, pid, &RunningTool::pid);
   // A debugger that is killed while it attaches leaves its target stopped.
-  if (are_killed) ::kill(tool->target, SIGCONT);
+  if (are_killed) tool->target.send(SIGCONT);
   tools.erase(tool);
   if (tools.empty()) all_ended.cancel();
 }
@@ -142,7 +144,7 @@ asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,
       continue;
     }
     pid_t pid = starting->process.pid;
-    collection->tools.push_back({.pid = pid, .target = run.target, .path = run.path});
+    collection->tools.push_back({.pid = pid, .target = SignalTarget(run.target), .path = run.path});
     auto report = std::make_shared<Fd>(std::move(starting->report));
     auto on_end = [this, collection, pid, report, context = starting->context,
                    path = run.path](ExitStatus) {
