@@ -31,16 +31,6 @@ std::vector<Present> present_nodes(const State& state) {
   return present;
 }
 
-// The name of a node is that of its machine, and an id that is as long in all names: so it has
-// `size` characters on this machine.
-std::set<std::string_view>::iterator find_of_machine(const std::set<std::string_view>& names,
-                                                     const std::string& machine, std::size_t size) {
-  const std::string beginning = machine + '-';
-  auto found = names.lower_bound(beginning);
-  while (found != names.end() && found->starts_with(beginning) && found->size() != size) ++found;
-  return found != names.end() && found->starts_with(beginning) ? found : names.end();
-}
-
 // Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
 // that.
 Duration alone_after(const State& state) {
@@ -68,6 +58,23 @@ void note_contact(State& state, const std::string& round_by, const std::string& 
   if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
+}
+
+// In some incarnation.
+bool is_here(const State& state, const std::string& name) {
+  const std::string beginning = name + '.';
+  auto node = state.nodes.lower_bound(beginning);
+  return node != state.nodes.end() && node->first.starts_with(beginning);
+}
+
+// That nodes which are here have heard of.
+std::set<RoundId> rounds_heard_of(const State& state) {
+  std::set<RoundId> rounds;
+  for (const auto& [id, node] : state.nodes) {
+    if (!node.knows.by.empty()) rounds.insert(node.knows);
+    for (const Unsettled& before : node.join.after) rounds.insert(before.id);
+  }
+  return rounds;
 }
 
 bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) {
@@ -145,32 +152,28 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
   }
 }
 
-void note_replaced(State& state, MonoTime now) {
-  if (state.quorum.bodies.empty() || state.former.awaited) return;
-  std::vector<Body> before = state.quorum.bodies;
-  const Body last = std::move(before.back());
-  before.pop_back();
-  std::set<std::string_view> present;
-  for (const auto& [id, node] : state.nodes) present.insert(without_incarnation(id));
-  std::set<std::string_view> lost;
-  for (const std::string& name : last.names) {
-    bool is_lost = !present.contains(name) && !state.quorum.gone.contains(name);
-    if (is_lost) lost.insert(name);
+void note_died(State& state) {
+  std::vector<std::pair<const Died*, MonoTime>> found;
+  for (const auto& [id, node] : state.nodes) {
+    for (const Died& died : node.join.died) {
+      bool is_news = !is_here(state, died.name) && !state.quorum.gone.contains(died.name);
+      if (is_news) found.emplace_back(&died, node.came_at);
+    }
   }
-  for (auto& [id, node] : state.nodes) {
-    // Many machines may be called that.
-    bool is_new =
-        node.knows.by.empty() && node.replaces.empty() && !node.join.host.starts_with("localhost");
-    auto found =
-        is_new ? find_of_machine(lost, node.join.host, without_incarnation(id).size()) : lost.end();
-    if (found == lost.end()) continue;
-    node.replaces = *found;
-    state.quorum.gone[node.replaces] = {.knows = last.id,
-                                        .nodes = last.nodes,
-                                        .after = unsettled(before, node.replaces),
-                                        .at = now};
-    lost.erase(found);
+  if (found.empty()) return;
+  // The machine may also have had an agent of a run that had this id long ago.
+  const std::set<RoundId> heard_of = rounds_heard_of(state);
+  std::erase_if(found, [&](const auto& each) {
+    const Died& died = *each.first;
+    auto had_it = [&](const Body& body) { return body.names.contains(died.name); };
+    return !heard_of.contains(died.knows) && std::ranges::none_of(state.quorum.bodies, had_it);
+  });
+  for (const auto& [died, at] : found) {
+    state.quorum.gone[died->name] = {
+        .knows = died->knows, .nodes = died->nodes, .after = died->after, .at = at};
   }
+  // When it is known which of the hosts that they saw have died.
+  for (const auto& [died, at] : found) note_contact(state, died->knows.by, died->seen_of, at);
 }
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {

@@ -219,6 +219,7 @@ class MemberTransition {
     state_.attempts = 0;
     state_.address = event.address;
     state_.addresses = event.addresses;
+    state_.died = event.died;
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
@@ -495,6 +496,7 @@ class MemberTransition {
       join.stand_in_port = config_.stand_in_port;
       join.is_host = state_.is_own_host;
       join.pulse = state_.pulse_time;
+      join.died = state_.died;
       if (state_.contact) {
         join.seen_age = now_ - state_.contact->at;
         join.seen_of = state_.contact->of;
@@ -716,6 +718,17 @@ Message last_message(const State& state, const Config& config, const std::string
           .node = node_id(state, config),
           .request = std::move(left),
           .connection = state.connection};
+}
+
+std::optional<Died> memory(const State& state, const Config& config) {
+  request::Left left;
+  note_known(state, left);
+  if (left.knows.by.empty()) return std::nullopt;
+  return Died{.name = config.name,
+              .knows = std::move(left.knows),
+              .nodes = left.nodes,
+              .after = std::move(left.after),
+              .seen_of = std::move(left.seen_of)};
 }
 
 std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now) {

@@ -97,7 +97,7 @@ void Rounds::form_if_due() {
 
 bool Rounds::may_go_on() {
   if (coordinator::may_go_on(state_, now_)) return true;
-  note_replaced(state_, now_);
+  note_died(state_);
   return coordinator::may_go_on(state_, now_);
 }
 

@@ -50,7 +50,7 @@ std::string lack_text(const State& state, const Lack& lack) {
   std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
   if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
-  text += "; agents that are started again on the machines of the others count, too";
+  text += "; an agent that is started again where one of the others was killed says so";
   return text;
 }
 

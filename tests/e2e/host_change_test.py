@@ -2,6 +2,7 @@
 """A run outlives the node that hosts it, whichever way that node is lost, and never becomes two."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -20,6 +21,12 @@ if hosts.why_not():
 # A silence limit of 2 s.
 SILENCE_S = 2.0
 QUICK = "last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
+
+
+def guardians_of(agent):
+    pid = agent.process.pid
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddprun-guardian"]
 
 
 class HostChangeTest(NodesCase):
@@ -199,6 +206,36 @@ class HostChangeTest(NodesCase):
             subprocess.run(["kill", "-KILL", str(pid)], check=False)  # its power is gone, and nobody hears of it
         self.until_world((1,), since=before)
         self.assert_all_succeed(agents[1])
+
+    def test_a_run_that_was_killed_as_a_whole_begins_anew(self):
+        agents = self.all_of(3, "--nnodes=3")
+        before = len(self.started)
+        killed = [pid for agent in agents for pid in (*guardians_of(agent), agent.process.pid)]
+        for pid in killed + [pid for k in range(3) for pid in self.workers_of(k)]:
+            os.kill(pid, signal.SIGKILL)
+        for agent in agents:
+            agent.ends()
+        agents = [self.agent(k, "--nnodes=3") for k in range(3)]
+        self.until_world((3, 4, 5), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_a_new_agent_does_not_speak_for_one_that_lives(self):
+        """All machines here have one name: the old ones are cut off, and may be with another host."""
+        agents = self.all_of(3, "--nnodes=2:4")
+        before = len(self.started)
+        for k in (1, 2):
+            self.addCleanup(lambda k=k: self.hosts.heal(k))
+            self.hosts.isolate(k)
+        agents[0].says("stopping 1 worker")
+        spare = self.agent(3, "--nnodes=2:4")
+        spare.says("waiting for more of the last round's nodes, since the others may go on without these: "
+                   "1 of the 3 nodes of round 0")
+        for k in (1, 2):
+            self.hosts.heal(k)
+        self.until_world(range(4), since=before)
+        self.assert_all_succeed(*agents, spare)
+        self.assert_rounds_apart()
 
     def test_who_hosts_next_asks_for_the_secret_as_well(self):
         secret = self.path / "secret"
