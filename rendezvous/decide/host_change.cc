@@ -13,6 +13,8 @@
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
+constexpr const char* kWasKilled = "was lost (its agent was killed)";
+
 std::string_view without_incarnation(std::string_view id) {
   return id.substr(0, id.rfind('.'));
 }
@@ -45,7 +47,7 @@ Duration lease_elsewhere(const State& state) {
 }
 
 // The name of a coordinator begins with that of the node whose agent hosts it.
-std::string host_of(const std::string& by) {
+std::string hosting_node(const std::string& by) {
   return by.substr(0, by.find('@'));
 }
 
@@ -54,7 +56,7 @@ std::string host_of(const std::string& by) {
 void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
                   MonoTime at) {
   if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
-  auto host = state.quorum.gone.find(host_of(seen_of));
+  auto host = state.quorum.gone.find(hosting_node(seen_of));
   if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
@@ -143,12 +145,13 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
   }
   if (!left.knows.by.empty()) {
     state.quorum.gone[name_of(id)] = {
-        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now};
+        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now, .why = left.why};
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
                                       .nodes = node->second.join.previous_nodes,
                                       .after = node->second.join.after,
-                                      .at = now};
+                                      .at = now,
+                                      .why = left.why};
   }
 }
 
@@ -169,8 +172,11 @@ void note_died(State& state) {
     return !heard_of.contains(died.knows) && std::ranges::none_of(state.quorum.bodies, had_it);
   });
   for (const auto& [died, at] : found) {
-    state.quorum.gone[died->name] = {
-        .knows = died->knows, .nodes = died->nodes, .after = died->after, .at = at};
+    state.quorum.gone[died->name] = {.knows = died->knows,
+                                     .nodes = died->nodes,
+                                     .after = died->after,
+                                     .at = at,
+                                     .why = kWasKilled};
   }
   // When it is known which of the hosts that they saw have died.
   for (const auto& [died, at] : found) note_contact(state, died->knows.by, died->seen_of, at);
@@ -207,7 +213,7 @@ void set_former_end(State& state) {
   Former& former = *state.former.awaited;
   bool is_known = former.round && !former.by.empty();
   if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
-  bool lacks_host = !former.accounted[former.id()].contains(host_of(former.by));
+  bool lacks_host = !former.accounted[former.id()].contains(hosting_node(former.by));
   former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
   if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
   if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
@@ -227,6 +233,19 @@ void name_stand_ins(const State& state, command::Round& round, const std::vector
 
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
   if (!round.by.empty()) round.after = unsettled(from, name_of(id));
+}
+
+std::string host_text(const State& state, const std::vector<Body>& from) {
+  if (from.empty() || from.back().is_own) return "";
+  const std::string now = hosting_node(state.quorum.self);
+  const std::string before = hosting_node(from.back().id.by);
+  if (now == before) return host_of(now) + " hosts the run again";
+  std::string text = host_of(now) + " hosts the run now; " + host_of(before) + ", which did, ";
+  auto gone = state.quorum.gone.find(before);
+  if (is_here(state, before)) return text + "was cut off, and has come back as a node";
+  if (gone == state.quorum.gone.end())
+    return text + "was lost (nothing was heard of it until its lease was over)";
+  return text + (gone->second.why.empty() ? "has left" : gone->second.why);
 }
 
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now) {

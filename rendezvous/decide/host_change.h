@@ -57,6 +57,9 @@ struct Seat;
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats);
 // What a node is told of the rounds that this one goes on from.
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
+// For people: who hosts the run now, and what has become of who did; empty where no other host had
+// these rounds.
+std::string host_text(const State& state, const std::vector<Body>& from);
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);
 
 // Whether enough nodes are heard to see this coordinator.

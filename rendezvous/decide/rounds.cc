@@ -132,6 +132,7 @@ void Rounds::form() {
                        .master = state_.settings.master.value_or(
                            Endpoint{.host = first.address, .port = first.store_port})};
   name_stand_ins(state_, round, seats);
+  const std::string news = host_text(state_, from);
   state_.phase = Phase::Running;
   state_.had_round = true;
   state_.shortage.reset();
@@ -155,6 +156,7 @@ void Rounds::form() {
     round.ranks = assignment;
     name_unsettled(round, from, *id);
     node->round = round;
+    if (!news.empty()) out_.send(*id, command::Info{news});
     if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
   }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Place {
   runs::State state{};
   Now now{.mono = MonoTime(1h)};
   std::vector<runs::action::Send> sent{};  // by the last event
+  std::set<std::string> texts{};           // for people, by all events
 
   explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
     on(runs::event::Begun{.files = {}, .name = name, .order = order});
@@ -36,7 +38,10 @@ struct Place {
     auto next = runs::step(std::move(state), event, now);
     state = std::move(next.state);
     for (auto& action : next.actions) {
-      if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
+      if (auto* send = std::get_if<runs::action::Send>(&action)) {
+        sent.push_back(*send);
+        if (auto* info = std::get_if<command::Info>(&send->command)) texts.insert(info->text);
+      }
       if (auto* mark = std::get_if<runs::action::Mark>(&action))
         step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
     }
@@ -333,6 +338,49 @@ TEST_CASE("Host change: a host forms no round of nodes that it has not heard lat
   CHECK(place.told<command::Round>() == 0);
   place.says("b.0", request::Heartbeat{.pulse = place.pulse()});
   CHECK(place.told<command::Round>() == 5);
+}
+
+TEST_CASE("Host change: the nodes hear who hosts the run now, and what became of who did") {
+  const std::string id = "-01234567-89ab-4cde-8f01-23456789abcd";
+  const RoundId round{.number = 4, .by = "node-a" + id + "@0"};
+  Place place("node-b" + id + "@1", 1);
+  auto comes = [&](const std::string& node, Duration age) {
+    place.joins_from(node + id + ".1", round, age, round.by);
+  };
+  const std::string begin = "node-b hosts the run now; node-a, which did, ";
+  SUBCASE("as its guardian said") {
+    place.says("node-a" + id + ".0", killed(round));
+    comes("node-b", 100ms);
+    comes("node-c", 100ms);
+    CHECK(place.texts.contains(begin + "was lost"));
+  }
+  SUBCASE("if nobody knows") {
+    comes("node-b", 1h);
+    comes("node-c", 1h);
+    CHECK(place.has_begun_after(9s, {"node-b" + id + ".1", "node-c" + id + ".1"}));
+    CHECK(place.texts.contains(begin +
+                               "was lost (nothing was heard of it until its lease was over)"));
+  }
+  SUBCASE("if it is here itself") {
+    comes("node-b", 100ms);
+    comes("node-a", 100ms);
+    comes("node-c", 100ms);
+    CHECK(place.texts.contains(begin + "was cut off, and has come back as a node"));
+  }
+}
+
+TEST_CASE("Host change: the nodes hear that it is the leases of others that they wait for") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 0s);
+  place.joins_from("c.1", kRound, 0s, "v@7");  // with another host since
+  place.says("a.0", killed(kRound));
+  CHECK_FALSE(place.has_begun_after(7s, {"b.1", "c.1"}));
+  CHECK(std::ranges::any_of(place.texts, [](const std::string& text) {
+    return text.starts_with(
+        "waiting until the leases of workers that another host of the run may "
+        "have are over, for at most ");
+  }));
+  CHECK(place.has_begun_after(2s, {"b.1", "c.1"}));
 }
 
 TEST_CASE("Host change: of two hosts that wait the one that is tried first stays") {
@@ -668,6 +716,9 @@ TEST_CASE("Host change: the workers of the hosting node live as long as others a
   const auto* stop = node.wanted<member::action::NotifyStop>();
   REQUIRE(stop != nullptr);
   CHECK(stop->kill_by == heard_at + member::lease(node.state, node.config));
+  CHECK(stop->stop.why ==
+        "this node, which hosts the run, has heard too few of the others for 2.5 s, "
+        "and they may go on without it");
 }
 
 TEST_CASE("Host change: a host looks for other hosts of its run") {
