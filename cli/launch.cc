@@ -74,6 +74,7 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
   if (config.network) {
     rendezvous::NetworkConfig network = *config.network;
     network.worker_store = std::move(access);
+    network.node_files = node_file_folder();
     return std::make_unique<rendezvous::NetworkHandler>(
         executor, std::move(network), run_file_place("", read_environment(), hosts_disk),
         std::move(holder));

@@ -30,4 +30,8 @@ rendezvous::RunFilePlace run_file_place(const std::string& given, const Environm
   return place;
 }
 
+std::string node_file_folder() {
+  return "/dev/shm/ddprun-" + std::to_string(::geteuid());
+}
+
 }  // namespace ddprun::cli

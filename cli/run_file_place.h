@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where a host of this user keeps its run files on this machine.
+// Where a host of this user keeps its run files on this machine, and its agents their node files.
 #pragma once
+
+#include <string>
 
 #include "cli/machine.h"
 #include "rendezvous/run_files.h"
@@ -13,5 +15,8 @@ namespace ddprun::cli {
 // /tmp/ddprun-UID.  `disk` must outlive every use of it.
 rendezvous::RunFilePlace run_file_place(const std::string& given, const Environment& environment,
                                         process::IoThread& disk);
+
+// The folder of the node files (rendezvous/node_files.h) of this user.
+std::string node_file_folder();
 
 }  // namespace ddprun::cli

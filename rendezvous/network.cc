@@ -39,6 +39,8 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
                [this] {
                  return state_.connecting_since + config_.member.patience(state_.last.has_value());
                }}),
+      node_files_(config_.may_stand_in ? config_.node_files : "", config_.member.run,
+                  config_.member.name),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -106,6 +108,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   auto unsaid =
       member::unsaid_left(state_, config_.member, mono_now(), /*host_goes=*/leaves_to_others);
   step(member::event::Finished{});
+  if (state_.has_verdict) node_files_.drop();
   is_finishing_ = true;
   endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
@@ -163,6 +166,7 @@ void NetworkHandler::step(const member::Event& event) {
   if (!is_open_) return;
   member::Step next = member::step(std::move(state_), event, read_clocks(), config_.member);
   state_ = std::move(next.state);
+  keep_memory();
   for (const member::Action& action : next.actions) perform(action);
   if (!is_open_) return;
   leave_last_word();
@@ -298,7 +302,8 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
                                 .coordinator = keys::name_of_coordinator(link_->record()),
                                 .is_at_daemon = keys::is_at_daemon(link_->record()),
                                 .is_own_host = endpoint_.is_hosting(),
-                                .addresses = own_addresses(client)});
+                                .addresses = own_addresses(client),
+                                .died = node_files_.died()});
 }
 
 store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {
@@ -364,6 +369,11 @@ void NetworkHandler::leave_last_word() {
   if (text == last_text_) return;
   last_text_ = text;
   holder_.leave_last_word(std::move(text));
+}
+
+// Before anybody hears from this node that it knows more than it did.
+void NetworkHandler::keep_memory() {
+  if (auto memory = member::memory(state_, config_.member)) node_files_.keep(*memory);
 }
 
 asio::awaitable<void> NetworkHandler::keep_time() {

@@ -20,6 +20,7 @@
 #include "rendezvous/handler.h"
 #include "rendezvous/last_word.h"
 #include "rendezvous/link.h"
+#include "rendezvous/node_files.h"
 #include "rendezvous/notice_queue.h"
 #include "rendezvous/run_endpoint.h"
 #include "store/base/fd.h"
@@ -71,6 +72,7 @@ class NetworkHandler final : public Handler {
   void open_worker_store(const Round& round);
   void close_worker_store();
   void leave_last_word();
+  void keep_memory();
 
   boost::asio::awaitable<void> say(member::UnsaidLeft left);
   boost::asio::awaitable<void> close_what_is_left();
@@ -82,6 +84,7 @@ class NetworkHandler final : public Handler {
   NoticeQueue notices_;
   LeaseHolder holder_;
   RunEndpoint endpoint_;
+  NodeFiles node_files_;
   LastWord last_word_;     // what the guardian says if this process is killed
   Endpoint at_endpoint_;   // numeric; as it was reached last
   std::string last_text_;  // as the holder has it

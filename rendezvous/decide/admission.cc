@@ -141,6 +141,7 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
                       .arrival = state_.arrivals++,
                       .connection = connection,
                       .seen = now_,
+                      .came_at = now_,
                       .last_rank = join.previous_rank,
                       .knows = known_round(join),
                       .contact = published_at(join.pulse, now_)};

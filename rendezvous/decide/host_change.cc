@@ -13,6 +13,8 @@
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
+constexpr const char* kWasKilled = "was lost (its agent was killed)";
+
 std::string_view without_incarnation(std::string_view id) {
   return id.substr(0, id.rfind('.'));
 }
@@ -31,16 +33,6 @@ std::vector<Present> present_nodes(const State& state) {
   return present;
 }
 
-// The name of a node is that of its machine, and an id that is as long in all names: so it has
-// `size` characters on this machine.
-std::set<std::string_view>::iterator find_of_machine(const std::set<std::string_view>& names,
-                                                     const std::string& machine, std::size_t size) {
-  const std::string beginning = machine + '-';
-  auto found = names.lower_bound(beginning);
-  while (found != names.end() && found->starts_with(beginning) && found->size() != size) ++found;
-  return found != names.end() && found->starts_with(beginning) ? found : names.end();
-}
-
 // Without so much contact a coordinator is alone; nodes that were with it have their leases beyond
 // that.
 Duration alone_after(const State& state) {
@@ -55,7 +47,7 @@ Duration lease_elsewhere(const State& state) {
 }
 
 // The name of a coordinator begins with that of the node whose agent hosts it.
-std::string host_of(const std::string& by) {
+std::string hosting_node(const std::string& by) {
   return by.substr(0, by.find('@'));
 }
 
@@ -64,10 +56,27 @@ std::string host_of(const std::string& by) {
 void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
                   MonoTime at) {
   if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
-  auto host = state.quorum.gone.find(host_of(seen_of));
+  auto host = state.quorum.gone.find(hosting_node(seen_of));
   if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
+}
+
+// In some incarnation.
+bool is_here(const State& state, const std::string& name) {
+  const std::string beginning = name + '.';
+  auto node = state.nodes.lower_bound(beginning);
+  return node != state.nodes.end() && node->first.starts_with(beginning);
+}
+
+// That nodes which are here have heard of.
+std::set<RoundId> rounds_heard_of(const State& state) {
+  std::set<RoundId> rounds;
+  for (const auto& [id, node] : state.nodes) {
+    if (!node.knows.by.empty()) rounds.insert(node.knows);
+    for (const Unsettled& before : node.join.after) rounds.insert(before.id);
+  }
+  return rounds;
 }
 
 bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) {
@@ -136,41 +145,41 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
   }
   if (!left.knows.by.empty()) {
     state.quorum.gone[name_of(id)] = {
-        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now};
+        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now, .why = left.why};
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
                                       .nodes = node->second.join.previous_nodes,
                                       .after = node->second.join.after,
-                                      .at = now};
+                                      .at = now,
+                                      .why = left.why};
   }
 }
 
-void note_replaced(State& state, MonoTime now) {
-  if (state.quorum.bodies.empty() || state.former.awaited) return;
-  std::vector<Body> before = state.quorum.bodies;
-  const Body last = std::move(before.back());
-  before.pop_back();
-  std::set<std::string_view> present;
-  for (const auto& [id, node] : state.nodes) present.insert(without_incarnation(id));
-  std::set<std::string_view> lost;
-  for (const std::string& name : last.names) {
-    bool is_lost = !present.contains(name) && !state.quorum.gone.contains(name);
-    if (is_lost) lost.insert(name);
+void note_died(State& state) {
+  std::vector<std::pair<const Died*, MonoTime>> found;
+  for (const auto& [id, node] : state.nodes) {
+    for (const Died& died : node.join.died) {
+      bool is_news = !is_here(state, died.name) && !state.quorum.gone.contains(died.name);
+      if (is_news) found.emplace_back(&died, node.came_at);
+    }
   }
-  for (auto& [id, node] : state.nodes) {
-    // Many machines may be called that.
-    bool is_new =
-        node.knows.by.empty() && node.replaces.empty() && !node.join.host.starts_with("localhost");
-    auto found =
-        is_new ? find_of_machine(lost, node.join.host, without_incarnation(id).size()) : lost.end();
-    if (found == lost.end()) continue;
-    node.replaces = *found;
-    state.quorum.gone[node.replaces] = {.knows = last.id,
-                                        .nodes = last.nodes,
-                                        .after = unsettled(before, node.replaces),
-                                        .at = now};
-    lost.erase(found);
+  if (found.empty()) return;
+  // The machine may also have had an agent of a run that had this id long ago.
+  const std::set<RoundId> heard_of = rounds_heard_of(state);
+  std::erase_if(found, [&](const auto& each) {
+    const Died& died = *each.first;
+    auto had_it = [&](const Body& body) { return body.names.contains(died.name); };
+    return !heard_of.contains(died.knows) && std::ranges::none_of(state.quorum.bodies, had_it);
+  });
+  for (const auto& [died, at] : found) {
+    state.quorum.gone[died->name] = {.knows = died->knows,
+                                     .nodes = died->nodes,
+                                     .after = died->after,
+                                     .at = at,
+                                     .why = kWasKilled};
   }
+  // When it is known which of the hosts that they saw have died.
+  for (const auto& [died, at] : found) note_contact(state, died->knows.by, died->seen_of, at);
 }
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
@@ -204,7 +213,7 @@ void set_former_end(State& state) {
   Former& former = *state.former.awaited;
   bool is_known = former.round && !former.by.empty();
   if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
-  bool lacks_host = !former.accounted[former.id()].contains(host_of(former.by));
+  bool lacks_host = !former.accounted[former.id()].contains(hosting_node(former.by));
   former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
   if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
   if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
@@ -235,6 +244,19 @@ bool can_leave_to_others(const State& state) {
 
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id) {
   if (!round.by.empty()) round.after = unsettled(from, name_of(id));
+}
+
+std::string host_text(const State& state, const std::vector<Body>& from) {
+  if (from.empty() || from.back().is_own) return "";
+  const std::string now = hosting_node(state.quorum.self);
+  const std::string before = hosting_node(from.back().id.by);
+  if (now == before) return host_of(now) + " hosts the run again";
+  std::string text = host_of(now) + " hosts the run now; " + host_of(before) + ", which did, ";
+  auto gone = state.quorum.gone.find(before);
+  if (is_here(state, before)) return text + "was cut off, and has come back as a node";
+  if (gone == state.quorum.gone.end())
+    return text + "was lost (nothing was heard of it until its lease was over)";
+  return text + (gone->second.why.empty() ? "has left" : gone->second.why);
 }
 
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now) {

@@ -35,9 +35,9 @@ bool note_round(State& state, const std::string& id, Node& node, std::uint64_t r
 // No process of it lives.  Another coordinator may have counted on it until then.
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now);
 
-// Of the last round's nodes that have been given up, those are gone on whose machines new agents
-// have started.
-void note_replaced(State& state, MonoTime now);
+// Of the nodes that rounds known here had, those are gone whose agents have died on the machines
+// of nodes that are here, by what these say.  Their workers may live.
+void note_died(State& state);
 
 // The rounds that a next one may go on from, where enough of their nodes have been heard lately;
 // see quorum.h.
@@ -59,6 +59,9 @@ void name_stand_ins(const State& state, command::Round& round, const std::vector
 bool can_leave_to_others(const State& state);
 // What a node is told of the rounds that this one goes on from.
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
+// For people: who hosts the run now, and what has become of who did; empty where no other host had
+// these rounds.
+std::string host_text(const State& state, const std::vector<Body>& from);
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);
 
 // Whether enough nodes are heard to see this coordinator.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/pulse.h"
 #include "store/base/seconds.h"
 
@@ -114,6 +115,17 @@ bool has_workers(const State& state) {
   return state.workers == Workers::Up || state.workers == Workers::Stopping;
 }
 
+// Which agent has a coordinator, as people call it: "node0 (pid 17)", or "node0".
+std::string coordinator_text(const std::string& coordinator, const std::string& unknown) {
+  if (auto at = coordinator.find('@'); at != std::string::npos)
+    return coordinator::host_of(coordinator.substr(0, at));
+  std::size_t host = coordinator.find(' ');
+  std::size_t pid = coordinator.rfind(' ');
+  if (host == pid) return unknown;
+  return coordinator.substr(host + 1, pid - host - 1) + " (pid " + coordinator.substr(pid + 1) +
+         ")";
+}
+
 // Where the run may be, in the order in which it is looked for.
 struct Place {
   std::optional<Endpoint> at;
@@ -178,8 +190,11 @@ class MemberTransition {
     state_.workers = Workers::Stopping;
     // The guardian has ended it while this agent stood still: no worker has failed.
     bool is_lease_over = now_ >= state_.lease_end;
-    if (is_lease_over && event.failure.status.signal == SIGKILL)
-      return cut_off(where() + " was away for longer than the lease of this node");
+    if (is_lease_over && event.failure.status.signal == SIGKILL) {
+      return cut_off(state_.asks_since
+                         ? "this node stood still for longer than its lease"
+                         : where() + " was away for longer than the lease of this node");
+    }
     state_.failed = request::Failed{
         .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
     state_.is_failure_posted = false;
@@ -213,12 +228,14 @@ class MemberTransition {
 
   void operator()(const event::Connected& event) {
     if (state_.link == Link::Down) return want(action::Disconnect{});  // of no use any more
-    bool knows_us = event.coordinator == state_.coordinator;
+    const std::string before = state_.coordinator;
+    bool knows_us = event.coordinator == before;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
     state_.attempts = 0;
     state_.address = event.address;
     state_.addresses = event.addresses;
+    state_.died = event.died;
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
@@ -235,7 +252,11 @@ class MemberTransition {
     }
     state_.told.clear();
     if (state_.is_joined) {
-      if (!is_same) return cut_off("another node hosts " + where() + " now");
+      if (!is_same) {
+        return cut_off(coordinator_text(event.coordinator, "another node") + " hosts " + where() +
+                       " now, and " + coordinator_text(before, "the one") +
+                       " that did is gone with what it knew of this round");
+      }
       // Another coordinator may have gone on without this node, and this one would not know of it.
       bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
       if (!knows_us && is_late)
@@ -335,8 +356,11 @@ class MemberTransition {
         return cut_off("this node stood still, and " + where() + " does not answer", now_);
       }
     } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
-      return cut_off(where() + ", where the nodes meet, has been silent for " +
-                     seconds_text(now_ - state_.pulse_at));
+      std::string silence = seconds_text(now_ - state_.pulse_at);
+      return cut_off(hosts_with_lease()
+                         ? "this node, which hosts the run, has heard too few of the others for " +
+                               silence + ", and they may go on without it"
+                         : where() + ", where the nodes meet, has been silent for " + silence);
     }
     if (!is_up) return;
     if (auto due = mute_at(state_, config_);
@@ -495,6 +519,7 @@ class MemberTransition {
       join.stand_in_port = config_.stand_in_port;
       join.is_host = state_.is_own_host;
       join.pulse = state_.pulse_time;
+      join.died = state_.died;
       if (state_.contact) {
         join.seen_age = now_ - state_.contact->at;
         join.seen_of = state_.contact->of;
@@ -673,7 +698,7 @@ class MemberTransition {
     bool may_go = may_change_host(state_, config_) && state_.is_joined && state_.wants_round;
     if (!may_go) return;
     state_.sent_to = moved.to;
-    cut_off(moved.why);
+    cut_off(moved.why + ", at " + to_string(moved.to) + "; joining there");
     state_.is_own_host = false;
     if (state_.contact_before) state_.contact = std::exchange(state_.contact_before, std::nullopt);
     state_.was_in_round_until = state_.was_in_round_until_before;
@@ -716,6 +741,17 @@ Message last_message(const State& state, const Config& config, const std::string
           .node = node_id(state, config),
           .request = std::move(left),
           .connection = state.connection};
+}
+
+std::optional<Died> memory(const State& state, const Config& config) {
+  request::Left left;
+  note_known(state, left);
+  if (left.knows.by.empty()) return std::nullopt;
+  return Died{.name = config.name,
+              .knows = std::move(left.knows),
+              .nodes = left.nodes,
+              .after = std::move(left.after),
+              .seen_of = std::move(left.seen_of)};
 }
 
 std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,

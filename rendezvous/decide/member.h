@@ -95,6 +95,7 @@ struct State {
   std::uint16_t store_port = 0;                  // of the worker store for the round that is wanted
   std::string address;                           // where the others can reach this node
   std::vector<std::string> addresses;            // from which its workers may connect
+  std::vector<Died> died;                        // agents of the run, on this machine
   std::optional<command::Round> last;            // the last round this node was in
   int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
@@ -144,6 +145,7 @@ struct Connected {
   bool is_own_host = false;
   std::vector<std::string> addresses{};  // from which its workers may connect
   std::string pulse{};                   // as it was when the connection was made; empty: not known
+  std::vector<Died> died{};              // agents of the run, on this machine
 };
 // One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
 // the machine of the endpoint says that no process listens there.
@@ -247,6 +249,10 @@ std::string node_id(const State& state, const Config& config);
 // What its guardian says for this node, on a connection of its own, once it has ended the workers
 // of an agent that was killed.  It may change with every step.
 Message last_message(const State& state, const Config& config, const std::string& why);
+
+// What a later agent of its machine is to know of this node, should it die without a word; it may
+// change with every step.  Nothing where no other host counts on that.
+std::optional<Died> memory(const State& state, const Config& config);
 
 // What a node has to say at its end that has no connection to say it on, or whose coordinator goes
 // with it: the others would wait for its workers, which are dead.  Nothing where the run is over,

@@ -125,6 +125,34 @@ std::vector<Unsettled> read_after(Reader& reader) {
   return after;
 }
 
+Json to_json(const Died& died) {
+  Json json = {{"node", died.name},
+               {"knows_round", died.knows.number},
+               {"knows_by", died.knows.by},
+               {"knows_nodes", died.nodes}};
+  if (!died.after.empty()) json["after"] = to_json(died.after);
+  if (!died.seen_of.empty()) json["seen_of"] = died.seen_of;
+  return json;
+}
+
+std::vector<Died> read_died(Reader& reader) {
+  std::vector<Died> all;
+  for (const Json& each : reader.array("died")) {
+    if (all.size() >= kMaxDied) {
+      reader.wrong("died", "too many");
+      break;
+    }
+    Reader part(each);
+    all.push_back({.name = part.name("node"),
+                   .knows = {.number = part.round("knows_round"), .by = part.name("knows_by")},
+                   .nodes = part.integer("knows_nodes", 0),
+                   .after = read_after(part),
+                   .seen_of = part.has("seen_of") ? part.name("seen_of") : ""});
+    reader.include(part);
+  }
+  return all;
+}
+
 Json to_json(const request::Join& join) {
   Json json = {{"type", "join"},
                {"host", join.host},
@@ -161,6 +189,7 @@ Json to_json(const request::Join& join) {
   if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
   if (join.pulse > 0) json["pulse"] = join.pulse;
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
+  for (const Died& died : join.died) json["died"].push_back(to_json(died));
   return json;
 }
 
@@ -217,6 +246,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
   if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
   if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
+  if (reader.has("died")) join.died = read_died(reader);
   return join;
 }
 

@@ -28,8 +28,8 @@ inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 inline constexpr int kMaxCount = 1'000'000;
 
 // Where the run's host may change (host_change.h), these say how: Join::stand_in_port, is_host,
-// round_by, after, seen_age, seen_of and pulse, the same of Left and Heartbeat, Knock, Round::by,
-// stand_ins and after, Moved and Settled.
+// round_by, after, seen_age, seen_of, pulse and died, the same of Left and Heartbeat, Knock,
+// Round::by, stand_ins and after, Moved and Settled.
 
 // Where another node of the round would host the run if its host were lost.
 struct StandIn {
@@ -63,6 +63,20 @@ struct Unsettled {
 
 // A round has at most so many of them before it.
 inline constexpr std::size_t kMaxUnsettled = 16;
+
+// A node of this run whose agent has died on the machine of the one that says so, and what it knew.
+struct Died {
+  std::string name;                // of the node, in all its incarnations
+  RoundId knows{};                 // the last round that it was told of
+  int nodes = 0;                   // that this round had
+  std::vector<Unsettled> after{};  // those before it
+  std::string seen_of{};           // the coordinator that it saw last
+
+  friend bool operator==(const Died&, const Died&) = default;
+};
+
+// So many are named, those that died last.
+inline constexpr std::size_t kMaxDied = 16;
 
 // What a list of the addresses of all nodes of a round, and a command with it, may take.
 inline constexpr std::size_t kMaxPeersBytes = std::size_t{4} << 20;
@@ -152,6 +166,7 @@ struct Join {
   std::int64_t pulse = 0;  // as in Heartbeat
   // From which its workers may connect, the likeliest first: numeric.
   std::vector<std::string> addresses{};
+  std::vector<Died> died{};  // on its machine
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {

@@ -29,6 +29,8 @@ struct NetworkConfig {
   // If the run's host is lost, this node may host it on a port of its own.  Not with the static
   // backend, whose workers meet at the endpoint.
   bool may_stand_in = false;
+  // A folder in this machine's memory for what its nodes know (node_files.h); empty: none.
+  std::string node_files{};
   std::string bind{};                     // the address to host on; empty: chosen by the endpoint
   store::AllowList allow{};               // who may come in, if this node hosts
   std::optional<store::Secret> secret{};  // that all nodes of the run share

@@ -11,6 +11,9 @@ namespace ddprun::rendezvous::coordinator {
 // The id without its incarnation.
 std::string name_of(const std::string& id);
 
+// What people call the node with this name, "host-uuid".
+std::string host_of(const std::string& name);
+
 // Whether `one` is an earlier incarnation than `other`, of the same node.
 bool comes_before(const std::string& one, const std::string& other);
 

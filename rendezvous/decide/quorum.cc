@@ -58,11 +58,20 @@ bool has_enough_of_all(const Quorum& quorum, std::span<const Present> present) {
                              [&](const Body& body) { return has_enough(quorum, body, present); });
 }
 
+// Whatever rounds they knew last, no node of this one lives.
+bool is_each_gone(const Quorum& quorum, const RoundId& round) {
+  auto body = std::ranges::find(quorum.bodies, round, &Body::id);
+  return body != quorum.bodies.end() && static_cast<int>(body->names.size()) == body->nodes &&
+         std::ranges::all_of(body->names,
+                             [&](const std::string& name) { return quorum.gone.contains(name); });
+}
+
 // Nodes that know of no round would go on from it alone: no other group has to have one in common
 // with them.
-bool is_all_gone(const Quorum& line) {
+bool is_all_gone(const Quorum& quorum, const Quorum& line) {
   return std::ranges::all_of(line.bodies, [&](const Body& body) {
-    return enough(body.nodes, gone_of(line, body), body.is_own) == 0;
+    return enough(body.nodes, gone_of(line, body), body.is_own) == 0 ||
+           is_each_gone(quorum, body.id);
   });
 }
 
@@ -70,12 +79,17 @@ bool is_all_gone(const Quorum& line) {
 bool is_nobody_left(const Quorum& quorum, const std::vector<Quorum>& lines) {
   auto is_over = [&](const RoundId& round) {
     return std::ranges::any_of(lines, [&](const Quorum& line) {
-      return line.bodies.back().id == round && is_all_gone(line);
+      return line.bodies.back().id == round && is_all_gone(quorum, line);
     });
   };
-  return !lines.empty() && std::ranges::all_of(lines, is_all_gone) &&
+  auto is_over_here = [&](const RoundId& round) {
+    return is_over(round) || is_each_gone(quorum, round);
+  };
+  return !lines.empty() &&
+         std::ranges::all_of(lines,
+                             [&](const Quorum& line) { return is_all_gone(quorum, line); }) &&
          (!quorum.seen || is_over(quorum.seen->round)) &&
-         std::ranges::all_of(quorum.bodies, is_over, &Body::id);
+         std::ranges::all_of(quorum.bodies, is_over_here, &Body::id);
 }
 
 // The rounds of other coordinators that nodes which are here, or are gone, have known last.
@@ -165,7 +179,7 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   if (has_own && has_enough_of_all(quorum, present)) return quorum.bodies;
   std::vector<Quorum> lines = ForeignRounds(quorum, present).lines();
   for (Quorum& line : lines) {
-    bool may_go_on = has_enough_of_all(line, present) && !is_all_gone(line);
+    bool may_go_on = has_enough_of_all(line, present) && !is_all_gone(quorum, line);
     if (may_go_on) return std::move(line.bodies);
   }
   if (quorum.bodies.empty() && lines.empty() && !quorum.seen) return std::vector<Body>{};

@@ -35,6 +35,7 @@ struct Gone {
   int nodes = 0;                   // that this round had
   std::vector<Unsettled> after{};  // before it
   MonoTime at{};                   // known since then
+  std::string why{};               // "was lost (its agent, pid 7, was killed)"; empty: it has left
 };
 
 // A round that too few of its nodes are here for, while others may go on from it.

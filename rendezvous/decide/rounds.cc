@@ -98,7 +98,7 @@ void Rounds::form_if_due() {
 
 bool Rounds::may_go_on() {
   if (coordinator::may_go_on(state_, now_)) return true;
-  note_replaced(state_, now_);
+  note_died(state_);
   return coordinator::may_go_on(state_, now_);
 }
 
@@ -133,6 +133,7 @@ void Rounds::form() {
                        .master = state_.settings.master.value_or(
                            Endpoint{.host = first.address, .port = first.store_port})};
   name_stand_ins(state_, round, seats);
+  const std::string news = host_text(state_, from);
   state_.phase = Phase::Running;
   state_.had_round = true;
   state_.shortage.reset();
@@ -156,6 +157,7 @@ void Rounds::form() {
     round.ranks = assignment;
     name_unsettled(round, from, *id);
     node->round = round;
+    if (!news.empty()) out_.send(*id, command::Info{news});
     if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
   }

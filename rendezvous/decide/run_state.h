@@ -33,6 +33,7 @@ struct Node {
   std::uint64_t arrival = 0;
   std::uint64_t connection = 0;     // on which it was last heard; commands go there
   MonoTime seen{};                  // when that was
+  MonoTime came_at{};               // when it joined
   std::optional<MonoTime> away_at;  // when that connection broke, if it did
   std::optional<std::uint64_t> suspected_at_mark{};  // about to be given up; see losses.h
   std::optional<MonoTime> leaves_by;                 // told to stop: its workers are dead by then
@@ -47,7 +48,6 @@ struct Node {
   std::optional<command::Round> round{};  // the last that it was sent here
   RoundId knows{};                        // the last round that it was told of
   MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
-  std::string replaces{};                 // a node of its machine that must be gone
 };
 
 // A node that wants the --node-rank of another one, which may have gone without a word.

@@ -50,8 +50,13 @@ std::string lack_text(const State& state, const Lack& lack) {
   std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
   if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
-  text += "; agents that are started again on the machines of the others count, too";
+  text += "; an agent that is started again where one of the others was killed says so";
   return text;
+}
+
+bool waits_for_leases(const State& state) {
+  return may_change_host(state) && state.phase == Phase::Gathering &&
+         fence(state) > state.last_turn;
 }
 
 // What the user has said about it.
@@ -84,6 +89,8 @@ std::string waiting_text(const State& state) {
            "these: " +
            lack_text(state, *lack) + quorum_text(state);
   }
+  if (has_all && waits_for_leases(state))
+    return "waiting until the leases of workers that another host of the run may have are over";
   return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
          range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
          ")";
@@ -95,6 +102,9 @@ std::string beside_text(const State& state) {
 
 std::string time_left_text(const State& state, MonoTime now) {
   if (state.phase != Phase::Gathering) return "";
+  bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
+  if (has_all && waits_for_leases(state))
+    return ", for at most " + whole_seconds(fence(state) - now) + " more";
   if (state.last_call) return ", " + whole_seconds(*state.last_call - now) + " of last call left";
   return ", " + whole_seconds(state.gathering_since + state.policy.join_timeout - now) +
          " left for " + std::to_string(state.settings.min_nodes) + " to come";

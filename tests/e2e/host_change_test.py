@@ -2,6 +2,7 @@
 """A run outlives the node that hosts it, whichever way that node is lost, and never becomes two."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -22,16 +23,23 @@ SILENCE_S = 2.0
 QUICK = "last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
 
 
+def guardians_of(agent):
+    pid = agent.process.pid
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddprun-guardian"]
+
+
 class HostChangeTest(NodesCase):
     @classmethod
     def setUpClass(cls):
         cls.hosts = hosts.Hosts(4)
         cls.addClassCleanup(cls.hosts.close)
 
-    def agent(self, k, *options, conf=QUICK, endpoint="node0:29400", **more):
+    def agent(self, k, *options, conf=QUICK, endpoint="node0:29400", called=None, **more):
         """Starts an agent on host k, of a run of this test: a host that was killed leaves a run file."""
+        rename = ["sh", "-c", 'hostname "$0"; exec "$@"', called] if called else []
         return self.node("--nproc-per-node=1", f"--rdzv-id={self.path.name}", *options, f"--rdzv-conf={conf}", endpoint=endpoint,
-                         within=self.hosts.on(k), command=COMMAND, **more)
+                         within=self.hosts.on(k, *rename), command=COMMAND, **more)
 
     def all_of(self, count, *options, **more):
         agents = [self.agent(k, *options, **more) for k in range(count)]
@@ -88,8 +96,8 @@ class HostChangeTest(NodesCase):
             pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
             print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
             self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
-        for agent in agents[2:]:  # one of them hosts, by its rank
-            agent.says("was lost")
+            for k in left:
+                agents[k].says(f"hosts the run now; node{lost}, which did, was lost (its agent, pid {agents[lost].process.pid}, was killed)")
         self.assertTrue(any("this node hosts the run" in agent.log for agent in agents[2:]), self.logs())
         self.assert_all_succeed(*agents[2:])
         self.assert_rounds_apart()
@@ -143,10 +151,13 @@ class HostChangeTest(NodesCase):
         second = self.until_world((1, 2, 3), since=before)
         old, new = self.round_at(first), self.round_at(second)
         self.assertLess(old.last, new.begin)
-        agents[0].says("stopping 1 worker")  # a minority of one
+        agents[0].says("this node, which hosts the run, has heard too few of the others for 1.")  # a minority of one
+        for agent in agents[1:]:
+            agent.says("hosts the run now; node0, which did, was lost (nothing was heard of it until its lease was over)")
         before = len(self.started)
         self.hosts.heal(0)
         self.until_world(range(4), since=before)
+        agents[0].says("the run has another host, at 10.")
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
 
@@ -228,6 +239,36 @@ class HostChangeTest(NodesCase):
             subprocess.run(["kill", "-KILL", str(pid)], check=False)  # its power is gone, and nobody hears of it
         self.until_world((1,), since=before)
         self.assert_all_succeed(agents[1])
+
+    def test_a_run_that_was_killed_as_a_whole_begins_anew(self):
+        agents = self.all_of(3, "--nnodes=3")
+        before = len(self.started)
+        killed = [pid for agent in agents for pid in (*guardians_of(agent), agent.process.pid)]
+        for pid in killed + [pid for k in range(3) for pid in self.workers_of(k)]:
+            os.kill(pid, signal.SIGKILL)
+        for agent in agents:
+            agent.ends()
+        agents = [self.agent(k, "--nnodes=3") for k in range(3)]
+        self.until_world((3, 4, 5), since=before)
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_a_new_agent_does_not_speak_for_one_that_lives(self):
+        """On a machine of the same name: the old ones are cut off, and may be with another host."""
+        agents = self.all_of(3, "--nnodes=2:4")
+        before = len(self.started)
+        for k in (1, 2):
+            self.addCleanup(lambda k=k: self.hosts.heal(k))
+            self.hosts.isolate(k)
+        agents[0].says("has heard too few of the others")
+        spare = self.agent(3, "--nnodes=2:4", called="node1")
+        spare.says("waiting for more of the last round's nodes, since the others may go on without these: "
+                   "1 of the 3 nodes of round 0")
+        for k in (1, 2):
+            self.hosts.heal(k)
+        self.until_world(range(4), since=before)
+        self.assert_all_succeed(*agents, spare)
+        self.assert_rounds_apart()
 
     def test_who_hosts_next_asks_for_the_secret_as_well(self):
         secret = self.path / "secret"

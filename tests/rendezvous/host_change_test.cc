@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Place {
   runs::State state{};
   Now now{.mono = MonoTime(1h)};
   std::vector<runs::action::Send> sent{};  // by the last event
+  std::set<std::string> texts{};           // for people, by all events
 
   explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
     on(runs::event::Begun{.files = {}, .name = name, .order = order});
@@ -36,7 +38,10 @@ struct Place {
     auto next = runs::step(std::move(state), event, now);
     state = std::move(next.state);
     for (auto& action : next.actions) {
-      if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
+      if (auto* send = std::get_if<runs::action::Send>(&action)) {
+        sent.push_back(*send);
+        if (auto* info = std::get_if<command::Info>(&send->command)) texts.insert(info->text);
+      }
       if (auto* mark = std::get_if<runs::action::Mark>(&action))
         step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
     }
@@ -105,6 +110,11 @@ request::Left killed(const RoundId& knows, int nodes = 3) {
           .knows = knows,
           .nodes = nodes,
           .seen_of = knows.by};
+}
+
+// As a later agent of the machine says it.
+Died died(const std::string& name, const RoundId& knew, int nodes) {
+  return {.name = name, .knows = knew, .nodes = nodes, .seen_of = knew.by};
 }
 
 struct Seeker {
@@ -367,6 +377,49 @@ TEST_CASE("Host change: a host forms no round of nodes that it has not heard lat
   CHECK(place.told<command::Round>() == 5);
 }
 
+TEST_CASE("Host change: the nodes hear who hosts the run now, and what became of who did") {
+  const std::string id = "-01234567-89ab-4cde-8f01-23456789abcd";
+  const RoundId round{.number = 4, .by = "node-a" + id + "@0"};
+  Place place("node-b" + id + "@1", 1);
+  auto comes = [&](const std::string& node, Duration age) {
+    place.joins_from(node + id + ".1", round, age, round.by);
+  };
+  const std::string begin = "node-b hosts the run now; node-a, which did, ";
+  SUBCASE("as its guardian said") {
+    place.says("node-a" + id + ".0", killed(round));
+    comes("node-b", 100ms);
+    comes("node-c", 100ms);
+    CHECK(place.texts.contains(begin + "was lost"));
+  }
+  SUBCASE("if nobody knows") {
+    comes("node-b", 1h);
+    comes("node-c", 1h);
+    CHECK(place.has_begun_after(9s, {"node-b" + id + ".1", "node-c" + id + ".1"}));
+    CHECK(place.texts.contains(begin +
+                               "was lost (nothing was heard of it until its lease was over)"));
+  }
+  SUBCASE("if it is here itself") {
+    comes("node-b", 100ms);
+    comes("node-a", 100ms);
+    comes("node-c", 100ms);
+    CHECK(place.texts.contains(begin + "was cut off, and has come back as a node"));
+  }
+}
+
+TEST_CASE("Host change: the nodes hear that it is the leases of others that they wait for") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 0s);
+  place.joins_from("c.1", kRound, 0s, "v@7");  // with another host since
+  place.says("a.0", killed(kRound));
+  CHECK_FALSE(place.has_begun_after(7s, {"b.1", "c.1"}));
+  CHECK(std::ranges::any_of(place.texts, [](const std::string& text) {
+    return text.starts_with(
+        "waiting until the leases of workers that another host of the run may "
+        "have are over, for at most ");
+  }));
+  CHECK(place.has_begun_after(2s, {"b.1", "c.1"}));
+}
+
 TEST_CASE("Host change: of two hosts that wait the one that is tried first stays") {
   Place first("b@1", 1);
   Place second("c@2", 2);
@@ -440,83 +493,142 @@ TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it
 }
 
 TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
-  Place place("a-2-2@9");
+  Place place("a2@9");
   place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a-1-1.0",
+                                         .run_uuid = "a.0",
                                          .round = 4,
                                          .lease = 5s,
-                                         .nodes = {"a-1-1", "b-1-1", "b-c-1-1"},
-                                         .by = "a-1-1@0"}},
-                              .name = "a-2-2@9"});
-  auto comes = [&](const std::string& machine, const std::string& id = "-2-2.0") {
-    request::Join join = place.join_of(machine + id);
-    join.host = machine;
-    place.says(machine + id, join);
+                                         .nodes = {"a", "b", "c"},
+                                         .by = "a@0"}},
+                              .name = "a2@9"});
+  auto comes = [&](const std::string& node, const std::string& before, const RoundId& knew = kRound,
+                   int nodes = 3) {
+    request::Join join = place.join_of(node);
+    join.died.push_back(died(before, knew, nodes));
+    place.says(node, join);
   };
-  comes("a");
-  comes("b");
-  CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0"}));
+  const std::vector<std::string> all{"a2.0", "b2.0", "c2.0"};
   SUBCASE("on all of them") {
-    comes("b-c");
-    CHECK(place.told<command::Round>() == 3);
+    comes("a2.0", "a");
+    comes("b2.0", "b");
+    CHECK_FALSE(place.has_begun_after(30s, {"a2.0", "b2.0"}));
+    comes("c2.0", "c");
+    CHECK(place.told<command::Round>() == 3);  // the host that they saw has been gone for long
     // And nothing of the last start is waited for any more.
-    CHECK_FALSE(place.has_begun_after(20s, {"a-2-2.0", "b-2-2.0", "b-c-2-2.0"}));
+    CHECK_FALSE(place.has_begun_after(20s, all));
     CHECK(place.run().phase == coordinator::Phase::Running);
     CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
   }
-  SUBCASE("not on others") {
-    comes("x");
-    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "x-2-2.0"}));
+  SUBCASE("after another one of its nodes had hosted it") {
+    const RoundId later{.number = 6, .by = "b@1"};
+    comes("a2.0", "a");
+    comes("b2.0", "b", later, 2);
+    comes("c2.0", "c", later, 2);
+    CHECK(place.has_begun_after(20s, all));
   }
-  SUBCASE("each counts for one") {
-    comes("b", "-3-3.0");
-    CHECK_FALSE(place.has_begun_after(30s, {"a-2-2.0", "b-2-2.0", "b-3-3.0"}));
+  SUBCASE("not while one of those that went on elsewhere may live") {
+    const RoundId later{.number = 6, .by = "b@1"};
+    comes("a2.0", "a");
+    comes("b2.0", "b", later);  // with c and another one
+    comes("c2.0", "c", later);
+    CHECK_FALSE(place.has_begun_after(30s, all));
   }
-}
-
-TEST_CASE("Host change: an agent that is started again counts for the one that its machine lost") {
-  Place place("a-1@0");
-  auto comes = [&](const std::string& machine, const std::string& start) {
-    request::Join join = place.join_of(machine + start);
-    join.host = machine;
-    join.is_host = machine == "a";
-    join.settings.min_nodes = 3;
-    place.says(machine + start, join);
-  };
-  for (const char* machine : {"a", "b", "c"}) comes(machine, "-1.0");
-  REQUIRE(place.told<command::Round>() == 3);
-  CHECK_FALSE(place.has_begun_after(12s, {"a-1.0"}));  // b and c have no power
-  place.says("a-1.0", request::Ready{.round = 0, .store_port = 1001});
-  SUBCASE("on that machine") {
-    comes("b", "-2.0");
-    comes("x", "-1.0");
-    CHECK(place.told<command::Round>() == 3);  // a is here, and b's first agent is gone: 2 + 1 >= 3
+  SUBCASE("not on others, whatever they are called") {
+    comes("a2.0", "a");
+    comes("b2.0", "b");
+    request::Join join = place.join_of("c2.0");
+    join.host = "c";
+    place.says("c2.0", join);
+    CHECK_FALSE(place.has_begun_after(30s, all));
   }
-  SUBCASE("one from elsewhere does not") {
-    comes("x", "-1.0");
-    comes("y", "-1.0");
-    CHECK_FALSE(place.has_begun_after(20s, {"a-1.0", "x-1.0", "y-1.0"}));
+  SUBCASE("each counts once") {
+    comes("a2.0", "a");
+    comes("b2.0", "b");
+    comes("c2.0", "b");
+    CHECK_FALSE(place.has_begun_after(30s, all));
   }
 }
 
-TEST_CASE("Host change: machines that are all called localhost prove nothing of each other") {
-  Place place("localhost-1@0");
-  auto comes = [&](const std::string& node, const std::string& host) {
+TEST_CASE("Host change: an agent speaks for one that was killed on its machine") {
+  Place place("a@0");
+  auto comes = [&](const std::string& node, std::vector<Died> dead = {}) {
     request::Join join = place.join_of(node);
-    join.host = host;
-    join.is_host = node == "localhost-1.0";
-    join.settings.min_nodes = 3;
+    join.settings = {.min_nodes = 3, .max_nodes = 3};
+    join.died = std::move(dead);
     place.says(node, join);
   };
-  comes("localhost-1.0", "localhost");
-  comes("localhost-2.0", "localhost");
-  comes("c-1.0", "c");
+  for (const char* node : {"a.0", "b.0", "c.0"}) comes(node);
   REQUIRE(place.told<command::Round>() == 3);
-  CHECK_FALSE(place.has_begun_after(12s, {"localhost-1.0"}));
-  place.says("localhost-1.0", request::Ready{.round = 0, .store_port = 1001});
-  comes("localhost-3.0", "localhost");
-  comes("x-1.0", "x");
-  CHECK_FALSE(place.has_begun_after(20s, {"localhost-1.0", "localhost-3.0", "x-1.0"}));
+  REQUIRE_FALSE(place.has_begun_after(12s, {"a.0"}));  // none of the others is heard any more
+  place.says("a.0", request::Ready{.round = 0, .store_port = 1001});
+  const RoundId own{.number = 0, .by = "a@0"};
+  const std::vector<std::string> here{"a.0", "x.0", "y.0"};
+  SUBCASE("that knew no later round") {
+    comes("x.0", {died("b", own, 3)});
+    comes("y.0");
+    CHECK(place.told<command::Round>() == 3);  // 2 + 1 >= 3
+  }
+  SUBCASE("not for one that had gone on with others") {
+    const RoundId later{.number = 1, .by = "b@0"};
+    comes("x.0", {died("b", later, 2)});
+    comes("y.0", {died("c", later, 2)});
+    CHECK_FALSE(place.has_begun_after(20s, here));
+  }
+  SUBCASE("not where it comes from another machine of that name") {
+    for (const char* node : {"x.0", "y.0"}) {
+      request::Join join = place.join_of(node);
+      join.settings = {.min_nodes = 3, .max_nodes = 3};
+      join.host = node == here[1] ? "b" : "c";
+      place.says(node, join);
+    }
+    CHECK_FALSE(place.has_begun_after(20s, here));
+  }
+}
+
+TEST_CASE("Host change: one that died may have been with another host until then") {
+  Place place("c@1", 1);
+  place.joins_from("c.1", kRound, 1h);
+  request::Join join = place.join_of("x.0");
+  join.died = {died("a", kRound, 3), died("b", kRound, 3)};
+  SUBCASE("so that host's leases are waited for") {
+    join.died[1].seen_of = "v@7";
+    place.says("x.0", join);
+    CHECK_FALSE(place.has_begun_after(7900ms, {"c.1", "x.0"}));
+    CHECK(place.has_begun_after(1200ms, {"c.1", "x.0"}));
+  }
+  SUBCASE("as well as those of one that has died meanwhile") {
+    place.says("x.0", join);
+    CHECK_FALSE(place.has_begun_after(7900ms, {"c.1", "x.0"}));
+    CHECK(place.has_begun_after(1200ms, {"c.1", "x.0"}));
+  }
+}
+
+TEST_CASE("Host change: an agent that died is not yet gone while its node is here") {
+  Place place("a@0");
+  auto comes = [&](const std::string& node, std::vector<Died> dead = {}) {
+    request::Join join = place.join_of(node);
+    join.settings = {.min_nodes = 2, .max_nodes = 2};
+    join.died = std::move(dead);
+    place.says(node, join);
+  };
+  comes("a.0");
+  comes("b.0");
+  REQUIRE(place.told<command::Round>() == 2);
+  comes("x.0", {died("b", {.number = 0, .by = "a@0"}, 2)});
+  place.says("a.0", request::Failed{.round = 0, .is_final = true});
+  CHECK_FALSE(place.run().quorum.gone.contains("b"));  // its workers may live
+}
+
+TEST_CASE("Host change: what is left of a run of the same id says nothing of this one") {
+  Place place("a@0");
+  request::Join join = place.join_of("a.0");
+  join.settings.min_nodes = 2;
+  join.died.push_back(died("q", {.number = 9, .by = "z@7"}, 5));
+  place.says("a.0", join);
+  join = place.join_of("b.0");
+  join.settings.min_nodes = 2;
+  place.says("b.0", join);
+  CHECK(place.told<command::Round>() == 2);  // at once
 }
 
 TEST_CASE("Host change: the lease stays what other hosts know it to be") {
@@ -641,6 +753,9 @@ TEST_CASE("Host change: the workers of the hosting node live as long as others a
   const auto* stop = node.wanted<member::action::NotifyStop>();
   REQUIRE(stop != nullptr);
   CHECK(stop->kill_by == heard_at + member::lease(node.state, node.config));
+  CHECK(stop->stop.why ==
+        "this node, which hosts the run, has heard too few of the others for 2.5 s, "
+        "and they may go on without it");
 }
 
 TEST_CASE("Host change: a host looks for other hosts of its run") {

@@ -323,7 +323,23 @@ TEST_CASE(
 TEST_CASE("Member: another agent that hosts knows nothing of the round") {
   Running play;
   play.loses_connection();
-  CHECK(play.connects("other").find("stop, another node hosts e:1 now") != std::string::npos);
+  SUBCASE("which is named") {
+    play.state.coordinator = "1f node0 17";
+    CHECK(play.connects("2e node3 4")
+              .find("stop, node3 (pid 4) hosts e:1 now, and node0 (pid 17) that did is gone with "
+                    "what it knew of this round") != std::string::npos);
+  }
+  SUBCASE("where the host may change") {
+    const std::string id = "-01234567-89ab-4cde-8f01-23456789abcd";
+    play.state.coordinator = "node0" + id + "@1f";
+    CHECK(play.connects("node-3" + id + "@2e")
+              .find("stop, node-3 hosts e:1 now, and node0 that did is gone") != std::string::npos);
+  }
+  SUBCASE("if it says who it is") {
+    CHECK(play.connects("other").find(
+              "stop, another node hosts e:1 now, and the one that did is gone") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("Member: the next coordinator of a daemon takes the round over, within the lease") {
@@ -644,7 +660,7 @@ TEST_CASE("Member: a worker that the end of the lease has killed has not failed"
     Running play;
     play.now.mono += 4500ms;
     std::string done = play.on(killed);
-    CHECK(done.find("stop, e:1 was away for longer than the lease of this node; connect n.1") !=
+    CHECK(done.find("stop, this node stood still for longer than its lease; connect n.1") !=
           std::string::npos);
     CHECK(!play.state.failed);
   }

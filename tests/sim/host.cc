@@ -15,6 +15,7 @@ namespace {
 
 // What a join or a round may take, whatever the number of nodes.
 constexpr std::size_t kMaxBytes = 1024;
+constexpr std::size_t kMaxDiedBytes = 512;      // more, for each agent that has died
 constexpr std::size_t kMaxStandInBytes = 1024;  // more, of a round that names its stand-ins
 
 // The run of all nodes, where its host may change.
@@ -113,8 +114,9 @@ void Host::take(const std::string& text) {
   auto message = decode_message(text);
   if (!message) world_.violate("a message that cannot be read: " + to_string(message.error()));
   if (encode(*message) != text) world_.violate("a message that changes when it is read: " + text);
-  bool is_join = std::holds_alternative<request::Join>(message->request);
-  if (is_join && text.size() > kMaxBytes) world_.violate("a join of many bytes: " + text);
+  const auto* join = std::get_if<request::Join>(&message->request);
+  if (join != nullptr && text.size() > kMaxBytes + kMaxDiedBytes * join->died.size())
+    world_.violate("a join of many bytes: " + text);
   world_.oracle.heard(*this, *message);
   if (world_.is_traced && !std::holds_alternative<request::Heartbeat>(message->request)) {
     world_.trace(process_.name, "takes " + text);

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
+#include <map>
 #include <utility>
 
+#include "rendezvous/decide/node_file.h"
 #include "store/base/variant.h"
 #include "tests/sim/host.h"
 #include "tests/support/worker_exits.h"
@@ -123,6 +126,7 @@ void Node::perform(const agent::Action& action) {
               if (hosted == nullptr || !hosted->leaves_to_others()) continue;
               unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
             }
+            if (member_.has_verdict) world_.node_files[plan_.machine].erase(process_.name);
             step(member::event::Finished{});
             leave_when_possible(world_.time.now() + seconds(2));
           },
@@ -394,8 +398,34 @@ void Node::join() {
 void Node::step(const member::Event& event) {
   auto next = member::step(std::move(member_), event, world_.now(plan_.machine), config_);
   member_ = std::move(next.state);
+  keep_memory();
   for (const member::Action& action : next.actions) perform(action);
   if (member::next_tick(member_, config_) < tick_due_) tick();
+}
+
+// NodeFiles: in the memory of the machine, and read there by those that come.
+void Node::keep_memory() {
+  auto memory = member::memory(member_, config_);
+  if (!memory || member_.has_verdict) return;
+  World::NodeMemory& kept = world_.node_files[plan_.machine][process_.name];
+  std::string text = encode(NodeFile{.boot = "boot", .run = plan_.run, .node = *memory});
+  if (kept.text == text) return;
+  kept = {.text = std::move(text), .written = ++world_.node_files_written};
+}
+
+std::vector<Died> Node::died_here() {
+  std::map<std::uint64_t, Died, std::greater<>> found;
+  for (const auto& [name, kept] : world_.node_files[plan_.machine]) {
+    auto file = decode_node_file(kept.text);
+    if (!file || encode(*file) != kept.text) world_.violate("a node file that cannot be read");
+    if (file->run == plan_.run && !world_.find(name + ".0")->process().is_alive)
+      found.emplace(kept.written, std::move(file->node));
+  }
+  std::vector<Died> nodes;
+  for (auto& [written, node] : found) {
+    if (nodes.size() < kMaxDied) nodes.push_back(std::move(node));
+  }
+  return nodes;
 }
 
 void Node::notice(Deed deed) {
@@ -533,7 +563,8 @@ void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string&
                                 .coordinator = wire->host->name(),
                                 .is_at_daemon = world_.scenario.has_daemon,
                                 .is_own_host = &wire->host->process() == &process_,
-                                .pulse = pulse});
+                                .pulse = pulse,
+                                .died = died_here()});
   tick();
 }
 

@@ -111,6 +111,8 @@ class Node {
   void pump();
   void tick();
   void notice(Deed deed);
+  void keep_memory();
+  std::vector<rendezvous::Died> died_here();
 
   World& world_;
   Process& process_;

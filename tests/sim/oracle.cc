@@ -427,7 +427,7 @@ void Oracle::at_the_end() {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
     bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
-                        (is_judged && !is_the_lost(*node));
+                        world_.scenario.is_begun_anew || (is_judged && !is_the_lost(*node));
     if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));

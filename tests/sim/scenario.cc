@@ -272,6 +272,42 @@ void heal_all(Random& random, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// Agents that are killed with their guardians.
+void kill_without_a_word(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 8);
+  int size = static_cast<int>(scenario.nodes.size());
+  if (random.chance(60)) {
+    for (NodePlan& plan : scenario.nodes) plan.host = "node";
+  }
+  for (NodePlan& plan : scenario.nodes) plan.comes_back = true;
+  if (random.chance(25)) {
+    scenario.is_begun_anew = true;
+    scenario.victims_fail = false;
+    scenario.work += seconds(10);
+    scenario.faults.clear();
+    for (NodePlan& plan : scenario.nodes) {
+      plan.settings = {.min_nodes = size, .max_nodes = size};
+      plan.policy.join_timeout = seconds(60);
+      plan.policy.max_restarts = 9;
+    }
+    Duration at = seconds(3) + random.duration(seconds(0), seconds(3));
+    // By the places that they have before any is started again.
+    for (int target = 0; target < size; ++target) {
+      scenario.faults.push_back(
+          {.kind = FaultKind::KillAgent, .at = at, .target = target, .takes_guardian = true});
+    }
+    scenario.faults_end = at + seconds(1);
+    return;
+  }
+  for (int left = random.number(1, 5); left > 0; --left) {
+    scenario.faults.push_back(make_fault(random, FaultKind::KillAgent, scenario));
+  }
+  for (Fault& fault : scenario.faults) {
+    if (fault.kind == FaultKind::KillAgent) fault.takes_guardian = random.chance(70);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 // As many machines lose their power, within a second, as `--rdzv-conf quorum` allows.
 void lose_all_but_quorum(Random& random, Scenario& scenario) {
   scenario.is_quorum_chosen = true;
@@ -311,9 +347,10 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   scenario.read_timeout = random.duration(seconds(5), seconds(20));
   scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
   int size = random.chance(90) ? random.number(2, 6) : random.number(7, 12);
-  bool is_quorum_chosen = seed >= kFirstQuorumSeed;
+  bool is_quorum_chosen = seed >= kFirstQuorumSeed && seed < kFirstKilledSeed;
   if (is_quorum_chosen) size = std::min(size, 9);  // so that one of the stand-ins is spared
-  bool is_one_loss = !is_quorum_chosen && random.chance(25);
+  bool has_kills = seed >= kFirstKilledSeed;
+  bool is_one_loss = !is_quorum_chosen && !has_kills && random.chance(25);
   if (is_one_loss) size = std::max(size, 3);
   int most = is_one_loss ? size : std::max(1, size - (random.chance(20) ? 1 : 0));
   int least = std::max(1, most - random.number(0, 4));
@@ -336,7 +373,7 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
     lose_one(random, scenario);
     return scenario;
   }
-  if (random.chance(25)) {
+  if (!has_kills && random.chance(25)) {
     heal_all(random, scenario);
     return scenario;
   }
@@ -354,6 +391,7 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
     scenario.faults.push_back(fault);
   }
   std::ranges::sort(scenario.faults, {}, &Fault::at);
+  if (has_kills) kill_without_a_word(seed, scenario);
   return scenario;
 }
 
@@ -441,6 +479,7 @@ std::string to_string(const Fault& fault) {
                                            "wall clock", "kill host",    "cancel", "fall apart"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
+  if (fault.takes_guardian) text += " and its guardian";
   if (fault.kind == FaultKind::Cut) {
     text += fault.cuts_up && fault.cuts_down ? " both ways" : fault.cuts_up ? " up" : " down";
   }
@@ -457,7 +496,8 @@ std::string to_string(const Scenario& scenario) {
          std::to_string(first.settings.max_nodes) +
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
-         (scenario.is_one_loss ? ", one loss" : "") + (scenario.is_healed ? ", healed" : "") +
+         (scenario.is_one_loss ? ", one loss" : "") +
+         (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +
          (scenario.has_wills ? "" : ", no wills") +
          (scenario.victims_fail ? ", victims fail" : "") + (scenario.is_calm ? ", calm" : "") +

@@ -58,6 +58,7 @@ struct Fault {
   int target = 0;  // of plans or machines, as the kind wants
   bool cuts_up = true;
   bool cuts_down = true;
+  bool takes_guardian = false;  // of KillAgent: and the workers, so that nobody says anything
 };
 
 struct Scenario {
@@ -74,6 +75,8 @@ struct Scenario {
   bool is_healed = false;
   // So many are lost for good that too few are left, but for --rdzv-conf quorum.
   bool is_quorum_chosen = false;
+  // All agents are killed at once, with their guardians, and started again: all succeed.
+  bool is_begun_anew = false;
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
@@ -102,6 +105,9 @@ struct Scenario {
 inline constexpr std::uint64_t kFirstStandInSeed = 10'000'000;
 // And from here on of such runs that go on with less than a majority, since the user wants it.
 inline constexpr std::uint64_t kFirstQuorumSeed = 20'000'000;
+// And from here on of such runs whose agents are killed with their guardians, on machines that have
+// one name.
+inline constexpr std::uint64_t kFirstKilledSeed = 30'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

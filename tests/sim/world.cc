@@ -268,7 +268,7 @@ void World::strike(const Fault& fault) {
   bool is_there = node != nullptr && node->process().is_alive;
   switch (fault.kind) {
     case FaultKind::KillAgent:
-      if (is_there) kill(*node, true);
+      if (is_there) kill(*node, true, !fault.takes_guardian);
       return;
     case FaultKind::LoseMachine:
       return lose_machine(fault);
@@ -327,12 +327,12 @@ void World::strike(const Fault& fault) {
   }
 }
 
-void World::kill(Node& node, bool tells) {
+void World::kill(Node& node, bool tells, bool has_guardian) {
   trace(node.process().name, "is killed");
   std::optional<std::size_t> round = node.round();
   bool had_guardian = node.process().is_alive;
   exit(node.process(), tells);
-  node.agent_killed(tells && had_guardian);
+  node.agent_killed(tells && had_guardian && has_guardian);
   if (round && scenario.victims_fail) {
     for (Node* peer : oracle.round(*round).members) peer->peer_lost(*round);
   }
@@ -347,6 +347,7 @@ void World::lose_machine(const Fault& fault) {
   auto index = static_cast<std::size_t>(fault.target) % machines.size();
   if (!machines[index].is_up) return;
   machines[index].is_up = false;
+  node_files.erase(static_cast<int>(index));
   std::vector<Node*> lost;
   for (auto& node : nodes) {
     if (node->process().is_alive && node->plan().machine == static_cast<int>(index))

@@ -131,6 +131,13 @@ class World {
   Host* last_host = nullptr;                                 // who has published the last round
   bool closed_on_nodes = false;  // a host that had given way has, while one came to it
   std::map<std::string, std::string> run_files;  // on machine 0, of each run
+  // In the memory of each machine: of each agent that was there, what it knows.
+  struct NodeMemory {
+    std::string text;
+    std::uint64_t written = 0;
+  };
+  std::map<int, std::map<std::string, NodeMemory>> node_files;
+  std::uint64_t node_files_written = 0;
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};
@@ -141,7 +148,7 @@ class World {
   void start(const NodePlan& plan);
   void start_daemon();
   void strike(const Fault& fault);
-  void kill(Node& node, bool tells);
+  void kill(Node& node, bool tells, bool has_guardian = true);
   void lose_machine(const Fault& fault);
   void freeze(const Fault& fault);
   void pause(const Fault& fault);

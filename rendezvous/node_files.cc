@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/node_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "rendezvous/decide/run_file.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+constexpr const char* kPartial = ".partial";
+constexpr std::size_t kMaxFiles = 4096;
+constexpr off_t kMaxBytes = 64 * 1024;
+constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
+
+std::string read_all(const Fd& file) {
+  std::string text(static_cast<std::size_t>(kMaxBytes), '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+// The name of this start of the machine; empty where it has none.
+std::string boot_of_machine() {
+  Fd file(::open(kBootId, O_RDONLY | O_CLOEXEC));
+  if (!file) return "";
+  std::string text = read_all(file);
+  return text.substr(0, text.find('\n'));
+}
+
+// A folder that only this user can change.
+Fd open_folder(const std::string& path) {
+  if (path.empty() || (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)) return {};
+  Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  bool is_own = folder && ::fstat(folder.get(), &status) == 0 && status.st_uid == ::geteuid() &&
+                (status.st_mode & 0077) == 0;
+  return is_own ? std::move(folder) : Fd();
+}
+
+// Of an agent that lives it is locked.
+struct Found {
+  std::timespec written{};
+  std::string text;
+};
+std::optional<Found> read_if_dead(const Fd& folder, const std::string& name) {
+  Fd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  bool is_file = file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                 status.st_size <= kMaxBytes;
+  // Others may look at the same time.
+  if (!is_file || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return std::nullopt;
+  return Found{.written = status.st_mtim, .text = read_all(file)};
+}
+
+}  // namespace
+
+NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string name)
+    : folder_(open_folder(folder)),
+      boot_(boot_of_machine()),
+      run_(std::move(run)),
+      beginning_(run_file_name(run_) + "-"),
+      own_(beginning_ + run_file_name(name)) {
+  if (boot_.empty()) folder_ = Fd();
+  remove_old();
+}
+
+void NodeFiles::remove_old() const {
+  const std::time_t oldest = std::time(nullptr) - kMaxAge;
+  for (const std::string& name : names("")) {
+    auto dead = read_if_dead(folder_, name);
+    if (dead && dead->written.tv_sec < oldest) ::unlinkat(folder_.get(), name.c_str(), 0);
+  }
+}
+
+std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
+  std::vector<std::string> found;
+  int copy = folder_ ? ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (entries == nullptr) {
+    if (copy >= 0) ::close(copy);
+    return found;
+  }
+  while (const dirent* entry = ::readdir(entries)) {
+    std::string name = entry->d_name;
+    bool is_one = name.starts_with(beginning) && !name.starts_with('.') &&
+                  !name.ends_with(kPartial) && name != own_;
+    if (is_one) found.push_back(std::move(name));
+    if (found.size() == kMaxFiles) break;
+  }
+  ::closedir(entries);
+  return found;
+}
+
+// It is locked before it has its name.
+void NodeFiles::keep(const Died& self) {
+  if (!folder_ || kept_ == self) return;
+  const std::string partial = own_ + kPartial;
+  if (!file_) {
+    file_ = Fd(::openat(folder_.get(), partial.c_str(),
+                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    bool is_kept = file_ && ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 &&
+                   ::renameat(folder_.get(), partial.c_str(), folder_.get(), own_.c_str()) == 0;
+    if (!is_kept) return forget();
+  }
+  // Until all of it is there it cannot be read.
+  const std::string text = encode(NodeFile{.boot = boot_, .run = run_, .node = self});
+  bool is_written =
+      ::ftruncate(file_.get(), 0) == 0 &&
+      ::pwrite(file_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!is_written) return forget();
+  kept_ = self;
+}
+
+// What it says would not be true any more.
+void NodeFiles::forget() {
+  if (folder_) {
+    ::unlinkat(folder_.get(), own_.c_str(), 0);
+    ::unlinkat(folder_.get(), (own_ + kPartial).c_str(), 0);
+  }
+  folder_ = Fd();
+  file_ = Fd();
+}
+
+std::vector<Died> NodeFiles::died() const {
+  std::vector<std::pair<Found, Died>> found;
+  for (const std::string& name : names(beginning_)) {
+    auto dead = read_if_dead(folder_, name);
+    if (!dead) continue;
+    auto file = decode_node_file(dead->text);
+    bool is_ours = file && file->boot == boot_ && file->run == run_;
+    if (is_ours) found.emplace_back(std::move(*dead), std::move(file->node));
+  }
+  std::ranges::sort(found, [](const auto& one, const auto& other) {
+    const std::timespec& first = one.first.written;
+    const std::timespec& second = other.first.written;
+    return std::pair(first.tv_sec, first.tv_nsec) > std::pair(second.tv_sec, second.tv_nsec);
+  });
+  if (found.size() > kMaxDied) found.resize(kMaxDied);
+  std::vector<Died> nodes;
+  nodes.reserve(found.size());
+  for (auto& [dead, node] : found) nodes.push_back(std::move(node));
+  return nodes;
+}
+
+void NodeFiles::drop() {
+  for (const std::string& name : names(beginning_)) {
+    if (read_if_dead(folder_, name)) ::unlinkat(folder_.get(), name.c_str(), 0);
+  }
+  forget();
+}
+
+}  // namespace ddprun::rendezvous

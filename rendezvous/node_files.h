@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The node files (decide/node_file.h) of one run on this machine.  They are in its memory, where a
+// write waits for no disk, and go with it.  Each is locked as long as its agent lives: the kernel
+// of this machine, and no other, says which of them has died.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/node_file.h"
+#include "store/base/fd.h"
+
+namespace ddprun::rendezvous {
+
+class NodeFiles {
+ public:
+  // Of the node `name` of `run`.  Nothing is kept where `folder` is empty, cannot be made, or is
+  // not this user's alone.  What agents that died have left there is removed after a day.
+  NodeFiles(const std::string& folder, std::string run, std::string name);
+
+  // What this node knows from now on.  If it cannot be written, nothing is kept.
+  void keep(const Died& self);
+
+  // Of the agents of this run which have died on this machine, the last kMaxDied.
+  std::vector<Died> died() const;
+
+  // The run is over, for all that were part of it here.
+  void drop();
+
+ private:
+  std::vector<std::string> names(const std::string& beginning) const;
+  void remove_old() const;
+  void forget();
+
+  Fd folder_;
+  std::string boot_;  // the machine's
+  std::string run_;
+  std::string beginning_;  // of the names of the run's files
+  std::string own_;        // the name of this node's
+  Fd file_;                // locked
+  std::optional<Died> kept_;
+};
+
+}  // namespace ddprun::rendezvous

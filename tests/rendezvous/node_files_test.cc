@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/node_files.h"
+
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+
+namespace {
+
+Died knows(const std::string& node, std::uint64_t round) {
+  return {.name = node, .knows = {.number = round, .by = "a@0"}, .nodes = 3, .seen_of = "a@0"};
+}
+
+struct Machine {
+  test::TempDir temp;
+  std::string folder = temp.path() + "/files";
+
+  NodeFiles agent(const std::string& name, const std::string& run = "run") const {
+    return {folder, run, name};
+  }
+  std::vector<Died> died(const std::string& run = "run") const { return agent("x", run).died(); }
+  std::vector<std::string> files() const {
+    std::vector<std::string> found;
+    DIR* entries = ::opendir(folder.c_str());
+    if (entries == nullptr) return found;
+    while (const dirent* entry = ::readdir(entries)) {
+      if (entry->d_name[0] != '.') found.push_back(folder + "/" + entry->d_name);
+    }
+    ::closedir(entries);
+    return found;
+  }
+  // The only one.
+  std::string file() const {
+    auto all = files();
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+  void write(const std::string& text) const { std::ofstream(file()) << text; }
+  std::string text() const {
+    std::ifstream in(file());
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+};
+
+void date(const std::string& file, std::time_t seconds_ago) {
+  timespec at[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                    {.tv_sec = std::time(nullptr) - seconds_ago, .tv_nsec = 0}};
+  REQUIRE(::utimensat(AT_FDCWD, file.c_str(), at, 0) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("Node files: what an agent knew is known when it has died, and not before") {
+  Machine machine;
+  {
+    NodeFiles living = machine.agent("a");
+    living.keep(knows("a", 1));
+    CHECK(machine.died().empty());
+    Died last = knows("a", 2);
+    last.after = {{.id = {.number = 1, .by = "a@0"}, .nodes = 3, .was_in = true}};
+    living.keep(last);
+    living.keep(knows("a", 3));  // a shorter one
+    CHECK(machine.died().empty());
+    CHECK(machine.agent("b").died().empty());
+  }
+  auto died = machine.died();
+  REQUIRE(died.size() == 1);
+  CHECK(died[0] == knows("a", 3));
+  CHECK(machine.died("other").empty());
+}
+
+TEST_CASE("Node files: those of a run that is over go") {
+  Machine machine;
+  machine.agent("a").keep(knows("a", 1));
+  machine.agent("o", "other").keep(knows("o", 1));
+  NodeFiles living = machine.agent("b");
+  living.keep(knows("b", 1));
+  NodeFiles last = machine.agent("c");
+  last.keep(knows("c", 1));
+  last.drop();
+  CHECK(machine.files().size() == 2);  // of b, and of the other run
+  CHECK(machine.died("other").size() == 1);
+  last.keep(knows("c", 2));
+  CHECK(machine.files().size() == 2);
+}
+
+TEST_CASE("Node files: what is not all there, or of another machine, says nothing") {
+  Machine machine;
+  machine.agent("a").keep(knows("a", 1));
+  REQUIRE(machine.died().size() == 1);
+  const std::string whole = machine.text();
+  SUBCASE("a part") {
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      machine.write(whole.substr(0, size));
+      CHECK(machine.died().empty());
+    }
+  }
+  SUBCASE("of another start of a machine") {
+    machine.write("0" + whole);
+    CHECK(machine.died().empty());
+  }
+  SUBCASE("no message") {
+    machine.write(whole.substr(0, whole.find('\n') + 1) + "{}\n");
+    CHECK(machine.died().empty());
+  }
+}
+
+TEST_CASE("Node files: those that died last are named") {
+  Machine machine;
+  const std::size_t count = kMaxDied + 4;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::string> before = machine.files();
+    std::string name = "n" + std::to_string(i);
+    machine.agent(name).keep(knows(name, i));
+    for (const std::string& file : machine.files()) {
+      bool is_new = std::ranges::find(before, file) == before.end();
+      if (is_new) date(file, static_cast<std::time_t>(1000 - i));
+    }
+  }
+  auto died = machine.died();
+  REQUIRE(died.size() == kMaxDied);
+  CHECK(died.front().name == "n19");
+  CHECK(died.back().name == "n4");
+}
+
+TEST_CASE("Node files: what is left of dead agents is removed after a day") {
+  Machine machine;
+  machine.agent("a").keep(knows("a", 1));
+  NodeFiles living = machine.agent("b");
+  living.keep(knows("b", 1));
+  for (const std::string& file : machine.files()) date(file, 100'000);
+  CHECK(machine.died("other").empty());
+  CHECK(machine.files().size() == 1);
+  CHECK(machine.died().empty());
+}
+
+TEST_CASE("Node files: a folder that others can change is not used") {
+  Machine machine;
+  REQUIRE(::mkdir(machine.folder.c_str(), 0755) == 0);
+  machine.agent("a").keep(knows("a", 1));
+  CHECK(machine.files().empty());
+  machine.folder.clear();
+  machine.agent("a").keep(knows("a", 1));
+  CHECK(machine.died().empty());
+}
