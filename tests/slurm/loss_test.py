@@ -175,6 +175,27 @@ class CutTest(SlurmCase):
         stopped = next(line for line in self.lines("signals") if re.search(r"SIGTERM rank 2 ", line))
         self.assertLess(time_of(stopped), min(map(time_of, lines)))
 
+    def test_a_first_node_that_slurm_calls_down_goes_on_and_the_other_of_two_waits(self):
+        """So that it is down is no proof."""
+        step = self.agents("-N2", "-w", "node[0-1]", ddprun=["--nnodes=1:2", QUICK])
+        self.until_started(2)
+        self.addCleanup(self.resume_first)
+        self.hosts.isolate(0)
+        alone = self.until_started(3)[2].split()
+        self.assertEqual(alone[:2], ["node0", "0/1"])
+        self.cluster.run("scontrol", "update", "nodename=node0", "state=down", "reason=test")
+        self.cluster.wait_for_nodes("down", names=["node0"])
+        step.says("waiting for more of the last round's nodes, since the others may go on without these: "
+                  "1 of the 2 nodes of round 0 are here")
+        os.kill(int(alone[alone.index("pid") + 1]), 0)
+        self.assertEqual(len(self.started), 3)
+
+    def resume_first(self):
+        self.hosts.heal(0)
+        self.end_jobs()
+        self.cluster.ask("scontrol", "update", "nodename=node0", "state=resume")
+        self.cluster.wait_for_nodes("idle")
+
     @needs_runtime
     def test_training_on_a_node_that_is_cut_off_has_ended_before_the_others_train_again(self):
         step = self.agents("-N3", ddprun=["--nnodes=2:3", QUICK, HURRY, "--tee=3"], worker=self.training())
