@@ -21,7 +21,7 @@ inline constexpr Duration kRegistryPatience = std::chrono::seconds(2);
 
 // Threads: used from the executor's only thread, which no call blocks.  Calls may overlap.
 // Lifetime: each call completes within kRegistryPatience, or soon after close(); all must have
-// completed before the destructor runs.
+// completed, stop() too, before the destructor runs.
 //
 // Errors are for people, in one sentence that names the place: Errc::TimedOut where it does not
 // answer, Errc::Closed after close(), Errc::InvalidInput where trying again would fail the same way
@@ -54,6 +54,8 @@ class HostRegistry {
 
   // Ends what is under way.
   virtual void close() = 0;
+  // After close(): completes when nothing is under way that the registry does by itself.
+  virtual boost::asio::awaitable<void> stop() { co_return; }
 };
 
 }  // namespace ddprun::rendezvous

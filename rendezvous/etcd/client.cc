@@ -162,16 +162,16 @@ Client::Client(asio::any_io_executor executor, ClientConfig config,
 
 Client::~Client() = default;
 
-store::Async<std::vector<KeyValue>> Client::read(std::vector<std::string> keys) {
-  auto answer = co_await call(kTxn, encode_read(keys));
+store::Async<std::vector<KeyValue>> Client::read(std::vector<std::string> keys, MonoTime deadline) {
+  auto answer = co_await call(kTxn, encode_read(keys), deadline);
   if (!answer) co_return answer.error();
   auto reply = decode_txn(answer->body);
   if (!reply) co_return reply.error();
   co_return std::move(reply->read);
 }
 
-store::Async<std::optional<TxnReply>> Client::commit(Txn txn) {
-  auto answer = co_await call(kTxn, encode_txn(txn));
+store::Async<std::optional<TxnReply>> Client::commit(Txn txn, MonoTime deadline) {
+  auto answer = co_await call(kTxn, encode_txn(txn), deadline);
   if (!answer) co_return answer.error();
   if (answer->lease_is_over) co_return std::optional<TxnReply>();
   auto reply = decode_txn(answer->body);
@@ -179,45 +179,48 @@ store::Async<std::optional<TxnReply>> Client::commit(Txn txn) {
   co_return std::optional<TxnReply>(std::move(*reply));
 }
 
-store::Async<Lease> Client::grant(Duration ttl) {
-  auto answer = co_await call(kGrant, encode_grant(ttl));
+store::Async<Lease> Client::grant(Duration ttl, MonoTime deadline) {
+  auto answer = co_await call(kGrant, encode_grant(ttl), deadline);
   if (!answer) co_return answer.error();
   co_return decode_lease(answer->body);
 }
 
-store::Async<Lease> Client::keep_alive(std::int64_t lease) {
-  auto answer = co_await call(kKeepAlive, encode_lease(lease));
+store::Async<Lease> Client::keep_alive(std::int64_t lease, MonoTime deadline) {
+  auto answer = co_await call(kKeepAlive, encode_lease(lease), deadline);
   if (!answer) co_return answer.error();
   if (answer->lease_is_over) co_return Lease{.id = lease, .ttl = {}};
   co_return decode_lease(answer->body);
 }
 
-store::Async<void> Client::revoke(std::int64_t lease) {
-  auto answer = co_await call(kRevoke, encode_lease(lease));
+store::Async<void> Client::revoke(std::int64_t lease, MonoTime deadline) {
+  auto answer = co_await call(kRevoke, encode_lease(lease), deadline);
   if (!answer) co_return answer.error();
   co_return Result<void>{};
 }
 
 // Each member once, from the one that answered last.
-store::Async<Client::Answer> Client::call(std::string target, std::string body) {
+store::Async<Client::Answer> Client::call(std::string target, std::string body, MonoTime deadline) {
   auto call = std::make_shared<Call>();
   call->target = std::move(target);
   call->body = std::move(body);
   std::string said;
+  const std::size_t count = config_.members.size();
   const std::size_t first = current_;
-  for (std::size_t i = 0; i < config_.members.size(); ++i) {
-    const std::size_t number = (first + i) % config_.members.size();
-    auto answer = co_await ask(config_.members[number], call, mono_now() + config_.patience);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t number = (first + i) % count;
+    const MonoTime now = mono_now();
+    auto share = (deadline - now) / static_cast<Duration::rep>(count - i);
+    auto answer = co_await ask(config_.members[number], call, now + share);
     if (answer) {
       current_ = number;
       co_return answer;
     }
     if (is_final(answer.error()))
-      co_return Error{answer.error().code, "etcd: " + to_string(answer.error())};
+      co_return Error{Errc::InvalidInput, "etcd: " + to_string(answer.error())};
     said += (said.empty() ? "" : "; ") + to_string(answer.error());
   }
   tls_.reset();  // its files may have been replaced
-  co_return Error{Errc::Closed, "no member of etcd can be used: " + said};
+  co_return Error{Errc::TimedOut, "no member of etcd can be used: " + said};
 }
 
 store::Async<Client::Answer> Client::ask(Endpoint member, std::shared_ptr<const Call> call,

@@ -27,7 +27,6 @@ struct ClientConfig {
   std::optional<TlsFiles> tls{};  // https; else http
   std::string user{};             // empty: none
   std::string password{};
-  Duration patience = std::chrono::seconds(2);  // with one member, for one call
 };
 
 // Every call fails with one line that names the members that were tried and what each said:
@@ -47,23 +46,23 @@ class Client {
   ~Client();
 
   // The keys that are there, as the majority of the members has them at one moment.
-  store::Async<std::vector<KeyValue>> read(std::vector<std::string> keys);
+  store::Async<std::vector<KeyValue>> read(std::vector<std::string> keys, MonoTime deadline);
 
   // Nothing: a lease that it names is over.
-  store::Async<std::optional<TxnReply>> commit(Txn txn);
+  store::Async<std::optional<TxnReply>> commit(Txn txn, MonoTime deadline);
 
   // A lease ends so long after it was granted or last kept alive, by etcd's clock, and what was
   // written with it goes.
-  store::Async<Lease> grant(Duration ttl);
+  store::Async<Lease> grant(Duration ttl, MonoTime deadline);
   // A `ttl` of zero: it is over.
-  store::Async<Lease> keep_alive(std::int64_t lease);
+  store::Async<Lease> keep_alive(std::int64_t lease, MonoTime deadline);
   // Also well where it is over.
-  store::Async<void> revoke(std::int64_t lease);
+  store::Async<void> revoke(std::int64_t lease, MonoTime deadline);
 
  private:
   struct Answer;
   struct Call;
-  store::Async<Answer> call(std::string target, std::string body);
+  store::Async<Answer> call(std::string target, std::string body, MonoTime deadline);
   store::Async<Answer> ask(Endpoint member, std::shared_ptr<const Call> call, MonoTime deadline);
   store::Async<Answer> ask_once(Endpoint member, std::shared_ptr<const Call> call,
                                 MonoTime deadline);

@@ -13,7 +13,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::uint32_t kMaxHeaderBytes = 8 * 1024;
-constexpr std::uint64_t kMaxBodyBytes = 1024 * 1024;
+constexpr std::uint64_t kMaxBodyBytes = 4 * 1024 * 1024;
 
 }  // namespace
 

@@ -30,7 +30,7 @@ class HttpResponseReader {
   HttpResponseReader();
   ~HttpResponseReader();
 
-  // Takes the next bytes.  More than 8 KiB of header or 1 MiB of body are malformed.
+  // Takes the next bytes.  More than 8 KiB of header or 4 MiB of body are malformed.
   State feed(std::string_view bytes);
   // No more will come: what it is then, Done or Malformed.
   State end();

@@ -112,6 +112,10 @@ class Member {
   tcp::acceptor acceptor_;
 };
 
+MonoTime soon(Duration patience = 15s) {
+  return std::chrono::steady_clock::now() + patience;
+}
+
 struct Etcd {
   explicit Etcd(std::size_t count = 3) {
     for (std::size_t i = 0; i < count; ++i) members.push_back(std::make_unique<Member>(context));
@@ -119,7 +123,6 @@ struct Etcd {
   ClientConfig config() {
     ClientConfig config;
     for (const auto& member : members) config.members.push_back(member->at);
-    config.patience = 10s;
     return config;
   }
   template <class T>
@@ -157,7 +160,7 @@ TEST_CASE("etcd client: the members are tried in turn, and the one that answered
   Txn txn;
   txn.puts = {{.key = "a", .value = "b"}};
   for (int i = 0; i < 2; ++i) {
-    auto reply = etcd.outcome(client.commit(txn));
+    auto reply = etcd.outcome(client.commit(txn, soon()));
     REQUIRE(reply.has_value());
     REQUIRE(reply->has_value());
     CHECK((*reply)->has_happened);
@@ -172,11 +175,9 @@ TEST_CASE("etcd client: a member that does not answer costs its time, and no mor
   Etcd etcd(2);
   etcd.members[0]->script = {kNever};
   etcd.members[1]->script = {kDone, kDone};
-  ClientConfig config = etcd.config();
-  config.patience = 50ms;
-  Client client(etcd.context.get_executor(), config);
-  CHECK(etcd.outcome(client.commit({})).has_value());
-  CHECK(etcd.outcome(client.commit({})).has_value());
+  Client client(etcd.context.get_executor(), etcd.config());
+  CHECK(etcd.outcome(client.commit({}, soon(1s))).has_value());
+  CHECK(etcd.outcome(client.commit({}, soon())).has_value());
   CHECK(etcd.members[0]->requests.size() == 1);
 }
 
@@ -186,9 +187,9 @@ TEST_CASE("etcd client: where no member can, one line says what each has said") 
   etcd.members[1]->script = {"SSH-2.0-OpenSSH_9.2\r\n"};
   etcd.members[2]->close();
   Client client(etcd.context.get_executor(), etcd.config());
-  auto reply = etcd.outcome(client.commit({}));
+  auto reply = etcd.outcome(client.commit({}, soon()));
   REQUIRE_FALSE(reply.has_value());
-  CHECK(reply.error().code == Errc::Closed);
+  CHECK(reply.error().code == Errc::TimedOut);
   CHECK(to_string(reply.error()) ==
         "no member of etcd can be used: " + to_string(etcd.members[0]->at) +
             ": etcdserver: no leader (HTTP status 503); " + to_string(etcd.members[1]->at) +
@@ -200,7 +201,7 @@ TEST_CASE("etcd client: what no member would do is not asked of the next") {
   Etcd etcd(2);
   etcd.members[0]->script = {refusal(400, 3, "etcdserver: user name is empty")};
   Client client(etcd.context.get_executor(), etcd.config());
-  auto reply = etcd.outcome(client.read({"a"}));
+  auto reply = etcd.outcome(client.read({"a"}, soon()));
   REQUIRE_FALSE(reply.has_value());
   CHECK(reply.error().code == Errc::InvalidInput);
   CHECK(to_string(reply.error()) == "etcd: " + to_string(etcd.members[0]->at) +
@@ -214,7 +215,7 @@ TEST_CASE("etcd client: keys that are read") {
       answer(200, R"({"header":{},"succeeded":true,"responses":[{"response_range":{"header":{},
            "kvs":[{"key":"YQ==","value":"eA=="}],"count":"1"}}]})")};
   Client client(etcd.context.get_executor(), etcd.config());
-  auto pairs = etcd.outcome(client.read({"a", "b"}));
+  auto pairs = etcd.outcome(client.read({"a", "b"}, soon()));
   REQUIRE(pairs.has_value());
   REQUIRE(pairs->size() == 1);
   CHECK((*pairs)[0] == KeyValue{.key = "a", .value = "x"});
@@ -230,17 +231,17 @@ TEST_CASE("etcd client: leases") {
       refusal(404, 5, "etcdserver: requested lease not found"),
   };
   Client client(etcd.context.get_executor(), etcd.config());
-  auto lease = etcd.outcome(client.grant(10s));
+  auto lease = etcd.outcome(client.grant(10s, soon()));
   REQUIRE(lease.has_value());
   CHECK(lease->id == 7);
-  CHECK(etcd.outcome(client.keep_alive(7)).value().ttl == 10s);
-  CHECK(etcd.outcome(client.keep_alive(7)).value().ttl == 0s);
+  CHECK(etcd.outcome(client.keep_alive(7, soon())).value().ttl == 10s);
+  CHECK(etcd.outcome(client.keep_alive(7, soon())).value().ttl == 0s);
   Txn txn;
   txn.puts = {{.key = "a", .value = "b", .lease = 7}};
-  auto reply = etcd.outcome(client.commit(txn));
+  auto reply = etcd.outcome(client.commit(txn, soon()));
   REQUIRE(reply.has_value());
   CHECK_FALSE(reply->has_value());
-  CHECK(etcd.outcome(client.revoke(7)).has_value());
+  CHECK(etcd.outcome(client.revoke(7, soon())).has_value());
   std::vector<std::string> targets;
   for (const std::string& request : etcd.members[0]->requests)
     targets.push_back(target_of(request));
@@ -261,7 +262,7 @@ TEST_CASE("etcd client: a user logs in, and again when the token is no longer kn
   config.user = "me";
   config.password = "secret";
   Client client(etcd.context.get_executor(), config);
-  for (int i = 0; i < 3; ++i) CHECK(etcd.outcome(client.commit({})).has_value());
+  for (int i = 0; i < 3; ++i) CHECK(etcd.outcome(client.commit({}, soon())).has_value());
   const auto& requests = etcd.members[0]->requests;
   REQUIRE(requests.size() == 6);
   CHECK(target_of(requests[0]) == "/v3/auth/authenticate");
@@ -289,7 +290,7 @@ TEST_CASE("etcd client: a user who cannot log in") {
     config.user = "me";
     config.password = "secret";
     Client client(etcd.context.get_executor(), config);
-    auto reply = etcd.outcome(client.commit({}));
+    auto reply = etcd.outcome(client.commit({}, soon()));
     REQUIRE_FALSE(reply.has_value());
     CHECK(reply.error().code == Errc::InvalidInput);
     CHECK(to_string(reply.error()) == "etcd: " + to_string(etcd.members[0]->at) + ": " + c.said);
@@ -304,9 +305,9 @@ TEST_CASE("etcd client: a token that is never known ends in an error, not in a l
   ClientConfig config = etcd.config();
   config.user = "me";
   Client client(etcd.context.get_executor(), config);
-  auto reply = etcd.outcome(client.commit({}));
+  auto reply = etcd.outcome(client.commit({}, soon()));
   REQUIRE_FALSE(reply.has_value());
-  CHECK(reply.error().code == Errc::Closed);
+  CHECK(reply.error().code == Errc::TimedOut);
   CHECK(etcd.members[0]->requests.size() == 4);
 }
 
@@ -316,12 +317,13 @@ TEST_CASE("etcd client: a file for TLS that is not there is named") {
   config.tls.emplace();
   config.tls->ca = "/nowhere/ca.pem";
   Client client(etcd.context.get_executor(), config);
-  auto reply = etcd.outcome(client.commit({}));
+  auto reply = etcd.outcome(client.commit({}, soon()));
   REQUIRE_FALSE(reply.has_value());
-  if (reply.error().code == Errc::NotSupported) {
-    MESSAGE("skipped: " << to_string(reply.error()));
-    return;
-  }
   CHECK(reply.error().code == Errc::InvalidInput);
-  CHECK(to_string(reply.error()).starts_with("etcd: the CA certificate /nowhere/ca.pem: "));
+  std::string said = to_string(reply.error());
+  if (said.find("https needs OpenSSL") != std::string::npos) {
+    MESSAGE("skipped: " << said);
+  } else {
+    CHECK(said.starts_with("etcd: the CA certificate /nowhere/ca.pem: "));
+  }
 }

@@ -59,6 +59,6 @@ TEST_CASE("etcd http: what is cut off, too large or no HTTP is malformed") {
   CHECK(HttpResponseReader().feed("SSH-2.0-OpenSSH_9.2\r\n") == State::Malformed);
   CHECK(HttpResponseReader().feed("HTTP/1.1 200 OK\r\nX: " + std::string(9000, 'x')) ==
         State::Malformed);
-  CHECK(HttpResponseReader().feed("HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n") ==
+  CHECK(HttpResponseReader().feed("HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n") ==
         State::Malformed);
 }

@@ -12,18 +12,21 @@ using Json = nlohmann::json;
 
 TEST_CASE("etcd messages: a transaction as the gateway takes it") {
   Txn txn;
-  txn.conditions = {{.key = "a", .value = {}}, {.key = "b", .value = "7"}};
+  txn.conditions = {{.key = "a"}, {.key = "b", .revision = 7}};
   txn.puts = {{.key = "a", .value = "x"},
               {.key = "c", .value = std::string("\0\xff", 2), .lease = 9}};
   txn.removals = {"d"};
-  txn.reads = {"a"};
   CHECK(Json::parse(encode_txn(txn)) == Json::parse(R"({
-    "compare": [{"key": "YQ==", "result": "EQUAL", "target": "CREATE", "create_revision": "0"},
-                {"key": "Yg==", "result": "EQUAL", "target": "VALUE", "value": "Nw=="}],
+    "compare": [{"key": "YQ==", "result": "EQUAL", "target": "MOD", "mod_revision": "0"},
+                {"key": "Yg==", "result": "EQUAL", "target": "MOD", "mod_revision": "7"}],
     "success": [{"request_put": {"key": "YQ==", "value": "eA=="}},
                 {"request_put": {"key": "Yw==", "value": "AP8=", "lease": "9"}},
-                {"request_delete_range": {"key": "ZA=="}}],
-    "failure": [{"request_range": {"key": "YQ=="}}]})"));
+                {"request_delete_range": {"key": "ZA=="}}]})"));
+}
+
+TEST_CASE("etcd messages: keys that are read at one moment") {
+  CHECK(Json::parse(encode_read({"a", "b"})) == Json::parse(R"({"success": [
+      {"request_range": {"key": "YQ=="}}, {"request_range": {"key": "Yg=="}}]})"));
 }
 
 TEST_CASE("etcd messages: leases and a login as the gateway takes them") {
@@ -39,12 +42,13 @@ TEST_CASE("etcd messages: what a transaction has done or read") {
   CHECK(done->has_happened);
   CHECK(done->read.empty());
   auto not_done = decode_txn(R"({"header":{},"responses":[{"response_range":{"header":{},
-      "kvs":[{"key":"YQ==","create_revision":"2","value":"AP8=","lease":"12"}],"count":"1"}},
+      "kvs":[{"key":"YQ==","create_revision":"2","mod_revision":"4","value":"AP8=","lease":"12"}],"count":"1"}},
       {"response_range":{"header":{}}}]})");
   REQUIRE(not_done.has_value());
   CHECK_FALSE(not_done->has_happened);
   REQUIRE(not_done->read.size() == 1);
-  CHECK(not_done->read[0] == KeyValue{.key = "a", .value = std::string("\0\xff", 2), .lease = 12});
+  CHECK(not_done->read[0] ==
+        KeyValue{.key = "a", .value = std::string("\0\xff", 2), .lease = 12, .revision = 4});
 }
 
 TEST_CASE("etcd messages: what is no answer of etcd is refused") {

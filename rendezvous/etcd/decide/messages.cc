@@ -54,15 +54,10 @@ Json read_of(const std::string& key) {
 }
 
 Json condition_of(const Txn::Condition& condition) {
-  Json json = {{"key", to_base64(condition.key)}, {"result", "EQUAL"}};
-  if (condition.value) {
-    json["target"] = "VALUE";
-    json["value"] = to_base64(*condition.value);
-  } else {
-    json["target"] = "CREATE";
-    json["create_revision"] = "0";
-  }
-  return json;
+  return Json{{"key", to_base64(condition.key)},
+              {"target", "MOD"},
+              {"result", "EQUAL"},
+              {"mod_revision", std::to_string(condition.revision)}};
 }
 
 Error wrong(const std::string& what, std::string_view text) {
@@ -91,8 +86,10 @@ std::optional<KeyValue> key_value_of(const Json& json) {
   auto key = bytes_of(json, "key");
   auto value = bytes_of(json, "value");
   auto lease = number_of(json, "lease");
-  if (!key || key->empty() || !value || !lease) return std::nullopt;
-  return KeyValue{.key = std::move(*key), .value = std::move(*value), .lease = *lease};
+  auto revision = number_of(json, "mod_revision");
+  if (!key || key->empty() || !value || !lease || !revision) return std::nullopt;
+  return KeyValue{
+      .key = std::move(*key), .value = std::move(*value), .lease = *lease, .revision = *revision};
 }
 
 // The list of that name; empty where there is none.
@@ -155,11 +152,7 @@ std::string encode_txn(const Txn& txn) {
   }
   for (const std::string& key : txn.removals)
     success.push_back(Json{{"request_delete_range", {{"key", to_base64(key)}}}});
-  Json failure = Json::array();
-  for (const std::string& key : txn.reads) failure.push_back(read_of(key));
-  return dump(Json{{"compare", std::move(compare)},
-                   {"success", std::move(success)},
-                   {"failure", std::move(failure)}});
+  return dump(Json{{"compare", std::move(compare)}, {"success", std::move(success)}});
 }
 
 std::string encode_grant(Duration ttl) {

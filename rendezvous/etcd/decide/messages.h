@@ -18,27 +18,28 @@ namespace ddprun::rendezvous::etcd {
 struct KeyValue {
   std::string key;
   std::string value;
-  std::int64_t lease = 0;  // 0: it stays until it is removed
+  std::int64_t lease = 0;     // 0: it stays until it is removed
+  std::int64_t revision = 0;  // read: at which it was last written; it only grows
 
   friend bool operator==(const KeyValue&, const KeyValue&) = default;
 };
 
 // Carried out as a whole or not at all.
 struct Txn {
+  // The key has not been written since this revision; 0: it is not there.
   struct Condition {
     std::string key;
-    std::optional<std::string> value;  // nothing: there is no such key
+    std::int64_t revision = 0;
   };
 
   std::vector<Condition> conditions;  // that must all hold
   std::vector<KeyValue> puts;         // then
   std::vector<std::string> removals;  // then, keys
-  std::vector<std::string> reads;     // otherwise: keys, whose values are wanted
 };
 
 struct TxnReply {
   bool has_happened = false;
-  std::vector<KeyValue> read;  // of Txn::reads, those that are there
+  std::vector<KeyValue> read;  // of the keys that were wanted, those that are there
 };
 
 struct Lease {
