@@ -260,8 +260,11 @@ store::Async<Client::Answer> Client::ask_once(Endpoint member, std::shared_ptr<c
     if (!logs_in) {
       bool may_pass = refusal.kind == Refusal::TryNext ||
                       (refusal.kind == Refusal::LogInAgain && !config_.user.empty());
+      bool lacks_user =
+          config_.user.empty() && refusal.said.find("user name is empty") != std::string::npos;
       co_return Error{may_pass ? Errc::Closed : Errc::InvalidInput,
-                      to_string(member) + ": " + refusal.said};
+                      to_string(member) + ": " + refusal.said +
+                          (lacks_user ? "; this etcd asks for a user (user, password_file)" : "")};
     }
     if (token_ == token) token_.clear();  // else another call has a new one
     is_second = true;

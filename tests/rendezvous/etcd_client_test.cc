@@ -204,8 +204,10 @@ TEST_CASE("etcd client: what no member would do is not asked of the next") {
   auto reply = etcd.outcome(client.read({"a"}, soon()));
   REQUIRE_FALSE(reply.has_value());
   CHECK(reply.error().code == Errc::InvalidInput);
-  CHECK(to_string(reply.error()) == "etcd: " + to_string(etcd.members[0]->at) +
-                                        ": etcdserver: user name is empty (HTTP status 400)");
+  CHECK(to_string(reply.error()) ==
+        "etcd: " + to_string(etcd.members[0]->at) +
+            ": etcdserver: user name is empty (HTTP status 400); this etcd "
+            "asks for a user (user, password_file)");
   CHECK(etcd.members[1]->requests.empty());
 }
 
