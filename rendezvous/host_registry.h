@@ -9,6 +9,7 @@
 // the host is looked for or changes.  While it does not answer, what runs goes on.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "rendezvous/decide/host_entry.h"
@@ -21,7 +22,7 @@ inline constexpr Duration kRegistryPatience = std::chrono::seconds(2);
 
 // Threads: used from the executor's only thread, which no call blocks.  Calls may overlap.
 // Lifetime: each call completes within kRegistryPatience, or soon after close(); all must have
-// completed before the destructor runs.
+// completed, stop() too, before the destructor runs.
 //
 // Errors are for people, in one sentence that names the place: Errc::TimedOut where it does not
 // answer, Errc::Closed after close(), Errc::InvalidInput where trying again would fail the same way
@@ -30,6 +31,9 @@ inline constexpr Duration kRegistryPatience = std::chrono::seconds(2);
 class HostRegistry {
  public:
   virtual ~HostRegistry() = default;
+
+  // Who is told, in a sentence, what people need to know of it beside the errors of calls.
+  virtual void log_to(std::function<void(const std::string&)>) {}
 
   // What people call it: "file:/shared/run1".
   virtual std::string name() const = 0;
@@ -54,6 +58,8 @@ class HostRegistry {
 
   // Ends what is under way.
   virtual void close() = 0;
+  // After close(): completes when nothing is under way that the registry does by itself.
+  virtual boost::asio::awaitable<void> stop() { co_return; }
 };
 
 }  // namespace ddprun::rendezvous

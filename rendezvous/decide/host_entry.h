@@ -19,8 +19,9 @@ struct HostEntry {
   std::uint64_t generation = 0;  // counts the hosts of the run; 0: there has been none
   std::string node{};            // whose agent hosts: member::Config::name
   Endpoint at{};
-  // It hosts no more, and has said so, or the registry knows it otherwise.
-  bool is_over = false;
+  bool is_over = false;  // it hosts no more, and has said so
+  // The registry has not heard of it for so long that it may be gone.  Not written down.
+  bool is_silent = false;
   // As it is written down: whether this host has said what `file` is.  If not, what the hosts
   // before it have said still holds.
   bool says_file = false;

@@ -34,7 +34,8 @@ Next on_entry(State& state, const HostEntry& newest, const Searcher& searcher, M
 Next on_failure(State& state, const HostEntry& newest, bool is_refused, const Searcher& searcher,
                 MonoTime now) {
   // A machine that is silent may be slow, or its run about to have another host.
-  Duration patience = is_refused ? Duration::zero() : searcher.lease;
+  bool is_gone = is_refused || newest.is_silent;
+  Duration patience = is_gone ? Duration::zero() : searcher.lease;
   return take_over(in_vain(state, newest, now), patience, searcher);
 }
 

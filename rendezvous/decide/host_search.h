@@ -47,7 +47,7 @@ enum class Next : std::uint8_t {
 
 // The host that it names was not reached.  `is_refused`: its machine says that no process listens
 // there, or another program does.  A host listens before it claims, so this one is gone, or has
-// left the run to another one.
+// left the run to another one.  One that the registry has not heard of for long is given up, too.
 [[nodiscard]] Next on_failure(State& state, const HostEntry& newest, bool is_refused,
                               const Searcher& searcher, MonoTime now);
 

@@ -74,6 +74,19 @@ TEST_CASE(
   CHECK(on_failure(state, entry, false, fresh(), at(15)) == Next::Claim);
 }
 
+TEST_CASE("a host that the registry has not heard of is tried, and then not waited for") {
+  State state;
+  HostEntry entry = hosted_by("a-1");
+  entry.is_silent = true;
+  CHECK(on_entry(state, entry, fresh(), at(10)) == Next::Reach);
+  CHECK(on_failure(state, entry, false, fresh(), at(10)) == Next::Claim);
+
+  // Nodes of a round have their own places.
+  state = {};
+  CHECK(on_failure(state, entry, false, survivor(), at(10)) == Next::Wait);
+  CHECK(on_failure(state, entry, false, survivor(), at(15)) == Next::Claim);
+}
+
 TEST_CASE("the time of a silent host counts from when it was first tried") {
   State state;
   CHECK(on_failure(state, hosted_by("a-1", 3), false, fresh(), at(10)) == Next::Wait);
