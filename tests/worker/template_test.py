@@ -45,6 +45,22 @@ def archive():
     return file
 
 
+class Output:
+    """A file, or a pipe that holds what a small program writes."""
+
+    def __init__(self, is_pipe):
+        self.source, self.file = os.pipe() if is_pipe else (None, os.memfd_create("out", 0))
+
+    def take(self):
+        if self.source is None:
+            text = os.pread(self.file, 1 << 20, 0)
+            os.close(self.file)
+            return text
+        os.close(self.file)
+        with open(self.source, "rb") as source:
+            return source.read()
+
+
 class Warm:
     """A template, as the agent has one."""
 
@@ -106,12 +122,13 @@ class Warm:
             return heard, []
         return [int(pid) for pid in heard[1:].split()], [pair[0] for pair in pairs]
 
-    def run(self, count=1, variables=None):
+    def run(self, count=1, variables=None, is_pipe=False):
         """Exit status, stdout and stderr of each worker."""
         pids, sockets = self.fork(count)
         results = []
         for rank, (pid, own) in enumerate(zip(pids, sockets)):
-            files = [os.memfd_create("out", 0) for _ in range(3)]
+            outs = [Output(is_pipe), Output(is_pipe)]
+            files = [outs[0].file, outs[1].file, os.memfd_create("variables", 0)]
             given = {**self.env, "RANK": str(rank), **(variables or {})}
             os.write(files[2], b"\0".join(f"{k}={v}".encode() for k, v in given.items()) + b"\0")
             own.sendmsg([b"G"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
@@ -119,23 +136,17 @@ class Warm:
             if own.recv(4):
                 raise AssertionError("a worker has failed to begin")
             own.close()
-            texts = []
-            for file in files:
-                texts.append(os.pread(file, 1 << 20, 0))
-                os.close(file)
-            results.append((status, texts[0], texts[1]))
+            os.close(files[2])
+            results.append((status, outs[0].take(), outs[1].take()))
         return results
 
-    def cold(self, variables=None):
-        out, err = os.memfd_create("out", 0), os.memfd_create("err", 0)
+    def cold(self, variables=None, is_pipe=False):
+        out, err = Output(is_pipe), Output(is_pipe)
         given = {**self.env, "RANK": "0", **(variables or {})}
-        process = subprocess.Popen(self.arguments, env=given, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out,
-                                   stderr=err, start_new_session=True)
+        process = subprocess.Popen(self.arguments, env=given, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out.file,
+                                   stderr=err.file, start_new_session=True)
         code = process.wait(LIMIT)
-        texts = [os.pread(file, 1 << 20, 0) for file in (out, err)]
-        os.close(out)
-        os.close(err)
-        return (code << 8 if code >= 0 else -code, *texts)
+        return (code << 8 if code >= 0 else -code, out.take(), err.take())
 
 
 class TemplateCase(unittest.TestCase):
@@ -160,10 +171,14 @@ class TemplateCase(unittest.TestCase):
     def is_the_same(self, text, arguments=(), **extra):
         warm = self.warm(text, arguments, **extra)
         warm.ready()
-        (seen,) = warm.run()
-        cold = warm.cold()
-        self.assertEqual([str(part).split('\\n') for part in seen], [str(part).split('\\n') for part in cold])
+        for is_pipe in (True, False):
+            (seen,) = warm.run(is_pipe=is_pipe)
+            cold = warm.cold(is_pipe=is_pipe)
+            self.is_equal(seen, cold)
         return seen
+
+    def is_equal(self, seen, cold):
+        self.assertEqual([str(part).split('\\n') for part in seen], [str(part).split('\\n') for part in cold])
 
 
 class SameTest(TemplateCase):

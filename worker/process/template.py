@@ -452,11 +452,14 @@ def import_real_one():
 
 
 def renew_streams(streams):
-    """stdout and stderr are other files now: makes Python's objects as for a fresh start."""
+    """stdout and stderr are other files now: makes Python's objects as for a fresh start.
+
+    The streams stay the same objects, since modules may have kept them."""
+    import io
+
     for stream, descriptor in streams:
-        raw = stream.buffer
-        raw.__init__(descriptor, "wb", closefd=False)
-        raw.name = stream_name = f"<{'stdout' if descriptor == 1 else 'stderr'}>"
+        raw = io.FileIO(descriptor, "wb", closefd=False)  # -u: without a buffer
+        raw.name = stream.name
         stream.__init__(
             raw,
             encoding=stream.encoding,
@@ -465,11 +468,14 @@ def renew_streams(streams):
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-        assert stream.name == stream_name
 
 
 def renew_randomness():
     """What is different in each fresh process.  `random` does it by itself after a fork."""
+    torch = sys.modules.get("torch")
+    # An import that has set a seed has not set one of 64 bits.
+    if torch is not None and torch.initial_seed() >= 2**32:
+        torch.default_generator.seed()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()
