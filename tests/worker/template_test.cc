@@ -7,8 +7,10 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 
@@ -22,7 +24,7 @@ namespace {
 
 struct Templates : test::Workers {
   Templates() {
-    REQUIRE(Reaper::become_subreaper());
+    REQUIRE(Reaper::become_subreaper().has_value());
     std::ofstream(script)
         << "import os\nos.write(1, (os.environ['RANK'] + ' of ' + "
            "os.environ['WORDS']).encode())\n"
@@ -40,7 +42,9 @@ struct Templates : test::Workers {
   bool has_ended = false;
 
   static std::string python() {
-    return find_program("python3", ::getenv("PATH")).value_or("/usr/bin/python3");
+    Result<std::string> found = find_program("python3", ::getenv("PATH"));
+    REQUIRE(found.has_value());
+    return *found;
   }
 
   void start_template() {
@@ -48,7 +52,7 @@ struct Templates : test::Workers {
         Template::start(loop.get_executor(), spec,
                         {.on_ready = [this](const std::string& text) { ready = text; },
                          .on_refused = [this](const std::string& why) { refused = why; }});
-    REQUIRE(started);
+    REQUIRE(started.has_value());
     made = std::move(*started);
     Process process = made->take_process();
     pid = process.pid;
@@ -81,13 +85,13 @@ TEST_SUITE("worker/process/template") {
     start_template();
     REQUIRE(ready);
     auto forks = fork(2);
-    REQUIRE(forks);
+    REQUIRE(forks.has_value());
     for (int rank = 0; rank < 2; ++rank) {
       Fd log(::open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
       auto starting = begin_spawn(std::move(forks->at(static_cast<std::size_t>(rank))),
                                   worker(rank, log.get()));
-      REQUIRE(starting);
-      CHECK(report_of(starting->report, starting->context));
+      REQUIRE(starting.has_value());
+      CHECK(report_of(starting->report, starting->context).has_value());
       // 0, 1, 2, and the folder that it lists.
       CHECK(status_of(std::move(starting->process)).exit_code == 4 + rank);
       CHECK(output() == std::to_string(rank) + " of two");
@@ -99,7 +103,7 @@ TEST_SUITE("worker/process/template") {
   TEST_CASE_FIXTURE(Templates, "a fork that is not used ends") {
     start_template();
     auto forks = fork(1);
-    REQUIRE(forks);
+    REQUIRE(forks.has_value());
     Process process = std::move(forks->at(0).process);
     forks->clear();
     CHECK(status_of(std::move(process)).exit_code == 127);
@@ -108,10 +112,10 @@ TEST_SUITE("worker/process/template") {
   TEST_CASE_FIXTURE(Templates, "a worker is bound to its CPUs") {
     start_template();
     auto forks = fork(1);
-    REQUIRE(forks);
-    ProcessSpec spec = worker(0, -1);
-    spec.cpus = {1'000'000};
-    CHECK(begin_spawn(std::move(forks->at(0)), spec).has_error());
+    REQUIRE(forks.has_value());
+    ProcessSpec bound = worker(0, -1);
+    bound.cpus = {1'000'000};
+    CHECK(begin_spawn(std::move(forks->at(0)), bound).has_error());
   }
 
   TEST_CASE_FIXTURE(Templates, "a template that is killed, or stands still, fails the fork") {
