@@ -9,6 +9,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "agent/report/report.h"
@@ -89,7 +90,8 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
                         .stop_file = stop_file_,
                         .logger = logger_}) {
   workers_.listen([this](const WorkerExit& exit) { worker_exited(exit); },
-                  [this](const std::string& warning) { logger_->warn("{}", warning); });
+                  [this](const std::string& warning) { logger_->warn("{}", warning); },
+                  [this](const std::string& text) { logger_->info("{}", text); });
 }
 
 Agent::~Agent() = default;
@@ -107,6 +109,7 @@ asio::awaitable<int> Agent::run() {
   state_ = std::move(first.state);
   perform(first.actions);
   if (state_.phase != Phase::Finished) co_await finished_.wait();
+  co_await workers_.end_helper();
   co_await rendezvous_.finish();
   rendezvous_.close();
   job_control_.stop();
@@ -392,7 +395,9 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 }
 
 asio::awaitable<void> Agent::sweep() {
-  process::SweepResult result = co_await leftovers_.end(hangs_.sweep_begins());
+  std::set<pid_t> no_leftovers = hangs_.sweep_begins();
+  if (pid_t helper = workers_.helper(); helper != 0) no_leftovers.insert(helper);
+  process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers));
   workers_.finish_output();
   // So that the report knows what a full disk has refused.
   co_await disk_.settled(mono_now() + kDiskPatience);

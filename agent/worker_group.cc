@@ -41,9 +41,15 @@ WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper&
 
 WorkerGroup::~WorkerGroup() = default;
 
-void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning) {
+void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) {
   on_exit_ = std::move(on_exit);
   on_warning_ = std::move(on_warning);
+  if (!config_.has_warm_restarts) return;
+  WarmRestarts::Parts parts{.imports = config_.warm_imports,
+                            .variables = varying_variables(),
+                            .on_info = std::move(on_info),
+                            .on_warning = on_warning_};
+  warm_ = std::make_unique<WarmRestarts>(executor_, reaper_, std::move(parts));
 }
 
 void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
@@ -61,10 +67,19 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
                                                               .on_warning = on_warning_});
   AttemptFilesSpec spec = attempt_files_spec(config_, restart_count);
   auto files = std::make_shared<Result<AttemptFiles>>(AttemptFiles{});
-  auto go_on = [this, files, number = starts_, alive = std::weak_ptr(alive_)] {
-    if (alive.expired() || number != starts_ || !start_) return;  // stopped meanwhile
+  auto is_over = [this, number = starts_, alive = std::weak_ptr(alive_)] {
+    return alive.expired() || number != starts_ || !start_;  // stopped meanwhile
+  };
+  auto begin = [this, files, is_over](std::vector<process::Fork> forks) {
+    if (is_over()) return;
     start_->set_files_made();
-    if (*files) return begin_all(std::move(**files));
+    begin_all(std::move(**files), std::move(forks));
+  };
+  auto go_on = [this, files, is_over, begin] {
+    if (is_over()) return;
+    if (*files && warm_ && starts_ > 1) return warm_->fork(specs_of(start_->round()), begin);
+    if (*files) return begin({});
+    start_->set_files_made();
     start_->fail(0, to_string(files->error()), kExitInfrastructure, config_.local_world_size);
     end_start_if_settled();
   };
@@ -78,14 +93,25 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
       go_on);
 }
 
-void WorkerGroup::begin_all(AttemptFiles files) {
+std::vector<process::ProcessSpec> WorkerGroup::specs_of(const rendezvous::Round& round) const {
+  std::vector<process::ProcessSpec> specs;
+  for (int local_rank = 0; local_rank < config_.local_world_size; ++local_rank)
+    specs.push_back(
+        worker_spec(config_, worker_env(config_, round, restart_count_, local_rank), ""));
+  return specs;
+}
+
+// `forks`: for each worker, or none.
+void WorkerGroup::begin_all(AttemptFiles files, std::vector<process::Fork> forks) {
   AttemptOutput output(executor_, consoles_, disk_, config_, std::move(files),
                        [this, alive = std::weak_ptr(alive_)](const Error& error) {
                          if (!alive.expired()) output_lost(error);
                        });
   for (int local_rank = 0; local_rank < config_.local_world_size; ++local_rank) {
-    auto begun =
-        begin_one(output, worker_env(config_, start_->round(), restart_count_, local_rank));
+    std::optional<process::Fork> fork;
+    if (!forks.empty()) fork = std::move(forks.at(static_cast<std::size_t>(local_rank)));
+    auto begun = begin_one(output, worker_env(config_, start_->round(), restart_count_, local_rank),
+                           std::move(fork));
     if (begun) continue;
     start_->fail(local_rank, of_local_rank(local_rank, begun.error()), kExitInfrastructure,
                  config_.local_world_size - local_rank);
@@ -95,7 +121,17 @@ void WorkerGroup::begin_all(AttemptFiles files) {
   end_start_if_settled();
 }
 
-Result<void> WorkerGroup::begin_one(AttemptOutput& output, worker::WorkerEnv env) {
+Result<process::StartingProcess> WorkerGroup::begin(const process::ProcessSpec& spec,
+                                                    std::optional<process::Fork> fork) {
+  if (!fork) return process::begin_spawn(spec);
+  auto starting = process::begin_spawn(std::move(*fork), spec);
+  if (starting) return starting;
+  on_warning_("a worker is started cold: " + to_string(starting.error()));
+  return process::begin_spawn(spec);
+}
+
+Result<void> WorkerGroup::begin_one(AttemptOutput& output, worker::WorkerEnv env,
+                                    std::optional<process::Fork> fork) {
   auto streams = output.open_worker(env);
   if (!streams) return streams.error();
   env.error_file = error_files_.path_for(streams->folder, env.local_rank);
@@ -109,7 +145,7 @@ Result<void> WorkerGroup::begin_one(AttemptOutput& output, worker::WorkerEnv env
     if (made) cgroup = std::move(*made);
     spec.cgroup = cgroup.path();
   }
-  auto starting = process::begin_spawn(spec);
+  auto starting = begin(spec, std::move(fork));
   if (!starting) return starting.error();
   streams->worker_has_them();
   LocalWorker::Parts parts{.local_rank = env.local_rank,
@@ -154,6 +190,7 @@ void WorkerGroup::end_start_if_settled() {
   std::unique_ptr<AttemptStart> start = std::move(start_);
   start->finish();
   if (start->is_stopping()) return;
+  if (warm_) warm_->workers_run(specs_of(start->round()));
   for (const WorkerExit& exit : start->take_exits()) on_exit_(exit);
 }
 
@@ -245,6 +282,10 @@ std::vector<RunningWorker> WorkerGroup::started() const {
   std::vector<RunningWorker> started;
   for (const auto& worker : workers_) started.push_back(worker->describe());
   return started;
+}
+
+asio::awaitable<void> WorkerGroup::end_helper() {
+  if (warm_) co_await warm_->end();
 }
 
 asio::awaitable<void> WorkerGroup::remove_empty_log_dir() {

@@ -17,6 +17,7 @@
 #include "agent/end_reader.h"
 #include "agent/error_files.h"
 #include "agent/local_worker.h"
+#include "agent/warm_restarts.h"
 #include "agent/worker_output.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"
@@ -35,7 +36,7 @@ class WorkerGroup : public Workers {
               process::IoThread& disk, WorkerGroupConfig config);
   ~WorkerGroup() override;
 
-  void listen(OnExit on_exit, OnWarning on_warning) override;
+  void listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) override;
   void start(const rendezvous::Round& round, int restart_count,
              std::function<void(const std::optional<StartFailure>&)> on_started) override;
   void stop_starting() override;
@@ -49,11 +50,17 @@ class WorkerGroup : public Workers {
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
   const std::string& log_loss() const override { return log_loss_; }
+  pid_t helper() const override { return warm_ ? warm_->pid() : 0; }
+  boost::asio::awaitable<void> end_helper() override;
   boost::asio::awaitable<void> remove_empty_log_dir() override;
 
  private:
-  void begin_all(AttemptFiles files);
-  Result<void> begin_one(AttemptOutput& output, worker::WorkerEnv env);
+  std::vector<process::ProcessSpec> specs_of(const rendezvous::Round& round) const;
+  void begin_all(AttemptFiles files, std::vector<process::Fork> forks);
+  Result<void> begin_one(AttemptOutput& output, worker::WorkerEnv env,
+                         std::optional<process::Fork> fork);
+  Result<process::StartingProcess> begin(const process::ProcessSpec& spec,
+                                         std::optional<process::Fork> fork);
   void watch(const std::shared_ptr<LocalWorker>& worker, process::Process process);
   void settle(LocalWorker& worker);
   void end_start_if_settled();
@@ -71,6 +78,7 @@ class WorkerGroup : public Workers {
   std::string log_loss_;
   ErrorFiles error_files_;
   EndReader ends_;
+  std::unique_ptr<WarmRestarts> warm_;   // nullptr: each start is cold
   process::IoThread cleaning_;           // nothing is lost that waits for it
   std::unique_ptr<AttemptStart> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;

@@ -59,6 +59,22 @@ worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::
           .stop_file = stop_file(config)};
 }
 
+std::vector<std::string> varying_variables() {
+  return {"RANK",
+          "WORLD_SIZE",
+          "LOCAL_RANK",
+          "GROUP_RANK",
+          "GROUP_WORLD_SIZE",
+          "ROLE_RANK",
+          "ROLE_WORLD_SIZE",
+          "MASTER_ADDR",
+          "MASTER_PORT",
+          "TORCHELASTIC_RESTART_COUNT",
+          "TORCHELASTIC_ERROR_FILE",
+          "DDPRUN_ROUND",
+          kHeartbeatVariable};
+}
+
 process::ProcessSpec worker_spec(const WorkerGroupConfig& config, const worker::WorkerEnv& env,
                                  const std::string& folder) {
   process::ProcessSpec spec;

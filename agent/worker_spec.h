@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "agent/decide/config.h"
 #include "rendezvous/handler.h"
@@ -19,6 +20,9 @@ std::string stop_file(const WorkerGroupConfig& config);
 // The contract of worker/env, without an error file.
 worker::WorkerEnv worker_env(const WorkerGroupConfig& config, const rendezvous::Round& round,
                              int restart_count, int local_rank);
+
+// The names of the variables that are, or may be, different in each worker or in each round.
+std::vector<std::string> varying_variables();
 
 // Without its descriptors and its cgroup.  `folder`: the worker's in the log folder, empty where it
 // has none.

@@ -4,6 +4,8 @@
 // none (tests/support/fake_workers.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <functional>
@@ -31,12 +33,13 @@ class Workers {
  public:
   using OnExit = std::function<void(const WorkerExit&)>;
   using OnWarning = std::function<void(const std::string&)>;
+  using OnInfo = std::function<void(const std::string&)>;
 
   virtual ~Workers() = default;
 
-  // `on_exit` is told of each worker that ends, `on_warning` of what the user should know.  To be
-  // called before start().
-  virtual void listen(OnExit on_exit, OnWarning on_warning) = 0;
+  // `on_exit` is told of each worker that ends, `on_warning` of what the user should know, and
+  // `on_info` of what is as it should be.  To be called before start().
+  virtual void listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) = 0;
 
   // Why not all workers were started: the reason of the lowest local rank.  The others, `started`
   // of them, run or have run.
@@ -89,6 +92,10 @@ class Workers {
 
   // Why the log files miss lines, "" while they miss none.
   virtual const std::string& log_loss() const = 0;
+
+  // A process beside the workers that no sweep may end; 0 for none.  And its end, at the run's.
+  virtual pid_t helper() const = 0;
+  virtual boost::asio::awaitable<void> end_helper() = 0;
 
   // At the end: a log folder that was made for this run alone and holds no log is removed.
   virtual boost::asio::awaitable<void> remove_empty_log_dir() = 0;

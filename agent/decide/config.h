@@ -107,6 +107,11 @@ struct WorkerGroupConfig {
   // lie in it.  Until then its error file lies in the run's folder.  To make and remove a folder
   // for each worker takes longer than all the rest of a short run.
   bool has_late_folders = false;
+
+  // Whether workers of a restart are forked from an interpreter that has imported what they import,
+  // and modules that it imports beside those that the script's sources name.
+  bool has_warm_restarts = false;
+  std::vector<std::string> warm_imports;
 };
 
 struct AgentConfig {

@@ -70,15 +70,21 @@ Result<std::vector<std::string>> run_path(ConfigBuilder& builder) {
 }
 
 Result<std::vector<std::string>> start_of_command(ConfigBuilder& builder) {
+  builder.why_cold = "with --run-path";
   if (builder.given("run-path") != nullptr) return run_path(builder);
+  builder.why_cold = "for a program that is no Python script";
   const std::string& script = builder.options.command.front();
   bool is_program = builder.given("no-python") != nullptr;
   if (builder.given("module") != nullptr) {
     if (is_program) return invalid("--module and --no-python exclude each other");
+    builder.why_cold.clear();
     return python(builder, {"-m"});
   }
   if (is_program) return program(builder, false);
-  if (script == "-") return python(builder, {});  // Python reads the script from its stdin
+  if (script == "-") {  // Python reads the script from its stdin
+    builder.why_cold = "for a script from stdin";
+    return python(builder, {});
+  }
   FileKind kind = builder.machine.file_kind(script);
   Result<void> there = can_be_run(builder, script, kind);
   if (!there) return there.error();
@@ -86,6 +92,7 @@ Result<std::vector<std::string>> start_of_command(ConfigBuilder& builder) {
     builder.note(script + " is a native program, so it is run directly, as with --no-python");
     return program(builder, true);
   }
+  builder.why_cold.clear();
   return python(builder, {});
 }
 

@@ -24,6 +24,7 @@ struct ConfigBuilder {
   std::pair<int, int> nnodes{1, 1};   // the least and the most
   std::string threads_from{};         // what decided OMP_NUM_THREADS
   bool is_preflight_failure = false;  // what the last failure was
+  std::string why_cold{};             // why the program cannot have warm restarts; empty: it can
 
   agent::WorkerGroupConfig& workers() { return config.agent.workers; }
 

@@ -2,6 +2,7 @@
 #include "cli/config/failure_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <limits>
 
@@ -135,11 +136,43 @@ Result<void> add_no_restart_codes(ConfigBuilder& builder) {
   return {};
 }
 
+// A list of Python modules: "torch,transformers".
+Result<std::vector<std::string>> module_names(const OptionValue& value) {
+  std::vector<std::string> names = split_commas(value.text);
+  for (const std::string& name : names) {
+    bool is_name = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '.' || c >= 0x80;
+    });
+    if (!is_name)
+      return invalid_value(value, "a list of Python modules, such as torch,transformers");
+  }
+  return names;
+}
+
+Result<void> add_warm_restarts(ConfigBuilder& builder) {
+  const OptionValue* warm = builder.given("warm-restarts");
+  const OptionValue* imports = builder.given("warm-imports");
+  if (imports != nullptr && !imports->text.empty()) {
+    Result<std::vector<std::string>> names = module_names(*imports);
+    if (!names) return names.error();
+    builder.workers().warm_imports = std::move(*names);
+    if (warm == nullptr) builder.note(imports->origin + " has no effect without --warm-restarts");
+  }
+  if (warm == nullptr) return {};
+  if (builder.why_cold.empty()) {
+    builder.workers().has_warm_restarts = true;
+  } else {
+    builder.note(warm->origin + " has no effect " + builder.why_cold);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> add_failures(ConfigBuilder& builder) {
-  for (auto part : {add_restarts, add_stop_grace, add_stop_signals, add_no_restart_codes,
-                    add_forwards, add_hang_timeout, add_timers, add_exit_code, add_events}) {
+  for (auto part :
+       {add_restarts, add_stop_grace, add_stop_signals, add_no_restart_codes, add_forwards,
+        add_hang_timeout, add_timers, add_exit_code, add_events, add_warm_restarts}) {
     Result<void> done = part(builder);
     if (!done) return done.error();
   }

@@ -122,6 +122,13 @@ constexpr std::array kSpecs = {
         "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
         "with stacks of all workers in the log folder (default: never)",
         kNoChoices, kOurs},
+    OptionSpec{
+        "warm-restarts", 0, nullptr, true, kFailures,
+        "Fork the Python workers of a restart from an interpreter that has imported their modules",
+        kNoChoices, kOurs},
+    OptionSpec{"warm-imports", 0, "MODULE,...", true, kFailures,
+               "Modules to import for that, beside those that the script imports", kNoChoices,
+               kOurs},
     OptionSpec{"exit-code", 0, "distinct|worker|torchrun", true, kFailures,
                "distinct: as below (default); worker: the code of the worker that failed first, "
                "also where the restarts are spent; torchrun: 1 for every failure",

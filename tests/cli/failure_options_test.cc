@@ -64,6 +64,27 @@ TEST_SUITE("cli/config/failure_options") {
     CHECK_FALSE(given.builder.workers().has_heartbeat);
   }
 
+  TEST_CASE("warm restarts are for Python scripts") {
+    Given given({{"warm-restarts", ""}, {"warm-imports", "torch,a.b"}});
+    REQUIRE(given.refusal() == "");
+    CHECK(given.builder.workers().has_warm_restarts);
+    CHECK(given.builder.workers().warm_imports == std::vector<std::string>{"torch", "a.b"});
+    CHECK(given.builder.config.notes.empty());
+    Given native({{"warm-restarts", ""}});
+    native.builder.why_cold = "for a program that is no Python script";
+    REQUIRE(native.refusal() == "");
+    CHECK_FALSE(native.builder.workers().has_warm_restarts);
+    CHECK(native.builder.config.notes ==
+          std::vector<std::string>{
+              "--warm-restarts has no effect for a program that is no Python script"});
+    Given alone({{"warm-imports", "torch"}});
+    REQUIRE(alone.refusal() == "");
+    CHECK_FALSE(alone.builder.workers().has_warm_restarts);
+    CHECK(alone.builder.config.notes.size() == 1);
+    CHECK(Given({{"warm-imports", "torch,,x"}}).refusal() ==
+          "--warm-imports='torch,,x' is not a list of Python modules, such as torch,transformers");
+  }
+
   TEST_CASE("what is not understood is named") {
     CHECK(Given({{"no-restart-exit-codes", "3,x"}}).refusal().find("'3,x'") != std::string::npos);
     CHECK(Given({{"no-restart-exit-codes", "0"}}).refusal() != "");

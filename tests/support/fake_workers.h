@@ -32,7 +32,9 @@ class FakeWorkers : public agent::Workers {
         {.local_rank = local_rank, .rank = local_rank, .pid = 1000 + local_rank, .status = status});
   }
 
-  void listen(OnExit on_exit, OnWarning /*on_warning*/) override { on_exit_ = std::move(on_exit); }
+  void listen(OnExit on_exit, OnWarning /*on_warning*/, OnInfo /*on_info*/) override {
+    on_exit_ = std::move(on_exit);
+  }
   void start(const rendezvous::Round& /*round*/, int restart_count,
              std::function<void(const std::optional<StartFailure>&)> on_started) override {
     journal.push_back("start attempt " + std::to_string(restart_count));
@@ -58,6 +60,8 @@ class FakeWorkers : public agent::Workers {
   void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
   const std::string& log_loss() const override { return log_loss_; }
+  pid_t helper() const override { return 0; }
+  boost::asio::awaitable<void> end_helper() override { co_return; }
   boost::asio::awaitable<void> remove_empty_log_dir() override { co_return; }
 
   void gone(int local_rank) {

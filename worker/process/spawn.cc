@@ -35,6 +35,8 @@ struct ChildPlan {
   char* const* environment = nullptr;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  const int* more_fds = nullptr;  // become kFirstOfMore, and so on; none of them is one of these
+  int more_count = 0;
   const char* cgroup_file = nullptr;  // takes the pid; nullptr: stays in the caller's
   const cpu_set_t* cpus = nullptr;    // nullptr: inherited
   std::size_t cpus_bytes = 0;
@@ -44,6 +46,7 @@ struct ChildPlan {
 
 // In the child, the one descriptor beyond the standard streams until the exec.
 constexpr int kReportFd = STDERR_FILENO + 1;
+static_assert(ProcessSpec::kFirstOfMore == kReportFd + 1);
 
 // Runs in the child, which has a copy of the parent's memory.  It does not share it, as a vfork
 // does, since the parent goes on at once to start the next one.
@@ -72,8 +75,13 @@ int run_child(void* argument) {
   }
   if (plan->cpus != nullptr && ::sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0)
     goto failed;
+  for (int i = 0; i < plan->more_count; ++i) {
+    if (::dup2(plan->more_fds[i], ProcessSpec::kFirstOfMore + i) < 0) goto failed;
+  }
   // Sockets and pipes of the agent must not live on in a worker.
-  if (::syscall(SYS_close_range, kReportFd + 1U, UINT_MAX, 0U) != 0) goto failed;
+  if (::syscall(SYS_close_range, kReportFd + 1U + static_cast<unsigned>(plan->more_count), UINT_MAX,
+                0U) != 0)
+    goto failed;
 
   ::setrlimit(RLIMIT_NOFILE, &file_limit_at_start);
 
@@ -118,6 +126,18 @@ std::vector<cpu_set_t> mask_of(const std::vector<int>& cpus) {
   return mask;
 }
 
+// Copies of descriptors that are none of those which they are to become.
+Result<std::vector<Fd>> out_of_the_way(const std::vector<int>& fds) {
+  std::vector<Fd> copies;
+  for (int fd : fds) {
+    int least = ProcessSpec::kFirstOfMore + static_cast<int>(fds.size());
+    Fd copy(::fcntl(fd, F_DUPFD_CLOEXEC, least));
+    if (!copy) return system_error(errno, "copy a descriptor");
+    copies.push_back(std::move(copy));
+  }
+  return copies;
+}
+
 bool is_executable_file(const std::string& path) {
   struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -136,12 +156,18 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
   std::vector<char*> argv = pointers_to(spec.argv);
   std::vector<char*> environment = pointers_to(spec.environment);
   std::vector<cpu_set_t> cpus = mask_of(spec.cpus);
+  Result<std::vector<Fd>> more = out_of_the_way(spec.more_fds);
+  if (!more) return more.error();
+  std::vector<int> more_fds;
+  for (const Fd& fd : *more) more_fds.push_back(fd.get());
   std::string cgroup_file = spec.cgroup + "/cgroup.procs";
   ChildPlan plan{.program = spec.argv.at(0).c_str(),
                  .argv = argv.data(),
                  .environment = environment.data(),
                  .stdout_fd = spec.stdout_fd,
                  .stderr_fd = spec.stderr_fd,
+                 .more_fds = more_fds.data(),
+                 .more_count = static_cast<int>(more_fds.size()),
                  .cgroup_file = spec.cgroup.empty() ? nullptr : cgroup_file.c_str(),
                  .cpus = cpus.empty() ? nullptr : cpus.data(),
                  .cpus_bytes = cpus.size() * sizeof(cpu_set_t),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Starts one worker.  How a worker comes into being is known here and nowhere else: a later way
-// (forked by a helper that has imported torch already) only has to return the same Process.
+// Starts one worker.  How a worker comes into being is known here and in worker/process/template
+// (a fork of an interpreter that has imported torch already), and nowhere else: both return the
+// same StartingProcess.
 #pragma once
 
 #include <sys/types.h>
@@ -32,6 +33,9 @@ struct ProcessSpec {
   int stderr_fd = -1;                    // likewise
   std::vector<int> cpus;                 // that it may run on; empty: where the caller may
   std::string cgroup;                    // the folder of the one to put it in; empty: the caller's
+  // Become its descriptors kFirstOfMore, and so on; none for a worker.
+  std::vector<int> more_fds{};
+  static constexpr int kFirstOfMore = 4;
 };
 
 // A started process.  The pidfd becomes readable when it has ended; the pid stays its own until

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Keeps a template beside the workers (worker/process/template.h), from which those of a restart
+// are forked.  Whatever goes wrong costs a line, and that restart is as any other.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/base/fd.h"
+#include "worker/process/reaper.h"
+#include "worker/process/template.h"
+
+namespace ddprun::agent {
+
+// Threads: used from the executor's only thread.
+// Lifetime: borrows the reaper.  end() must have completed, or the event loop have ended, before
+// the destructor runs.
+class WarmRestarts {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  struct Parts {
+    std::vector<std::string> imports;    // that the user has named
+    std::vector<std::string> variables;  // that are different in each worker
+    Say on_info;
+    Say on_warning;
+  };
+  WarmRestarts(boost::asio::any_io_executor executor, process::Reaper& reaper, Parts parts);
+
+  // The workers of `specs` run: a template is made, where there is none and one is of use.
+  void workers_run(const std::vector<process::ProcessSpec>& specs);
+
+  // Forks a process for each of `specs` and calls `then` once, perhaps before it returns: with all
+  // of them, or with none, and a line has said why.
+  void fork(const std::vector<process::ProcessSpec>& specs,
+            std::function<void(std::vector<process::Fork>)> then);
+
+  // The template's process, a child of this one; 0 for none.
+  pid_t pid() const { return pid_; }
+
+  // Ends the template, and waits for its end; there will be no other.
+  boost::asio::awaitable<void> end();
+
+ private:
+  enum class State : std::uint8_t { None, Importing, Ready, Off };
+
+  void refused(const std::string& why);
+  void ended(pid_t pid, process::ExitStatus status);
+  void cold(const std::string& why);
+  void kill();
+
+  boost::asio::any_io_executor executor_;
+  process::Reaper& reaper_;
+  Parts parts_;
+  State state_ = State::None;
+  int starts_ = 0;
+  bool is_ending_ = false;
+  process::TemplateSpec spec_;  // of the template
+  std::unique_ptr<process::Template> template_;
+  pid_t pid_ = 0;
+  std::function<void()> on_end_;  // of the process; nullptr: nobody waits for it
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ddprun::agent

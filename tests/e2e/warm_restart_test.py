@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""--warm-restarts: a restart from the template shows a program what a cold one does."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+from launch_test import DDPRUN, LIMIT, LaunchCase, environment, processes_with, wait_until
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+READY = "warm restarts are ready: "
+
+# In the first attempt it waits until the test lets rank 0 fail, then goes on with what follows.
+FAILS_ONCE = """
+import os, sys, time
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # one write, so no torn line
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if attempt == 0:
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    if os.environ["RANK"] == "0":
+        os._exit(9)
+    time.sleep(1000)
+"""
+
+LOOKS = FAILS_ONCE + """
+import json, resource, signal, threading
+depth, frame = 0, sys._getframe()
+while frame:
+    depth, frame = depth + 1, frame.f_back
+limits = {n: resource.getrlimit(n) for n in range(16)}
+del limits[resource.RLIMIT_MSGQUEUE]  # the mark of this agent
+seen = {
+    "argv": sys.argv, "path": sys.path, "flags": repr(sys.flags), "orig_argv": getattr(sys, "orig_argv", None),
+    "environment": list(os.environ.items()), "name": __name__, "file": __file__, "globals": sorted(globals()),
+    "descriptors": sorted(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")),
+    "links": [os.readlink(f"/proc/self/fd/{n}") for n in range(3)],
+    "leads": (os.getsid(0) == os.getpid() == os.getpgrp()), "parent": open(f"/proc/{os.getppid()}/comm").read(),
+    "cwd": os.getcwd(), "umask": os.umask(0), "limits": limits, "frames": depth, "nice": os.nice(0),
+    "handlers": [str(signal.getsignal(n)) for n in range(1, 32)], "affinity": sorted(os.sched_getaffinity(0)),
+    "status": [l for l in open("/proc/self/status").read().splitlines() if l.startswith(("SigB", "SigI", "SigC", "Umask", "Name"))],
+    "cmdline": open("/proc/self/cmdline").read(), "comm": open("/proc/self/comm").read(),
+    "streams": [(str(s), s.mode, s.seekable(), s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
+}
+with open(f"seen.{sys.argv[1]}.{os.environ['RANK']}", "w") as file:
+    json.dump(seen, file)
+say("to stdout")
+print("to stderr", file=sys.stderr)
+"""
+
+# What is different in each run, be it cold or warm.
+OF_A_RUN = ("MASTER_PORT", "DDPRUN_RUN_UUID", "DDPRUN_AGENT", "TORCHELASTIC_ERROR_FILE", "DDPRUN_STOP_REASON_FILE",
+            "TORCHELASTIC_RUN_ID", "DDPRUN_JOB_ID", "DDPRUN_HEARTBEAT_FILE")
+
+
+class WarmCase(LaunchCase):
+    def run_once(self, is_warm, *arguments, before_go=lambda job: None, wants_ready=True, **extra):
+        """Runs the job; lets it fail once the template is ready.  Its output is self.text."""
+        for name in ("go",):
+            (self.path / name).unlink(missing_ok=True)
+        warm = ("--warm-restarts",) if is_warm else ()
+        job = subprocess.Popen([DDPRUN, "--log-dir", str(self.logs), *warm, *map(str, arguments)],
+                               env=environment(**extra), cwd=self.path, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(lambda: job.poll() is None and job.kill())
+        lines = []
+
+        def read():
+            for line in job.stdout:
+                lines.append(line)
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        self.said = lambda text: any(text in line for line in list(lines))
+        if is_warm and wants_ready:
+            wait_until(lambda: self.said(READY) or job.poll() is not None, "the template is ready")
+            self.assertIsNone(job.poll(), "".join(lines))
+        else:
+            wait_until(lambda: self.said("started ") or job.poll() is not None, "the workers run")
+        before_go(job)
+        (self.path / "go").touch()
+        job.wait(LIMIT)
+        reader.join(LIMIT)
+        self.text = "".join(lines)
+        self.assertEqual(processes_with("ddprun-template"), [])
+        return job
+
+    def template_of(self, job):
+        """The pid of the template of `job`."""
+        for pid in pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-template\n":
+                return int(pid)
+        return None
+
+
+class SameTest(WarmCase):
+    def seen(self, name, rank):
+        seen = json.loads((self.path / f"seen.{name}.{rank}").read_text())
+        seen["environment"] = [pair for pair in seen["environment"] if pair[0] not in OF_A_RUN]
+        for key in ("argv", "orig_argv", "cmdline"):
+            seen[key] = str(seen[key]).replace(name, "NAME")
+        seen["links"] = [re.sub(r"pipe:\[\d+\]|\S*/(?=attempt_)", "X", link) for link in seen["links"]]
+        return seen
+
+    def test_what_a_worker_finds(self):
+        script = self.script(LOOKS)
+        for options in ((), ("--redirects=3",), ("--tee=3",), ("--hang-timeout=100",), ("-m",)):
+            with self.subTest(options):
+                program = "worker" if "-m" in options else script
+                for name, is_warm in (("cold", False), ("warm", True)):
+                    job = self.run_once(is_warm, "--nproc-per-node=2", "--max-restarts=1", *options, program, name, "--lr=1")
+                    self.assertEqual(job.returncode, 0, self.text)
+                    self.assertEqual(self.said("forked 2 workers from the template"), is_warm, self.text)
+                    self.assertEqual(self.text.count("to stdout"), 0 if "--redirects=3" in options else 2)
+                for rank in range(2):
+                    self.maxDiff = None
+                    self.assertEqual(self.seen("warm", rank), self.seen("cold", rank))
+
+    def test_how_a_worker_ends(self):
+        for end in ("sys.exit(3)", "raise SystemExit('no data')", "raise ValueError('no data')", "os._exit(7)",
+                    "import ctypes; ctypes.string_at(0)", "os.kill(os.getpid(), 9)", "pass"):
+            with self.subTest(end):
+                script = self.script(FAILS_ONCE + "os.write(2, b'begun\\n')\n" + end + "\n")
+                outcomes = []
+                for is_warm in (False, True):
+                    job = self.run_once(is_warm, "--max-restarts=1", script)
+                    self.assertEqual(self.said("forked 1 worker from the template"), is_warm, self.text)
+                    last = self.text[self.text.index("begun"):]
+                    plain = re.sub(r"pid \d+|\d\d:\d\d:\d\d\.\d+|logs: \S+|round=.*|[\d.]+ ms|[\w-]{36}_\w{6}", "X", last)
+                    # The log line of the start may come before or after the worker's first.
+                    plain = [line for line in plain.splitlines() if "restart 1 of 1: started" not in line]
+                    outcomes.append((job.returncode, plain))
+                self.assertEqual(outcomes[0], outcomes[1])
+
+    def test_a_worker_belongs_to_the_agent(self):
+        script = self.script(FAILS_ONCE + "say('parent', os.getppid())\n")
+        job = self.run_once(True, "--max-restarts=1", script)
+        self.assertIn(f"parent {job.pid}\n", self.text)
+
+    def test_what_it_starts_is_swept(self):
+        script = self.script(FAILS_ONCE + "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n")
+        self.run_once(True, "--max-restarts=1", script)
+        self.assertRegex(self.text, r"ended what the workers had left behind: sleep \(\d+\)\n")
+
+
+class TemplateTest(WarmCase):
+    """What happens to the template costs a line, and never the run."""
+
+    def is_cold(self, why, **extra):
+        script = self.script(FAILS_ONCE + "say('ran')\n")
+        job = self.run_once(True, "--max-restarts=1", script, **extra)
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertRegex(self.text, why)
+        self.assertNotIn("from the template in", self.text)
+        self.assertEqual(self.text.count("ran\n"), 1)
+
+    def test_it_is_killed(self):
+        def kill(job):
+            os.kill(self.template_of(job), signal.SIGKILL)
+            wait_until(lambda: self.said("was killed by SIGKILL; another one is made"), "its end is told")
+        self.is_cold("this restart is cold: there is no template\n", before_go=kill)
+
+    def test_it_stands_still(self):
+        self.is_cold("this restart is cold: the template does not answer\n",
+                     before_go=lambda job: os.kill(self.template_of(job), signal.SIGSTOP))
+
+    def test_it_is_not_ready(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/slow.py").write_text("import time\ntime.sleep(1000)\n")
+        script = self.script(FAILS_ONCE)
+        job = self.run_once(True, "--max-restarts=1", "--warm-imports=slow", script, wants_ready=False,
+                            PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("this restart is cold: the template is not ready yet\n", self.text)
+
+    def test_it_dies_while_it_imports(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/dies.py").write_text("import os\nos.abort()\n")
+        self.is_cold_off("the template of warm restarts .* was killed by SIGABRT.* before it was ready", "dies")
+
+    def is_cold_off(self, why, module):
+        script = self.script(FAILS_ONCE)
+        job = self.run_once(True, "--max-restarts=1", f"--warm-imports={module}", script, wants_ready=False,
+                            before_go=lambda job: wait_until(lambda: self.said("no warm restarts: "), "it is refused"),
+                            PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertRegex(self.text, "no warm restarts: " + why)
+
+    def test_a_module_that_starts_a_thread(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/busy.py").write_text(
+            "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n")
+        self.is_cold_off("the imported modules have 1 threads\n", "busy")
+
+    def test_a_library_that_changes(self):
+        (self.path / "lib").mkdir()
+        library = self.path / "lib/library.py"
+        library.write_text("value = 1\n")
+        os.utime(library, (1, 1))
+        script = self.script(FAILS_ONCE + "import library\nsay('value', library.value)\n")
+        self.run_once(True, "--max-restarts=1", "--warm-imports=library", script, PYTHONPATH=str(self.path / "lib"),
+                      before_go=lambda job: library.write_text("value = 22\n"))
+        self.assertIn("this restart is cold: " + str(library) + " has been changed\n", self.text)
+        self.assertIn("value 22\n", self.text)
+
+    def test_workers_that_are_too_different(self):
+        job = self.run_once(True, "--nproc-per-node=2", "--virtual-local-rank", "--max-restarts=1",
+                            self.script(FAILS_ONCE), wants_ready=False, CUDA_VISIBLE_DEVICES="0,1")
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("no warm restarts: CUDA_VISIBLE_DEVICES is different in the workers\n", self.text)
+
+    def test_programs_that_are_never_warm(self):
+        run = self.ddprun("--warm-restarts", "--no-python", "true")
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("--warm-restarts has no effect for a program that is no Python script\n", run.stderr)
+        run = self.ddprun("--run-path", self.script("pass\n"), PET_WARM_RESTARTS="1")
+        self.assertIn("PET_WARM_RESTARTS has no effect with --run-path\n", run.stderr)
+        run = self.ddprun("--warm-restarts", "--warm-imports=a b", "x.py")
+        self.assertEqual(run.returncode, 2)
+
+    def test_it_ends_with_the_agent(self):
+        def kill(job):
+            self.pid = self.template_of(job)
+            job.kill()
+        self.run_once(True, "--max-restarts=1", self.script(FAILS_ONCE), before_go=kill)
+        wait_until(lambda: not pathlib.Path(f"/proc/{self.pid}").exists(), "the template is gone")
+
+    def test_it_ends_with_the_run(self):
+        def stop(job):
+            self.pid = self.template_of(job)
+            job.terminate()
+        job = self.run_once(True, "--max-restarts=1", self.script(FAILS_ONCE), before_go=stop)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM, self.text)
+        self.assertFalse(pathlib.Path(f"/proc/{self.pid}").exists())
+
+    def test_many_restarts(self):
+        script = self.script(
+            "import os, sys, time\n"
+            "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+            "agent = f'/proc/{os.getppid()}/fd'\n"
+            "os.write(1, b'held %d\\n' % len(os.listdir(agent)))\n"
+            "while not os.path.exists('go'): time.sleep(0.01)\n"
+            "if attempt < 14 and os.environ['RANK'] == '0': os._exit(3)\n"
+            "if attempt < 14: time.sleep(1000)\n")
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=14", script)
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertEqual(self.text.count("forked 2 workers from the template"), 14, self.text)
+        held = [int(n) for n in re.findall(r"held (\d+)", self.text)]
+        self.assertLessEqual(max(held[-8:]), max(held[4:12]) + 2)
+
+
+@unittest.skipUnless(HAS_TORCH, "this Python has no torch")
+class TorchTest(WarmCase):
+    def test_training_ends_with_the_same_weights(self):
+        script = self.script(
+            "import hashlib, os, sys, time, torch, torch.distributed as dist\n"
+            "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+            "from torch.utils.data import DataLoader, TensorDataset\n" + FAILS_ONCE +
+            "began = torch.initial_seed(), torch.rand(1).item()\n"
+            "torch.manual_seed(3)\n"
+            "dist.init_process_group('gloo')\n"
+            "model = DDP(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(), torch.nn.Linear(16, 4)))\n"
+            "optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+            "loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8, shuffle=True, num_workers=1)\n"
+            "for (batch,) in loader:\n"
+            "    optimizer.zero_grad(); model(batch).square().mean().backward(); optimizer.step()\n"
+            "weights = b''.join(p.detach().numpy().tobytes() for p in model.parameters())\n"
+            "say('weights', hashlib.sha256(weights).hexdigest(), 'threads', torch.get_num_threads())\n"
+            "say('seed', began[0])\n"
+            "dist.barrier(); dist.destroy_process_group()\n")
+        weights, seeds = [], []
+        for is_warm in (False, True):
+            job = self.run_once(is_warm, "--nproc-per-node=2", "--max-restarts=1", script)
+            self.assertEqual(job.returncode, 0, self.text)
+            self.assertEqual(self.said("forked 2 workers from the template"), is_warm, self.text)
+            weights += re.findall("weights .*", self.text)
+            seeds += re.findall(r"seed (\d+)", self.text)
+        self.assertEqual((len(weights), len(set(weights))), (4, 1), weights)
+        self.assertEqual(len(set(seeds)), 4, "a fresh process has a seed of its own")
+
+    def test_the_error_file(self):
+        script = self.script(
+            "import torch\nfrom torch.distributed.elastic.multiprocessing.errors import record\n" + FAILS_ONCE +
+            "@record\ndef main():\n    raise ValueError('no data')\nmain()\n")
+        errors = []
+        for is_warm in (False, True):
+            self.run_once(is_warm, "--max-restarts=1", script)
+            self.assertEqual(self.said("forked 1 worker from the template"), is_warm, self.text)
+            newest = max(self.logs.glob("*/attempt_1/0/error.json"), key=lambda path: path.stat().st_mtime_ns)
+            error = json.loads(newest.read_text())
+            error["message"]["extraInfo"]["timestamp"] = 0
+            errors.append(error)
+        self.assertEqual(errors[0], errors[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

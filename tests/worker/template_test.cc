@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The agent's half of a template, with a real Python.  What Python's half does is in
+// template_test.py, and both together in tests/e2e/warm_restart_test.py.
+#include "worker/process/template.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "tests/support/workers.h"
+#include "worker/process/pidfd.h"
+
+using namespace ddprun;
+using namespace ddprun::process;
+
+namespace {
+
+struct Templates : test::Workers {
+  Templates() {
+    REQUIRE(Reaper::become_subreaper().has_value());
+    std::ofstream(script)
+        << "import os\nos.write(1, (os.environ['RANK'] + ' of ' + "
+           "os.environ['WORDS']).encode())\n"
+           "os._exit(len(os.listdir('/proc/self/fd')) + int(os.environ['RANK']))\n";
+  }
+
+  std::string script = folder.path() + "/train.py";
+  TemplateSpec spec{.worker = {.argv = {python(), "-u", script}, .environment = {"WORDS=two"}},
+                    .imports = {},
+                    .variables = {"RANK"}};
+  std::optional<std::string> ready;
+  std::optional<std::string> refused;
+  std::unique_ptr<Template> made;
+  pid_t pid = -1;
+  bool has_ended = false;
+
+  static std::string python() {
+    Result<std::string> found = find_program("python3", ::getenv("PATH"));
+    REQUIRE(found.has_value());
+    return *found;
+  }
+
+  void start_template() {
+    auto started =
+        Template::start(loop.get_executor(), spec,
+                        {.on_ready = [this](const std::string& text) { ready = text; },
+                         .on_refused = [this](const std::string& why) { refused = why; }});
+    REQUIRE(started.has_value());
+    made = std::move(*started);
+    Process process = made->take_process();
+    pid = process.pid;
+    reaper.watch(std::move(process), [this](ExitStatus) {
+      has_ended = true;
+      if (made) made->ended();
+    });
+    REQUIRE(test::run_until(loop, [&] { return ready || refused || has_ended; }));
+  }
+
+  Result<std::vector<Fork>> fork(int count) {
+    std::optional<Result<std::vector<Fork>>> result;
+    made->fork(count, [&](Result<std::vector<Fork>> forks) { result = std::move(forks); });
+    REQUIRE(test::run_until(loop, [&] { return result.has_value(); }));
+    return std::move(*result);
+  }
+
+  ProcessSpec worker(int rank, int stdout_fd) {
+    ProcessSpec worker = spec.worker;
+    worker.environment.push_back("RANK=" + std::to_string(rank));
+    worker.stdout_fd = stdout_fd;
+    return worker;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("worker/process/template") {
+  TEST_CASE_FIXTURE(Templates, "workers are forked, and are this process's children") {
+    start_template();
+    REQUIRE(ready);
+    auto forks = fork(2);
+    REQUIRE(forks.has_value());
+    for (int rank = 0; rank < 2; ++rank) {
+      Fd log(::open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+      auto starting = begin_spawn(std::move(forks->at(static_cast<std::size_t>(rank))),
+                                  worker(rank, log.get()));
+      REQUIRE(starting.has_value());
+      CHECK(report_of(starting->report, starting->context).has_value());
+      // 0, 1, 2, and the folder that it lists.
+      CHECK(status_of(std::move(starting->process)).exit_code == 4 + rank);
+      CHECK(output() == std::to_string(rank) + " of two");
+    }
+    made.reset();
+    CHECK(test::run_until(loop, [&] { return has_ended; }));
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a fork that is not used ends") {
+    start_template();
+    auto forks = fork(1);
+    REQUIRE(forks.has_value());
+    Process process = std::move(forks->at(0).process);
+    forks->clear();
+    CHECK(status_of(std::move(process)).exit_code == 127);
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a worker is bound to its CPUs") {
+    start_template();
+    auto forks = fork(1);
+    REQUIRE(forks.has_value());
+    ProcessSpec bound = worker(0, -1);
+    bound.cpus = {1'000'000};
+    CHECK(begin_spawn(std::move(forks->at(0)), bound).has_error());
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a template that is killed, or stands still, fails the fork") {
+    start_template();
+    REQUIRE(ready);
+    ::kill(pid, SIGSTOP);
+    auto forks = fork(1);
+    REQUIRE(forks.has_error());
+    CHECK(to_string(forks.error()) == "the template does not answer");
+    ::kill(pid, SIGKILL);
+    forks = fork(1);
+    REQUIRE(forks.has_error());
+    CHECK(test::run_until(loop, [&] { return has_ended; }));
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a Python that does not take the archive in never runs the script") {
+    std::string wrapper = folder.path() + "/python";
+    std::ofstream(wrapper) << "#!/bin/sh\nexec " << python() << " -I \"$@\"\n";
+    ::chmod(wrapper.c_str(), 0700);
+    std::ofstream(script) << "import os\nos.mkdir('" << folder.path() << "/ran')\n";
+    spec.worker.argv.at(0) = wrapper;
+    start_template();
+    CHECK(has_ended);
+    CHECK(::access((folder.path() + "/ran").c_str(), F_OK) != 0);
+  }
+
+  TEST_CASE_FIXTURE(Templates, "what it prints last is kept") {
+    spec.worker.argv.at(0) = folder.path() + "/python";
+    std::ofstream(spec.worker.argv.at(0)) << "#!/bin/sh\necho one\necho two >&2\n";
+    ::chmod(spec.worker.argv.at(0).c_str(), 0700);
+    start_template();
+    CHECK(made->last_words() == "two");
+  }
+
+  TEST_CASE("what is different in the workers stands against a fork") {
+    TemplateSpec spec{.worker = {.argv = {"python", "x.py"}, .environment = {"A=1", "RANK=0"}},
+                      .imports = {},
+                      .variables = {"RANK"}};
+    ProcessSpec worker = spec.worker;
+    worker.environment = {"A=1", "RANK=1"};
+    CHECK(obstacle_to_fork(spec, worker) == "");
+    worker.environment = {"A=2", "RANK=1"};
+    CHECK(obstacle_to_fork(spec, worker) == "A is different in the workers");
+    worker.environment = {"A=1", "B=1"};
+    CHECK(obstacle_to_fork(spec, worker) == "B is different in the workers");
+    worker = spec.worker;
+    worker.argv.push_back("1");
+    CHECK(obstacle_to_fork(spec, worker) == "the workers' command lines are different");
+    worker = spec.worker;
+    worker.cpus = {0};
+    CHECK(obstacle_to_fork(spec, worker) ==
+          "a worker that is bound to CPUs needs OMP_NUM_THREADS for it");
+    spec.worker.environment.emplace_back("OMP_NUM_THREADS=1");
+    worker.environment = spec.worker.environment;
+    CHECK(obstacle_to_fork(spec, worker) == "");
+  }
+}

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""worker/process/template.py by itself, with a Python in the agent's place.
+
+What a program sees is compared with a cold start of the same command line."""
+
+import array
+import ctypes
+import importlib.util
+import io
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+import zipfile
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "worker/process/template.py"
+CONTROL, ARCHIVE = 4, 5
+LIMIT = 60  # seconds; far beyond what anything here takes
+PYTHON = os.environ.get("TEMPLATE_PYTHON", sys.executable)
+PR_SET_CHILD_SUBREAPER = 36
+VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_PORT")
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("template", SOURCE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def archive():
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as out:
+        out.writestr("sitecustomize.py", SOURCE.read_text())
+    file = os.memfd_create("archive", 0)
+    os.write(file, data.getvalue())
+    return file
+
+
+class Output:
+    """A file, or a pipe that holds what a small program writes."""
+
+    def __init__(self, is_pipe):
+        self.source, self.file = os.pipe() if is_pipe else (None, os.memfd_create("out", 0))
+
+    def take(self):
+        if self.source is None:
+            text = os.pread(self.file, 1 << 20, 0)
+            os.close(self.file)
+            return text
+        os.close(self.file)
+        with open(self.source, "rb") as source:
+            return source.read()
+
+
+class Warm:
+    """A template, as the agent has one."""
+
+    def __init__(self, case, arguments, folder, imports=(), env=None, python=PYTHON):
+        self.folder = folder
+        self.env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"),
+                    "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        case.addCleanup(self.control.close)
+        zipped, self.text = archive(), os.memfd_create("text", 0)
+        case.addCleanup(os.close, self.text)
+        case.addCleanup(os.close, zipped)
+        path = self.env.get("PYTHONPATH", "")
+        begun = {**self.env, "PYTHONPATH": "/proc/self/fd/5" + (":" + path if path else "")}
+        self.arguments = [python, "-u", *arguments]
+        fields = [str(len(self.arguments)), *self.arguments, str(len(imports)), *imports, str(len(VARIABLES)), *VARIABLES]
+        self.control.send("\0".join(fields).encode())
+
+        def place():
+            high = [os.dup2(fd, 1030 + i, inheritable=False) for i, fd in enumerate((theirs.fileno(), zipped, self.text))]
+            for fd, number in zip(high, (CONTROL, ARCHIVE, 1)):
+                os.dup2(fd, number)
+            os.dup2(1, 2)
+            os.closerange(6, 1024)
+            os.close(3)
+            os.setsid()
+
+        self.process = subprocess.Popen([python, "-u", "-c", "pass"], env=begun, cwd=folder, stdin=subprocess.DEVNULL,
+                                        close_fds=False, preexec_fn=place)
+        case.addCleanup(self.process.wait)
+        case.addCleanup(self.process.kill)
+        theirs.close()
+
+    def hear(self):
+        if not select.select([self.control], [], [], LIMIT)[0]:
+            raise AssertionError("the template says nothing")
+        try:
+            return self.control.recv(65536).decode()
+        except ConnectionResetError:  # it has not read what it was sent
+            return ""
+
+    def said(self):
+        return os.pread(self.text, 65536, 0).decode()
+
+    def ready(self):
+        heard = self.hear()
+        if not heard.startswith("R"):
+            raise AssertionError(heard + self.said())
+        return heard
+
+    def fork(self, count):
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
+        theirs = array.array("i", [pair[1].fileno() for pair in pairs])
+        self.control.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, theirs)])
+        heard = self.hear()
+        for pair in pairs:
+            pair[1].close()
+        if not heard.startswith("F"):
+            return heard, []
+        return [int(pid) for pid in heard[1:].split()], [pair[0] for pair in pairs]
+
+    def run(self, count=1, variables=None, is_pipe=False):
+        """Exit status, stdout and stderr of each worker."""
+        pids, sockets = self.fork(count)
+        results = []
+        for rank, (pid, own) in enumerate(zip(pids, sockets)):
+            outs = [Output(is_pipe), Output(is_pipe)]
+            files = [outs[0].file, outs[1].file, os.memfd_create("variables", 0)]
+            given = {**self.env, "RANK": str(rank), **(variables or {})}
+            os.write(files[2], b"\0".join(f"{k}={v}".encode() for k, v in given.items()) + b"\0")
+            own.sendmsg([b"G"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
+            _, status = os.waitpid(pid, 0)
+            if own.recv(4):
+                raise AssertionError("a worker has failed to begin")
+            own.close()
+            os.close(files[2])
+            results.append((status, outs[0].take(), outs[1].take()))
+        return results
+
+    def cold(self, variables=None, is_pipe=False):
+        out, err = Output(is_pipe), Output(is_pipe)
+        given = {**self.env, "RANK": "0", **(variables or {})}
+        process = subprocess.Popen(self.arguments, env=given, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out.file,
+                                   stderr=err.file, start_new_session=True)
+        code = process.wait(LIMIT)
+        return (code << 8 if code >= 0 else -code, out.take(), err.take())
+
+
+class TemplateCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-template-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    def warm(self, text, arguments=(), **extra):
+        self.file("train.py", text)
+        return Warm(self, ["train.py", *arguments], str(self.folder), **extra)
+
+    maxDiff = None
+
+    def is_the_same(self, text, arguments=(), **extra):
+        warm = self.warm(text, arguments, **extra)
+        warm.ready()
+        for is_pipe in (True, False):
+            (seen,) = warm.run(is_pipe=is_pipe)
+            cold = warm.cold(is_pipe=is_pipe)
+            self.is_equal(seen, cold)
+        return seen
+
+    def is_equal(self, seen, cold):
+        self.assertEqual([str(part).split('\\n') for part in seen], [str(part).split('\\n') for part in cold])
+
+
+class SameTest(TemplateCase):
+    def test_what_a_program_finds(self):
+        status, out, err = self.is_the_same(
+            """
+            import gc, io, json, locale, os, resource, signal, sys, threading
+            print(__name__, __file__, __doc__, __package__, __spec__, type(__loader__), sorted(globals()))
+            print(sys.argv, sys.path, sys.flags, sys.orig_argv if hasattr(sys, 'orig_argv') else 0, sys.executable)
+            print(sys.warnoptions, sys.getrecursionlimit(), sys.getswitchinterval(), locale.setlocale(locale.LC_ALL))
+            print(list(os.environ.items()))
+            print(os.popen('env | grep -v ^_=').read())
+            print(sorted(os.listdir('/proc/self/fd')), os.listdir('/proc/self/task') == [str(os.getpid())])
+            print(os.getpid() == os.getsid(0) == os.getpgrp(), os.getcwd(), os.umask(0o22))
+            print(open('/proc/self/comm').read(), open('/proc/self/cmdline').read())
+            status = open('/proc/self/status').read().splitlines()
+            print([l for l in status if l.startswith(('Sig', 'Shd', 'NoNewPrivs', 'Cpus', 'Name', 'Umask'))])
+            print([(s, signal.getsignal(s)) for s in range(1, 32) if s not in (9, 19)])
+            print([resource.getrlimit(n) for n in range(16)], os.getpriority(os.PRIO_PROCESS, 0))
+            for stream in (sys.stdin, sys.stdout, sys.stderr):
+                raw = getattr(stream.buffer, 'raw', stream.buffer)
+                print(stream, stream.fileno(), stream.line_buffering, stream.write_through, stream.mode, stream.errors,
+                      stream.seekable(), stream.isatty(), raw, type(stream.buffer), stream is getattr(sys, '__' + stream.name[1:-1] + '__'))
+            print(threading.main_thread().native_id == os.getpid(), threading.active_count())
+            print('sitecustomize' in sys.modules, sys.modules.get('site') is not None, sys.path_importer_cache.keys() >= set())
+            depth, frame = 0, sys._getframe()
+            while frame: depth, frame = depth + 1, frame.f_back
+            print('frames', depth)
+            """.replace("\n            import gc", "\n            import asyncio, gc"), ["--lr", "0.1"])
+        self.assertIn(b"frames 1\n", out)
+        self.assertEqual((status, err), (0, b""))
+
+    def test_how_a_program_ends(self):
+        for end in ("pass", "raise SystemExit(3)", "raise SystemExit('a text')", "raise ValueError('no data')",
+                    "import os; os._exit(7)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+                    "import os; os.abort()", "import atexit; atexit.register(print, 'bye'); 1 / 0",
+                    "raise KeyboardInterrupt", "import traceback; traceback.print_stack()", "x ==",
+                    "import no_such_module", "import faulthandler; faulthandler.dump_traceback()",
+                    "def f(): f()\nf()"):
+            with self.subTest(end):
+                warm = self.warm(end)
+                warm.ready()
+                (seen,), cold = warm.run(), warm.cold()
+                plain = [re.sub(rb"thread 0x[0-9a-f]+", b"thread", text) for text in seen[1:]]
+                core = seen[0] & 0x80  # which Popen does not tell
+                self.assertEqual((seen[0] - core, *plain), (cold[0], *(re.sub(rb"thread 0x[0-9a-f]+", b"thread", t) for t in cold[1:])))
+
+    def test_a_module_and_its_package(self):
+        self.file("pkg/__init__.py", "import json")
+        self.file("pkg/__main__.py", "import sys; from . import other; print(__name__, __package__, __spec__.name, sys.argv, sys.path)")
+        self.file("pkg/other.py", "import decimal, os; print('RANK' in os.environ)")
+        for arguments in (["-m", "pkg"], ["-m", "pkg.__main__", "x"], ["pkg"]):
+            with self.subTest(arguments):
+                warm = Warm(self, arguments, str(self.folder))
+                warm.ready()
+                (seen,) = warm.run()
+                self.assertEqual(seen, warm.cold())
+                warm.process.kill()
+
+    def test_imports_of_the_program_and_its_files(self):
+        self.file("model.py", "import decimal\nfrom colorsys import *\ndef f():\n    import wave\n")
+        warm = self.warm(
+            """
+            import sys
+            from email import message
+            before = {n for n in ('decimal', 'colorsys', 'email.message', 'wave', 'model', 'chunk') if n in sys.modules}
+            import model
+            try:
+                import no_such_module
+            except ImportError:
+                pass
+            print(sorted(before))
+            """, imports=("mailbox",))
+        warm.ready()
+        self.assertEqual(warm.run()[0][1], b"['colorsys', 'decimal', 'email.message']\n")
+
+    def test_environment_that_imports_change(self):
+        self.file("lib/setter.py", "import os\nos.environ.setdefault('FROM_IMPORT', '1')\nos.environ.pop('GIVEN', 0)\n")
+        self.is_the_same("import setter, os; print(dict(os.environ))", imports=("setter",),
+                         env={"PYTHONPATH": str(self.folder / "lib"), "GIVEN": "x"})
+
+    def test_randomness(self):
+        warm = self.warm("import random, multiprocessing.process as p\n"
+                         "print(random.random(), p.current_process().authkey, hash('x'))\n")
+        warm.ready()
+        first, second = (run[1].split() for run in warm.run(2))
+        self.assertNotEqual(first[0], second[0])
+        self.assertNotEqual(first[1], second[1])
+        self.assertEqual(first[2], second[2], "the hash seed is the template's: README says so")
+        fixed = self.is_the_same("import random; random.seed(5); print(random.random(), hash('x'))",
+                                 env={"PYTHONHASHSEED": "3"})
+        self.assertEqual(fixed[0], 0)
+
+    def test_processes_of_its_own(self):
+        self.is_the_same(
+            """
+            import multiprocessing
+            def work(x): return x * x
+            if __name__ == '__main__':
+                for method in ('fork', 'spawn', 'forkserver'):
+                    with multiprocessing.get_context(method).Pool(2) as pool:
+                        print(method, pool.map(work, range(4)))
+            """)
+
+    def test_a_real_sitecustomize(self):
+        self.file("lib/sitecustomize.py", "import os; os.environ['SITE'] = '1'; found = 1")
+        self.is_the_same("import os, sys; print(os.environ['SITE'], sys.modules['sitecustomize'].found, sys.path)",
+                         env={"PYTHONPATH": str(self.folder / "lib")})
+
+    def test_many_forks(self):
+        warm = self.warm("import os, sys; sys.exit(len(os.listdir('/proc/self/fd')))")
+        warm.ready()
+        held = lambda: len(os.listdir(f"/proc/{warm.process.pid}/fd"))
+        before = held()
+        for _ in range(50):
+            self.assertEqual([run[0] >> 8 for run in warm.run(2)], [4, 4])
+        self.assertEqual(held(), before)
+
+    def test_it_ends_with_the_agent(self):
+        warm = self.warm("pass")
+        warm.ready()
+        warm.control.close()
+        self.assertEqual(warm.process.wait(LIMIT), 0)
+
+    def test_a_worker_that_is_not_wanted_ends(self):
+        warm = self.warm("open('ran', 'w')")
+        warm.ready()
+        pids, sockets = warm.fork(2)
+        for own in sockets:
+            own.close()
+        self.assertEqual([os.waitpid(pid, 0)[1] >> 8 for pid in pids], [127, 127])
+        self.assertFalse((self.folder / "ran").exists())
+
+
+class RefusedTest(TemplateCase):
+    def refused(self, why, text, **extra):
+        warm = self.warm(text, **extra)
+        heard = warm.hear()
+        self.assertRegex(heard, "^N.*" + why)
+        warm.process.wait(LIMIT)
+        self.assertFalse((self.folder / "ran").exists())
+
+    def library(self, text, script="import library; open('ran', 'w')"):
+        self.file("lib/library.py", text)
+        return {"text": script, "imports": ("library",), "env": {"PYTHONPATH": str(self.folder / "lib")}}
+
+    def test_what_a_fork_must_not_inherit(self):
+        for why, text in (
+                ("has 1 threads|have 1 threads", "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"),
+                ("left open descriptor .*socket", "import socket; kept = socket.socket()"),
+                ("stdout or stderr", "print('hello')"),
+                ("library reads RANK when it is imported", "import os; rank = os.environ.get('RANK', 0)"),
+                ("library reads all variables", "import os; kept = dict(os.environ)"),
+                ("sets RANK", "import os; os.environ['RANK'] = '0'"),
+                ("changed the folder", "import os; os.chdir('/')"),
+                ("library cannot be imported beforehand: ValueError: x", "raise ValueError('x')"),
+                ("library cannot be imported beforehand: SystemExit", "raise SystemExit('x')"),
+                ("library cannot be imported .*: No module named 'no_such_module'", "import no_such_module")):
+            with self.subTest(text):
+                self.refused(why, **self.library(text))
+
+    def test_a_file_with_the_name_of_a_library(self):
+        self.file("json.py", "raise AssertionError")
+        self.refused("/json.py has the name", "import email.message, logging.config; open('ran', 'w')", imports=("json",))
+
+    def test_a_module_of_the_program_is_not_run(self):
+        # mailbox imports email, of which the program has one of its own in its path.
+        self.file("lib/calendar.py", "open('ran', 'w')")
+        self.refused("a library imports calendar from .*, a part of the program", "import mailbox",
+                     env={"PYTHONPATH": str(self.folder / "lib")})
+
+    def test_stdin_is_no_script(self):
+        warm = Warm(self, ["-"], str(self.folder))
+        self.assertEqual(warm.hear(), "Nthe script is no file")
+
+    def test_a_file_that_changes(self):
+        self.file("lib/library.py", "value = 1")
+        old = time.time() - 100
+        os.utime(self.folder / "lib/library.py", (old, old))
+        warm = self.warm("import library; print(library.value)", imports=("library",),
+                         env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        self.assertEqual(warm.run()[0][1], b"1\n")
+        self.file("lib/library.py", "value = 2")
+        heard, _ = warm.fork(1)
+        self.assertRegex(heard, "^C.*library.py has been changed")
+        self.assertEqual(warm.process.wait(LIMIT), 0)
+
+    def test_the_script_may_change(self):
+        warm = self.warm("print(1)")
+        warm.ready()
+        self.file("train.py", "print(2)")
+        self.assertEqual(warm.run()[0][1], b"2\n")
+
+    def test_a_python_that_looks_for_nothing(self):
+        wrapper = self.file("python", f'#!/bin/sh\nexec {PYTHON} -I "$@"\n')
+        os.chmod(wrapper, 0o755)
+        warm = self.warm("open('ran', 'w')", python=wrapper)
+        self.assertEqual(warm.process.wait(LIMIT), 0)
+        self.assertEqual(warm.hear(), "")
+        self.assertFalse((self.folder / "ran").exists())
+
+
+class SourcesTest(TemplateCase):
+    def test_imports_are_read_from_the_sources(self):
+        template = load()
+        self.file("model.py", "import a.b\nfrom . import x\n")
+        self.file("pkg/__init__.py", "from .inner import y\n")
+        self.file("pkg/inner.py", "import c\nfrom ..pkg.deep import z\n")
+        self.file("pkg/deep.py", "import d\n")
+        self.file("space/part.py", "import e\n")
+        script = self.file("train.py", """
+            from typing import TYPE_CHECKING
+            import model, pkg, space.part
+            if TYPE_CHECKING:
+                import never
+            else:
+                import f
+            try:
+                from g import h as i
+            except ImportError:
+                pass
+            def later():
+                import j
+            """)
+        program = template.Program([PYTHON, "-u", script], [], template.folders_of_libraries())
+        self.assertEqual([module for module, _ in program.look()], ["typing", "a.b", "c", "d", "e", "f", "g"])
+
+
+if __name__ == "__main__":
+    signal.alarm(20 * LIMIT)
+    unittest.main()

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/template.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "store/base/number.h"
+#include "store/base/time.h"
+#include "worker/process/pidfd.h"
+#include "worker/process/template_source.h"
+
+namespace ddprun::process {
+namespace {
+
+namespace asio = boost::asio;
+
+// The archive as the template has it, its second descriptor of more_fds.
+constexpr const char* kArchive = "/proc/self/fd/5";
+constexpr const char* kPath = "PYTHONPATH";
+constexpr std::size_t kMostMessage = 64 * 1024;
+constexpr std::size_t kMostForks = 200;  // one message takes 253 descriptors
+constexpr auto kForkPatience = std::chrono::seconds(2);
+
+std::string_view name_of(std::string_view assignment) {
+  return assignment.substr(0, assignment.find('='));
+}
+
+std::uint32_t crc32(std::string_view bytes) {
+  constexpr std::uint32_t kPolynomial = 0xEDB88320;
+  std::uint32_t crc = ~0U;
+  for (char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? kPolynomial : 0U);
+  }
+  return ~crc;
+}
+
+std::string little(std::uint32_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i)));
+  return text;
+}
+
+// A zip archive with one file in it, uncompressed: Python imports from it, and needs no folder.
+std::string archive_of(std::string_view name, std::string_view content) {
+  const auto size = static_cast<std::uint32_t>(content.size());
+  constexpr std::uint32_t kFirstOfJanuary1980 = (1 << 5) | 1;
+  // Version, flags, method, time and date; checksum; two sizes; the name's length; no extras.
+  std::string head = little(10, 2) + little(0, 2) + little(0, 2) + little(0, 2) +
+                     little(kFirstOfJanuary1980, 2) + little(crc32(content), 4) + little(size, 4) +
+                     little(size, 4) + little(static_cast<std::uint32_t>(name.size()), 2) +
+                     little(0, 2);
+  std::string archive = little(0x04034B50, 4) + head;
+  archive.append(name).append(content);
+  const auto directory_at = static_cast<std::uint32_t>(archive.size());
+  std::string directory = little(0x02014B50, 4) + little(10, 2) + head + little(0, 2) +
+                          little(0, 2) + little(0, 2) + little(0, 4) + little(0, 4);
+  directory.append(name);
+  archive += directory + little(0x06054B50, 4) + little(0, 2) + little(0, 2) + little(1, 2) +
+             little(1, 2) + little(static_cast<std::uint32_t>(directory.size()), 4) +
+             little(directory_at, 4) + little(0, 2);
+  return archive;
+}
+
+// A file without a name.
+Result<Fd> file_with(const char* name, std::string_view content) {
+  Fd file(::memfd_create(name, MFD_CLOEXEC));
+  if (!file) return system_error(errno, "make a file in memory");
+  while (!content.empty()) {
+    ssize_t count = ::write(file.get(), content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(errno, "write a file in memory");
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return file;
+}
+
+struct Pair {
+  Fd ours;
+  Fd theirs;
+};
+
+Result<Pair> socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return system_error(errno, "make a pair of sockets");
+  return Pair{Fd(ends[0]), Fd(ends[1])};
+}
+
+// Sends one message with descriptors.
+Result<void> send(int socket, std::string_view message, const std::vector<int>& fds = {}) {
+  iovec part{.iov_base = const_cast<char*>(message.data()), .iov_len = message.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostForks)> control{};
+  if (!fds.empty()) {
+    const std::size_t bytes = sizeof(int) * fds.size();
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* first = CMSG_FIRSTHDR(&header);
+    first->cmsg_level = SOL_SOCKET;
+    first->cmsg_type = SCM_RIGHTS;
+    first->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(first), fds.data(), bytes);
+  }
+  if (::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    return system_error(errno, "send to the template");
+  return {};
+}
+
+std::string first_message(const TemplateSpec& spec) {
+  std::string message;
+  for (const auto* list : {&spec.worker.argv, &spec.imports, &spec.variables}) {
+    if (!message.empty()) message.push_back('\0');
+    message += std::to_string(list->size());
+    for (const std::string& field : *list) message.append(1, '\0').append(field);
+  }
+  return message;
+}
+
+std::vector<std::string> template_environment(const TemplateSpec& spec) {
+  std::vector<std::string> environment;
+  std::string path(kPath);
+  path.append(1, '=').append(kArchive);
+  for (const std::string& assignment : spec.worker.environment) {
+    std::string_view name = name_of(assignment);
+    if (std::ranges::find(spec.variables, name) != spec.variables.end()) continue;
+    if (name != kPath) {
+      environment.push_back(assignment);
+    } else if (assignment.size() > name.size() + 1) {
+      path.append(1, ':').append(assignment, name.size() + 1, std::string::npos);
+    }
+  }
+  environment.push_back(std::move(path));
+  return environment;
+}
+
+bool is_child(const Fd& pidfd) {
+  siginfo_t info = {};
+  return ::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+Error ended_error() {
+  return {Errc::Closed, "the template has ended"};
+}
+
+}  // namespace
+
+std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker) {
+  if (worker.argv != spec.worker.argv) return "the workers' command lines are different";
+  std::set<std::string_view> both(spec.worker.environment.begin(), spec.worker.environment.end());
+  std::set<std::string_view> others(worker.environment.begin(), worker.environment.end());
+  for (const auto& [one, other] : {std::pair(&both, &others), std::pair(&others, &both)}) {
+    for (std::string_view assignment : *one) {
+      std::string name(name_of(assignment));
+      if (other->contains(assignment) ||
+          std::ranges::find(spec.variables, name) != spec.variables.end())
+        continue;
+      return name + " is different in the workers";
+    }
+  }
+  bool has_threads = std::ranges::any_of(worker.environment, [](std::string_view assignment) {
+    return name_of(assignment) == "OMP_NUM_THREADS";
+  });
+  // What OpenMP reads when it is loaded.
+  if (!worker.cpus.empty() && !has_threads)
+    return "a worker that is bound to CPUs needs OMP_NUM_THREADS for it";
+  return "";
+}
+
+Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec) {
+  std::string context = "start " + spec.argv.at(0);
+  if (!spec.cgroup.empty()) {
+    // Whatever it refuses, the worker is as well off as without.
+    Fd file(::open((spec.cgroup + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    std::string pid = std::to_string(fork.process.pid);
+    if (file) (void)!::write(file.get(), pid.data(), pid.size());
+  }
+  if (!spec.cpus.empty()) {
+    auto last = static_cast<std::size_t>(std::ranges::max(spec.cpus));
+    std::vector<cpu_set_t> mask(last / CPU_SETSIZE + 1);
+    const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
+    for (int cpu : spec.cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, mask.data());
+    if (::sched_setaffinity(fork.process.pid, bytes, mask.data()) != 0)
+      return system_error(errno, context);
+  }
+  std::string variables;
+  for (const std::string& assignment : spec.environment)
+    variables.append(assignment).append(1, '\0');
+  Result<Fd> environment = file_with("environment", variables);
+  if (!environment) return environment.error();
+  int out = spec.stdout_fd >= 0 ? spec.stdout_fd : STDOUT_FILENO;
+  int err = spec.stderr_fd >= 0 ? spec.stderr_fd : STDERR_FILENO;
+  Result<void> sent = send(fork.socket.get(), "G", {out, err, environment->get()});
+  if (!sent) return sent.error();
+  return StartingProcess{.process = std::move(fork.process),
+                         .report = std::move(fork.socket),
+                         .context = std::move(context)};
+}
+
+Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor,
+                                                  const TemplateSpec& spec, Listener listener) {
+  Result<Pair> control = socket_pair();
+  if (!control) return control.error();
+  Result<Fd> archive = file_with("template", archive_of("sitecustomize.py", kTemplateSource));
+  if (!archive) return archive.error();
+  Result<Fd> text = file_with("printed", "");
+  if (!text) return text.error();
+  Result<void> sent = send(control->ours.get(), first_message(spec));
+  if (!sent) return sent.error();
+
+  // It begins with a script that does nothing, and begins again with the workers' command line when
+  // it is known that this Python takes the archive in: what does not must not run their script.
+  ProcessSpec process{.argv = {spec.worker.argv.at(0), "-u", "-c", "pass"},
+                      .environment = template_environment(spec),
+                      .stdout_fd = text->get(),
+                      .stderr_fd = text->get(),
+                      .cpus = {},
+                      .cgroup = "",
+                      .more_fds = {control->theirs.get(), archive->get()}};
+  Result<StartingProcess> starting = begin_spawn(process);
+  if (!starting) return starting.error();
+  std::unique_ptr<Template> made(new Template(std::move(executor), std::move(listener),
+                                              std::move(starting->process),
+                                              std::move(control->ours), std::move(*text)));
+  made->listen();
+  return made;
+}
+
+Template::Template(asio::any_io_executor executor, Listener listener, Process process, Fd control,
+                   Fd text)
+    : listener_(std::move(listener)),
+      process_(std::move(process)),
+      control_(executor, control.release()),
+      text_(std::move(text)),
+      patience_(executor) {}
+
+void Template::listen() {
+  control_.async_wait(
+      asio::posix::descriptor_base::wait_read,
+      [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (error || alive.expired()) return;
+        std::string message(kMostMessage, '\0');
+        ssize_t count =
+            ::recv(control_.native_handle(), message.data(), message.size(), MSG_DONTWAIT);
+        bool is_nothing_now = count < 0 && (errno == EAGAIN || errno == EINTR);
+        if (count <= 0 && !is_nothing_now) return ended();
+        if (count > 0) heard(std::string_view(message).substr(0, static_cast<std::size_t>(count)));
+        if (!alive.expired()) listen();
+      });
+}
+
+void Template::heard(std::string_view message) {
+  std::string_view text = message.substr(1);
+  switch (message.front()) {
+    case 'R':
+      return listener_.on_ready(std::string(text));
+    case 'N':
+      return listener_.on_refused(std::string(text));
+    case 'C':
+      return settle(Error{Errc::Closed, std::string(text)});
+    case 'F':
+      return settle(forks_of(text));
+    default:
+      return;
+  }
+}
+
+void Template::ended() {
+  settle(ended_error());
+}
+
+void Template::settle(Result<std::vector<Fork>> forks) {
+  patience_.cancel();
+  sockets_.clear();
+  if (auto then = std::exchange(then_, nullptr)) then(std::move(forks));
+}
+
+Result<std::vector<Fork>> Template::forks_of(std::string_view pids) {
+  std::vector<Fork> forks;
+  for (Fd& socket : sockets_) {
+    pids.remove_prefix(std::min(pids.find_first_not_of(' '), pids.size()));
+    auto pid = number_in<pid_t>(pids.substr(0, pids.find(' ')));
+    if (!pid) return Error{Errc::Closed, "the template could not fork as often as it was to"};
+    pids.remove_prefix(std::min(pids.find(' '), pids.size()));
+    Fd pidfd = open_pidfd(*pid);
+    if (!pidfd) return system_error(errno, "open the pidfd of a fork");
+    if (!is_child(pidfd)) return Error{Errc::NotSupported, "forks do not become this process's"};
+    forks.push_back(
+        {.process = {.pid = *pid, .pidfd = std::move(pidfd)}, .socket = std::move(socket)});
+  }
+  return forks;
+}
+
+void Template::fork(int count, std::function<void(Result<std::vector<Fork>>)> then) {
+  then_ = std::move(then);
+  std::vector<Fd> theirs;
+  std::vector<int> fds;
+  Result<void> result;
+  if (static_cast<std::size_t>(count) > kMostForks)
+    result = Error{Errc::LimitExceeded, "a template forks at most 200 workers"};
+  for (int i = 0; result && i < count; ++i) {
+    Result<Pair> pair = socket_pair();
+    if (!pair) {
+      result = pair.error();
+      break;
+    }
+    sockets_.push_back(std::move(pair->ours));
+    theirs.push_back(std::move(pair->theirs));
+    fds.push_back(theirs.back().get());
+  }
+  if (result) result = send(control_.native_handle(), "F", fds);
+  patience_.expires_after(result ? Duration(kForkPatience) : Duration::zero());
+  Error error = result ? Error{Errc::TimedOut, "the template does not answer"} : result.error();
+  patience_.async_wait(
+      [this, error, alive = std::weak_ptr(alive_)](boost::system::error_code cancelled) {
+        if (!cancelled && !alive.expired()) settle(error);
+      });
+}
+
+std::string Template::last_words() const {
+  constexpr off_t kMost = 4096;
+  off_t size = ::lseek(text_.get(), 0, SEEK_END);
+  std::string text(kMost, '\0');
+  ssize_t count = ::pread(text_.get(), text.data(), text.size(), std::max<off_t>(0, size - kMost));
+  text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+}  // namespace ddprun::process

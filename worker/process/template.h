@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A Python interpreter that has imported what the workers import, and of which workers are forked,
+// so that they begin with the first line of their script.  worker/process/template.py is its other
+// half, and says how the two talk.
+//
+// A fork is this process's own child (this process must be a subreaper) and has all that spawn()
+// gives: a session, a pidfd, the parent-death signal, a cgroup, CPUs, and no descriptor beyond 0,
+// 1, 2.  The template's own limits, umask, folder and stdin are those that any worker inherits.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/base/error.h"
+#include "store/base/fd.h"
+#include "worker/process/spawn.h"
+
+namespace ddprun::process {
+
+struct TemplateSpec {
+  ProcessSpec worker;                  // any of the workers: its command line and environment
+  std::vector<std::string> imports;    // modules, beside those that the program's sources name
+  std::vector<std::string> variables;  // names of those that are different in each worker
+};
+
+// Why `worker` cannot be forked from a template of that specification; "" if it can.
+std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker);
+
+// A process that waits to become a worker.  One that is destroyed instead ends by itself.
+struct Fork {
+  Process process;
+  Fd socket;
+};
+
+// Makes a worker of `fork`.  Never waits.  To be ended as what begin_spawn(spec) returns.  Fails
+// with the system's code; the fork has then ended, or will.
+Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec);
+
+// Threads: used from the executor's only thread.
+// Lifetime: after destruction no callback runs.  The process ends when it is destroyed, but belongs
+// to the caller, who watches it.
+class Template {
+ public:
+  struct Listener {
+    std::function<void(const std::string& text)> on_ready;   // the text is for a log
+    std::function<void(const std::string& why)> on_refused;  // no workers can be forked; it ends
+  };
+
+  // Starts one, which imports at the lowest priority.  Fails with the system's code.
+  static Result<std::unique_ptr<Template>> start(boost::asio::any_io_executor executor,
+                                                 const TemplateSpec& spec, Listener listener);
+
+  // To be watched by a reaper, once.
+  Process take_process() { return std::move(process_); }
+
+  // What it has printed last, as one line; "" for nothing.
+  std::string last_words() const;
+
+  // Forks `count` processes and calls `then` once, from the event loop: with all of them, or with
+  // the reason why there are none.  One call at a time, of a template that is ready.
+  void fork(int count, std::function<void(Result<std::vector<Fork>>)> then);
+
+  // Its process has ended: a fork() under way fails.
+  void ended();
+
+ private:
+  Template(boost::asio::any_io_executor executor, Listener listener, Process process, Fd control,
+           Fd text);
+  void listen();
+  void heard(std::string_view message);
+  void settle(Result<std::vector<Fork>> forks);
+  Result<std::vector<Fork>> forks_of(std::string_view pids);
+
+  Listener listener_;
+  Process process_;
+  boost::asio::posix::stream_descriptor control_;
+  Fd text_;  // a file with all that it has printed
+  boost::asio::steady_timer patience_;
+  std::vector<Fd> sockets_;                              // of the forks under way
+  std::function<void(Result<std::vector<Fork>>)> then_;  // likewise; nullptr for none
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ddprun::process

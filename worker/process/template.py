@@ -1,0 +1,726 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The template of warm restarts: an interpreter that has imported what the workers import.
+
+worker/process/template.cc starts it with a worker's own command line, and has Python import this
+file as `sitecustomize`, the last thing before the script would be run.  Here the interpreter stops:
+it imports modules, and waits.  For each worker it forks, and only in the fork does this file return,
+so that Python itself runs the script, as in any other start: with the same arguments, `__main__`,
+frames, and ways to end.
+
+The template never runs the script and opens nothing: no thread, no descriptor, no CUDA.  If a module
+does, or does what is different in each worker, the template says so and ends; the workers are then
+started as usual.
+
+With the agent it talks over the descriptor CONTROL, one message at a time:
+
+    agent     0-separated: how many arguments, these, how many modules, these, how many variables,
+              the names of those that are different in each worker
+    template  R and a text: it is ready.  N and a text: it cannot do it, and has ended
+    agent     F, with a socket for each worker to be forked
+    template  F and their pids, now children of the agent.  C and a text: not any more
+
+and with each worker over that worker's socket:
+
+    agent     G, with three descriptors: stdout, stderr, and a file with the environment
+    worker    closes it when all is as it should be; before that, the errno of what failed
+"""
+
+import os
+import sys
+
+CONTROL = 4
+ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with this file in it
+COMM = "/proc/self/comm"
+
+# What training programs come to import only in their first steps.
+LATER = {
+    "torch": (
+        "torch._dynamo",  # the first optimizer or DistributedDataParallel
+        "torch.distributed",
+        "torch.nn.parallel",
+        "torch.optim",
+        "torch.utils.data",
+        "torch.utils.serialization",
+        "multiprocessing.popen_fork",  # a DataLoader's processes
+        "multiprocessing.queues",
+        "multiprocessing.synchronize",
+    ),
+}
+
+# To import them is to take part in something, as a process of its own.
+NEVER = {"cupy", "horovod", "jax", "mpi4py", "pycuda", "ray", "tensorflow"}
+
+MOST_FILES = 200  # of the program, that are looked at for their imports
+
+
+class Refused(Exception):
+    """Why there can be no warm start."""
+
+
+def folders_of_libraries():
+    """Where modules lie that are no part of the program itself."""
+    import site
+
+    found = {os.path.dirname(os.path.realpath(os.__file__))}
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        found.add(os.path.realpath(folder))
+    return tuple(folder + os.sep for folder in sorted(found))
+
+
+def is_in(path, folders):
+    return os.path.realpath(path).startswith(folders)
+
+
+class Program:
+    """What the sources of the program import, without running them."""
+
+    def __init__(self, arguments, path, libraries):
+        """`arguments`: as in sys.orig_argv; `path`: as sys.path, without the script's folder."""
+        import ast
+
+        self.ast = ast
+        self.libraries = libraries
+        self.found = {}  # (module, names that are imported from it): None, in the order of the source
+        self.seen = set()
+        self.begin, self.package = None, ""
+        rest = [a for a in arguments[1:] if a != "-u"]
+        if rest[:1] == ["-m"] and len(rest) > 1:
+            self.folder = os.getcwd()
+            self.path = [self.folder, *path]
+            self.begin = self.file_of(rest[1]) or self.file_of(rest[1] + ".__main__")
+            if self.begin and os.path.basename(self.begin) == "__init__.py":
+                self.begin = self.file_of(rest[1] + ".__main__")
+                self.package = rest[1]
+            else:
+                self.package = rest[1].rpartition(".")[0]
+        elif rest and not rest[0].startswith("-"):
+            self.begin = rest[0]
+            if os.path.isdir(self.begin):
+                self.folder = self.begin
+                self.begin = os.path.join(self.begin, "__main__.py")
+            else:
+                self.folder = os.path.dirname(os.path.realpath(self.begin))
+            self.path = [self.folder, *path]
+        if self.begin is None:
+            raise Refused("the script is no file")
+
+    def file_of(self, module):
+        """The source of a module of the program; None for a library's, or for none."""
+        folders, file = self.path, None
+        for part in module.split("."):
+            file, below = None, []
+            for folder in folders:
+                base = os.path.join(folder, part)
+                if os.path.isfile(os.path.join(base, "__init__.py")):
+                    file, below = os.path.join(base, "__init__.py"), [base]
+                elif os.path.isfile(base + ".py"):
+                    file = base + ".py"
+                elif os.path.isdir(base):
+                    below.append(base)  # of a namespace package, unless a real one follows
+                    continue
+                else:
+                    continue
+                break
+            folders = below
+        return None if file is None or is_in(file, self.libraries) else file
+
+    def look(self):
+        """Fills in `found`."""
+        self.look_at(self.begin, self.package)
+        return list(self.found)
+
+    def look_at(self, file, package):
+        if file in self.seen or len(self.seen) >= MOST_FILES:
+            return
+        self.seen.add(file)
+        try:
+            with open(file, "rb") as source:
+                tree = self.ast.parse(source.read())
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return  # a worker will say so
+        for statement in self.top_level(tree.body):
+            if isinstance(statement, self.ast.Import):
+                for alias in statement.names:
+                    self.imported(alias.name, ())
+            else:
+                module = statement.module or ""
+                if statement.level:
+                    base = package.split(".") if package else []
+                    base = base[: len(base) - statement.level + 1]
+                    module = ".".join([*base, module] if module else base)
+                if module:
+                    self.imported(module, tuple(alias.name for alias in statement.names))
+
+    def top_level(self, body):
+        """The imports that are carried out when a file is; not those in functions."""
+        for statement in body:
+            if isinstance(statement, (self.ast.Import, self.ast.ImportFrom)):
+                yield statement
+            elif isinstance(statement, self.ast.If):
+                if "TYPE_CHECKING" not in self.ast.dump(statement.test):
+                    yield from self.top_level(statement.body)
+                yield from self.top_level(statement.orelse)
+            elif isinstance(statement, (self.ast.Try, self.ast.With)):
+                yield from self.top_level(statement.body)
+
+    def imported(self, module, names):
+        file = self.file_of(module)
+        if file is None:
+            self.found.setdefault((module, tuple(name for name in names if name != "*")))
+            return
+        is_package = os.path.basename(file) == "__init__.py"
+        self.look_at(file, module if is_package else module.rpartition(".")[0])
+        for name in names if is_package else ():
+            below = self.file_of(module + "." + name)
+            if below is not None:
+                inner = os.path.basename(below) == "__init__.py"
+                self.look_at(below, module + "." + name if inner else module)
+
+
+class Guard:
+    """In sys.meta_path while modules are imported: keeps out what a template must not run."""
+
+    def __init__(self, libraries, allowed):
+        self.libraries = libraries
+        self.allowed = allowed  # top-level modules that the user has named
+        self.why = ""
+
+    def find_spec(self, name, path=None, target=None):
+        if path is not None or name in self.allowed:
+            return None
+        spec = self.spec_of(name)
+        if spec is not None and self.is_kept_out(name, spec):
+            spec.loader = self  # to look for it does no harm
+        return spec
+
+    def spec_of(self, name):
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, None)
+            if spec is not None:
+                return spec
+        return None
+
+    def is_kept_out(self, name, spec):
+        file = spec.origin if spec.has_location else None
+        return name in NEVER or (file is not None and not is_in(file, self.libraries))
+
+    def create_module(self, spec):
+        if spec.name in NEVER:
+            why = f"{spec.name} cannot be imported beforehand"
+        else:
+            why = f"a library imports {spec.name} from {spec.origin}, a part of the program"
+        self.why = self.why or why
+        raise ImportError(why)
+
+    def exec_module(self, module):
+        raise ImportError(self.why)
+
+
+class Watched(dict):
+    """The data of os.environ, while modules are imported: notes who reads what."""
+
+    def __init__(self, data, names):
+        super().__init__(data)
+        self.names = names
+        self.read = ""
+
+    def note(self, what):
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_globals.get("__name__") in (
+            "os",
+            "collections.abc",
+            "_collections_abc",
+        ):
+            frame = frame.f_back
+        module = frame.f_globals.get("__name__") if frame is not None else "?"
+        if not self.read and module != "ctypes.util":  # which gives them to a tool
+            self.read = f"{module} reads {what} when it is imported"
+
+    def __getitem__(self, key):
+        if key in self.names:
+            self.note(os.fsdecode(key))
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        if key in self.names:
+            self.note(os.fsdecode(key))
+        return super().__contains__(key)
+
+    def __iter__(self):
+        self.note("all variables")
+        return super().__iter__()
+
+
+def import_module(module, names, guard):
+    """Imports it, if it is there and no part of the program."""
+    top = module.partition(".")[0]
+    if top not in sys.modules and top not in guard.allowed:
+        spec = guard.spec_of(top)
+        if spec is None or guard.is_kept_out(top, spec):
+            return  # the worker itself may
+    try:
+        __import__(module, {}, {}, list(names), 0)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise  # one that is there, and lacks another
+
+
+def preload(modules, named, libraries, variables):
+    """Imports `modules`.  Raises Refused where a worker would see the difference."""
+    guard = Guard(libraries, {module.partition(".")[0] for module in named})
+    plain = os.environ._data
+    watched = Watched(plain, {os.fsencode(name) for name in variables})
+    folder = os.getcwd()
+    os.environ._data = watched
+    sys.meta_path.insert(0, guard)
+    current = None
+    try:
+        for current, names in [*modules, *((module, ()) for module in named)]:
+            import_module(current, names, guard)
+        for name in LATER:
+            for current in LATER[name] if name in sys.modules else ():
+                import_module(current, (), guard)
+    except BaseException as error:  # SystemExit, too
+        why = guard.why or f"{type(error).__name__}: {error}"
+        raise Refused(f"{current} cannot be imported beforehand: {why}") from None
+    finally:
+        sys.meta_path.remove(guard)
+        os.environ._data = plain
+        plain.clear()
+        plain.update(dict.items(watched))  # which is not noted
+    if guard.why or watched.read:
+        raise Refused(guard.why or watched.read)
+    if os.getcwd() != folder:
+        raise Refused("a module has changed the folder in which the program runs")
+
+
+def shadowed(program, fresh):
+    """A file of the program in whose place a library's module is imported already; "" for none."""
+    tops = {name.partition(".")[0] for name in sys.modules} - fresh - set(sys.builtin_module_names)
+    try:
+        entries = os.listdir(program.folder)
+    except OSError:
+        return ""
+    for entry in entries:
+        name, dot, suffix = entry.partition(".")
+        if name not in tops:
+            continue
+        path = os.path.join(program.folder, entry)
+        is_module = suffix.endswith(("py", "pyc", "so")) if dot else os.path.isfile(path + "/__init__.py")
+        module = getattr(sys.modules.get(name), "__file__", None) or ""
+        if is_module and not os.path.realpath(module).startswith(os.path.realpath(path)):
+            return path
+    return ""
+
+
+def signature(path):
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_size, info.st_ino
+
+
+def signatures():
+    """Of all files from which something has been loaded."""
+    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            fields = line.rstrip("\n").split(None, 5)
+            if len(fields) == 6 and fields[5].startswith("/"):
+                paths.add(fields[5])
+    return {p: signature(p) for p in paths if isinstance(p, str) and not p.startswith(ARCHIVE)}
+
+
+def changed(known):
+    for path, before in known.items():
+        if signature(path) != before:
+            return path
+    return ""
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def descriptors():
+    """Those that are open, beside the standard streams and the agent's; with what they are."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) not in (0, 1, 2, CONTROL):
+                found.append(f"descriptor {name}, {os.readlink('/proc/self/fd/' + name)}")
+        except OSError:
+            pass  # that of the list itself
+    return found
+
+
+def check_state():
+    """Raises Refused for what a fork must not inherit."""
+    found = descriptors()
+    if found:
+        raise Refused("a module has left open " + found[0])
+    if threads() > 1:
+        # A library of linear algebra ends its threads before a fork, and starts them when needed.
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    if threads() > 1:
+        raise Refused(f"the imported modules have {threads() - 1} threads")
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        raise Refused("CUDA is initialised by an import")
+    if os.fstat(1).st_size > 0:
+        raise Refused("the imported modules write to stdout or stderr")
+
+
+class Priority:
+    """That of the template while it imports: below all others, if it can come back from there."""
+
+    def __init__(self):
+        self.nice = os.getpriority(os.PRIO_PROCESS, 0)
+        self.is_lowered = False
+
+    def lower(self):
+        self.group(19)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setpriority(os.PRIO_PROCESS, 0, 19)
+                os.setpriority(os.PRIO_PROCESS, 0, self.nice)
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        self.is_lowered = os.waitpid(child, 0)[1] == 0
+        if self.is_lowered:
+            os.setpriority(os.PRIO_PROCESS, 0, 19)
+
+    def restore(self):
+        if self.is_lowered:
+            os.setpriority(os.PRIO_PROCESS, 0, self.nice)
+        self.group(0)
+
+    def group(self, nice):
+        """Of this session's automatic group, where the kernel makes these.  Forks have their own."""
+        try:
+            with open("/proc/self/autogroup", "w") as file:
+                file.write(str(nice))
+        except OSError:
+            pass
+
+
+def memory_kib():
+    """The template's share of the memory that it and others use."""
+    with open("/proc/self/smaps_rollup") as file:
+        for line in file:
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
+
+
+def forget_archive():
+    """Leaves no trace of how this file was found."""
+    os.close(5)
+    sys.path[:] = [entry for entry in sys.path if entry != ARCHIVE]
+    sys.path_importer_cache.pop(ARCHIVE, None)
+    zipimport = sys.modules.get("zipimport")
+    if zipimport is not None:
+        zipimport._zip_directory_cache.pop(ARCHIVE, None)
+    rest = os.environ["PYTHONPATH"][len(ARCHIVE) + 1 :]
+    if rest:
+        os.environ["PYTHONPATH"] = rest
+    else:
+        del os.environ["PYTHONPATH"]
+
+
+def import_real_one():
+    """The machine's own sitecustomize, which this file stands before; None for none."""
+    mine = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize
+
+        return sitecustomize
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        return None
+    finally:
+        if "sitecustomize" not in sys.modules:
+            sys.modules["sitecustomize"] = mine
+
+
+def renew_streams(streams):
+    """stdout and stderr are other files now: makes Python's objects as for a fresh start.
+
+    The streams stay the same objects, since modules may have kept them."""
+    import io
+
+    for stream, descriptor in streams:
+        raw = io.FileIO(descriptor, "wb", closefd=False)  # -u: without a buffer
+        raw.name = stream.name
+        stream.__init__(
+            raw,
+            encoding=stream.encoding,
+            errors=stream.errors,
+            newline="\n",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+
+def renew_randomness():
+    """What is different in each fresh process.  `random` does it by itself after a fork."""
+    torch = sys.modules.get("torch")
+    # An import that has set a seed has not set one of 64 bits.
+    if torch is not None and torch.initial_seed() >= 2**32:
+        torch.default_generator.seed()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        key = process.AuthenticationString(os.urandom(32))
+        process._current_process._config["authkey"] = key
+
+
+def renew_times():
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        import time
+
+        is_ns = isinstance(logging._startTime, int)
+        logging._startTime = time.time_ns() if is_ns else time.time()
+
+
+def set_environment(given, changes):
+    """`given`: bytes by name, and what imports have changed; None: removed."""
+    for name in list(os.environ._data):
+        del os.environb[name]
+    for name, value in {**given, **changes}.items():
+        if value is not None:
+            os.environb[name] = value
+
+
+class Template:
+    def __init__(self, socket_module, control):
+        self.socket_module = socket_module
+        self.control = control
+        self.changes = {}
+
+    def prepare(self, message):
+        """All until it is ready.  Returns the text about it."""
+        fields = os.fsdecode(message).split("\0")
+
+        def take():
+            count = int(fields.pop(0))
+            taken = fields[:count]
+            del fields[:count]
+            return taken
+
+        arguments, named, variables = take(), take(), take()
+        self.fresh = {name.partition(".")[0] for name in sys.modules}
+        import ctypes
+        import time
+
+        began = time.monotonic()
+        self.libc = ctypes.CDLL(None)
+        before = first_environment()
+        before.pop(b"PYTHONPATH")
+        if b"PYTHONPATH" in os.environ._data:
+            before[b"PYTHONPATH"] = os.environ._data[b"PYTHONPATH"]
+        started = time.time_ns()
+        if is_user_customized():
+            raise Refused("there is a usercustomize module")
+        libraries = folders_of_libraries()
+        self.program = Program(arguments, list(sys.path), libraries)
+        modules = self.program.look()
+        preload(modules, named, libraries, variables)
+        after = os.environ._data
+        self.changes = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
+        for name in variables:
+            if os.fsencode(name) in self.changes:
+                raise Refused(f"a module sets {name} when it is imported")
+        path = shadowed(self.program, self.fresh)
+        if path:
+            raise Refused(f"{path} has the name of a library's module")
+        import gc
+
+        gc.collect()
+        check_state()
+        self.known = signatures()
+        for file, known in self.known.items():
+            if known is not None and known[0] >= started:
+                raise Refused(f"{file} has been changed just now")
+        with open(COMM, "rb") as file:
+            self.comm = file.read().rstrip(b"\n")
+        set_comm(b"ddprun-template")
+        kib = memory_kib()
+        count = len(sys.modules)
+        return f"{count} modules in {time.monotonic() - began:.1f} s; the template uses {kib // 1024} MB"
+
+    def serve(self):
+        """Forks workers until the agent has gone.  Returns, with its socket, in a worker only."""
+        while True:
+            message, sockets = self.receive(self.control, 1, 253)
+            if not message:
+                os._exit(0)
+            why = changed(self.known)
+            if why:
+                self.control.send(b"C" + os.fsencode(f"{why} has been changed"))
+                os._exit(0)
+            path = shadowed(self.program, self.fresh)
+            if path:
+                self.control.send(b"C" + os.fsencode(f"{path} has the name of a library's module"))
+                os._exit(0)
+            socket = self.fork(sockets)
+            if socket is not None:
+                return socket
+
+    def fork(self, sockets):
+        """By a child that ends at once, so that they become the agent's children."""
+        agent = os.getppid()
+        read_end, write_end = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            for index, socket in enumerate(sockets):
+                child = os.fork()
+                if child == 0:
+                    for descriptor in (*sockets[:index], *sockets[index + 1 :], read_end, write_end, CONTROL):
+                        os.close(descriptor)
+                    self.control.detach()
+                    self.agent = agent
+                    return socket
+                os.write(write_end, b" %d" % child)
+            os._exit(0)
+        os.close(write_end)
+        for socket in sockets:
+            os.close(socket)
+        os.waitpid(middle, 0)
+        pids = b""
+        # The workers have this end until they close it; what has been written is all there is.
+        os.set_blocking(read_end, False)
+        try:
+            pids = os.read(read_end, 65536)
+        except BlockingIOError:
+            pass
+        os.close(read_end)
+        self.control.send(b"F" + pids)
+        return None
+
+    def receive(self, socket, size, most):
+        """A message and its descriptors."""
+        module = self.socket_module
+        message, ancillary, _, _ = socket.recvmsg(size, module.CMSG_SPACE(4 * most))
+        found = []
+        for level, kind, data in ancillary:
+            if (level, kind) == (module.SOL_SOCKET, module.SCM_RIGHTS):
+                data = data[: len(data) // 4 * 4]
+                found += [int.from_bytes(data[i : i + 4], sys.byteorder) for i in range(0, len(data), 4)]
+        return message, found
+
+    def become_worker(self, descriptor):
+        """In a fork: makes it what a fresh worker is."""
+        os.setsid()
+        module = self.socket_module
+        socket = module.socket(module.AF_UNIX, module.SOCK_SEQPACKET, 0, descriptor)
+        message, found = self.receive(socket, 1, 3)
+        if message != b"G" or len(found) != 3:
+            os._exit(127)  # the agent does not want it any more
+        try:
+            out, err, environment = found
+            set_comm(self.comm)
+            pr_set_pdeathsig, sigkill = 1, 9
+            self.libc.prctl(pr_set_pdeathsig, sigkill, 0, 0, 0)
+            if os.getppid() != self.agent:
+                os._exit(127)
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            given = read_environment(environment)
+            for one in found:
+                os.close(one)
+            set_environment(given, self.changes)
+            renew_streams(((sys.stdout, 1), (sys.stderr, 2)))
+            renew_randomness()
+            renew_times()
+            sys.path_importer_cache.clear()
+            thread = sys.modules["threading"].main_thread() if "threading" in sys.modules else None
+            if hasattr(thread, "_set_native_id"):
+                thread._set_native_id()
+            socket.close()
+        except BaseException as error:
+            number = getattr(error, "errno", None) or 22
+            socket.send(number.to_bytes(4, sys.byteorder))
+            os._exit(127)
+
+
+def is_user_customized():
+    import site
+    from importlib.util import find_spec
+
+    return bool(site.ENABLE_USER_SITE) and find_spec("usercustomize") is not None
+
+
+def read_environment(descriptor):
+    return variables_in(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+
+
+def first_environment():
+    """What this process was started with."""
+    with open("/proc/self/environ", "rb") as file:
+        return variables_in(file.read())
+
+
+def variables_in(text):
+    given = {}
+    for entry in text.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name:
+            given[name] = value
+    return given
+
+
+def set_comm(name):
+    with open(COMM, "wb") as file:
+        file.write(name)
+
+
+def main():
+    """As `sitecustomize`.  Returns in a worker only."""
+    import _socket
+
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
+    most = 256 * 1024
+    if sys.argv[:1] == ["-c"]:  # now it is known that this Python comes here: the script is not run
+        fields = os.fsdecode(control.recv(most, _socket.MSG_PEEK)).split("\0")
+        arguments = fields[1 : 1 + int(fields[0])]
+        os.execve(arguments[0], arguments, first_environment())  # Python may have set some itself
+    template = Template(_socket, control)
+    try:
+        forget_archive()
+        os.set_inheritable(CONTROL, False)
+        priority = Priority()
+        priority.lower()
+        real = import_real_one()
+        text = template.prepare(control.recv(most))
+        priority.restore()
+        control.send(b"R" + os.fsencode(text))
+    except BaseException as error:
+        why = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        control.send(b"N" + os.fsencode(why[:2000]))
+        os._exit(0)
+    try:
+        template.become_worker(template.serve())
+    except BaseException:
+        os._exit(127)
+    return real
+
+
+if __name__ == "sitecustomize":
+    try:
+        found = main()
+    except BaseException:
+        os._exit(127)  # never on to the script
+    if found is None:
+        raise ImportError("no module named sitecustomize", name="sitecustomize")
