@@ -45,10 +45,12 @@ EtcdRegistry::EtcdRegistry(asio::any_io_executor executor, EtcdPlace place, cons
 EtcdRegistry::~EtcdRegistry() = default;
 
 std::string EtcdRegistry::name() const {
-  std::string name = "etcd at ";
-  for (const Endpoint& member : place_.client.members)
-    name += (name.ends_with(' ') ? "" : ",") + to_string(member);
-  return name;
+  std::string members;
+  for (const Endpoint& member : place_.client.members) {
+    if (!members.empty()) members += ',';
+    members += to_string(member);
+  }
+  return "etcd at " + members;
 }
 
 store::Async<HostEntry> EtcdRegistry::newest() {
