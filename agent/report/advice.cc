@@ -87,6 +87,12 @@ constexpr std::string_view kNotMet = "cannot meet the other nodes";
 
 // For a job that no worker has ended.
 constexpr std::array kByError = {
+    Advice{"no member of etcd can be used",
+           "see that etcd runs, and that --rdzv-endpoint names its members: etcdctl --endpoints "
+           "HOST:PORT endpoint health"},
+    Advice{
+        "at file:", "see that all nodes name the same folder, and that no firewall is between them",
+        kNotMet},
     Advice{"Address already in use",
            "choose another port, or end the process that has this one: ss -ltnp shows it"},
     kByRefusal[0],

@@ -171,6 +171,15 @@ TEST_SUITE("agent/report/job_report") {
               .starts_with("look at that node"));
   }
 
+  TEST_CASE("where no endpoint names a host, that is not what is to be looked at") {
+    JobReport report{.error =
+                         "cannot meet the other nodes at etcd at e1:2379: no member of etcd can "
+                         "be used: connect to e1:2379: Connection refused"};
+    CHECK(next_step(report).starts_with("see that etcd runs"));
+    report.error = "cannot meet the other nodes at file:/shared/run1: connect: Connection refused";
+    CHECK(next_step(report).starts_with("see that all nodes name the same folder"));
+  }
+
   TEST_CASE("a host that closes the connection at once may refuse the address, or be full") {
     for (const char* why : {"Connection reset by peer", "Broken pipe", "End of file"}) {
       JobReport report{.error = std::string("cannot meet the other nodes at n0:29400: greet n0: ") +

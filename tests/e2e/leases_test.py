@@ -70,6 +70,11 @@ class BeatsCase(NodesCase):
             self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}")
         return len(rounds)
 
+    def assert_started(self, count):
+        """So many workers have been started, and no more."""
+        logs = "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
+        self.assertEqual(len(self.started), count, f"{self.started}\n{logs}")
+
     def pids(self):
         return sorted(int(line.split()[4]) for line in self.started)
 
@@ -99,7 +104,7 @@ class Calm:
             proxy.reset()
             wait_until(lambda: nodes[1].log.count("again\n") == 2 * times + 2, "the node has lost the host, and is back")
         self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_blink_restarts_nothing(self):
         nodes = [self.first("--nnodes=2")]
@@ -110,7 +115,7 @@ class Calm:
         threading.Event().wait(1)
         proxy.release()
         self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_pause_of_everything_costs_nothing(self):
         nodes = [self.first("--nnodes=2", QUICK), self.start("--nnodes=2", QUICK)]
@@ -128,7 +133,7 @@ class Calm:
             node.says("stood still for")
             node.says("the run goes on with this node")
         self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
 
 class AgentHostsTest(Calm, BeatsCase):
@@ -170,7 +175,7 @@ class LeaseTest(Calm, BeatsCase):
         self.gate.unlink()
         self.assert_all_succeed(*nodes)
         self.assertIn("stood still for", nodes[1].log)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_program_that_is_slow_to_load_restarts_nothing(self):
         program = self.path / "program"
@@ -185,7 +190,7 @@ class LeaseTest(Calm, BeatsCase):
         self.gate.unlink()
         self.until_world(2)
         self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_restart_of_ddpd_under_many_runs_restarts_nothing(self):
         nodes = []
@@ -200,7 +205,7 @@ class LeaseTest(Calm, BeatsCase):
             for node in nodes:
                 node.says(f"reached 127.0.0.1:{port} again")
             threading.Event().wait(6)  # more than the silence limit
-            self.assertEqual(len(self.started), 2 * RUNS)
+            self.assert_started(2 * RUNS)
             self.assert_all_succeed(*nodes)
 
     def test_a_restart_of_ddpd_restarts_nothing(self):
@@ -218,7 +223,7 @@ class LeaseTest(Calm, BeatsCase):
             node.says("connecting again")
         with Ddpd(port=port):
             self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_ddpd_that_is_away_for_more_than_a_second_restarts_nothing(self):
         nodes = [self.start("--nnodes=2") for _ in range(2)]
@@ -230,7 +235,7 @@ class LeaseTest(Calm, BeatsCase):
             for node in nodes:
                 node.says(f"reached 127.0.0.1:{port} again")
             self.assert_all_succeed(*nodes)
-        self.assertEqual(len(self.started), 2, self.started)
+        self.assert_started(2)
 
     def test_a_failure_after_a_restart_of_ddpd_is_known_everywhere(self):
         nodes = [self.start("--nnodes=2", "--max-restarts=1", QUICK) for _ in range(2)]

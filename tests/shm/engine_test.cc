@@ -609,7 +609,9 @@ TEST_SUITE("ddp/shm/engine") {
     namespace fs = std::filesystem;
     const auto names = [] {
       std::vector<std::string> found;
-      for (const auto& entry : fs::directory_iterator("/dev/shm")) found.push_back(entry.path());
+      for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+        if (!entry.is_directory()) found.push_back(entry.path());  // one of those is the agents'
+      }
       std::erase_if(found,
                     [](const std::string& name) { return name.find("ddprun") == name.npos; });
       return found;
