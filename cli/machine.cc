@@ -180,6 +180,7 @@ Machine this_machine(const Environment& environment) {
           .file_kind = file_kind,
           .file_text = process::text_of_file,
           .secret_file = store::Secret::from_file,
+          .password_file = store::password_from_file,
           .find_program =
               [&environment](const std::string& name) {
                 auto path = environment.find("PATH");

@@ -44,6 +44,9 @@ struct Machine {
   // As Secret::from_file().
   std::function<Result<store::Secret>(const std::string& path, const std::string& what)>
       secret_file;
+  // As store::password_from_file().
+  std::function<Result<std::string>(const std::string& path, const std::string& what)>
+      password_file;
   // Resolves a program's name through PATH.
   std::function<Result<std::string>(const std::string& name)> find_program;
   // The python3 of the environment (venv, conda) that ddprun itself is installed in; empty if it is

@@ -46,6 +46,10 @@ class DefaultsBuilder {
     return found != given_.values.end() && !found->second.text.empty();
   }
   bool has_place() const { return has("rdzv-endpoint") || has("master-addr"); }
+  // Who hosts is written down there, not told by the step.
+  bool is_in_etcd() const {
+    return has("rdzv-backend") && given_.values.at("rdzv-backend").text.starts_with("etcd");
+  }
   bool says_all() const { return has("nnodes") && has_place(); }
   void fill(const char* name, std::string text, std::string origin) {
     if (!has(name)) defaults_.options.values[name] = {std::move(text), std::move(origin)};
@@ -133,7 +137,7 @@ class DefaultsBuilder {
     bool is_static = has("rdzv-backend") ? given_.values.at("rdzv-backend").text == "static"
                                          : has("master-addr") || has("master-port");
     if (!is_static) fill("rdzv-backend", "c10d", "started by srun");
-    if (has_place()) return;
+    if (has_place() || is_in_etcd()) return;
     SlurmRendezvous rendezvous{.is_host = step.node == 0,
                                .is_spare = is_beyond_max(step),
                                .expected_nodes = has("rdzv-id") ? 0 : step.nodes.size()};

@@ -17,6 +17,18 @@
 
 namespace ddprun::rendezvous {
 
+// An etcd in which it is written down who hosts the run (rendezvous/host_etcd.h).
+struct EtcdUse {
+  std::vector<Endpoint> members{};  // at least one
+  bool uses_tls = false;
+  std::string ca{};           // of the members; empty: the system's.  Files are PEM
+  std::string certificate{};  // of this node; empty: none
+  std::string key{};          // of it; empty: in the same file
+  std::string user{};         // empty: none
+  std::string password{};
+  std::string prefix = "/ddprun";  // of the keys
+};
+
 struct NetworkConfig {
   Endpoint endpoint;  // where the nodes meet
   // Further ports of the same host, in the command to try them: the host takes the first that is

@@ -29,6 +29,36 @@ Error invalid(std::string sentence) {
   return {Errc::InvalidInput, std::move(sentence)};
 }
 
+// At most one byte more than a secret may have.
+Result<std::string> read_private(const std::string& path, const std::string& name) {
+  // A FIFO or a device must not make this process wait.
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return system_error(errno, name);
+  struct stat file {};
+  if (::fstat(fd.get(), &file) != 0) return system_error(errno, name);
+  if (!S_ISREG(file.st_mode)) return invalid(name + ": it is no regular file");
+  if (file.st_uid != ::geteuid() && file.st_uid != 0) {
+    return invalid(name + ": it belongs to user " + std::to_string(file.st_uid) +
+                   "; it must belong to you or root");
+  }
+  const bool is_roots = file.st_uid == 0;
+  const mode_t of_others = S_IRWXO | (is_roots ? S_IWGRP | S_IXGRP : S_IRWXG);
+  if ((file.st_mode & of_others) != 0) {
+    return invalid(name + ": other users may use it; run: chmod 600 " + path);
+  }
+  std::string text(Secret::kMaxBytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(errno, name);
+    if (count == 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
 }  // namespace
 
 Result<Secret> Secret::from_text(std::string_view text) {
@@ -62,34 +92,23 @@ Result<Secret> Secret::from_key_text(std::string_view text) {
 
 Result<Secret> Secret::from_file(const std::string& path, const std::string& what) {
   const std::string name = what + "=" + path;
-  // A FIFO or a device must not make this process wait.
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) return system_error(errno, name);
-  struct stat file {};
-  if (::fstat(fd.get(), &file) != 0) return system_error(errno, name);
-  if (!S_ISREG(file.st_mode)) return invalid(name + ": it is no regular file");
-  if (file.st_uid != ::geteuid() && file.st_uid != 0) {
-    return invalid(name + ": it belongs to user " + std::to_string(file.st_uid) +
-                   "; it must belong to you or root");
-  }
-  const bool is_roots = file.st_uid == 0;
-  const mode_t of_others = S_IRWXO | (is_roots ? S_IWGRP | S_IXGRP : S_IRWXG);
-  if ((file.st_mode & of_others) != 0) {
-    return invalid(name + ": other users may use it; run: chmod 600 " + path);
-  }
-  std::string text(kMaxBytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_error(errno, name);
-    if (count == 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  Result<Secret> secret = from_text(std::string_view(text).substr(0, size));
-  ::sodium_memzero(text.data(), text.size());
+  Result<std::string> text = read_private(path, name);
+  if (!text) return text.error();
+  Result<Secret> secret = from_text(*text);
+  ::sodium_memzero(text->data(), text->size());
   if (!secret) return invalid(name + ": " + secret.error().context);
   return secret;
+}
+
+Result<std::string> password_from_file(const std::string& path, const std::string& what) {
+  const std::string name = what + "=" + path;
+  Result<std::string> text = read_private(path, name);
+  if (!text) return text;
+  if (text->size() > Secret::kMaxBytes)
+    return invalid(name + ": it has more than " + std::to_string(Secret::kMaxBytes) + " bytes");
+  while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
+  if (text->empty()) return invalid(name + ": it is empty");
+  return text;
 }
 
 Secret Secret::random() {

@@ -58,4 +58,8 @@ class Secret {
   Key key_;
 };
 
+// The whole of such a file as Secret::from_file() takes, of at most 4096 bytes, without an end of
+// line at its end: another program's password.  Fails as that does, and where it is empty.
+Result<std::string> password_from_file(const std::string& path, const std::string& what);
+
 }  // namespace ddprun::store

@@ -33,10 +33,17 @@ struct Launch {
                   if (path == "/data") return FileKind::Folder;
                   return path == "train.py" ? FileKind::Other : FileKind::Missing;
                 },
-            .file_text = [](const std::string&) { return std::nullopt; },
+            .file_text = [](const std::string& path) -> std::optional<std::string> {
+              return path.ends_with(".pem") ? std::optional<std::string>("PEM") : std::nullopt;
+            },
             .secret_file = [](const std::string& path,
                               const std::string& what) -> Result<store::Secret> {
               if (path == "secret") return store::Secret::from_text("a secret of the run");
+              return Error{Errc::InvalidInput, what + "=" + path + ": other users may use it"};
+            },
+            .password_file = [](const std::string& path,
+                                const std::string& what) -> Result<std::string> {
+              if (path == "/password") return "a password";
               return Error{Errc::InvalidInput, what + "=" + path + ": other users may use it"};
             },
             .find_program = [](const std::string& name) -> Result<std::string> {
