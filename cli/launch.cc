@@ -23,6 +23,7 @@
 #include "agent/agent.h"
 #include "agent/worker_group.h"
 #include "cli/event_log.h"
+#include "cli/host_registry_place.h"
 #include "cli/log_setup.h"
 #include "cli/machine.h"
 #include "cli/preflight.h"
@@ -74,9 +75,10 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
   if (config.network) {
     rendezvous::NetworkConfig network = *config.network;
     network.worker_store = std::move(access);
+    auto registry = make_host_registry(executor, network, hosts_disk);
     return std::make_unique<rendezvous::NetworkHandler>(
         executor, std::move(network), run_file_place("", read_environment(), hosts_disk),
-        std::move(holder));
+        std::move(holder), std::move(registry));
   }
   return std::make_unique<rendezvous::SingleNodeHandler>(
       executor, rendezvous::SingleNodeConfig{.self = config.self,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/machine.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,8 +20,10 @@
 #include <vector>
 
 #include "cli/topology.h"
+#include "rendezvous/host_files.h"
 #include "store/base/count.h"
 #include "store/base/endpoint.h"
+#include "store/base/fd.h"
 #include "store/socket.h"
 #include "worker/process/spawn.h"
 #include "worker/process/text_file.h"
@@ -74,6 +79,56 @@ std::string address_instead_of(const std::string& name) {
     if (!is_local) return address;
   }
   return "";
+}
+
+// The address from which this machine reaches others by its default route; nothing is sent.
+std::string address_of_route() {
+  Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(9);
+  ::inet_pton(AF_INET, "192.0.2.1", &there.sin_addr);  // of nobody
+  sockaddr_in here{};
+  socklen_t size = sizeof here;
+  char text[INET_ADDRSTRLEN] = {};
+  bool is_known =
+      socket &&
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0 &&
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+      ::inet_ntop(AF_INET, &here.sin_addr, text, sizeof text) != nullptr;
+  return is_known ? text : "";
+}
+
+// What a name is resolved into.
+std::vector<std::string> addresses_of(const std::string& host) {
+  std::vector<std::string> addresses;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (::getnameinfo(each->ai_addr, each->ai_addrlen, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      addresses.emplace_back(text);
+    }
+  }
+  ::freeaddrinfo(found);
+  return addresses;
+}
+
+std::string own_address() {
+  std::vector<std::string> others;  // may reach these
+  for (const std::string& address : store::own_addresses()) {
+    bool is_local = is_loopback_host(address) || address.starts_with("fe80:");
+    if (!is_local) others.push_back(address);
+  }
+  for (const std::string& address : addresses_of(hostname())) {
+    if (std::ranges::find(others, address) != others.end()) return address;
+  }
+  std::string of_route = address_of_route();
+  if (std::ranges::find(others, of_route) != others.end()) return of_route;
+  return others.empty() ? "127.0.0.1" : others.front();
 }
 
 // A random UUID (version 4), as torchrun gives to a standalone run.
@@ -176,6 +231,8 @@ Machine this_machine(const Environment& environment) {
           .hostname = hostname,
           .address_instead_of = address_instead_of,
           .resolves = resolves,
+          .own_address = own_address,
+          .host_folder = rendezvous::check_host_folder,
           .random_id = random_id,
           .file_kind = file_kind,
           .file_text = process::text_of_file,

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/host_registry_place.h"
 #include "cli/log_setup.h"
 #include "cli/run_file_place.h"
 #include "rendezvous/preflight_report.h"
@@ -34,9 +35,10 @@ void report_preflight_failure(rendezvous::NetworkConfig network, const std::stri
   rendezvous::PreflightLog log{
       .info = [logger](const std::string& text) { logger->info("{}", text); },
       .error = [logger](const std::string& text) { logger->error("{}", text); }};
-  auto sent = rendezvous::send_preflight_failure(loop.get_executor(), std::move(network),
-                                                 run_file_place("", read_environment(), disk), why,
-                                                 kPatience, std::move(log));
+  auto registry = make_host_registry(loop.get_executor(), network, disk);
+  auto sent = rendezvous::send_preflight_failure(
+      loop.get_executor(), std::move(network), run_file_place("", read_environment(), disk),
+      std::move(registry), why, kPatience, std::move(log));
   asio::co_spawn(loop, std::move(sent), [&loop](std::exception_ptr error) {
     if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
     loop.stop();

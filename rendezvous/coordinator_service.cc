@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/coordinator_service.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -91,6 +92,10 @@ MonoTime CoordinatorService::heard_at(const std::string& run) const {
   return is_open_ ? runs::heard_at(state_, run, mono_now()) : MonoTime::min();
 }
 
+bool CoordinatorService::holds(const std::string& run) const {
+  return is_open_ && runs::holds(state_, run, mono_now());
+}
+
 std::optional<std::string> CoordinatorService::knock(const std::string& run, const Endpoint& from,
                                                      const Endpoint& to,
                                                      const std::string& from_node,
@@ -161,6 +166,7 @@ void CoordinatorService::take(const std::string& text) {
 void CoordinatorService::step(const runs::Event& event) {
   runs::Step next = runs::step(std::move(state_), event, read_clocks());
   state_ = std::move(next.state);
+  hold_for_begin(next.actions);
   for (runs::Action& action : next.actions) {
     std::visit(
         Overloaded{
@@ -201,6 +207,28 @@ void CoordinatorService::step(const runs::Event& event) {
   if (due != alarm_.expiry()) alarm_.expires_at(due);
 }
 
+// What is said of the first round waits behind the question whether it may begin.
+void CoordinatorService::hold_for_begin(std::vector<runs::Action>& actions) {
+  if (!config_.may_begin || has_begun_) return;
+  auto keeps = std::ranges::find_if(actions, [](const runs::Action& action) {
+    return std::holds_alternative<runs::action::KeepRunFile>(action);
+  });
+  if (keeps == actions.end()) return;
+  has_begun_ = true;
+  RunFile file = std::move(std::get<runs::action::KeepRunFile>(*keeps).file);
+  bool is_first = file.round == 0;
+  if (!is_first) return config_.keep_file(std::move(file));
+  actions.erase(keeps);
+  outgoing_.push_back({.kind = Outgoing::Kind::Begin, .name = {}, .file = std::move(file)});
+}
+
+store::Async<void> CoordinatorService::begin(RunFile file) {
+  bool may = co_await config_.may_begin(std::move(file));
+  if (!may && is_open_) config_.on_superseded();
+  if (!may) co_return Error{Errc::Closed, "another host may have begun the run"};
+  co_return Result<void>{};
+}
+
 asio::awaitable<void> CoordinatorService::send() {
   while (is_open_) {
     while (!outgoing_.empty()) {
@@ -233,6 +261,8 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
       if (!deleted) co_return deleted.error();
       co_return Result<void>{};
     }
+    case Outgoing::Kind::Begin:
+      co_return co_await begin(std::move(*next.file));
     case Outgoing::Kind::Clear:
       break;
   }

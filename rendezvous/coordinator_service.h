@@ -43,6 +43,12 @@ struct ServiceConfig {
   std::function<void(RunFile)> keep_file = [](RunFile) {};
   std::function<void(const std::string& run)> drop_file = [](const std::string&) {};
 
+  // Asked when the first round of a run is about to begin, of which this would be the run file;
+  // meanwhile nothing is said to the nodes.  False: it does not begin, since another host may have
+  // begun the run; on_superseded is called.  Empty: it always does.
+  std::function<boost::asio::awaitable<bool>(RunFile)> may_begin{};
+  std::function<void()> on_superseded = [] {};
+
   // Told, in a sentence, of what is wrong.
   std::function<void(const std::string&)> log = [](const std::string&) {};
 
@@ -76,6 +82,7 @@ class CoordinatorService {
   // See runs.h.
   std::string who_is_here() const { return runs::who_is_here(state_); }
   MonoTime heard_at(const std::string& run) const;
+  bool holds(const std::string& run) const;
 
   // What this place says to another one where the run may be, as a message of the node `from_node`
   // on the connection `number`: see runs::knock().  The answer goes to answered().
@@ -102,12 +109,15 @@ class CoordinatorService {
   void cannot(const std::string& what, const Error& error);
 
   struct Outgoing {
-    enum class Kind : std::uint8_t { Push, Clear, SetKey, DeleteKey };
+    enum class Kind : std::uint8_t { Push, Clear, SetKey, DeleteKey, Begin };
     Kind kind;
-    std::string name;    // of a queue, or a key
-    std::string text{};  // to be pushed
+    std::string name;               // of a queue, or a key
+    std::string text{};             // to be pushed
+    std::optional<RunFile> file{};  // for may_begin
   };
   store::Async<void> perform(Outgoing next);
+  void hold_for_begin(std::vector<runs::Action>& actions);
+  store::Async<void> begin(RunFile file);
 
   ServiceConfig config_;
   store::RateLimitedLog ignored_{config_.log};  // what is no message
@@ -116,6 +126,7 @@ class CoordinatorService {
   runs::State state_;
   std::deque<Outgoing> outgoing_;
   bool is_open_ = true;
+  bool has_begun_ = false;           // a round, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline
   store::Event has_mail_;            // there is something to send
   store::Event has_emptied_;         // the last node has gone, or everything is sent

@@ -20,13 +20,14 @@ namespace {
 constexpr Duration kNever = std::chrono::hours(24 * 365);
 
 // What the run files of the process before this one mean, for people.
-std::string describe(const std::vector<RunFile>& files) {
+std::string describe(const std::vector<RunFile>& files, bool is_elsewhere) {
   Duration longest{};
   for (const RunFile& file : files) longest = std::max(longest, file.lease);
   std::string runs =
       files.size() == 1 ? "run '" + files.front().run + "'" : count_of(files.size(), "run");
-  return "the host here before was killed, and workers of " + runs +
-         " may be alive: no other round begins until they are accounted for, at most for " +
+  return (is_elsewhere ? "the host before has not ended the run, and workers of "
+                       : "the host here before was killed, and workers of ") +
+         runs + " may be alive: no other round begins until they are accounted for, at most for " +
          seconds_text(longest);
 }
 
@@ -42,7 +43,10 @@ std::string coordinator_record(const std::string& host, bool is_daemon, const st
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
            HostConfig config)
-    : executor_(std::move(executor)), server_(std::move(server)), config_(std::move(config)) {
+    : executor_(std::move(executor)),
+      server_(std::move(server)),
+      endpoint_(server_->endpoint()),
+      config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
   for (const std::string& mark : config_.secret_marks) {
     RunFilePlace place = config_.run_files;
@@ -86,9 +90,17 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
                                             : std::nullopt);
   };
   service.found_files = co_await files.read();
-  if (!service.found_files.empty()) config_.log(describe(service.found_files));
+  bool is_elsewhere = !found_elsewhere_.empty();
+  if (is_elsewhere) service.found_files = std::move(found_elsewhere_);
+  if (!service.found_files.empty()) config_.log(describe(service.found_files, is_elsewhere));
   service.keep_file = [&files](RunFile file) { files.keep(std::move(file)); };
   service.drop_file = [&files](const std::string& run) { files.drop(run); };
+  if (config_.run_file_elsewhere) {
+    service.keep_file = config_.run_file_elsewhere->keep;
+    service.drop_file = config_.run_file_elsewhere->drop;
+    service.may_begin = config_.run_file_elsewhere->may_begin;
+    service.on_superseded = config_.run_file_elsewhere->superseded;
+  }
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),

@@ -31,6 +31,15 @@ struct HostConfig {
 
   RunFilePlace run_files{};
 
+  // Where a registry has the run file (host_registry.h), instead: see ServiceConfig.
+  struct Elsewhere {
+    std::function<void(RunFile)> keep{};
+    std::function<void(const std::string& run)> drop{};
+    std::function<boost::asio::awaitable<bool>(RunFile)> may_begin{};
+    std::function<void()> superseded = [] {};
+  };
+  std::optional<Elsewhere> run_file_elsewhere{};
+
   // Nodes that know different secrets of the server never meet: there is a coordinator for each.
   // What tells their run files apart; one for each secret, or for none.
   std::vector<std::string> secret_marks{""};
@@ -54,6 +63,9 @@ class Host {
   // is for them alone.  Without this call it is for all clients.  To be called before open().
   void guard_common_namespace(WorkerStoreAccess access) { access_ = std::move(access); }
 
+  // What the registry has of the run.  To be called before open().
+  void take_over(std::vector<RunFile> files) { found_elsewhere_ = std::move(files); }
+
   // Lets nodes in.  `only_run`: see runs::State.
   store::Async<void> open(std::string only_run = "");
 
@@ -65,6 +77,8 @@ class Host {
     return coordinators_.empty() ? nullptr : coordinators_.front().get();
   }
 
+  bool is_open() const { return is_open_; }
+  const Endpoint& endpoint() const { return endpoint_; }  // where its store listens
   void close();
   boost::asio::awaitable<void> stop();
 
@@ -75,8 +89,10 @@ class Host {
   boost::asio::any_io_executor executor_;
   bool is_open_ = true;
   std::unique_ptr<store::Server> server_;
+  Endpoint endpoint_;
   HostConfig config_;
   std::optional<WorkerStoreAccess> access_;
+  std::vector<RunFile> found_elsewhere_;
   // For each secret.
   std::vector<std::unique_ptr<RunFiles>> run_files_;
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;

@@ -25,7 +25,8 @@ constexpr Duration kStayOn = std::chrono::seconds(1);
 }  // namespace
 
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config,
-                               RunFilePlace run_files, LeaseHolder holder)
+                               RunFilePlace run_files, LeaseHolder holder,
+                               std::unique_ptr<HostRegistry> registry)
     : executor_(executor),
       config_(std::move(config)),
       notices_(executor),
@@ -38,7 +39,8 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
            .search_ends =
                [this] {
                  return state_.connecting_since + config_.member.patience(state_.last.has_value());
-               }}),
+               },
+           .registry = std::move(registry)}),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -122,6 +124,7 @@ asio::awaitable<void> NetworkHandler::finish() {
     co_await coordinator->idle();
     if (!was_stopped_) co_await meet_missing(*coordinator);
   }
+  co_await endpoint_.give_up();
   close();
   tasks_.cancel();  // a connect may wait for a name server
   co_await tasks_.join();
@@ -265,8 +268,7 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   if (!link) {
     boost::system::error_code code = link.error().code;
     step(member::event::ConnectFailed{
-        .why = "cannot meet the other nodes at " +
-               to_string(wanted.place.value_or(endpoint_.endpoint())) + ": " +
+        .why = "cannot meet the other nodes at " + endpoint_.name_of(wanted.place) + ": " +
                to_string(link.error()),
         // Of a run that it is in, one answer is not enough: anybody could have given it.
         .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined &&
@@ -304,7 +306,10 @@ store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::
   RunEndpoint::Place place{.at = wanted.place,
                            .may_host = !is_daemon_awaited,
                            .stand_in = wanted.stand_in,
-                           .timeout = wanted.timeout};
+                           .timeout = wanted.timeout,
+                           .is_back = state_.is_joined,
+                           .has_round = state_.last.has_value(),
+                           .has_turn = member::has_turn(state_, config_.member)};
   auto contact = co_await endpoint_.reach(place);
   // Those who are there are told where the run is, and others may still come to ask.
   if (endpoint_.is_left()) tasks_.spawn(close_what_is_left());

@@ -44,7 +44,8 @@ struct LeaseHolder {
 class NetworkHandler final : public Handler {
  public:
   NetworkHandler(boost::asio::any_io_executor executor, NetworkConfig config,
-                 RunFilePlace run_files = {}, LeaseHolder holder = {});
+                 RunFilePlace run_files = {}, LeaseHolder holder = {},
+                 std::unique_ptr<HostRegistry> registry = nullptr);
   ~NetworkHandler() override;
 
   void listen(Listener listener) override { notices_.listen(std::move(listener)); }

@@ -14,12 +14,14 @@ namespace ddprun::rendezvous {
 namespace asio = boost::asio;
 
 asio::awaitable<void> send_preflight_failure(asio::any_io_executor executor, NetworkConfig config,
-                                             RunFilePlace run_files, std::string why,
-                                             Duration patience, PreflightLog log) {
+                                             RunFilePlace run_files,
+                                             std::unique_ptr<HostRegistry> registry,
+                                             std::string why, Duration patience, PreflightLog log) {
   const std::string excuse = "cannot start its workers: " + why;
   config.member.node.preflight_failure = std::move(why);
   config.may_stand_in = false;
-  NetworkHandler handler(executor, std::move(config), std::move(run_files));
+  NetworkHandler handler(executor, std::move(config), std::move(run_files), {},
+                         std::move(registry));
   store::Event answered(executor);
   bool is_answered = false;
   handler.listen([&](const Notice& notice) {

@@ -6,9 +6,11 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "rendezvous/decide/network_config.h"
+#include "rendezvous/host_registry.h"
 #include "rendezvous/run_files.h"
 #include "store/base/time.h"
 
@@ -27,6 +29,7 @@ struct PreflightLog {
 // Threads: the executor's only one.
 boost::asio::awaitable<void> send_preflight_failure(boost::asio::any_io_executor executor,
                                                     NetworkConfig config, RunFilePlace run_files,
+                                                    std::unique_ptr<HostRegistry> registry,
                                                     std::string why, Duration patience,
                                                     PreflightLog log);
 

@@ -27,6 +27,7 @@ constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 constexpr Duration kKnockPatience = std::chrono::seconds(1);
 constexpr Duration kTellPause = std::chrono::milliseconds(50);
+constexpr int kClaims = 5;                     // in one attempt to reach the host
 constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
 
@@ -45,6 +46,12 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
       parts_(std::move(parts)),
       resolver_(executor, [this](std::string line) { parts_.log(line); }) {
   if (config_.munge && !config_.secret) munge_.emplace(executor_, config_.munge->socket);
+  if (parts_.registry) {
+    registered_ = std::make_unique<RegisteredHost>(
+        executor_, RegisteredHost::Parts{.registry = std::move(parts_.registry),
+                                         .node = config_.member.name,
+                                         .log = parts_.log});
+  }
   if (!config_.may_stand_in) return;
   auto port = StandInPort::take(listening_host());
   if (port) {
@@ -60,6 +67,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
   deadline_ = place.timeout > Duration::zero() ? mono_now() + place.timeout : MonoTime::max();
   auto prepared = co_await prepare_munge();
   if (!prepared) co_return prepared.error();
+  if (!place.at && registered_) co_return co_await reach_registered(place);
   if (!place.at) co_return co_await reach_endpoint(place.may_host);
   if (place.stand_in != 0 && !stand_in_) {
     auto opened = co_await stand_in(*place.at, place.stand_in);
@@ -80,6 +88,110 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
     if (!found) co_return found.error();
   }
   co_return co_await meet_in_time(config_.endpoint);
+}
+
+// A node of a round goes back to the host that it had, whatever stands in the registry meanwhile.
+store::Async<RunEndpoint::Contact> RunEndpoint::reach_registered(const Place& place) {
+  if (stand_in_ && here_ == stand_in_.get()) co_return co_await meet_in_time(stand_in_at_);
+  here_ = nullptr;
+  if (place.is_back && registered_at_) co_return co_await meet_in_time(*registered_at_);
+  registered_at_.reset();
+  const host_search::Searcher searcher{.node = config_.member.name,
+                                       .may_host = port_.has_value(),
+                                       .has_round = place.has_round,
+                                       .has_turn = place.has_turn,
+                                       .lease = config_.member.node.policy.lease()};
+  // Of nodes that claim at one time all but one find the one that has.
+  for (int attempt = 0; attempt < kClaims; ++attempt) {
+    auto newest = co_await newest_in_time();
+    if (!newest) co_return newest.error();
+    Error error{Errc::Closed, "no host has come yet"};
+    host_search::Next next = host_search::on_entry(search_, *newest, searcher, mono_now());
+    if (next == host_search::Next::Reach) {
+      auto contact = co_await reach_entry(*newest);
+      if (contact) search_ = {};
+      if (contact) co_return contact;
+      error = contact.error();
+      next = host_search::on_failure(search_, *newest, error.code == Errc::Refused, searcher,
+                                     mono_now());
+    }
+    if (next != host_search::Next::Claim) co_return error;
+    auto claimed = co_await host_by_claim(newest->generation + 1);
+    if (!claimed) co_return claimed.error();
+    if (!*claimed) continue;
+    search_ = {};
+    co_return co_await meet_in_time(stand_in_at_);
+  }
+  co_return Error{Errc::Closed, "other nodes take the host's place again and again"};
+}
+
+// What listens at a host's port when that is gone is another program, or another run's host.
+store::Async<RunEndpoint::Contact> RunEndpoint::reach_entry(const HostEntry& entry) {
+  if (entry.node == config_.member.name) {
+    co_return Error{Errc::Refused, "this node hosts no more"};
+  }
+  registered_at_ = entry.at;
+  auto contact = co_await meet_in_time(entry.at);
+  if (!contact) co_return contact;
+  std::string coordinator = keys::name_of_coordinator(contact->record);
+  if (coordinator.starts_with(entry.node + '@')) co_return contact;
+  contact->sender->close();
+  contact->receiver->close();
+  co_return Error{Errc::Refused, to_string(entry.at) + " is another host's by now"};
+}
+
+// It listens first, so that a host that stands in the registry never refuses while it lives.
+store::Async<bool> RunEndpoint::host_by_claim(std::uint64_t generation) {
+  close_if_left();
+  const Endpoint at{.host = config_.endpoint.host, .port = port_->port()};
+  auto prepared = prepare_stand_in(at, host_search::order_of(generation), true);
+  if (!prepared) co_return prepared.error();
+  auto claimed = co_await registered_->claim(generation, at);
+  Result<HostEntry> newest = Error{Errc::Closed, "another node was first"};
+  if (claimed && *claimed) newest = co_await registered_->newest();
+  bool is_ours = newest && newest->node == config_.member.name;
+  if (!is_ours) {
+    registered_->leave();
+    opening_->close();
+    co_await opening_->stop();
+    opening_.reset();
+    if (!claimed) co_return claimed.error();
+    if (*claimed && !newest) co_return newest.error();
+    co_return false;
+  }
+  if (newest->file && newest->file->run == config_.member.run) {
+    std::vector<RunFile> files(1, *newest->file);
+    opening_->take_over(std::move(files));
+  }
+  auto opened = co_await open_stand_in(at);
+  if (!opened) {
+    registered_->leave();
+    co_return opened.error();
+  }
+  here_ = stand_in_.get();
+  registered_at_ = at;
+  parts_.log("this node hosts the run at " + to_string(at) + ", written down in " +
+             registered_->name());
+  co_return true;
+}
+
+// Another node has claimed before the first round was written down, so it may begin the run.
+void RunEndpoint::superseded() {
+  parts_.log("another node hosts the run by " + registered_->name() + "; joining it there");
+  registered_->leave();
+  if (!stand_in_) return opening_->close();
+  if (here_ == stand_in_.get()) here_ = nullptr;
+  stand_in_->close();
+  closed_.push_back(std::move(stand_in_));
+}
+
+// A registry that stands still does not hold up the search either.
+store::Async<HostEntry> RunEndpoint::newest_in_time() {
+  using namespace asio::experimental::awaitable_operators;
+  asio::steady_timer timer(executor_, deadline_);
+  auto outcome = co_await (registered_->newest() || store::wait_for(timer));
+  if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
+  co_return Error{Errc::TimedOut, registered_->name() + " has not answered"};
 }
 
 // A host that stands still does not hold up the search at other places.
@@ -116,6 +228,13 @@ std::vector<CoordinatorService*> RunEndpoint::coordinators() {
   return all;
 }
 
+std::string RunEndpoint::name_of(const std::optional<Endpoint>& place) const {
+  if (place) return to_string(*place);
+  if (!registered_) return to_string(config_.endpoint);
+  std::string name = registered_->name();
+  return registered_at_ ? to_string(*registered_at_) + " (by " + name + ")" : name;
+}
+
 std::optional<MonoTime> RunEndpoint::heard_at() const {
   if (here_ == nullptr) return std::nullopt;
   return here_->coordinator()->heard_at(config_.member.run);
@@ -135,6 +254,7 @@ std::optional<Endpoint> RunEndpoint::here() const {
 
 void RunEndpoint::close_if_left() {
   if (!is_left()) return;
+  if (registered_) registered_->leave();
   stand_in_->close();
   closed_.push_back(std::move(stand_in_));
 }
@@ -142,14 +262,30 @@ void RunEndpoint::close_if_left() {
 asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
   std::optional<Endpoint> from = here();
   Host* host = here_;
-  if (!from || place.value_or(config_.endpoint) == *from) co_return;
+  bool is_by_registry = !place && registered_;
+  if (!from || (!is_by_registry && place.value_or(config_.endpoint) == *from)) co_return;
   const std::string name = place ? to_string(*place) : "";
   if (!knocks_at_.insert(name).second) co_return;
+  if (is_by_registry) {
+    auto newest = co_await registered_->newest();
+    bool is_elsewhere = newest && newest->node != config_.member.name;
+    if (is_elsewhere && !newest->is_over) place = newest->at;
+    if (is_elsewhere && here_ == host) confirm_if_here(*host);
+  }
+  if (is_by_registry && !place) {
+    knocks_at_.erase(name);
+    co_return;
+  }
   auto answer = co_await ask(place, *host->coordinator(), *from);
   knocks_at_.erase(name);
   if (!answer || !*answer) co_return;
   // Meanwhile this node may host elsewhere, or no more.
   if (here_ == host) host->coordinator()->answered(config_.member.run, std::move(**answer));
+}
+
+// Nodes that look for the run are to find it.
+void RunEndpoint::confirm_if_here(Host& host) {
+  if (host.coordinator()->holds(config_.member.run)) registered_->confirm();
 }
 
 // Nothing: it gives way itself, or has no part in the run.
@@ -180,6 +316,12 @@ store::Async<std::optional<command::Moved>> RunEndpoint::ask(std::optional<Endpo
 
 store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_to_knock(
     std::optional<Endpoint> place) {
+  if (!place && registered_) {
+    auto newest = co_await registered_->newest();
+    if (!newest) co_return newest.error();
+    if (newest->generation == 0) co_return Error{Errc::Closed, "no host of this run"};
+    place = newest->at;
+  }
   if (place || config_.other_ports.empty()) {
     store::ClientConfig client = one_attempt(kKnockPatience);
     co_return co_await store::Client::connect(executor_, place.value_or(config_.endpoint), client);
@@ -226,7 +368,12 @@ void RunEndpoint::host_leaves(const std::string& why, int signal) {
   }
 }
 
+asio::awaitable<void> RunEndpoint::give_up() {
+  if (registered_) co_await registered_->give_up();
+}
+
 void RunEndpoint::close() {
+  if (registered_) registered_->close();
   if (service_) service_->close();
   for (auto* host : {&host_, &opening_, &stand_in_}) {
     if (*host) (*host)->close();
@@ -239,6 +386,7 @@ asio::awaitable<void> RunEndpoint::stop() {
   if (opening_) co_await opening_->stop();
   if (stand_in_) co_await stand_in_->stop();
   for (auto& host : closed_) co_await host->stop();
+  if (registered_) co_await registered_->stop();
 }
 
 // Of the attempt under way.
@@ -323,17 +471,42 @@ void RunEndpoint::failed(std::unique_ptr<Host>& host, const std::string& why) {
   closed_.push_back(std::move(host));
 }
 
-// Opens this node's own port to those who come; what it knows of the run, its member brings there.
-store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t number) {
+// Listens at this node's own port: what comes waits until it is opened.
+Result<void> RunEndpoint::prepare_stand_in(const Endpoint& at, std::uint64_t order,
+                                           bool is_claimed) {
   auto socket = port_ ? port_->listen() : Error{Errc::InvalidInput, "no port to stand in on"};
-  if (!socket) co_return socket.error();
+  if (!socket) return socket.error();
   auto serving = store::Server::serve(executor_, std::move(*socket), server_config());
-  if (!serving) co_return serving.error();
-  say_exposure((*serving)->endpoint());
+  if (!serving) return serving.error();
   HostConfig hosting = host_config(&RunEndpoint::stand_in_);
-  hosting.order = number;
+  hosting.order = order;
+  if (registered_) {
+    hosting.run_file_elsewhere = files_by_registry(at, is_claimed);
+  }
   opening_ = std::make_unique<Host>(executor_, std::move(*serving), std::move(hosting));
+  return {};
+}
+
+// Other runs may come to this port by mistake; they have no entry.
+HostConfig::Elsewhere RunEndpoint::files_by_registry(const Endpoint& at, bool is_claimed) {
+  HostConfig::Elsewhere files;
+  files.keep = [this, at](RunFile file) {
+    if (file.run == config_.member.run) registered_->keep(at, std::move(file));
+  };
+  files.drop = [this](const std::string& run) {
+    if (run == config_.member.run) registered_->drop();
+  };
+  if (is_claimed) {
+    files.may_begin = [this](RunFile file) { return registered_->may_begin(std::move(file)); };
+    files.superseded = [this] { superseded(); };
+  }
+  return files;
+}
+
+// Lets those in who come; what this node knows of the run, its member brings there.
+store::Async<void> RunEndpoint::open_stand_in(const Endpoint& at) {
   auto opened = co_await opening_->open();
+  if (opened && !opening_->is_open()) opened = Error{Errc::Closed, "this node hosts no more"};
   if (!opened) {
     opening_->close();
     co_await opening_->stop();
@@ -342,8 +515,17 @@ store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t numbe
   }
   stand_in_ = std::move(opening_);
   stand_in_at_ = at;
-  parts_.log("this node hosts the run at " + to_string(at) + " if enough of its nodes come");
+  say_exposure(stand_in_->endpoint());
   if (leave_) stand_in_->coordinator()->host_leaves(leave_->why, leave_->signal);
+  co_return opened;
+}
+
+store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t number) {
+  auto prepared = prepare_stand_in(at, number, false);
+  if (!prepared) co_return prepared;
+  auto opened = co_await open_stand_in(at);
+  if (opened)
+    parts_.log("this node hosts the run at " + to_string(at) + " if enough of its nodes come");
   co_return opened;
 }
 

@@ -2,7 +2,8 @@
 //
 // Where the nodes of a run meet: at the endpoint, or, where the run's host may change, at the port
 // of a node that stands in.  Whether this process hosts there, on which of the ports, and who
-// coordinates.
+// coordinates.  Where a registry says who hosts, "the endpoint" is the host that stands there, and
+// whoever claims to be it hosts at its own port.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -15,8 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/host_search.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/host.h"
+#include "rendezvous/host_registry.h"
+#include "rendezvous/registered_host.h"
 #include "rendezvous/stand_in_port.h"
 #include "store/client.h"
 #include "store/munge_calls.h"
@@ -35,6 +39,8 @@ class RunEndpoint {
     // What is hosted here has closed, and the run is there.
     std::function<void(const std::string& why)> host_failed;
     std::function<MonoTime()> search_ends;  // when the search for the host is over
+    // Where it stands who hosts; empty: the endpoint says it.
+    std::unique_ptr<HostRegistry> registry{};
   };
   RunEndpoint(boost::asio::any_io_executor executor, NetworkConfig config, Parts parts);
   ~RunEndpoint();
@@ -50,12 +56,17 @@ class RunEndpoint {
     // It is this node's own port to stand in on, which is to be open; its number among them.
     std::uint64_t stand_in = 0;
     Duration timeout{};  // of the whole attempt; zero: as long as one takes
+    // Where there is a registry: the node is in a round and looks for the host that it had; or it
+    // has been in one, and maybe is one of its stand-ins.
+    bool is_back = false;
+    bool has_round = false;
+    bool has_turn = false;
   };
   // Connects to the store of the run there, or hosts it.  One call at a time.
   store::Async<Contact> reach(const Place& place);
 
-  // With the port at which the run's host was found last.
-  const Endpoint& endpoint() const { return config_.endpoint; }
+  // What people call it; nothing: the endpoint, with the port at which the host was found last.
+  std::string name_of(const std::optional<Endpoint>& place) const;
   // The port on which this node would host the run; 0: on none.
   std::uint16_t stand_in_port() const { return port_ ? port_->port() : 0; }
   // Whether the last contact is with a store of this process.
@@ -89,6 +100,9 @@ class RunEndpoint {
   // This machine's address, as the other nodes reach it.
   std::string own_address(const store::Client& client) const;
 
+  // Nobody hosts the run here any more, at its end.
+  boost::asio::awaitable<void> give_up();
+
   void close();
   boost::asio::awaitable<void> stop();
 
@@ -96,8 +110,17 @@ class RunEndpoint {
   store::Async<Contact> meet(Endpoint at);
   store::Async<Contact> meet_in_time(Endpoint at);
   store::Async<Contact> reach_endpoint(bool may_host);
+  store::Async<Contact> reach_registered(const Place& place);
+  store::Async<Contact> reach_entry(const HostEntry& entry);
+  store::Async<bool> host_by_claim(std::uint64_t generation);
+  void superseded();
+  store::Async<HostEntry> newest_in_time();
+  void confirm_if_here(Host& host);
+  HostConfig::Elsewhere files_by_registry(const Endpoint& at, bool is_claimed);
   store::Async<bool> host_if_possible();
   store::Async<void> open_host(std::unique_ptr<store::Server> server);
+  Result<void> prepare_stand_in(const Endpoint& at, std::uint64_t order, bool is_claimed);
+  store::Async<void> open_stand_in(const Endpoint& at);
   store::Async<void> stand_in(const Endpoint& at, std::uint64_t number);
   Host* own_host(const std::optional<Endpoint>& at) const;
   std::optional<Endpoint> here() const;
@@ -137,9 +160,12 @@ class RunEndpoint {
   std::unique_ptr<Host> stand_in_;
   std::vector<std::unique_ptr<Host>> closed_;  // and their last handlers still run
   Endpoint stand_in_at_;                       // as the other nodes know it
-  Host* here_ = nullptr;                       // of the last contact, if it is of this process
-  MonoTime deadline_ = MonoTime::max();        // of the attempt under way
-  std::set<std::string> knocks_at_;            // where an answer is waited for
+  std::unique_ptr<RegisteredHost> registered_;
+  host_search::State search_;
+  std::optional<Endpoint> registered_at_;  // where the host was found by the registry last
+  Host* here_ = nullptr;                   // of the last contact, if it is of this process
+  MonoTime deadline_ = MonoTime::max();    // of the attempt under way
+  std::set<std::string> knocks_at_;        // where an answer is waited for
   std::uint64_t knocks_ = 0;
   std::unique_ptr<CoordinatorService> service_;  // at a store of another program
   struct Leave {

@@ -37,6 +37,11 @@ struct Machine {
   // not known here.  Empty if the name is known, or no interface has an address.
   std::function<std::string(const std::string& name)> address_instead_of;
   std::function<bool(const std::string& host)> resolves;  // into an address
+  // A numeric address by which others reach this machine, as far as can be seen here: that of its
+  // name, or of the way to other networks.  127.0.0.1 where there is no other.
+  std::function<std::string()> own_address;
+  // Whether it can be written down in this folder who hosts a run; fails with one sentence.
+  std::function<Result<void>(const std::string& path)> host_folder;
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;
   // nullopt where it cannot be read.

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <limits>
 #include <set>
+#include <string_view>
 
 #include "cli/options/parse.h"
 #include "cli/slurm/munge.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr std::uint16_t kStaticPort = 29500;  // torchrun's
 constexpr std::uint16_t kElasticPort = 29400;
 constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::string_view kFolder = "file:";
 constexpr int kAny = std::numeric_limits<int>::max();
 
 // torchrun wants an IPv6 address as "[::1]" where it stands alone, too.
@@ -132,6 +134,10 @@ class RendezvousOptions {
 
   Result<Endpoint> static_endpoint(std::uint16_t default_port) {
     if (const OptionValue* endpoint = given_endpoint()) {
+      if (endpoint->text.starts_with(kFolder)) {
+        return invalid(endpoint->origin + "=" + endpoint->text +
+                       ": a folder goes with --rdzv-backend=c10d");
+      }
       note_no_effect(endpoint->origin, {"master-addr", "master-port"});
       Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort);
       if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
@@ -156,6 +162,11 @@ class RendezvousOptions {
     config().master = {.host = std::move(*host), .port = 0};
     const OptionValue* endpoint = given_endpoint();
     if (endpoint == nullptr) return {};
+    if (is_by_folder()) {
+      builder_.note("one node needs no rendezvous: " + endpoint->origin + "=" + endpoint->text +
+                    " is not read");
+      return {};
+    }
     Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
     if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
     if (!is_loopback_host(parsed->host)) {
@@ -206,7 +217,9 @@ class RendezvousOptions {
                      "addresses of a machine; name one of them, or its host name");
     }
     add_slurm_rendezvous();
-    member().endpoint = to_string(network().endpoint);
+    member().endpoint = network().host_folder.empty()
+                            ? to_string(network().endpoint)
+                            : std::string(kFolder) + network().host_folder;
     if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
         builder_.given("master-addr") == nullptr) {
       builder_.note(
@@ -274,11 +287,55 @@ class RendezvousOptions {
     return {};
   }
 
+  // Who hosts is written down in a folder: "file:/shared/run1", or a path with store_type=file.
+  bool is_by_folder() const {
+    const OptionValue* endpoint = given_endpoint();
+    return store_type_ || (endpoint != nullptr && endpoint->text.starts_with(kFolder));
+  }
+
+  Result<void> rendezvous_by_folder() {
+    const OptionValue* endpoint = given_endpoint();
+    if (endpoint == nullptr) {
+      return invalid(store_type_->origin +
+                     "=file needs a folder that all nodes share: "
+                     "--rdzv-endpoint=file:/PATH");
+    }
+    std::string path = endpoint->text;
+    if (path.starts_with("file:///")) path.erase(0, std::string_view("file://").size());
+    if (path.starts_with(kFolder)) path.erase(0, kFolder.size());
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const std::string what = endpoint->origin + "=" + endpoint->text;
+    if (!path.starts_with('/') || path.starts_with("//")) {  // the latter names a host
+      return invalid(what + ": the path of a folder that all nodes share begins with /");
+    }
+    Result<void> checked = builder_.machine.host_folder(path);
+    if (!checked) return invalid(what + ": " + checked.error().context);
+    const OptionValue* bind = builder_.given("bind");
+    std::string& address = member().node.address;
+    std::string host = address;
+    bool is_bound = bind != nullptr && bind->text != "0.0.0.0" && bind->text != "::";
+    if (host.empty() && is_bound) host = bind->text;
+    if (host.empty()) host = builder_.machine.own_address();
+    if (is_loopback_host(host)) {
+      builder_.note("the other nodes are told the address " + host +
+                    " of this one, so all nodes must be on this machine; --local-addr names "
+                    "another");
+    }
+    if (is_host_ && *is_host_)
+      builder_.note("is_host=1 has no effect with a folder: the first node that writes hosts");
+    network().host_folder = std::move(path);
+    network().endpoint = {.host = std::move(host), .port = 0};
+    network().may_stand_in = is_host_.value_or(true);
+    member().has_registry = true;
+    return {};
+  }
+
   Result<void> c10d_rendezvous() {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
     Result<std::string> address = local_address("");
     if (!address) return address.error();
     member().node.address = std::move(*address);
+    if (is_by_folder()) return rendezvous_by_folder();
     network().endpoint = {.host = "localhost", .port = kElasticPort};
     if (const OptionValue* endpoint = given_endpoint()) {
       Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
@@ -403,8 +460,12 @@ class RendezvousOptions {
       return read_whole(value, 0, *rank_in_conf_);
     }
     if (key == "is_host") return read_is_host(value);
+    if (key == "store_type" && value.text == "file") {
+      store_type_ = value;
+      return {};
+    }
     if (key == "store_type" && value.text != "tcp") {
-      return not_supported(value.origin + "=" + value.text, "tcp is");
+      return not_supported(value.origin + "=" + value.text, "tcp and file are");
     }
     static const std::set<std::string> kWithoutEffect = {"store_type", "close_timeout",
                                                          "heartbeat_timeout", "use_libuv"};
@@ -449,6 +510,7 @@ class RendezvousOptions {
   rendezvous::Policy policy_;
   Duration read_timeout_ = std::chrono::seconds(60);
   std::optional<bool> is_host_;
+  std::optional<OptionValue> store_type_;  // file
   std::optional<int> rank_in_conf_;
   std::optional<store::Secret> secret_;
   std::optional<rendezvous::NetworkConfig::MungeUse> munge_;

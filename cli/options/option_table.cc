@@ -49,9 +49,10 @@ constexpr std::array kSpecs = {
     OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
                "Rendezvous backend (default static)", "static|c10d"},
     OptionSpec{
-        "rdzv-endpoint", 0, "HOST[:PORT]", true, kRendezvous,
+        "rdzv-endpoint", 0, "HOST[:PORT]|file:/PATH", true, kRendezvous,
         "Address of the rendezvous: the first agent there hosts it, or a ddpd runs there. static "
-        "gives it to the workers as MASTER_ADDR and MASTER_PORT. One node needs none"},
+        "gives it to the workers as MASTER_ADDR and MASTER_PORT. With c10d also a folder that all "
+        "nodes share: any agent hosts, and writes there who it is. One node needs none"},
     OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
                "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
     OptionSpec{

@@ -413,15 +413,18 @@ class MemberTransition {
   }
 
   // A host looks whether the run is elsewhere as well: while it waits, wherever it may be; with a
-  // round, at the endpoint, where nodes come that do not know of it.
+  // round, at the endpoint, where nodes come that do not know of it, or who stands in the registry.
   void knock_if_due() {
-    bool is_due = state_.is_own_host && has_stand_ins(state_) && state_.link == Link::Up &&
+    bool may_be_elsewhere = has_stand_ins(state_) || config_.has_registry;
+    bool is_due = state_.is_own_host && may_be_elsewhere && state_.link == Link::Up &&
                   now_ >= state_.knocked_at + kKnockPeriod;
     if (!is_due) return;
     state_.knocked_at = now_;
     action::Knock knock;
     for (const Place& place : places_of(state_, config_)) {
-      bool is_elsewhere = place.at != state_.place && !place.own;
+      // A registry may have another host by now.
+      bool is_elsewhere =
+          (place.at != state_.place && !place.own) || (!place.at && config_.has_registry);
       if (is_elsewhere && (state_.wants_round || !place.at)) knock.places.push_back(place.at);
     }
     if (!knock.places.empty()) want(std::move(knock));
@@ -734,6 +737,12 @@ std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, 
     if (!place.own) unsaid.places.push_back(place.at);
   }
   return unsaid;
+}
+
+bool has_turn(const State& state, const Config& config) {
+  return state.last && config.stand_in_port != 0 &&
+         std::ranges::find(state.last->stand_ins, config.name, &StandIn::name) !=
+             state.last->stand_ins.end();
 }
 
 MonoTime next_tick(const State& state, const Config& config) {

@@ -41,6 +41,8 @@ struct Config {
   // Where this node would host the run: its port, bound already.  0: nowhere; where no node says
   // one, the run ends with its host.
   std::uint16_t stand_in_port = 0;
+  // Instead of an endpoint, a registry says who hosts (rendezvous/host_registry.h).
+  bool has_registry = false;
   // No node counts on this one.  If there is no host, the run may have ended before it came, and
   // else the other nodes fail.
   bool is_spare = false;
@@ -256,6 +258,9 @@ struct UnsaidLeft {
   std::vector<std::optional<Endpoint>> places;  // where the run may be, as in Knock
 };
 std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now);
+
+// Whether this node hosts the run when its turn among the stand-ins of the last round comes.
+bool has_turn(const State& state, const Config& config);
 
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);

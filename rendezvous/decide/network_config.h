@@ -35,6 +35,9 @@ struct NetworkConfig {
   // free, and the others go on where something else answers.  Empty: only the endpoint's.
   std::vector<std::uint16_t> other_ports{};
   std::optional<bool> is_host{};  // the user's word; else the one that can bind the endpoint
+  // Instead of an endpoint, who hosts is written down in this folder (rendezvous/host_files.h).
+  // `endpoint` then has this machine's address, as the others reach it, and no port.
+  std::string host_folder{};
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;

@@ -440,13 +440,18 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
                                     const Endpoint& from, const Endpoint& to, MonoTime now) {
   auto known = state.runs.find(run);
   if (known == state.runs.end()) return std::nullopt;
-  bool is_here = coordinator::holds_run(known->second, now);
+  bool is_here = holds(state, run, now);
   if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
   return request::Knock{.from = from,
                         .to = to,
                         .has_round = is_here,
                         .formed = coordinator::last_formed(known->second),
                         .order = state.order};
+}
+
+bool holds(const State& state, const std::string& run, MonoTime now) {
+  auto known = state.runs.find(run);
+  return known != state.runs.end() && coordinator::holds_run(known->second, now);
 }
 
 bool is_alone(const State& state, const std::string& run, MonoTime now) {

@@ -182,6 +182,9 @@ std::optional<MonoTime> deadline(const State& state);
 std::optional<request::Knock> knock(const State& state, const std::string& run,
                                     const Endpoint& from, const Endpoint& to, MonoTime now);
 
+// The last round was formed here, and enough of its nodes are heard.
+bool holds(const State& state, const std::string& run, MonoTime now);
+
 // Whether a pulse renews the leases of this run's nodes; see coordinator.h.
 bool is_alone(const State& state, const std::string& run, MonoTime now);
 // The runs of which it renews none.

@@ -16,6 +16,7 @@ struct Launch {
   std::map<std::string, std::string, std::less<>> environment;
   int gpus = 0;
   std::string own_python;
+  std::string own_address = "10.0.0.9";
 
   Machine machine() const {
     return {.cpu_count = [] { return 8; },
@@ -26,6 +27,11 @@ struct Launch {
             },
             .hostname = [] { return "node7"; },
             .resolves = [](const std::string& host) { return host != "nowhere"; },
+            .own_address = [address = own_address] { return address; },
+            .host_folder = [](const std::string& path) -> Result<void> {
+              if (path == "/shared/run1") return {};
+              return Error{Errc::InvalidInput, "the folder " + path + " is not good"};
+            },
             .random_id = [] { return "random"; },
             .file_kind =
                 [](const std::string& path) {
@@ -287,7 +293,56 @@ TEST_SUITE("cli/config/launch_config") {
     };
     CHECK(why("is_host=maybe") == "--rdzv-conf: is_host='maybe' is not true or false");
     CHECK(why("join_timeout=0").starts_with("--rdzv-conf: join_timeout='0' is not"));
-    CHECK(why("store_type=file") == "--rdzv-conf: store_type=file is not supported: tcp is");
+    CHECK(why("store_type=hash") ==
+          "--rdzv-conf: store_type=hash is not supported: tcp and file are");
+    CHECK(why("store_type=file") ==
+          "--rdzv-conf: store_type=file needs a folder that all nodes "
+          "share: --rdzv-endpoint=file:/PATH");
+  }
+
+  TEST_CASE_FIXTURE(Launch, "a shared folder says who hosts, in torchrun's spelling as well") {
+    auto by = [this](const std::string& endpoint, const std::string& option = "--max-restarts=1") {
+      return accepted(
+          {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint, option, "train.py"});
+    };
+    for (const char* endpoint : {"file:/shared/run1", "file:///shared/run1", "file:/shared/run1/"})
+      CHECK(by(endpoint).network->host_folder == "/shared/run1");
+    LaunchConfig config = by("/shared/run1", "--rdzv-conf=store_type=file");
+    CHECK(config.network->host_folder == "/shared/run1");
+    CHECK(config.network->may_stand_in);
+    CHECK(config.network->member.has_registry);
+    CHECK(config.network->member.endpoint == "file:/shared/run1");
+    CHECK(config.network->endpoint == Endpoint{.host = "10.0.0.9", .port = 0});
+    CHECK_FALSE(by("file:/shared/run1", "--rdzv-conf=is_host=0").network->may_stand_in);
+    // What the others are told of this node.
+    auto told = [&](const std::string& option) {
+      return by("file:/shared/run1", option).network->endpoint.host;
+    };
+    CHECK(told("--bind=10.0.0.7") == "10.0.0.7");
+    CHECK(told("--bind=0.0.0.0") == "10.0.0.9");
+    CHECK(told("--local-addr=node7") == "node7");
+    own_address = "127.0.0.1";
+    CHECK(by("file:/shared/run1").notes.front().find("all nodes must be on this machine") !=
+          std::string::npos);
+
+    auto why = [this](const std::string& endpoint) {
+      return why_not(
+          {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint, "train.py"});
+    };
+    CHECK(why("file:shared/run1") ==
+          "--rdzv-endpoint=file:shared/run1: the path of a folder that all nodes share begins "
+          "with /");
+    CHECK(why("file://host/run1").find("begins with /") != std::string::npos);
+    CHECK(why("file:").find("begins with /") != std::string::npos);
+    CHECK(why("file:/elsewhere") ==
+          "--rdzv-endpoint=file:/elsewhere: the folder /elsewhere is not good");
+    CHECK(why_not({"--nnodes=2", "--rdzv-backend=static", "--rdzv-endpoint=file:/shared/run1",
+                   "train.py"}) ==
+          "--rdzv-endpoint=file:/shared/run1: a folder goes with --rdzv-backend=c10d");
+    // One node asks nobody.
+    LaunchConfig one = accepted(
+        {"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=file:/elsewhere", "train.py"});
+    CHECK(one.notes.front().find("is not read") != std::string::npos);
   }
 
   TEST_CASE_FIXTURE(Launch, "who hosts can say where it listens and to whom") {
