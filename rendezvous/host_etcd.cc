@@ -32,23 +32,15 @@ bool is_same(const HostEntry& one, const HostEntry& other) {
 
 }  // namespace
 
-EtcdRegistry::EtcdRegistry(asio::any_io_executor executor, EtcdPlace place, const std::string& run,
-                           std::function<void(const std::string&)> log)
+EtcdRegistry::EtcdRegistry(asio::any_io_executor executor, EtcdPlace place, const std::string& run)
     : place_(std::move(place)),
       host_key_(place_.prefix + "/host/" + run),
       file_key_(place_.prefix + "/file/" + run),
       alive_key_(place_.prefix + "/alive/" + run),
-      log_(log),
-      client_(executor, place_.client, log),
+      client_(executor, place_.client, [this](const std::string& line) { log_(line); }),
       closed_(executor),
       lease_is_due_(executor),
-      tasks_(executor, [log](const std::exception_ptr& error) {
-        try {
-          std::rethrow_exception(error);
-        } catch (const std::exception& failure) {
-          log(std::string("the lease in etcd is kept alive no more: ") + failure.what());
-        }
-      }) {}
+      tasks_(executor, [](const std::exception_ptr& error) { std::rethrow_exception(error); }) {}
 
 EtcdRegistry::~EtcdRegistry() = default;
 
@@ -166,14 +158,11 @@ store::Async<bool> EtcdRegistry::write_claim(HostEntry entry) {
     auto found = co_await read(deadline);
     if (!found) co_return found.error();
     // An attempt before this one, whose answer was lost, may have been carried out.
-    bool is_done = is_same(found->entry, entry);
-    if (!is_done && found->entry.generation + 1 != entry.generation) co_return false;
-    if (!is_done) {
-      auto written = co_await write(*found, entry, deadline);
-      if (!written) co_return written.error();
-      is_done = *written;
-    }
-    if (!is_done) continue;
+    bool is_own = is_same(found->entry, entry);
+    if (!is_own && found->entry.generation + 1 != entry.generation) co_return false;
+    auto written = co_await write(*found, entry, deadline);
+    if (!written) co_return written.error();
+    if (!*written) continue;
     host(entry.generation);
     co_return true;
   }

@@ -16,6 +16,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/etcd/client.h"
 #include "rendezvous/host_registry.h"
@@ -32,11 +34,10 @@ struct EtcdPlace {
 
 class EtcdRegistry final : public HostRegistry {
  public:
-  // `log` is told what people need to know.
-  EtcdRegistry(boost::asio::any_io_executor executor, EtcdPlace place, const std::string& run,
-               std::function<void(const std::string&)> log);
+  EtcdRegistry(boost::asio::any_io_executor executor, EtcdPlace place, const std::string& run);
   ~EtcdRegistry() override;
 
+  void log_to(std::function<void(const std::string&)> log) override { log_ = std::move(log); }
   std::string name() const override;
   store::Async<HostEntry> newest() override;
   store::Async<bool> claim(HostEntry entry) override;
@@ -66,7 +67,7 @@ class EtcdRegistry final : public HostRegistry {
   std::string host_key_;
   std::string file_key_;
   std::string alive_key_;
-  std::function<void(const std::string&)> log_;
+  std::function<void(const std::string&)> log_ = [](const std::string&) {};
   etcd::Client client_;
   store::Event closed_;
   store::Event lease_is_due_;

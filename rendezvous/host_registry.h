@@ -9,6 +9,7 @@
 // the host is looked for or changes.  While it does not answer, what runs goes on.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "rendezvous/decide/host_entry.h"
@@ -30,6 +31,9 @@ inline constexpr Duration kRegistryPatience = std::chrono::seconds(2);
 class HostRegistry {
  public:
   virtual ~HostRegistry() = default;
+
+  // Who is told, in a sentence, what people need to know of it beside the errors of calls.
+  virtual void log_to(std::function<void(const std::string&)>) {}
 
   // What people call it: "file:/shared/run1".
   virtual std::string name() const = 0;

@@ -18,7 +18,9 @@ constexpr Duration kPause = std::chrono::seconds(1);  // after a failure
 RegisteredHost::RegisteredHost(asio::any_io_executor executor, Parts parts)
     : parts_(std::move(parts)),
       pause_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+  parts_.registry->log_to(parts_.log);
+}
 
 RegisteredHost::~RegisteredHost() = default;
 
@@ -172,6 +174,7 @@ asio::awaitable<void> RegisteredHost::stop() {
   close();
   tasks_.cancel();
   co_await tasks_.join();
+  co_await parts_.registry->stop();
 }
 
 }  // namespace ddprun::rendezvous

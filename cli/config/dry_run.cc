@@ -41,19 +41,26 @@ class Writer {
     const rendezvous::NetworkConfig& network = *config_.network;
     const char* option =
         builder_.given("rdzv-endpoint") != nullptr ? "rdzv-endpoint" : "master-addr";
-    bool is_by_folder = !network.host_folder.empty();
-    std::string place = is_by_folder ? network.member.endpoint : to_string(network.endpoint);
+    bool is_by_registry = !network.host_folder.empty() || network.etcd;
+    std::string place = is_by_registry ? network.member.endpoint : to_string(network.endpoint);
     for (std::uint16_t port : network.other_ports) place += ", " + std::to_string(port);
     line("endpoint", place, origin(option));
     line("hosted",
-         is_by_folder       ? network.may_stand_in
+         is_by_registry     ? network.may_stand_in
                                   ? "by the first agent that writes itself down there; " +
-                                  network.endpoint.host + " if it is this one"
+                                    network.endpoint.host + " if it is this one"
                                   : "by another agent that writes itself down there"
          : !network.is_host ? "by the first agent there that can bind it"
          : *network.is_host ? "by this node"
                             : "by another node",
          "");
+    if (network.etcd) {
+      line("etcd",
+           std::string(network.etcd->uses_tls ? "https" : "http") +
+               (network.etcd->user.empty() ? "" : ", user " + network.etcd->user) + ", keys " +
+               network.etcd->prefix + "/{host,file,alive}/" + network.member.run,
+           origin("rdzv-conf"));
+    }
     line("rdzv-auth",
          network.secret               ? "by the secret"
          : !network.munge             ? "none"

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "cli/config/etcd_options.h"
 #include "cli/options/parse.h"
 #include "cli/slurm/munge.h"
 #include "store/base/text.h"
@@ -35,7 +36,10 @@ class RendezvousOptions {
     backend_ = builder_.text_of("rdzv-backend", "static");
     bool is_standalone = builder_.given("standalone") != nullptr;
     builder_.config.agent.rdzv_backend = is_standalone ? "c10d" : backend_;
-    if (!is_standalone && backend_ != "static" && backend_ != "c10d") return refuse_backend();
+    bool is_known = backend_ == "static" || backend_ == "c10d" || is_etcd();
+    if (!is_standalone && !is_known) {
+      return invalid_value(*builder_.given("rdzv-backend"), "static, c10d, etcd or etcd-v2");
+    }
     Result<void> checked = read_settings();
     if (!checked) return checked;
     Result<void> access = worker_store_access();
@@ -54,6 +58,7 @@ class RendezvousOptions {
       builder_.note(conf->origin + " has no effect: with one node there is no rendezvous");
     }
     if (is_standalone) return standalone();
+    if (is_etcd()) return etcd_master();
     return backend_ == "static" ? static_master() : c10d_master();
   }
 
@@ -71,15 +76,7 @@ class RendezvousOptions {
     return endpoint != nullptr && !endpoint->text.empty() ? endpoint : nullptr;
   }
 
-  Result<void> refuse_backend() {
-    const OptionValue& backend = *builder_.given("rdzv-backend");
-    if (backend_ == "etcd" || backend_ == "etcd-v2") {
-      return not_supported(backend.origin + "=" + backend_,
-                           "c10d needs no service beside ddprun; for a fixed rendezvous run ddpd "
-                           "and name it in --rdzv-endpoint");
-    }
-    return invalid_value(backend, "static or c10d");
-  }
+  bool is_etcd() const { return EtcdOptions::is_backend(backend_); }
 
   // As under torchrun, which does not say so.
   void note_no_effect(const std::string& under, std::initializer_list<const char*> names) {
@@ -176,6 +173,18 @@ class RendezvousOptions {
     return {};
   }
 
+  Result<void> etcd_master() {
+    note_no_effect("the " + backend_ + " backend", {"master-addr", "master-port"});
+    Result<std::string> host = local_address("127.0.0.1");
+    if (!host) return host.error();
+    config().master = {.host = std::move(*host), .port = 0};
+    Result<rendezvous::EtcdUse> etcd =
+        etcd_.build(given_endpoint(), builder_.machine, config().notes);
+    if (!etcd) return etcd.error();
+    builder_.note("one node needs no rendezvous: " + to_string(*etcd) + " is not contacted");
+    return {};
+  }
+
   // Several nodes.
 
   Result<void> several_nodes() {
@@ -205,6 +214,7 @@ class RendezvousOptions {
     network().munge = std::move(munge_);
     for (auto part : {&RendezvousOptions::node_rank,
                       backend_ == "static" ? &RendezvousOptions::static_rendezvous
+                      : is_etcd()          ? &RendezvousOptions::etcd_rendezvous
                                            : &RendezvousOptions::c10d_rendezvous,
                       &RendezvousOptions::allowed_connections}) {
       Result<void> done = (this->*part)();
@@ -217,16 +227,20 @@ class RendezvousOptions {
                      "addresses of a machine; name one of them, or its host name");
     }
     add_slurm_rendezvous();
-    member().endpoint = network().host_folder.empty()
-                            ? to_string(network().endpoint)
-                            : std::string(kFolder) + network().host_folder;
-    if (is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
+    member().endpoint = place_name();
+    if (!is_etcd() && is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
         builder_.given("master-addr") == nullptr) {
       builder_.note(
           "the rendezvous is at " + member().endpoint + ", so all nodes must be on this machine; " +
           (backend_ == "static" ? "--master-addr" : "--rdzv-endpoint") + " names another place");
     }
     return {};
+  }
+
+  std::string place_name() {
+    if (network().etcd) return to_string(*network().etcd);
+    if (!network().host_folder.empty()) return std::string(kFolder) + network().host_folder;
+    return to_string(network().endpoint);
   }
 
   // The first node of the step hosts, whatever names it goes by, and the others only look for it.
@@ -310,6 +324,25 @@ class RendezvousOptions {
     }
     Result<void> checked = builder_.machine.host_folder(path);
     if (!checked) return invalid(what + ": " + checked.error().context);
+    network().host_folder = std::move(path);
+    return host_by_registry("a folder");
+  }
+
+  Result<void> etcd_rendezvous() {
+    note_no_effect("the " + backend_ + " backend", {"master-addr", "master-port"});
+    Result<std::string> address = local_address("");
+    if (!address) return address.error();
+    member().node.address = std::move(*address);
+    if (store_type_) builder_.note(store_type_->origin + " has no effect with etcd");
+    Result<rendezvous::EtcdUse> etcd =
+        etcd_.build(given_endpoint(), builder_.machine, config().notes);
+    if (!etcd) return etcd.error();
+    network().etcd = std::move(*etcd);
+    return host_by_registry("etcd");
+  }
+
+  // The first agent that is written down hosts, at an address of its own machine.
+  Result<void> host_by_registry(const std::string& what) {
     const OptionValue* bind = builder_.given("bind");
     std::string& address = member().node.address;
     std::string host = address;
@@ -322,8 +355,7 @@ class RendezvousOptions {
                     "another");
     }
     if (is_host_ && *is_host_)
-      builder_.note("is_host=1 has no effect with a folder: the first node that writes hosts");
-    network().host_folder = std::move(path);
+      builder_.note("is_host=1 has no effect with " + what + ": the first node that writes hosts");
     network().endpoint = {.host = std::move(host), .port = 0};
     network().may_stand_in = is_host_.value_or(true);
     member().has_registry = true;
@@ -436,7 +468,8 @@ class RendezvousOptions {
   Result<void> read_setting(const std::string& key, const OptionValue& value) {
     if (key == "join_timeout") return read_seconds(value, policy_.join_timeout);
     if (key == "timeout") {
-      return backend_ == "static" ? read_seconds(value, policy_.join_timeout) : Result<void>{};
+      bool is_join_timeout = backend_ == "static" || backend_ == "etcd";
+      return is_join_timeout ? read_seconds(value, policy_.join_timeout) : Result<void>{};
     }
     if (key == "last_call_timeout") {
       if (value.text != "0") return read_seconds(value, policy_.last_call_timeout);
@@ -460,6 +493,7 @@ class RendezvousOptions {
       return read_whole(value, 0, *rank_in_conf_);
     }
     if (key == "is_host") return read_is_host(value);
+    if (is_etcd() && etcd_.take(key, value)) return {};
     if (key == "store_type" && value.text == "file") {
       store_type_ = value;
       return {};
@@ -510,6 +544,7 @@ class RendezvousOptions {
   rendezvous::Policy policy_;
   Duration read_timeout_ = std::chrono::seconds(60);
   std::optional<bool> is_host_;
+  EtcdOptions etcd_;
   std::optional<OptionValue> store_type_;  // file
   std::optional<int> rank_in_conf_;
   std::optional<store::Secret> secret_;

@@ -38,6 +38,8 @@ struct NetworkConfig {
   // Instead of an endpoint, who hosts is written down in this folder (rendezvous/host_files.h).
   // `endpoint` then has this machine's address, as the others reach it, and no port.
   std::string host_folder{};
+  // Or in this etcd; likewise.
+  std::optional<EtcdUse> etcd{};
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;

@@ -215,8 +215,7 @@ store::Async<Client::Answer> Client::call(std::string target, std::string body, 
       current_ = number;
       co_return answer;
     }
-    if (is_final(answer.error()))
-      co_return Error{Errc::InvalidInput, "etcd: " + to_string(answer.error())};
+    if (is_final(answer.error())) co_return Error{Errc::InvalidInput, to_string(answer.error())};
     said += (said.empty() ? "" : "; ") + to_string(answer.error());
   }
   tls_.reset();  // its files may have been replaced

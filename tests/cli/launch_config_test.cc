@@ -377,10 +377,86 @@ TEST_SUITE("cli/config/launch_config") {
           "address");
   }
 
+  TEST_CASE_FIXTURE(Launch, "etcd says who hosts: its members, and how they are reached") {
+    LaunchConfig config = accepted({"--nnodes=2", "--rdzv-backend=etcd", "--local-addr=node7",
+                                    "--rdzv-endpoint=h1,h2:1234,[::1]:5", "--rdzv-id=a",
+                                    "--rdzv-conf=protocol=https,cacert=ca.pem,cert=c.pem,key=k.pem,"
+                                    "user=me,password_file=/password,etcd_prefix=/x/,timeout=7",
+                                    "train.py"});
+    REQUIRE(config.network);
+    const rendezvous::NetworkConfig& network = *config.network;
+    REQUIRE(network.etcd);
+    CHECK(network.etcd->members == std::vector<Endpoint>{{"h1", 2379}, {"h2", 1234}, {"::1", 5}});
+    CHECK(network.etcd->uses_tls);
+    CHECK(network.etcd->ca == "ca.pem");
+    CHECK(network.etcd->certificate == "c.pem");
+    CHECK(network.etcd->key == "k.pem");
+    CHECK(network.etcd->user == "me");
+    CHECK(network.etcd->password == "a password");
+    CHECK(network.etcd->prefix == "/x");
+    CHECK(network.member.node.policy.join_timeout == 7s);
+    CHECK(network.endpoint == Endpoint{"node7", 0});
+    CHECK(network.may_stand_in);
+    CHECK(network.member.has_registry);
+    CHECK(network.member.endpoint == "etcd at h1:2379,h2:1234,[::1]:5");
+
+    config =
+        accepted({"--nnodes=2", "--rdzv-backend=etcd-v2", "--local-addr=node7",
+                  "--rdzv-conf=protocol=HTTPS,ca_cert=ca.pem,ssl_cert=c.pem,ssl_cert_key=k.pem,"
+                  "is_host=0",
+                  "train.py"});
+    REQUIRE(config.network->etcd);
+    CHECK(config.network->etcd->members == std::vector<Endpoint>{{"localhost", 2379}});
+    CHECK(config.network->etcd->ca == "ca.pem");
+    CHECK(config.network->etcd->certificate == "c.pem");
+    CHECK(config.network->etcd->key == "k.pem");
+    CHECK(config.network->etcd->user.empty());
+    CHECK(config.network->etcd->prefix == "/ddprun");
+    CHECK_FALSE(config.network->may_stand_in);
+
+    config = accepted({"--rdzv-backend=etcd", "--rdzv-endpoint=h1,h2", "train.py"});
+    CHECK_FALSE(config.network);
+    CHECK(config.notes == std::vector<std::string>{"one node needs no rendezvous: etcd at "
+                                                   "h1:2379,h2:2379 is not contacted"});
+  }
+
+  TEST_CASE_FIXTURE(Launch, "what is wrong with etcd's settings is one line") {
+    auto refusal = [&](const std::string& conf, const std::string& endpoint = "h1") {
+      return why_not({"--nnodes=2", "--rdzv-backend=etcd", "--local-addr=node7",
+                      "--rdzv-endpoint=" + endpoint, "--rdzv-conf=" + conf, "train.py"});
+    };
+    CHECK(refusal("protocol=http") == "accepted");
+    CHECK(refusal("protocol=ftp") == "--rdzv-conf: protocol='ftp' is not http or https");
+    CHECK(refusal("protocol=https,cacert=/nowhere") ==
+          "--rdzv-conf: cacert=/nowhere: this file cannot be read");
+    CHECK(refusal("protocol=https,key=k.pem") ==
+          "--rdzv-conf: key needs the certificate that it is the key of (cert=PATH)");
+    CHECK(refusal("user=me") == "--rdzv-conf: user needs password_file=PATH");
+    CHECK(refusal("password_file=/password") == "--rdzv-conf: password_file needs user=NAME");
+    CHECK(refusal("user=me,password_file=/other") ==
+          "--rdzv-conf: password_file=/other: other users may use it");
+    CHECK(refusal("user=me,password=x") ==
+          "--rdzv-conf: password: every user of this machine can read a command line; "
+          "password_file=PATH names a file that has the password");
+    CHECK(refusal("etcd_prefix=x") ==
+          "--rdzv-conf: etcd_prefix='x' is not a path that begins with / and has a name in it");
+    CHECK(refusal("etcd_prefix=//") ==
+          "--rdzv-conf: etcd_prefix='//' is not a path that begins with / and has a name in it");
+    CHECK(refusal("join_timeout=9", "h1,:2379") ==
+          "--rdzv-endpoint=':2379' is not host:port: the host is empty");
+    CHECK(refusal("join_timeout=9", "h1,h2:0") ==
+          "--rdzv-endpoint=h2:0: a member of etcd has a port from 1");
+    CHECK(refusal("join_timeout=9", "http://h1:2379") ==
+          "--rdzv-endpoint='http://h1:2379' is not host:port: a host contains no '/'");
+    LaunchConfig config = accepted({"--nnodes=2", "--rdzv-backend=etcd", "--local-addr=node7",
+                                    "--rdzv-conf=cacert=ca.pem", "train.py"});
+    CHECK(config.notes ==
+          std::vector<std::string>{"--rdzv-conf: cacert has no effect without protocol=https"});
+    CHECK(why_not({"--rdzv-backend=zookeeper", "train.py"}) ==
+          "--rdzv-backend='zookeeper' is not static, c10d, etcd or etcd-v2");
+  }
+
   TEST_CASE_FIXTURE(Launch, "what is not built yet is refused, not ignored") {
-    CHECK(why_not({"--rdzv-backend=etcd", "train.py"}) ==
-          "--rdzv-backend=etcd is not supported: c10d needs no service beside ddprun; for a "
-          "fixed rendezvous run ddpd and name it in --rdzv-endpoint");
     CHECK(why_not({"--logs-specs=x", "train.py"}) ==
           "--logs-specs='x' is not default: any other names a class in a Python package, and "
           "ddprun runs no Python of its own");
@@ -426,7 +502,7 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--rdzv-endpoint=nowhere:1", "train.py"}) ==
           "--rdzv-endpoint='nowhere:1': this machine cannot resolve that host into an address");
     CHECK(why_not({"--rdzv-backend=zookeeper", "train.py"}) ==
-          "--rdzv-backend='zookeeper' is not static or c10d");
+          "--rdzv-backend='zookeeper' is not static, c10d, etcd or etcd-v2");
     CHECK(why_not({"--monitor-interval=0", "train.py"}) ==
           "--monitor-interval='0' is not a number of seconds above 0");
     CHECK(why_not({"--start-method=thread", "train.py"}) ==

@@ -205,7 +205,7 @@ TEST_CASE("etcd client: what no member would do is not asked of the next") {
   REQUIRE_FALSE(reply.has_value());
   CHECK(reply.error().code == Errc::InvalidInput);
   CHECK(to_string(reply.error()) ==
-        "etcd: " + to_string(etcd.members[0]->at) +
+        to_string(etcd.members[0]->at) +
             ": etcdserver: user name is empty (HTTP status 400); this etcd "
             "asks for a user (user, password_file)");
   CHECK(etcd.members[1]->requests.empty());
@@ -295,7 +295,7 @@ TEST_CASE("etcd client: a user who cannot log in") {
     auto reply = etcd.outcome(client.commit({}, soon()));
     REQUIRE_FALSE(reply.has_value());
     CHECK(reply.error().code == Errc::InvalidInput);
-    CHECK(to_string(reply.error()) == "etcd: " + to_string(etcd.members[0]->at) + ": " + c.said);
+    CHECK(to_string(reply.error()) == to_string(etcd.members[0]->at) + ": " + c.said);
   }
 }
 
@@ -326,6 +326,6 @@ TEST_CASE("etcd client: a file for TLS that is not there is named") {
   if (said.find("https needs OpenSSL") != std::string::npos) {
     MESSAGE("skipped: " << said);
   } else {
-    CHECK(said.starts_with("etcd: the CA certificate /nowhere/ca.pem: "));
+    CHECK(said.starts_with("the CA certificate /nowhere/ca.pem: "));
   }
 }

@@ -47,9 +47,9 @@ EtcdPlace place() {
 // One process of a run; each test has a run of its own.
 struct Process {
   Process(asio::io_context& context_, const std::string& run, EtcdPlace where = place())
-      : context(context_),
-        registry(context.get_executor(), std::move(where), run,
-                 [this](const std::string& line) { log.push_back(line); }) {}
+      : context(context_), registry(context.get_executor(), std::move(where), run) {
+    registry.log_to([this](const std::string& line) { log.push_back(line); });
+  }
   ~Process() { end(); }
   void end() {
     registry.close();
