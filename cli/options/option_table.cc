@@ -46,19 +46,23 @@ constexpr std::array kSpecs = {
 
     OptionSpec{"standalone", 0, nullptr, true, kRendezvous,
                "One node, with a rendezvous of its own on a free port and a random run id"},
-    OptionSpec{"rdzv-backend", 0, "static|c10d", true, kRendezvous,
-               "Rendezvous backend (default static)", "static|c10d"},
+    OptionSpec{"rdzv-backend", 0, "static|c10d|etcd|etcd-v2", true, kRendezvous,
+               "Rendezvous backend (default static). With etcd, of version 3.4 or newer, any agent "
+               "hosts, and writes there who it is; etcd-v2 means the same",
+               "static|c10d|etcd|etcd-v2"},
     OptionSpec{
-        "rdzv-endpoint", 0, "HOST[:PORT]|file:/PATH", true, kRendezvous,
+        "rdzv-endpoint", 0, "HOST[:PORT][,...]|file:/PATH", true, kRendezvous,
         "Address of the rendezvous: the first agent there hosts it, or a ddpd runs there. static "
         "gives it to the workers as MASTER_ADDR and MASTER_PORT. With c10d also a folder that all "
-        "nodes share: any agent hosts, and writes there who it is. One node needs none"},
+        "nodes share: any agent hosts, and writes there who it is. etcd: its members (default "
+        "localhost:2379). One node needs none"},
     OptionSpec{"rdzv-id", 0, "ID", true, kRendezvous,
                "Run id, in TORCHELASTIC_RUN_ID and the log folder (default 'none')"},
     OptionSpec{
         "rdzv-conf", 0, "K=V,...", true, kRendezvous,
         "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
-        "lease_grace, flap_limit, quorum, read_timeout, is_host; none matters with one node"},
+        "lease_grace, flap_limit, quorum, read_timeout, is_host; with etcd also protocol, cacert, "
+        "cert, key, user, password_file, etcd_prefix; none matters with one node"},
     OptionSpec{"master-addr", 0, "HOST", true, kRendezvous,
                "static: MASTER_ADDR of the workers (default 127.0.0.1)"},
     OptionSpec{

@@ -42,8 +42,6 @@ bool is_final(const Error& error) {
 }
 
 Error lost(const Endpoint& member, const error_code& error) {
-  if (error == asio::error::eof)
-    return {Errc::Closed, to_string(member) + " has closed the connection without an answer"};
   return {error, to_string(member)};
 }
 
@@ -69,7 +67,11 @@ class Connection {
       if (!text.empty()) has_answered_ = true;
       state = reader.feed(text);
       if (*is_open || state != HttpResponseReader::State::NeedMore) continue;
-      if (!has_answered_) co_return lost(member_, asio::error::eof);
+      if (!has_answered_) {
+        co_return Error{Errc::Closed, to_string(member_) +
+                                          " has closed the connection without an answer" +
+                                          (tls_ ? "" : ", as an etcd that wants https does")};
+      }
       state = reader.end();
     }
     if (state == HttpResponseReader::State::Malformed)

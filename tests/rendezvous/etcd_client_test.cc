@@ -44,7 +44,8 @@ std::string refusal(unsigned status, int code, const std::string& text) {
 
 const std::string kDone = answer(200, R"({"header":{},"succeeded":true})");
 const std::string kNoLeader = refusal(503, 14, "etcdserver: no leader");
-const std::string kNever;  // it takes the request and says nothing
+const std::string kNever;             // it takes the request and says nothing
+const std::string kCloses = "close";  // it takes the request and closes the connection
 
 // One member, which answers each request with the next of its script.
 class Member {
@@ -99,6 +100,7 @@ class Member {
     REQUIRE(!script.empty());
     std::string text = script.front();
     script.pop_front();
+    if (text == kCloses) co_return;
     if (text.empty()) {
       char byte = 0;
       co_await socket.async_read_some(asio::buffer(&byte, 1), kTuple);
@@ -195,6 +197,17 @@ TEST_CASE("etcd client: where no member can, one line says what each has said") 
             ": etcdserver: no leader (HTTP status 503); " + to_string(etcd.members[1]->at) +
             " does not answer as an etcd (HTTP) does; connect to " +
             to_string(etcd.members[2]->at) + ": Connection refused");
+}
+
+TEST_CASE("etcd client: a member that closes the connection at once") {
+  Etcd etcd(1);
+  etcd.members[0]->script = {kCloses};
+  Client client(etcd.context.get_executor(), etcd.config());
+  auto reply = etcd.outcome(client.read({"a"}, soon()));
+  REQUIRE_FALSE(reply.has_value());
+  CHECK(to_string(reply.error()) ==
+        "no member of etcd can be used: " + to_string(etcd.members[0]->at) +
+            " has closed the connection without an answer, as an etcd that wants https does");
 }
 
 TEST_CASE("etcd client: what no member would do is not asked of the next") {
