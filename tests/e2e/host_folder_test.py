@@ -148,6 +148,24 @@ class HostFolderTest(HostCase):
         self.assert_rounds_apart()
         self.assertEqual({line.split()[2] for line in self.started[before:]}, {"4"}, "it has begun a run of its own")
 
+    def test_of_two_hosts_that_could_begin_the_run_only_the_newer_one_does(self):
+        conf = QUICK.replace("last_call_timeout=0.3", "last_call_timeout=8")
+        first = [self.agent(0, "--nnodes=2:4", conf=conf), self.agent(0, "--nnodes=2:4", conf=conf)]
+        wait_until(lambda: any("waiting for nodes: 2 of 2..4" in agent.log for agent in first), "both nodes have joined")
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        other = self.agent(1, "--nnodes=2:4", conf=conf)
+        other.says(HOSTS_HERE)  # a lease after it has tried in vain
+        # Its last call is over, and in the folder it is not the host any more.
+        host = next(agent for agent in first if HOSTS_HERE in agent.log)
+        host.says("another node hosts the run by file:")
+        self.assertEqual(self.started, [])
+        self.hosts.heal(0)
+        late = self.agent(2, "--nnodes=2:4", conf=conf)
+        self.until_world(range(4))
+        self.assertEqual(len(self.started), 4, "there has been a round before")
+        self.assert_all_succeed(*first, other, late)
+
     def test_a_folder_that_is_gone_stops_nothing(self):
         agents = self.all_of(3, "--nnodes=2:3")
         lost = self.host_of(agents)

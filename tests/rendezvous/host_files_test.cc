@@ -131,6 +131,30 @@ TEST_SUITE("rendezvous/host_files") {
     for (std::uint64_t i = 0; i < kGenerations; ++i) CHECK(all[i] == i + 1);
   }
 
+  // A host notes its first round, and another process claims at the same time.
+  TEST_CASE("either a host hears that another one has claimed, or that one reads what it noted") {
+    test::TempDir folder;
+    User a(folder.path(), "a-1");
+    User b(folder.path(), "b-1");
+    int superseded = 0;
+    constexpr std::uint64_t kTimes = 1000;
+    for (std::uint64_t time = 0; time < kTimes; ++time) {
+      CHECK(a.claim(entry_of(time * 2 + 1, "a-1")));
+      bool is_noted = false;
+      bool is_read = false;
+      std::thread other([&] {
+        CHECK(b.claim(entry_of(time * 2 + 2, "b-1")));
+        auto file = b.newest().file;
+        is_read = file && file->round == time + 1;
+      });
+      is_noted = a.note(with_round(entry_of(time * 2 + 1, "a-1"), time + 1));
+      other.join();
+      REQUIRE((!is_noted || is_read));
+      superseded += is_noted ? 0 : 1;
+    }
+    MESSAGE(superseded << " of " << kTimes << " hosts were superseded");
+  }
+
   TEST_CASE("what a host has said of the run's workers holds until a later one says otherwise") {
     test::TempDir folder;
     User user(folder.path());
