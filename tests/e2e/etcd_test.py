@@ -2,6 +2,7 @@
 """Runs whose host is written down in a real etcd of three members, which lose members, their leader and all of them."""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -9,7 +10,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import etcd_cluster  # noqa: E402
-from nodes import NodesCase, kill, wait_until  # noqa: E402
+from nodes import DDPRUN, NodesCase, environment, kill, wait_until  # noqa: E402
 
 if etcd_cluster.why_not():
     print(f"skipped: {etcd_cluster.why_not()}")
@@ -70,6 +71,18 @@ class EtcdCase(NodesCase):
             return bool(found)
         wait_until(is_known, "an agent hosts")
         return found[0]
+
+
+class EtcdDryRunTest(unittest.TestCase):
+    def test_it_says_where_the_run_is_found_and_asks_nobody(self):
+        done = subprocess.run(
+            [DDPRUN, "--dry-run", "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h1,h2:1234", "--rdzv-id=a",
+             "--local-addr=127.0.0.1", "--rdzv-conf=protocol=https,etcd_prefix=/x", "/bin/true"],
+            env=environment(), capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^endpoint +etcd at h1:2379,h2:1234  \(--rdzv-endpoint\)$")
+        self.assertRegex(done.stdout, r"(?m)^hosted +by the first agent that writes itself down there; 127.0.0.1 if")
+        self.assertRegex(done.stdout, r"(?m)^etcd +https, keys /x/\{host,file,alive\}/a  \(--rdzv-conf\)$")
 
 
 class EtcdTest(EtcdCase):

@@ -465,7 +465,9 @@ class OutputTest(LaunchCase):
 class UsageTest(LaunchCase):
     def test_bad_usage_is_one_line_and_exit_code_2(self):
         for arguments in (["--nnodes=2:3", "x"], ["--no-such-option"], ["no-such-script.py"], [],
-                          ["--tee=9", "x"], ["--rdzv-backend=etcd", "x"], ["--no-python", "no-such-program"],
+                          ["--tee=9", "x"], ["--rdzv-backend=zookeeper", "/bin/true"], ["--no-python", "no-such-program"],
+                          ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=protocol=https,cacert=/nowhere", "/bin/true"],
+                          ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=user=me,password=x", "/bin/true"],
                           ["--standalone", "--local-addr=no-such-host.invalid", "/bin/true"]):
             with self.subTest(arguments=arguments):
                 run = self.ddprun(*arguments, RES_OPTIONS="timeout:1 attempts:1")

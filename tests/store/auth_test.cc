@@ -194,6 +194,26 @@ TEST_SUITE("store/auth") {
     CHECK_FALSE(secret.is_page_token(secret.key_text()));
   }
 
+  TEST_CASE("a file of a password is read as that of a secret is, however short it is") {
+    TempDir folder;
+    const std::string path = folder.path() + "/password";
+    auto why_not = [&](const std::string& file) {
+      auto read = password_from_file(file, "password_file");
+      return read ? "" : to_string(read.error());
+    };
+    std::ofstream(path) << " p w\r\n";
+    ::chmod(path.c_str(), 0644);
+    CHECK(why_not(path) ==
+          "password_file=" + path + ": other users may use it; run: chmod 600 " + path);
+    ::chmod(path.c_str(), 0600);
+    CHECK(password_from_file(path, "").value() == " p w");
+    std::ofstream(path) << "\n";
+    CHECK(why_not(path) == "password_file=" + path + ": it is empty");
+    std::ofstream(path) << std::string(Secret::kMaxBytes + 1, 'x');
+    CHECK(why_not(path) == "password_file=" + path + ": it has more than 4096 bytes");
+    CHECK(why_not(folder.path()) == "password_file=" + folder.path() + ": it is no regular file");
+  }
+
   TEST_CASE("a file of a secret is a regular one that nobody else may read") {
     TempDir folder;
     const std::string path = folder.path() + "/secret";
