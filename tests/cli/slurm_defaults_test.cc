@@ -135,6 +135,11 @@ TEST_SUITE("cli/slurm/defaults") {
     CHECK(filled({"--nnodes=4", "--master-addr=node0"}, on_node(2)) == "");
     CHECK(filled({"--rdzv-endpoint=ddpd:29500"}, on_node(2)) ==
           "nnodes=4 node-rank=2 nproc-per-node=4 rdzv-backend=c10d rdzv-id=slurm-12.0-r0");
+    // Who hosts is written down in etcd, so the step names no node that does.
+    CHECK(filled({"--rdzv-backend=etcd"}, on_node(2)) ==
+          "nnodes=4 node-rank=2 nproc-per-node=4 rdzv-id=slurm-12.0-r0");
+    CHECK(filled({"--rdzv-backend=etcd-v2", "--rdzv-endpoint=e1,e2"}, on_node(2)) ==
+          "nnodes=4 node-rank=2 nproc-per-node=4 rdzv-id=slurm-12.0-r0");
     CHECK(filled({"--rdzv-id=mine", "--nnodes=2:4", "--nproc-per-node=1"}, on_node(2)) ==
           "node-rank=2 rdzv-backend=c10d rdzv-endpoint=node0:20096 guest");
     CHECK(filled({"--rdzv-backend=static"}, on_node(2)) ==

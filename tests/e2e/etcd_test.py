@@ -2,6 +2,7 @@
 """Runs whose host is written down in a real etcd of three members, which lose members, their leader and all of them."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,7 @@ class EtcdTest(EtcdCase):
             (self.path / "go").unlink()
 
 
+@unittest.skipUnless(shutil.which("openssl"), "openssl, which makes certificates, is not installed")
 class EtcdAccessTest(EtcdCase):
     def start_etcd(self):
         self.certificates = etcd_cluster.Certificates(self.path)
