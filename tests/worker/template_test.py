@@ -263,7 +263,7 @@ class SameTest(TemplateCase):
 
     def test_randomness(self):
         warm = self.warm("import random, multiprocessing.process as p\n"
-                         "print(random.random(), p.current_process().authkey, hash('x'))\n")
+                         "print(random.random(), bytes(p.current_process().authkey).hex(), hash('x'))\n")
         warm.ready()
         first, second = (run[1].split() for run in warm.run(2))
         self.assertNotEqual(first[0], second[0])
