@@ -185,12 +185,12 @@ class SameTest(TemplateCase):
     def test_what_a_program_finds(self):
         status, out, err = self.is_the_same(
             """
-            import gc, io, json, locale, os, resource, signal, sys, threading
+            import gc, io, json, locale, os, resource, signal, subprocess, sys, threading
             print(__name__, __file__, __doc__, __package__, __spec__, type(__loader__), sorted(globals()))
             print(sys.argv, sys.path, sys.flags, sys.orig_argv if hasattr(sys, 'orig_argv') else 0, sys.executable)
             print(sys.warnoptions, sys.getrecursionlimit(), sys.getswitchinterval(), locale.setlocale(locale.LC_ALL))
             print(list(os.environ.items()))
-            print(os.popen('env | grep -v ^_=').read())
+            print(subprocess.run(['sh', '-c', 'env | grep -v ^_='], stdout=subprocess.PIPE, text=True).stdout)
             print(sorted(os.listdir('/proc/self/fd')), os.listdir('/proc/self/task') == [str(os.getpid())])
             print(os.getpid() == os.getsid(0) == os.getpgrp(), os.getcwd(), os.umask(0o22))
             print(open('/proc/self/comm').read(), open('/proc/self/cmdline').read())
@@ -256,13 +256,14 @@ class SameTest(TemplateCase):
         self.assertEqual(warm.run()[0][1], b"['colorsys', 'decimal', 'email.message']\n")
 
     def test_environment_that_imports_change(self):
-        self.file("lib/setter.py", "import os\nos.environ.setdefault('FROM_IMPORT', '1')\nos.environ.pop('GIVEN', 0)\n")
+        self.file("lib/setter.py", "import os\nos.environ.setdefault('FROM_IMPORT', '1')\nos.environ.pop('GIVEN', 0)\n"
+                  "os.environb[b'BYTES'] = b'\\xff'\n")
         self.is_the_same("import setter, os; print(dict(os.environ))", imports=("setter",),
                          env={"PYTHONPATH": str(self.folder / "lib"), "GIVEN": "x"})
 
     def test_randomness(self):
         warm = self.warm("import random, multiprocessing.process as p\n"
-                         "print(random.random(), p.current_process().authkey, hash('x'))\n")
+                         "print(random.random(), bytes(p.current_process().authkey).hex(), hash('x'))\n")
         warm.ready()
         first, second = (run[1].split() for run in warm.run(2))
         self.assertNotEqual(first[0], second[0])

@@ -271,7 +271,7 @@ def preload(modules, named, libraries, variables):
     plain = os.environ._data
     watched = Watched(plain, {os.fsencode(name) for name in variables})
     folder = os.getcwd()
-    os.environ._data = watched
+    os.environ._data = os.environb._data = watched
     sys.meta_path.insert(0, guard)
     current = None
     try:
@@ -285,7 +285,7 @@ def preload(modules, named, libraries, variables):
         raise Refused(f"{current} cannot be imported beforehand: {why}") from None
     finally:
         sys.meta_path.remove(guard)
-        os.environ._data = plain
+        os.environ._data = os.environb._data = plain
         plain.clear()
         plain.update(dict.items(watched))  # which is not noted
     if guard.why or watched.read:
