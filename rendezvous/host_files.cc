@@ -87,7 +87,8 @@ class HostFiles::Folder {
     if (!claimed || !*claimed) return claimed;
     auto last = last_generation();
     if (!last) return last.error();
-    if (*last > entry.generation) {  // the list from before was an old one
+    // It had been claimed before, and the entry was pruned meanwhile: the list was an old one.
+    if (*last >= entry.generation + kKept) {
       ::unlinkat(folder_.get(), name_of(entry.generation).c_str(), 0);
       return false;
     }

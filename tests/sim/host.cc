@@ -29,6 +29,10 @@ void Host::begin() {
     begun.name = name();
     begun.order = order_;
   }
+  for (const RunFile& file : found) {
+    found_starts.insert(file.run_uuid);
+    begun.files.push_back(file);
+  }
   if (port_ != kEndpointPort) return step(begun);
   for (const auto& [run, text] : world_.run_files) {
     auto file = decode_run_file(text);
@@ -127,8 +131,38 @@ void Host::take(const std::string& text) {
 void Host::step(const runs::Event& event) {
   auto next = runs::step(std::move(state_), event, world_.now(process_.machine));
   state_ = std::move(next.state);
-  world_.oracle.stepped(*this, state_, next.actions);
-  for (const runs::Action& action : next.actions) {
+  if (!holds_back(next.actions)) {
+    world_.oracle.stepped(*this, state_, next.actions);
+    perform(next.actions);
+  }
+  set_alarm();
+}
+
+// CoordinatorService::hold_for_begin().
+bool Host::holds_back(const std::vector<runs::Action>& actions) {
+  for (const runs::Action& action : actions) {
+    const auto* keeps = std::get_if<runs::action::KeepRunFile>(&action);
+    if (keeps == nullptr || !may_begin || std::exchange(has_begun_, true)) continue;
+    if (keeps->file.round > 0) continue;
+    is_held_ = true;
+    may_begin(keeps->file, [this](bool may) {
+      if (!may || is_closed) return;
+      is_held_ = false;
+      world_.is_late = true;
+      for (const Held& held : std::exchange(held_, {})) {
+        world_.oracle.stepped(*this, held.state, held.actions);
+        perform(held.actions);
+      }
+      world_.is_late = false;
+      process_.thawed_at = world_.time.now();  // it has given nobody up meanwhile
+    });
+  }
+  if (is_held_) held_.push_back({.state = state_, .actions = actions});
+  return is_held_;
+}
+
+void Host::perform(const std::vector<runs::Action>& actions) {
+  for (const runs::Action& action : actions) {
     if (const auto* forget = std::get_if<runs::action::Forget>(&action)) {
       mailboxes_.erase(keys::mailbox(forget->node, forget->connection));
     } else if (const auto* suspect = std::get_if<runs::action::Suspect>(&action)) {
@@ -143,15 +177,20 @@ void Host::step(const runs::Event& event) {
       });
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
-    } else if (const auto* keep = std::get_if<runs::action::KeepRunFile>(&action)) {
-      if (port_ == kEndpointPort) world_.run_files[keep->file.run] = encode(keep->file);
-    } else if (const auto* drop = std::get_if<runs::action::DropRunFile>(&action)) {
-      bool is_there = port_ != kEndpointPort || world_.run_files.erase(drop->run) > 0;
+    } else if (const auto* kept = std::get_if<runs::action::KeepRunFile>(&action)) {
+      if (port_ == kEndpointPort) world_.run_files[kept->file.run] = encode(kept->file);
+      if (keep) keep(kept->file);
+    } else if (const auto* dropped = std::get_if<runs::action::DropRunFile>(&action)) {
+      bool is_there = port_ != kEndpointPort || world_.run_files.erase(dropped->run) > 0;
       if (!is_there && !world_.scenario.has_stand_ins)
         world_.violate("a run file is dropped that is not there");
+      if (drop) drop();
     }
   }
-  set_alarm();
+}
+
+bool Host::holds_run() const {
+  return runs::holds(state_, kRun, world_.now(process_.machine).mono);
 }
 
 void Host::deliver(const std::string& mailbox, const Command& command) {

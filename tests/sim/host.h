@@ -5,10 +5,12 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "rendezvous/decide/runs.h"
 #include "store/base/endpoint.h"
@@ -41,6 +43,13 @@ class Host {
   std::string name() const;
   bool is_closed = false;
   std::set<std::string> found_starts;  // that the run files told of
+  // Where a registry has the run file.  `may_begin`: of a host that has claimed; the answer comes
+  // later, and false closes it.
+  std::vector<rendezvous::RunFile> found;
+  std::function<void(const rendezvous::RunFile&)> keep;
+  std::function<void()> drop;
+  std::function<void(const rendezvous::RunFile&, std::function<void(bool)>)> may_begin;
+  bool holds_run() const;
 
   // Between hosts of one run, which find each other.
   static Endpoint endpoint() { return {.host = "10.0.0.0", .port = kEndpointPort}; }
@@ -53,6 +62,8 @@ class Host {
  private:
   void take(const std::string& text);
   void step(const rendezvous::runs::Event& event);
+  bool holds_back(const std::vector<rendezvous::runs::Action>& actions);
+  void perform(const std::vector<rendezvous::runs::Action>& actions);
   void deliver(const std::string& mailbox, const rendezvous::Command& command);
   void set_alarm();
   void ring();
@@ -69,6 +80,13 @@ class Host {
   std::set<std::string> given_up_;
   MonoTime alarm_ = MonoTime::max();
   std::uint64_t alarms_ = 0;
+  bool has_begun_ = false;
+  bool is_held_ = false;  // until it may begin
+  struct Held {
+    rendezvous::runs::State state;
+    std::vector<rendezvous::runs::Action> actions;
+  };
+  std::vector<Held> held_;
 };
 
 }  // namespace ddprun::sim

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "rendezvous/decide/node_file.h"
@@ -33,6 +34,7 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
              .read_timeout = world_.scenario.read_timeout,
              .stop_grace = world_.scenario.grace};
   if (world_.scenario.has_stand_ins) config_.stand_in_port = world_.next_port();
+  config_.has_registry = world_.scenario.has_registry;
 }
 
 int Node::workers_alive() const {
@@ -348,7 +350,7 @@ void Node::agent_killed(bool has_guardian) {
     round_.reset();
     std::string left =
         encode(member::last_message(member_, config_, "was lost (its agent was killed)"));
-    world_.deliver(plan_.machine, left, world_.time.now() + seconds(5));
+    world_.deliver(plan_.machine, left, world_.time.now() + seconds(5), registered_at_);
     if (!member_.last) return;
     for (const StandIn& stand_in : member_.last->stand_ins) {
       world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), stand_in.at);
@@ -378,6 +380,8 @@ void Node::leave_when_possible(Duration flush_until) {
                  [this, flush_until] { leave_when_possible(flush_until); });
   }
   disconnect();
+  if (!unsaid_ && desk_.generation > 0 && desk_.generation == world_.registry.size())
+    world_.registry.back().is_over = true;
   world_.trace(process_.name, "exits with " + std::to_string(*exit_code_));
   world_.exit(process_, true);
   if (!unsaid_) return;
@@ -438,7 +442,12 @@ void Node::perform(const member::Action& action) {
                  [this](const member::action::Knock& wanted) {
                    for (const auto& place : wanted.places) {
                      Host* own = wire_ ? wire_->host : nullptr;
-                     if (own != nullptr) world_.knock(*own, place);
+                     if (own == nullptr) continue;
+                     if (!place && config_.has_registry) {
+                       look_around(*own);
+                     } else {
+                       world_.knock(*own, place);
+                     }
                    }
                  },
                  [this](const member::action::Disconnect&) { disconnect(); },
@@ -490,18 +499,28 @@ void Node::connect(const member::action::Connect& wanted) {
 
 // One attempt: the machine of the endpoint may host it itself, once nobody there does.
 void Node::shake_hands(const member::action::Connect& wanted) {
-  std::uint64_t attempt = attempt_;
+  reaching_.reset();
+  if (config_.has_registry && !wanted.place) return seek(wanted);
   bool is_here = plan_.machine == 0 && !wanted.place;
   if (world_.host == nullptr && is_here && !world_.scenario.has_daemon) {
     hosting_ = world_.listen(process_);
   }
   open_or_close(wanted);
+  reach(wanted, wanted.place);
+}
+
+void Node::reach(const member::action::Connect& wanted, const std::optional<Endpoint>& place) {
+  std::uint64_t attempt = attempt_;
+  if (config_.has_registry) here_ = place == own_place() ? standing_in_ : nullptr;
   Duration timeout = wanted.timeout > Duration::zero() ? wanted.timeout : seconds(2);
   later(timeout, [this, attempt] { connect_failed("timed out", attempt); });
-  Host* host = world_.at(wanted.place);
-  if (host == nullptr) {
-    int there = World::machine_of(wanted.place);
+  Host* host = world_.at(place);
+  // Another host's, by the name of its coordinator.
+  bool is_another = reaching_ && host != nullptr && host->process().name != reaching_->node;
+  if (host == nullptr || is_another) {
+    int there = World::machine_of(place);
     bool is_refused = world_.machines[static_cast<std::size_t>(there)].is_up;
+    is_refused &= !place || !world_.prepared.contains({there, place->port});
     if (world_.scenario.has_stand_ins)
       is_refused &= world_.reaches(plan_.machine, there) && world_.reaches(there, plan_.machine);
     if (is_refused) {
@@ -532,11 +551,215 @@ void Node::shake_hands(const member::action::Connect& wanted) {
   });
 }
 
+// A registry instead of an endpoint.
+
+Endpoint Node::own_place() const {
+  return {.host = address(), .port = config_.stand_in_port};
+}
+
+host_search::Searcher Node::searcher() const {
+  return {.node = config_.name,
+          .may_host = true,
+          .has_round = member_.last.has_value(),
+          .has_turn = member::has_turn(member_, config_),
+          .lease = plan_.policy.lease()};
+}
+
+HostEntry Node::own_entry(std::uint64_t generation) const {
+  return {.generation = generation,
+          .node = config_.name,
+          .at = own_place(),
+          .says_file = desk_.says_file,
+          .file = desk_.file};
+}
+
+// RunEndpoint::reach_registered().
+void Node::seek(const member::action::Connect& wanted) {
+  if (standing_in_ != nullptr && standing_in_->is_closed) standing_in_ = nullptr;
+  if (standing_in_ != nullptr && here_ == standing_in_) return reach(wanted, own_place());
+  here_ = nullptr;
+  open_or_close(wanted);
+  if (member_.is_joined && registered_at_) return reach(wanted, registered_at_);
+  registered_at_.reset();
+  std::uint64_t attempt = attempt_;
+  auto entry = std::make_shared<HostEntry>();
+  Deed read = [this, entry] { *entry = world_.newest_entry(); };
+  world_.ask_registry(process_, read, [this, wanted, attempt, entry](bool is_answered) {
+    if (attempt != attempt_ || member_.is_over) return;
+    if (!is_answered) return connect_failed("the registry stands still", attempt);
+    auto next = host_search::on_entry(search_, *entry, searcher(), world_.now(plan_.machine).mono);
+    if (next == host_search::Next::Claim) return claim(wanted, entry->generation + 1);
+    if (next == host_search::Next::Wait) return connect_failed("no host has come yet", attempt);
+    reaching_ = *entry;
+    reaching_for_ = wanted;
+    if (entry->node == config_.name) return connect_failed("it hosts no more", attempt, true);
+    registered_at_ = entry->at;
+    reach(wanted, registered_at_);
+  });
+}
+
+// RunEndpoint::host_by_claim().
+void Node::claim(const member::action::Connect& wanted, std::uint64_t generation) {
+  if (standing_in_ != nullptr) {  // the run has left it
+    world_.close(standing_in_);
+    for (const Wire& wire : std::vector<Wire>(world_.wires)) {
+      if (wire->host == standing_in_) world_.close_at_host(wire, true);
+    }
+    standing_in_ = nullptr;
+  }
+  leave_desk();
+  std::uint64_t attempt = attempt_;
+  world_.prepared.insert({plan_.machine, config_.stand_in_port});
+  auto newest = std::make_shared<HostEntry>();
+  Deed write = [this, generation, newest] {
+    if (generation == world_.registry.size() + 1) world_.registry.push_back(own_entry(generation));
+    *newest = world_.newest_entry();
+  };
+  world_.ask_registry(process_, write, [this, wanted, attempt, newest](bool is_answered) {
+    world_.prepared.erase({plan_.machine, config_.stand_in_port});
+    if (attempt != attempt_ || member_.is_over) return;
+    bool is_ours = is_answered && newest->node == config_.name;
+    if (is_answered && !is_ours) return seek(wanted);
+    if (!is_ours) return connect_failed("the registry stands still", attempt);
+    search_ = {};
+    open_by_claim(*newest);
+    reach(wanted, own_place());
+  });
+}
+
+void Node::open_by_claim(const HostEntry& entry) {
+  desk_.generation = entry.generation;
+  registered_at_ = own_place();
+  world_.trace(process_.name, "has claimed generation " + std::to_string(entry.generation));
+  standing_in_ = world_.stand_in(process_, config_.stand_in_port,
+                                 host_search::order_of(entry.generation), [&](Host& host) {
+                                   if (entry.file) host.found.push_back(*entry.file);
+                                   prepare(host, true);
+                                 });
+}
+
+void Node::prepare(Host& host, bool is_claimed) {
+  if (!config_.has_registry) return;
+  host.keep = [this](const RunFile& file) {
+    desk_.says_file = true;
+    desk_.file = file;
+    desk_.is_due = true;
+    write_down();
+  };
+  host.drop = [this] {
+    desk_.says_file = true;
+    desk_.file.reset();
+    desk_.is_due = desk_.generation > 0;
+    write_down();
+  };
+  if (!is_claimed) return;
+  host.may_begin = [this](const RunFile& file, std::function<void(bool)> may) {
+    begin_when_noted(file, std::move(may));
+  };
+}
+
+// RegisteredHost::may_begin().
+void Node::begin_when_noted(const RunFile& file, std::function<void(bool)> may) {
+  desk_.says_file = true;
+  desk_.file = file;
+  const std::uint64_t hosting = desk_.hostings;
+  auto is_noted = std::make_shared<bool>(false);
+  Deed note = [this, is_noted] { *is_noted = note_now(); };
+  world_.ask_registry(process_, note, [this, file, may, hosting, is_noted](bool is_answered) {
+    if (hosting != desk_.hostings) return may(false);
+    if (!is_answered)
+      return later(seconds(1), [this, file, may, hosting] {
+        if (hosting == desk_.hostings) begin_when_noted(file, may);
+      });
+    if (!*is_noted) superseded();
+    may(*is_noted);
+  });
+}
+
+// What it writes comes before it looks who is the newest.
+bool Node::note_now() {
+  if (desk_.generation == 0 || desk_.generation > world_.registry.size()) return false;
+  world_.registry[desk_.generation - 1] = own_entry(desk_.generation);
+  return desk_.generation == world_.registry.size();
+}
+
+void Node::superseded() {
+  world_.trace(process_.name, "gives way to who stands in the registry");
+  leave_desk();
+  Host* host = std::exchange(standing_in_, nullptr);
+  here_ = nullptr;
+  if (host == nullptr) return;
+  world_.close(host);
+  for (const Wire& wire : std::vector<Wire>(world_.wires)) {
+    if (wire->host == host) world_.close_at_host(wire, true);
+  }
+}
+
+// RunEndpoint::knock().
+void Node::look_around(Host& own) {
+  auto entry = std::make_shared<HostEntry>();
+  Deed read = [this, entry] { *entry = world_.newest_entry(); };
+  world_.ask_registry(process_, read, [this, entry, host = &own](bool is_answered) {
+    bool is_elsewhere = is_answered && entry->node != config_.name;
+    if (!is_elsewhere || host->is_closed || here_ != host) return;
+    if (host->holds_run() && desk_.file) {
+      desk_.generation = 0;
+      desk_.is_due = true;
+      write_down();
+    }
+    if (entry->generation > 0 && !entry->is_over) world_.knock(*host, entry->at);
+  });
+}
+
+void Node::write_down() {
+  if (desk_.is_writing || !desk_.is_due) return;
+  desk_.is_writing = true;
+  desk_.is_due = false;
+  Deed write = [this, hosting = desk_.hostings] {
+    if (hosting == desk_.hostings) write_once();
+  };
+  world_.ask_registry(process_, write, [this](bool is_answered) { written(is_answered); });
+}
+
+void Node::written(bool is_answered) {
+  desk_.is_writing = false;
+  if (is_answered) return write_down();
+  later(seconds(1), [this, hosting = desk_.hostings] {
+    if (hosting != desk_.hostings) return;
+    desk_.is_due = true;
+    write_down();
+  });
+}
+
+// RegisteredHost::write_once(), without a moment between its calls.
+void Node::write_once() {
+  if (desk_.generation > 0 && note_now()) return;
+  desk_.generation = 0;
+  HostEntry newest = world_.newest_entry();
+  if (newest.generation > 0 && newest.node == config_.name) {  // a claim that seemed to have failed
+    desk_.generation = newest.generation;
+    note_now();
+    return;
+  }
+  if (!desk_.file || !host_search::is_to_claim(newest, config_.name, desk_.file->round)) return;
+  desk_.generation = newest.generation + 1;
+  world_.registry.push_back(own_entry(desk_.generation));
+}
+
+void Node::leave_desk() {
+  std::uint64_t hostings = desk_.hostings;
+  bool is_writing = desk_.is_writing;
+  desk_ = {};
+  desk_.hostings = hostings + 1;
+  desk_.is_writing = is_writing;
+}
+
 // The server on its spare port is open as long as the node is there itself.
 void Node::open_or_close(const member::action::Connect& wanted) {
   if (standing_in_ != nullptr && standing_in_->is_closed) standing_in_ = nullptr;
   if (wanted.stand_in != 0 && standing_in_ == nullptr) {
-    standing_in_ = world_.stand_in(process_, config_.stand_in_port, wanted.stand_in);
+    standing_in_ = world_.stand_in(process_, config_.stand_in_port, wanted.stand_in,
+                                   [this](Host& host) { prepare(host, false); });
     return;
   }
   bool is_own = wanted.place && wanted.place->host == address() &&
@@ -544,7 +767,8 @@ void Node::open_or_close(const member::action::Connect& wanted) {
   if (standing_in_ == nullptr || is_own) return;
   later(seconds(1), [this, host = standing_in_] {
     bool is_there = wire_ && wire_->host == host;
-    if (is_there || host->is_closed) return;
+    if (is_there || host->is_closed || here_ == host) return;
+    leave_desk();
     world_.close(host);
     for (const Wire& wire : std::vector<Wire>(world_.wires)) {
       if (wire->host == host) world_.close_at_host(wire, true);
@@ -557,6 +781,8 @@ void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string&
   ++attempt_;
   wire_ = wire;
   trying_.reset();
+  if (reaching_) search_ = {};
+  reaching_.reset();
   is_sending_ = false;
   outgoing_.clear();
   step(member::event::Connected{.address = address(),
@@ -573,6 +799,11 @@ void Node::connect_failed(const std::string& why, std::uint64_t attempt, bool is
   ++attempt_;
   if (trying_) world_.close_at_node(trying_);
   trying_.reset();
+  if (auto entry = std::exchange(reaching_, std::nullopt)) {
+    auto next = host_search::on_failure(search_, *entry, is_refused, searcher(),
+                                        world_.now(plan_.machine).mono);
+    if (next == host_search::Next::Claim) return claim(reaching_for_, entry->generation + 1);
+  }
   step(member::event::ConnectFailed{.why = why, .is_refused = is_refused});
 }
 

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "agent/decide/core.h"
+#include "rendezvous/decide/host_search.h"
 #include "rendezvous/decide/member.h"
 #include "tests/sim/monitor.h"
 #include "tests/sim/world.h"
@@ -103,6 +105,25 @@ class Node {
   void perform(const rendezvous::member::Action& action);
   void connect(const rendezvous::member::action::Connect& wanted);
   void shake_hands(const rendezvous::member::action::Connect& wanted);
+  void reach(const rendezvous::member::action::Connect& wanted,
+             const std::optional<Endpoint>& place);
+
+  // RunEndpoint and RegisteredHost, where a registry says who hosts.
+  Endpoint own_place() const;
+  rendezvous::host_search::Searcher searcher() const;
+  void seek(const rendezvous::member::action::Connect& wanted);
+  void claim(const rendezvous::member::action::Connect& wanted, std::uint64_t generation);
+  void open_by_claim(const rendezvous::HostEntry& entry);
+  void prepare(Host& host, bool is_claimed);
+  void begin_when_noted(const rendezvous::RunFile& file, std::function<void(bool)> may);
+  void superseded();
+  void look_around(Host& own);
+  void write_down();
+  void write_once();
+  void written(bool is_answered);
+  bool note_now();
+  void leave_desk();
+  rendezvous::HostEntry own_entry(std::uint64_t generation) const;
   void open_or_close(const rendezvous::member::action::Connect& wanted);
   void connected(const Wire& wire, std::uint64_t attempt, const std::string& pulse);
   void connect_failed(const std::string& why, std::uint64_t attempt, bool is_refused = false);
@@ -132,6 +153,22 @@ class Node {
   std::uint64_t attempt_ = 0;
   Host* hosting_ = nullptr;      // at the endpoint
   Host* standing_in_ = nullptr;  // on its spare port
+
+  Host* here_ = nullptr;  // of its own, if it was there that it went last
+  std::optional<Endpoint> registered_at_;
+  std::optional<rendezvous::HostEntry> reaching_;  // the host of this entry
+  rendezvous::member::action::Connect reaching_for_;
+  rendezvous::host_search::State search_;
+  // What this node has written of itself: see RegisteredHost.
+  struct Desk {
+    std::uint64_t generation = 0;
+    std::uint64_t hostings = 0;
+    bool says_file = false;
+    std::optional<rendezvous::RunFile> file{};
+    bool is_due = false;
+    bool is_writing = false;
+  };
+  Desk desk_;
 
   std::optional<std::size_t> round_;
   std::optional<std::size_t> done_;  // the round whose workers have all succeeded

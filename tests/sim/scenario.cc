@@ -333,6 +333,19 @@ void lose_all_but_quorum(Random& random, Scenario& scenario) {
   scenario.faults_end = scenario.faults.back().at;
 }
 
+void stall_registry(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 5);
+  if (random.chance(50)) return;
+  Duration at = random.duration(milliseconds(0), seconds(8));
+  for (int left = random.number(1, 3); left > 0; --left) {
+    // All nodes come in the first seconds, and do not look for a host for ever.
+    bool is_early = at < seconds(5);
+    Duration end = at + random.duration(milliseconds(100), seconds(is_early ? 4 : 10));
+    scenario.registry_stalls.insert(scenario.registry_stalls.end(), {at, end});
+    at = end + random.duration(milliseconds(100), seconds(10));
+  }
+}
+
 Scenario make_stand_in_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
@@ -347,9 +360,11 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   scenario.read_timeout = random.duration(seconds(5), seconds(20));
   scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
   int size = random.chance(90) ? random.number(2, 6) : random.number(7, 12);
+  scenario.has_registry = seed >= kFirstRegistrySeed;
+  if (scenario.has_registry) stall_registry(seed, scenario);
   bool is_quorum_chosen = seed >= kFirstQuorumSeed && seed < kFirstKilledSeed;
   if (is_quorum_chosen) size = std::min(size, 9);  // so that one of the stand-ins is spared
-  bool has_kills = seed >= kFirstKilledSeed;
+  bool has_kills = seed >= kFirstKilledSeed && !scenario.has_registry;
   bool is_one_loss = !is_quorum_chosen && !has_kills && random.chance(25);
   if (is_one_loss) size = std::max(size, 3);
   int most = is_one_loss ? size : std::max(1, size - (random.chance(20) ? 1 : 0));
@@ -375,6 +390,7 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   }
   if (!has_kills && random.chance(25)) {
     heal_all(random, scenario);
+    scenario.registry_stalls.clear();
     return scenario;
   }
   constexpr FaultKind kStandInKinds[] = {
@@ -390,6 +406,13 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
     if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
     scenario.faults.push_back(fault);
   }
+  // While they come: each part may begin the run.
+  if (scenario.has_registry && random.chance(60)) {
+    scenario.faults.push_back({.kind = FaultKind::FallApart,
+                               .at = random.duration(milliseconds(50), milliseconds(900)),
+                               .lasts = random.duration(seconds(5), seconds(25)),
+                               .target = random.number(1, 65534)});
+  }
   std::ranges::sort(scenario.faults, {}, &Fault::at);
   if (has_kills) kill_without_a_word(seed, scenario);
   return scenario;
@@ -398,7 +421,8 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
 // In a tenth of the seeds the loss, or one more fault, is a SIGTERM, mostly to the first host. From
 // a chance of its own, so that the rest of a seed does not depend on it.
 void stop_one(std::uint64_t seed, Scenario& scenario) {
-  if (seed % 10 != 4 || scenario.is_healed || scenario.is_quorum_chosen) return;
+  bool is_judged = scenario.is_healed || scenario.is_quorum_chosen || scenario.is_begun_anew;
+  if (seed % 10 != 4 || is_judged) return;
   Random random(seed * 2 + 8);
   int size = static_cast<int>(scenario.nodes.size());
   int stopped = random.chance(60) ? 0 : random.number(0, size - 1);
@@ -496,7 +520,7 @@ std::string to_string(const Scenario& scenario) {
          std::to_string(first.settings.max_nodes) +
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
-         (scenario.is_one_loss ? ", one loss" : "") +
+         (scenario.has_registry ? ", registry" : "") + (scenario.is_one_loss ? ", one loss" : "") +
          (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +
          (scenario.has_wills ? "" : ", no wills") +

@@ -69,6 +69,10 @@ struct Scenario {
   bool has_daemon = false;     // ddpd hosts, else the first agent on machine 0
   bool has_wills = true;       // a server with our extensions
   bool has_stand_ins = false;  // other nodes can host the run
+  // No endpoint is fixed: a registry says who hosts.  It does not answer from one of these moments
+  // to the next, in pairs.
+  bool has_registry = false;
+  std::vector<Duration> registry_stalls;
   // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
   bool is_one_loss = false;
   // The network and the machines have faults that pass, and no process is lost: all succeed.
@@ -108,6 +112,9 @@ inline constexpr std::uint64_t kFirstQuorumSeed = 20'000'000;
 // And from here on of such runs whose agents are killed with their guardians, on machines that have
 // one name.
 inline constexpr std::uint64_t kFirstKilledSeed = 30'000'000;
+
+// And from here on of runs whose host stands in a registry.
+inline constexpr std::uint64_t kFirstRegistrySeed = 40'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

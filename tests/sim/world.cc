@@ -133,12 +133,40 @@ Host* World::listen(Process& process) {
   return host;
 }
 
-Host* World::stand_in(Process& process, std::uint16_t port, std::uint64_t order) {
+Host* World::stand_in(Process& process, std::uint16_t port, std::uint64_t order,
+                      const std::function<void(Host&)>& prepare) {
   hosts.push_back(std::make_unique<Host>(*this, process, port, order));
+  prepare(*hosts.back());
   stand_ins[{process.machine, port}] = hosts.back().get();
   trace(process.name, "hosts on port " + std::to_string(port));
   hosts.back()->begin();
   return hosts.back().get();
+}
+
+rendezvous::HostEntry World::newest_entry() const {
+  rendezvous::HostEntry newest = registry.empty() ? rendezvous::HostEntry{} : registry.back();
+  for (const rendezvous::HostEntry& entry : registry) {
+    if (entry.says_file) newest.file = entry.file;
+  }
+  return newest;
+}
+
+// A call that finds it standing still takes effect when it goes on, and by then its caller has been
+// told that there was no answer.
+void World::ask_registry(Process& process, Deed work, std::function<void(bool)> done) {
+  Duration there = random.duration(Duration(1000), scenario.max_delay);
+  Duration back = random.duration(Duration(1000), scenario.max_delay);
+  time.to(process, there, [this, &process, back, work = std::move(work), done = std::move(done)] {
+    const std::vector<Duration>& stalls = scenario.registry_stalls;
+    for (std::size_t i = 0; i + 1 < stalls.size(); i += 2) {
+      if (time.now() < stalls[i] || time.now() >= stalls[i + 1]) continue;
+      Duration left = stalls[i + 1] - time.now();
+      time.to(process, left, [work] { work(); });
+      return time.to(process, std::chrono::seconds(2), [done] { done(false); });
+    }
+    work();
+    time.to(process, back, [done] { done(true); });
+  });
 }
 
 int World::machine_of(const std::optional<Endpoint>& place) {

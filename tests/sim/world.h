@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/host_entry.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/random.h"
 #include "tests/sim/scenario.h"
@@ -96,7 +98,13 @@ class World {
   void close_at_host(const Wire& wire, bool tells = true);
 
   Host* listen(Process& process);  // whoever is first at the endpoint
-  Host* stand_in(Process& process, std::uint16_t port, std::uint64_t order);
+  // `prepare`: before it lets nodes in.
+  Host* stand_in(Process& process, std::uint16_t port, std::uint64_t order,
+                 const std::function<void(Host&)>& prepare);
+  // A process looks into the registry, or writes there: `work`, and then it is told whether there
+  // was an answer.
+  void ask_registry(Process& process, Deed work, std::function<void(bool)> done);
+  rendezvous::HostEntry newest_entry() const;
   // Who listens at a place; nothing: the endpoint.
   Host* at(const std::optional<Endpoint>& place) const;
   static int machine_of(const std::optional<Endpoint>& place);
@@ -138,10 +146,13 @@ class World {
   };
   std::map<int, std::map<std::string, NodeMemory>> node_files;
   std::uint64_t node_files_written = 0;
+  std::vector<rendezvous::HostEntry> registry;       // by generation, from 1
+  std::set<std::pair<int, std::uint16_t>> prepared;  // ports that listen and do not answer yet
   Oracle oracle;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};
   bool is_traced = false;
+  bool is_late = false;  // what a host is seen to do has been held back: it waited for the registry
 
  private:
   Duration delay(const Wire& wire);
