@@ -136,7 +136,7 @@ Result<void> write_file(const std::string& path, const std::string& text) {
   // The folder may be one in which others can make files and links: /tmp.  They cannot tell the
   // name.
   std::string temporary = path + ".ddprun-" + rendezvous::random_name();
-  Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return system_error(errno, "write " + temporary);
   std::string_view rest = text;
   while (!rest.empty()) {

@@ -51,7 +51,8 @@ class LogDir {
   std::string path_;
 };
 
-// Writes `text` to `path` as a whole: a reader sees the old file or the new one.
+// Writes `text` to `path` as a whole: a reader, who must be of this user, sees the old file or the
+// new one.
 Result<void> write_file(const std::string& path, const std::string& text);
 
 }  // namespace ddprun::agent

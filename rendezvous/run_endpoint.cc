@@ -27,7 +27,8 @@ constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 constexpr Duration kKnockPatience = std::chrono::seconds(1);
 constexpr Duration kTellPause = std::chrono::milliseconds(50);
-constexpr int kClaims = 5;                     // in one attempt to reach the host
+constexpr int kClaims = 5;  // in one attempt to reach the host
+constexpr std::size_t kLongestRequest = 4 * kMaxMessageBytes;
 constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
 constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
 
@@ -35,7 +36,10 @@ constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its recor
 void limit_strangers(store::ServerConfig& server) {
   store::raise_file_limit();
   server.max_connections = store::file_limit() / 4;
-  if (!server.serves_strangers) server.max_held_bytes = std::min(server.max_held_bytes, kHeldBytes);
+  if (server.serves_strangers) return;
+  // Only nodes have something to say here, and what they say is short.
+  server.max_held_bytes = std::min(server.max_held_bytes, kHeldBytes);
+  server.wire.max_request_bytes = server.wire.max_value_bytes = kLongestRequest;
 }
 
 }  // namespace

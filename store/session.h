@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -151,17 +152,14 @@ class Sessions {
   std::size_t count(Standing standing) const { return counts_[static_cast<std::size_t>(standing)]; }
 
   // Counts anew what this session holds of an incomplete request.
-  void count_held(Session& session) {
-    std::size_t held = session.decoder.held_bytes();
-    held_bytes_ += held - std::exchange(session.held_bytes, held);
-  }
+  void count_held(Session& session) { set_held(session, session.decoder.held_bytes()); }
   // Counts anew what its replies hold.
   void count_unread(Session& session) {
     std::size_t unread = session.outbox.held_bytes();
     unread_bytes_ += unread - std::exchange(session.unread_bytes, unread);
   }
   void forget_held(Session& session) {
-    held_bytes_ -= std::exchange(session.held_bytes, 0);
+    set_held(session, 0);
     unread_bytes_ -= std::exchange(session.unread_bytes, 0);
   }
   std::size_t held_bytes() const { return held_bytes_; }
@@ -169,12 +167,7 @@ class Sessions {
   std::size_t unread_bytes() const { return unread_bytes_ + SentValue::all_unstored_bytes(); }
 
   // The session that holds most; there must be one.
-  Session& largest_holder() const {
-    auto most = std::max_element(sessions_.begin(), sessions_.end(), [](auto& a, auto& b) {
-      return a.second->held_bytes < b.second->held_bytes;
-    });
-    return *most->second;
-  }
+  Session& largest_holder() const { return *find(holders_.rbegin()->second); }
 
   // Those with unread replies that hold anything, and how much: those that hold most first.
   std::vector<std::pair<std::size_t, ClientId>> readers() const {
@@ -188,6 +181,13 @@ class Sessions {
   }
 
  private:
+  void set_held(Session& session, std::size_t bytes) {
+    if (bytes == session.held_bytes) return;
+    if (session.held_bytes > 0) holders_.erase({session.held_bytes, session.id});
+    if (bytes > 0) holders_.emplace(bytes, session.id);
+    held_bytes_ += bytes - std::exchange(session.held_bytes, bytes);
+  }
+
   std::size_t& count_of(const Session& session) {
     return counts_[static_cast<std::size_t>(session.standing)];
   }
@@ -216,6 +216,7 @@ class Sessions {
   std::array<std::size_t, 3> counts_{};
   std::deque<ClientId> guests_;  // in the order in which they came; some are no guests any more
   std::size_t own_count_ = 0;
+  std::set<std::pair<std::size_t, ClientId>> holders_;  // of incomplete requests, by their bytes
   std::size_t held_bytes_ = 0;
   std::size_t unread_bytes_ = 0;
 };

@@ -9,6 +9,8 @@ namespace ddprun::rendezvous::coordinator {
 
 MonoTime Losses::due(const Node& node) const {
   MonoTime due = node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
+  // Of a node without workers nobody knows whether there is more to it than a name.
+  if (node.away_at && !is_up(node)) due = std::min(due, *node.away_at + kLongestAway);
   return node.leaves_by ? std::min(due, *node.leaves_by) : due;
 }
 

@@ -207,6 +207,12 @@ std::vector<std::string> read_addresses(Reader& reader, const char* name, std::s
   return addresses;
 }
 
+// Of what a node says in words that are kept for as long as it is here.
+std::string read_words(Reader& reader, const char* name) {
+  constexpr std::size_t kMostBytes = 4096;
+  return std::string(beginning_of(reader.text(name), kMostBytes));
+}
+
 request::Join read_join(Reader& reader) {
   request::Join join;
   join.host = reader.name("host");
@@ -234,7 +240,8 @@ request::Join read_join(Reader& reader) {
   if (reader.has("is_back")) join.is_back = reader.flag("is_back");
   if (reader.has("was_in_round")) join.was_in_round = reader.flag("was_in_round");
   if (reader.has("run_uuid")) join.run_uuid = reader.name("run_uuid");
-  if (reader.has("preflight_failure")) join.preflight_failure = reader.text("preflight_failure");
+  if (reader.has("preflight_failure"))
+    join.preflight_failure = read_words(reader, "preflight_failure");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);
   if (reader.has("node_rank")) join.node_rank = reader.integer("node_rank", 0);
   if (reader.has("previous_rank")) join.previous_rank = reader.integer("previous_rank", 0);
@@ -357,12 +364,12 @@ Request read_request(Reader& reader) {
   if (type == "failed") return read_failed(reader);
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
   if (type == "leaving") {
-    return request::Leaving{.why = reader.text("why"),
+    return request::Leaving{.why = read_words(reader, "why"),
                             .signal = read_signal(reader),
                             .grace = reader.duration("grace_ms")};
   }
   if (type == "left") {
-    request::Left left{.why = reader.text("why")};
+    request::Left left{.why = read_words(reader, "why")};
     if (reader.has("round")) left.round = reader.round("round");
     if (reader.has("knows_by")) {
       left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};

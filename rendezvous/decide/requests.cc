@@ -109,6 +109,7 @@ void Requests::heard(const std::string& id, Node& node, const request::Left& lef
 // It may be back in a moment; if its agent is gone, the guardian says Left.
 void Requests::heard(const std::string&, Node& node, const request::Lost&) {
   if (!node.away_at) node.away_at = now_;
+  state_.next_look = std::min(state_.next_look, now_ + kLongestAway);
 }
 void Requests::heard(const std::string& id, Node& node, const request::Resume& resume) {
   if (state_.phase == Phase::Ended) return out_.send(id, state_.verdict);

@@ -170,6 +170,10 @@ inline constexpr std::size_t kMaxStandbys = 4096;
 // others of a node that was stopped by a signal are told that they wait for it after so long.
 inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 
+// A node without workers whose connection is broken is given up after so long, whatever its silence
+// limit is.
+inline constexpr Duration kLongestAway = std::chrono::minutes(1);
+
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 

@@ -193,8 +193,9 @@ struct WireLimits {
   std::size_t max_key_bytes = 8192;  // counts the '/' that torch's client puts in front
   std::size_t max_value_bytes = 8 * 1024 * 1024;  // of one value, or one piece of an APPEND
   std::size_t max_keys_per_request = 131072;
-  // All of a CHECK, WAIT, MULTI_GET or MULTI_SET together, since it is held until it is whole.
-  std::size_t max_request_bytes = std::size_t{1} << 30;
+  // All of a CHECK, WAIT, MULTI_GET or MULTI_SET together, since it is held until it is whole: as
+  // it grows it is moved to where there is more room, and others wait for that.
+  std::size_t max_request_bytes = std::size_t{64} << 20;
 
   // Whether our own operations are known; if not, they close the connection, as they do in torch.
   bool has_extensions = true;

@@ -158,6 +158,17 @@ class SecretTest(NodesCase):
         host.signal(signal.SIGTERM)
         host.ends()
 
+    def test_a_stranger_cannot_make_a_host_hold_what_he_sends(self):
+        host = self.node("--nnodes=1:2", f"--rdzv-secret-file={self.secret_file()}", "--no-python",
+                         command=("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"))
+        wait_until(self.is_hosted, "the agent listens")
+        for request in (b"\x01" + text(b"key") + struct.pack("<Q", 1 << 20),  # SET of 1 MiB
+                        b"\x0b" + struct.pack("<Q", 1) + text(b"key") + struct.pack("<Q", 1 << 20)):  # MULTI_SET
+            with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT) as stranger:
+                stranger.sendall(MAGIC + request)
+                self.assertEqual(stranger.recv(1), b"")
+        self.let_go(host)
+
     def test_a_daemon_has_a_secret_too(self):
         secret = self.secret_file()
         with Ddpd("--secret-file", str(secret)) as ddpd:

@@ -843,6 +843,22 @@ TEST_CASE("Coordinator: a broken connection is no proof, and stops nobody") {
   CHECK(run.state.phase == Phase::Running);
 }
 
+TEST_CASE("Coordinator: a node that waits and has gone is forgotten soon, whatever it asked for") {
+  Run run;
+  run.settings = {.min_nodes = 2, .max_nodes = 2};
+  request::Join join = run.join_of("x");
+  join.policy.keep_alive_interval = std::chrono::hours(8760);
+  run.says("x", join);
+  run.says("x", request::Lost{});
+  run.now.mono += 59s;
+  run.ticks();
+  CHECK(run.state.nodes.contains("x"));
+  run.now.mono += 1s;
+  CHECK(coordinator::deadline(run.state) <= run.now.mono);
+  run.ticks();
+  CHECK(run.state.nodes.empty());
+}
+
 TEST_CASE("Coordinator: no round begins with a node that is away") {
   TwoOfThree run;
   run.fails("a");

@@ -357,6 +357,11 @@ TEST_CASE("Messages: what a terminal would obey is quoted, and lines stay where 
   CHECK(read->run == quoted);
   CHECK(std::get<request::Join>(read->request).host == quoted);
   CHECK(std::get<request::Join>(read->request).preflight_failure == quoted);
+  // What is kept of a node's words is not long.
+  join = {.host = "n", .address = "n", .preflight_failure = std::string(50'000, 'x')};
+  read = decode_message(encode(Message{.run = "r", .node = "n.0", .request = join}));
+  REQUIRE(read.has_value());
+  CHECK(std::get<request::Join>(read->request).preflight_failure.size() == 4096);
   Failure failure = sample_failure();
   failure.node = failure.log_path = failure.message = failure.traceback = evil;
   auto told = decode_command(encode(Command{command::End{.why = evil, .failures = {failure}}}));

@@ -42,7 +42,7 @@ struct LogFile::State {
 };
 
 Result<Fd> LogFile::open(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return system_error(errno, "open " + path);
   return fd;
 }

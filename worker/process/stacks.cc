@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 // The folder is a worker's, who may have put anything there.
 Fd open_for_stacks(const std::string& path) {
   return Fd(::open(path.c_str(),
-                   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+                   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
 }
 
 void write_line(IoThread& disk, std::string path, std::string line) {
