@@ -159,7 +159,8 @@ class SecretTest(NodesCase):
         host.ends()
 
     def test_a_stranger_cannot_make_a_host_hold_what_he_sends(self):
-        host = self.node("--nnodes=1:2", f"--rdzv-secret-file={self.secret_file()}", "--no-python",
+        host = self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=0", f"--rdzv-secret-file={self.secret_file()}",
+                         "--no-python",
                          command=("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"))
         wait_until(self.is_hosted, "the agent listens")
         for request in (b"\x01" + text(b"key") + struct.pack("<Q", 1 << 20),  # SET of 1 MiB
