@@ -159,7 +159,7 @@ constexpr Row kRows[] = {
      [](const OptionValue& value, DdpdOptions& options) {
        return set_count(value, options.server.wire.max_keys_per_request);
      }},
-    {"--max-request-bytes", "SIZE", "Bytes of one such request (default 1G)",
+    {"--max-request-bytes", "SIZE", "Bytes of one such request (default 64M)",
      [](const OptionValue& value, DdpdOptions& options) {
        return set_size(value, options.server.wire.max_request_bytes);
      }},
