@@ -195,7 +195,8 @@ class SameTest(TemplateCase):
             print(os.getpid() == os.getsid(0) == os.getpgrp(), os.getcwd(), os.umask(0o22))
             print(open('/proc/self/comm').read(), open('/proc/self/cmdline').read())
             status = open('/proc/self/status').read().splitlines()
-            print([l for l in status if l.startswith(('Sig', 'Shd', 'NoNewPrivs', 'Cpus', 'Name', 'Umask'))])
+            print([l for l in status if l.startswith(('Sig', 'Shd', 'NoNewPrivs', 'Cpus', 'Name', 'Umask'))
+                   and not l.startswith('SigQ')])  # of all processes of this user
             print([(s, signal.getsignal(s)) for s in range(1, 32) if s not in (9, 19)])
             print([resource.getrlimit(n) for n in range(16)], os.getpriority(os.PRIO_PROCESS, 0))
             for stream in (sys.stdin, sys.stdout, sys.stderr):
