@@ -175,6 +175,7 @@ class ClientTest(StoreCase):
         self.assertEqual(store.queue_len("q"), 0)
         store.queue_push("q", "a")
         store.queue_push("q", "b")
+        self.assertEqual(store.queue_len("q"), 2)  # there is no answer to a push
         self.assertEqual(other.queue_len("q"), 2)
         self.assertTrue(other.check(["q"]))
         self.assertEqual(store.num_keys(), 0)
