@@ -141,6 +141,7 @@ class SlurmCase(unittest.TestCase):
             self.cluster.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
         self.end_jobs()
         for name in names:
+            self.cluster.kill(name)  # unless it is
             self.cluster.start_node(name)
             # Refused where the node's own registration has brought it back first.
             self.cluster.ask("scontrol", "update", f"nodename={name}", "state=resume")

@@ -317,7 +317,7 @@ class ScriptsTest(SlurmCase):
 
     def test_every_command_of_the_page_works_as_printed(self):
         text = (SCRIPTS / "README.md").read_text()
-        commands = re.findall(r"(?m)^    ((?:srun|sbatch|ddprun-srun|ddprun-sbatch) .*)$", text)
+        commands = re.findall(r"(?m)^    ((?:srun|sbatch|ddprun-srun|ddprun-sbatch|mkdir) .*)$", text)
         self.assertGreaterEqual(len(commands), 8)
         # It takes a second, as a spare that comes after the end of the run would look for it in vain.
         (self.path / "train.py").write_text("import time\ntime.sleep(1)\n" + (self.path / "worker.py").read_text())
@@ -337,7 +337,8 @@ class ScriptsTest(SlurmCase):
                                   capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "its jobs are over")
-        self.assertEqual(len(self.started) > before, "--dry-run" not in command and "--print" not in command)
+        self.assertEqual(len(self.started) > before,
+                         not re.search("--dry-run|--print|mkdir", command))
 
     def test_ddprun_srun_in_a_batch_script(self):
         job = self.sbatch(f"{SCRIPTS}/ddprun-srun worker.py; {SCRIPTS}/ddprun-srun -N2 -- worker.py",
@@ -361,22 +362,28 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
-    def submit_array(self, *arguments, **extra):
+    def submit_array(self, *arguments, elements=3, options=(), **extra):
         done = subprocess.run(
-            self.cluster.command("sbatch", "--parsable", "--array=0-2", "-o", "out.%A_%a", SCRIPTS / "array.sbatch",
-                                 *arguments),
+            self.cluster.command("sbatch", "--parsable", f"--array=0-{elements - 1}", "-o", "out.%A_%a", *options,
+                                 SCRIPTS / "array.sbatch", *arguments),
             env=self.environment(MIN_NODES="2", **extra), cwd=self.path, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
-    def join_by_array(self, **extra):
-        job = self.submit_array("worker.py", **extra)
-        cluster.until(lambda: sum(re.search(r" \d/3 ", line) is not None for line in self.started) == 3,
-                      "all elements are in one round")
-        lines = [line for line in self.started if re.search(r" \d/3 ", line)]
-        self.assertEqual(worlds(lines), ["0/3", "1/3", "2/3"])
-        self.assertIn(f" run slurm-{job} ", lines[0])
+    def join_by_array(self, elements=3, **extra):
+        job = self.submit_array("worker.py", elements=elements, **extra)
+        self.until_world(elements)
+        self.assertIn(f" run slurm-{job} ", self.started[-1])
         return job
+
+    def until_world(self, size, since=0):
+        """Waits for the first round of `size` workers after `since` others; answers how many have started by then."""
+        def is_there():
+            return sum(f"/{size} " in line for line in self.started[since:]) >= size
+        cluster.until(is_there, f"all {size} are in one round", seen=lambda: self.started)
+        self.assertEqual(worlds(line for line in self.started[since:] if f"/{size} " in line),
+                         [f"{rank}/{size}" for rank in range(size)])
+        return len(self.started)
 
     def test_the_jobs_of_an_array_join_one_run(self):
         self.join_by_array()
@@ -408,6 +415,26 @@ class ScriptsTest(SlurmCase):
             cluster.until(lambda: worlds(self.started[before:]) == ["0/3", "1/3", "2/3"], "the element is back")
             self.go()
             cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+
+    def test_the_jobs_of_an_array_go_on_without_the_node_that_hosts_and_take_it_back(self):
+        """Where a folder says who hosts, it may be any; Slurm requeues its element, which comes back on the same node."""
+        folder = self.path / "host"
+        folder.mkdir(0o700)
+        job = self.join_by_array(elements=4, options=["--exclusive"], ENDPOINT=f"file:{folder}")
+        hosting = [f"{job}_{k}" for k in range(4) if "this node hosts the run at" in self.output(f"{job}_{k}")]
+        self.assertEqual(len(hosting), 1, "one element hosts")
+        node = self.cluster.ask("squeue", "-h", "-j", hosting[0], "-o", "%N").strip()
+        before = len(self.started)
+        self.addCleanup(self.revive, node)
+        self.cluster.kill(node)
+        before = self.until_world(3, since=before)
+        self.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        self.cluster.start_node(node)
+        self.cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+        self.until_world(4, since=before)
+        self.assertEqual(sum(line.startswith(f"{node} ") for line in self.started[before:]), 1)
+        self.go()
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
 
 
 if __name__ == "__main__":
