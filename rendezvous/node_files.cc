@@ -25,8 +25,9 @@ constexpr std::size_t kMaxFiles = 4096;
 constexpr off_t kMaxBytes = 64 * 1024;
 constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
 
-std::string read_all(const Fd& file) {
-  std::string text(static_cast<std::size_t>(kMaxBytes), '\0');
+// At most `limit` bytes.
+std::string read_all(const Fd& file, off_t limit = 4096) {
+  std::string text(static_cast<std::size_t>(limit), '\0');
   std::size_t size = 0;
   while (size < text.size()) {
     ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
@@ -55,19 +56,22 @@ Fd open_folder(const std::string& path) {
   return is_own ? std::move(folder) : Fd();
 }
 
+// When it was written last; nothing where it has gone.
+std::optional<std::timespec> written(const Fd& folder, const std::string& name) {
+  struct stat status {};
+  bool is_there = ::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  return is_there ? std::optional(status.st_mtim) : std::nullopt;
+}
+
 // Of an agent that lives it is locked.
-struct Found {
-  std::timespec written{};
-  std::string text;
-};
-std::optional<Found> read_if_dead(const Fd& folder, const std::string& name) {
+std::optional<std::string> read_if_dead(const Fd& folder, const std::string& name) {
   Fd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   bool is_file = file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
                  status.st_size <= kMaxBytes;
   // Others may look at the same time.
   if (!is_file || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return std::nullopt;
-  return Found{.written = status.st_mtim, .text = read_all(file)};
+  return read_all(file, status.st_size);
 }
 
 }  // namespace
@@ -85,8 +89,9 @@ NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string nam
 void NodeFiles::remove_old() const {
   const std::time_t oldest = std::time(nullptr) - kMaxAge;
   for (const std::string& name : names("")) {
-    auto dead = read_if_dead(folder_, name);
-    if (dead && dead->written.tv_sec < oldest) ::unlinkat(folder_.get(), name.c_str(), 0);
+    auto at = written(folder_, name);
+    bool is_old = at && at->tv_sec < oldest;
+    if (is_old && read_if_dead(folder_, name)) ::unlinkat(folder_.get(), name.c_str(), 0);
   }
 }
 
@@ -139,24 +144,26 @@ void NodeFiles::forget() {
   file_ = Fd();
 }
 
+// There may be many, of a run that was killed often: only the last ones are read.
 std::vector<Died> NodeFiles::died() const {
-  std::vector<std::pair<Found, Died>> found;
-  for (const std::string& name : names(beginning_)) {
-    auto dead = read_if_dead(folder_, name);
-    if (!dead) continue;
-    auto file = decode_node_file(dead->text);
-    bool is_ours = file && file->boot == boot_ && file->run == run_;
-    if (is_ours) found.emplace_back(std::move(*dead), std::move(file->node));
+  std::vector<std::pair<std::timespec, std::string>> files;
+  for (std::string& name : names(beginning_)) {
+    if (auto at = written(folder_, name)) files.emplace_back(*at, std::move(name));
   }
-  std::ranges::sort(found, [](const auto& one, const auto& other) {
-    const std::timespec& first = one.first.written;
-    const std::timespec& second = other.first.written;
+  std::ranges::sort(files, [](const auto& one, const auto& other) {
+    const std::timespec& first = one.first;
+    const std::timespec& second = other.first;
     return std::pair(first.tv_sec, first.tv_nsec) > std::pair(second.tv_sec, second.tv_nsec);
   });
-  if (found.size() > kMaxDied) found.resize(kMaxDied);
   std::vector<Died> nodes;
-  nodes.reserve(found.size());
-  for (auto& [dead, node] : found) nodes.push_back(std::move(node));
+  for (const auto& [at, name] : files) {
+    if (nodes.size() == kMaxDied) break;
+    auto text = read_if_dead(folder_, name);
+    if (!text) continue;
+    auto file = decode_node_file(*text);
+    bool is_ours = file && file->boot == boot_ && file->run == run_;
+    if (is_ours) nodes.push_back(std::move(file->node));
+  }
   return nodes;
 }
 
