@@ -193,8 +193,9 @@ class Watch {
       for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
         auto pid = number_in<pid_t>(folder.path().filename().native());
         if (!pid || *pid == self_ || *pid == agent_ || found.contains(*pid)) continue;
-        SignalTarget process(*pid);
         if (!is_marked(*pid, marks_)) continue;
+        SignalTarget process(*pid);
+        if (!is_marked(*pid, marks_)) continue;  // its number may have become another's before
         bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
         if (is_for_lease && is_readable(Duration::zero())) return true;
         found.insert(*pid);

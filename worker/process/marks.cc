@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <random>
 
@@ -17,6 +18,16 @@ namespace {
 bool is_zombie(pid_t pid) {
   StatLine stat = split_stat(text_of_process(pid, "stat"));
   return stat.fields.empty() || stat.fields.front() == 'Z';
+}
+
+// The soft limit of a process; nullopt for "unlimited", or one that has gone.
+std::optional<std::uint64_t> queue_limit_of(pid_t pid) {
+  struct rlimit limit = {};
+  if (::prlimit(pid, RLIMIT_MSGQUEUE, nullptr, &limit) == 0)
+    return limit.rlim_cur == RLIM_INFINITY ? std::nullopt : std::optional(limit.rlim_cur);
+  if (errno == ESRCH) return std::nullopt;
+  // It is not this user's, or a sandbox forbids to ask; the text is for all, and takes longer.
+  return parse_queue_limit(text_of_process(pid, "limits"));
 }
 
 // Lowers the soft limit by a random number that no other agent is likely to have.
@@ -65,8 +76,7 @@ bool carries(pid_t pid, const Marks& marks) {
 
 // A zombie has no environment, but limits.
 bool carries_limit(pid_t pid, const Marks& marks) {
-  return marks.queue_limit &&
-         parse_queue_limit(text_of_process(pid, "limits")) == marks.queue_limit && !is_zombie(pid);
+  return marks.queue_limit && queue_limit_of(pid) == marks.queue_limit && !is_zombie(pid);
 }
 
 bool carries_name(pid_t pid, const Marks& marks) {
