@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -16,6 +22,22 @@ using namespace ddprun;
 using namespace ddprun::process;
 using ddprun::test::Workers;
 using namespace std::chrono_literals;
+
+// As qemu-user does.
+static bool refuse_clone_pidfd() {
+  constexpr auto kFlags = offsetof(seccomp_data, args);  // their lower half
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_PIDFD, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{.len = std::size(code), .filter = code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
 
 TEST_SUITE("worker/process") {
   TEST_CASE_FIXTURE(Workers, "how a process ended is told in words") {
@@ -34,6 +56,27 @@ TEST_SUITE("worker/process") {
     process = spawn({.argv = {folder.path() + "/data"}});
     REQUIRE(process.has_error());
     CHECK(to_string(process.error()).ends_with("/data: Permission denied"));
+  }
+
+  TEST_CASE("a worker is started, and its end is seen, where clone gives no pidfd") {
+    enum Outcome { kSeen = 3, kNoFilter, kPidfdOfClone, kNotStarted, kWrongEnd };
+    pid_t tester = ::fork();
+    if (tester == 0) {
+      if (!refuse_clone_pidfd()) ::_exit(kNoFilter);
+      int fd = -1;
+      if (::syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, nullptr, &fd, nullptr, nullptr) >= 0)
+        ::_exit(kPidfdOfClone);
+      auto process = spawn({.argv = {"/bin/sh", "-c", "exit 9"}});
+      if (!process) ::_exit(kNotStarted);
+      siginfo_t info = {};
+      auto pidfd = static_cast<id_t>(process->pidfd.get());
+      bool is_seen = ::waitid(P_PIDFD, pidfd, &info, WEXITED) == 0 && info.si_status == 9;
+      ::_exit(is_seen && info.si_pid == process->pid ? kSeen : kWrongEnd);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(tester, &status, 0) == tester);
+    if (status == kNoFilter << 8) return;  // this system takes no filter
+    CHECK(status == kSeen << 8);
   }
 
   TEST_CASE_FIXTURE(

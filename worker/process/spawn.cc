@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "store/base/signal_mask.h"
+#include "worker/process/pidfd.h"
 
 namespace ddprun::process {
 namespace {
@@ -138,6 +139,31 @@ Result<std::vector<Fd>> out_of_the_way(const std::vector<int>& fds) {
   return copies;
 }
 
+// Makes the process that run_child() turns into a worker.
+Result<Process> clone_child(ChildPlan& plan, const std::string& context) {
+  constexpr std::size_t kStackBytes = 64 * 1024;
+  auto stack =
+      std::make_unique<std::byte[]>(kStackBytes);  // the ABI wants its end 16-byte aligned: it is
+  std::byte* stack_end = stack.get() + kStackBytes;
+  SignalsBlocked blocked;
+
+  int fd = -1;
+  pid_t pid = ::clone(run_child, stack_end, CLONE_PIDFD | SIGCHLD, &plan, &fd);
+  if (pid >= 0) return Process{.pid = pid, .pidfd = Fd(fd)};
+  if (errno != EINVAL) return system_error(errno, context);
+
+  // An emulator of this processor (qemu-user) knows no CLONE_PIDFD.  The pid is the child's until
+  // it is collected, so that a pidfd that is opened afterwards is the child's too.
+  pid = ::clone(run_child, stack_end, SIGCHLD, &plan);
+  if (pid < 0) return system_error(errno, context);
+  Fd pidfd = open_pidfd(pid);
+  if (pidfd) return Process{.pid = pid, .pidfd = std::move(pidfd)};
+  int open_error = errno;
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return system_error(open_error, context);
+}
+
 bool is_executable_file(const std::string& path) {
   struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -173,22 +199,10 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
                  .cpus_bytes = cpus.size() * sizeof(cpu_set_t),
                  .parent = ::getpid(),
                  .report_fd = report_write_end.get()};
-  constexpr std::size_t kStackBytes = 64 * 1024;
-  auto stack =
-      std::make_unique<std::byte[]>(kStackBytes);  // the ABI wants its end 16-byte aligned: it is
-
-  int pidfd = -1;
-  pid_t pid = -1;
-  int clone_error = 0;
-  {
-    SignalsBlocked blocked;
-    pid = ::clone(run_child, stack.get() + kStackBytes, CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
-    clone_error = errno;
-  }
-  if (pid < 0) return system_error(clone_error, context);
-  return StartingProcess{.process = {.pid = pid, .pidfd = Fd(pidfd)},
-                         .report = std::move(report),
-                         .context = std::move(context)};
+  Result<Process> child = clone_child(plan, context);
+  if (!child) return child.error();
+  return StartingProcess{
+      .process = std::move(*child), .report = std::move(report), .context = std::move(context)};
 }
 
 Result<void> report_of(const Fd& report, const std::string& context) {
