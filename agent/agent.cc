@@ -110,6 +110,8 @@ asio::awaitable<int> Agent::run() {
   perform(first.actions);
   if (state_.phase != Phase::Finished) co_await finished_.wait();
   co_await workers_.end_helper();
+  // What it was about to fork does not know yet that it has ended.
+  if (config_.workers.has_warm_restarts) co_await leftovers_.end(hangs_.sweep_begins(), 0);
   co_await rendezvous_.finish();
   rendezvous_.close();
   job_control_.stop();
@@ -396,8 +398,7 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 
 asio::awaitable<void> Agent::sweep() {
   std::set<pid_t> no_leftovers = hangs_.sweep_begins();
-  if (pid_t helper = workers_.helper(); helper != 0) no_leftovers.insert(helper);
-  process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers));
+  process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers), workers_.helper());
   workers_.finish_output();
   // So that the report knows what a full disk has refused.
   co_await disk_.settled(mono_now() + kDiskPatience);

@@ -34,8 +34,9 @@ class Leftovers {
   // When SIGKILL follows SIGTERM, in the next end() and in a running one.
   void set_deadline(MonoTime deadline) { deadline_ = deadline; }
 
-  // Ends them.  `ending`: pids that end by themselves, or are ended by others.
-  boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending);
+  // Ends them.  `ending`: pids that end by themselves, or are ended by others.  `helper`: leads a
+  // session of processes that stay; 0 for none.
+  boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, pid_t helper);
 
   // Logs what was found.  Returns what does not end, not even by SIGKILL, as a sentence; it is
   // spared from now on.  "" for nothing.

@@ -30,10 +30,17 @@ WarmRestarts::WarmRestarts(asio::any_io_executor executor, process::Reaper& reap
     : executor_(std::move(executor)), reaper_(reaper), parts_(std::move(parts)) {}
 
 void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
-  bool is_wanted = state_ == State::None && pid_ == 0 && !is_ending_;
-  if (!is_wanted || starts_ == kMostTemplates) return;
+  workers_ = static_cast<int>(specs.size());
+  if (state_ == State::Ready) return template_->park(workers_);
+  if (state_ == State::None && pid_ == 0 && !is_ending_ && starts_ < kMostTemplates) make(specs);
+}
+
+void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
   ++starts_;
-  spec_ = {.worker = specs.at(0), .imports = parts_.imports, .variables = parts_.variables};
+  spec_ = {.worker = specs.at(0),
+           .imports = parts_.imports,
+           .variables = parts_.variables,
+           .is_urgent = waiting_ != nullptr};
   spec_.worker.cpus.clear();
   for (const process::ProcessSpec& spec : specs) {
     std::string obstacle = process::obstacle_to_fork(spec_, spec);
@@ -43,12 +50,14 @@ void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
   listener.on_ready = [this](const std::string& text) {
     state_ = State::Ready;
     parts_.on_info("warm restarts are ready: " + text);
+    waiting_ ? fork_waiting() : template_->park(workers_);
   };
   listener.on_refused = [this](const std::string& why) { refused(why); };
   auto started = process::Template::start(executor_, spec_, std::move(listener));
   if (!started) return refused(to_string(started.error()));
   template_ = std::move(*started);
   state_ = State::Importing;
+  why_none_.clear();
   process::Process process = template_->take_process();
   pid_ = process.pid;
   reaper_.watch(std::move(process),
@@ -57,9 +66,14 @@ void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
                 });
 }
 
+void WarmRestarts::expect_restart() {
+  if (state_ == State::Ready) template_->check_files();
+}
+
 void WarmRestarts::refused(const std::string& why) {
   state_ = State::Off;
   parts_.on_warning("no warm restarts: " + why);
+  fork_waiting();
 }
 
 void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
@@ -68,9 +82,13 @@ void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
   if (state_ != State::Off) state_ = State::None;
   if (on_end_) on_end_();
   if (is_ending_ || !template_) return;
-  std::string words = template_->last_words();
   template_->ended();  // a fork() under way says what it means for the restart
-  template_.reset();
+  why_none_ = template_->why_ended();
+  std::string words = template_->last_words();
+  kill();
+  bool has_said_why = before != State::Off && state_ == State::Off;
+  if (before == State::Ready && !why_none_.empty()) has_said_why = true;  // at the next restart
+  if (has_said_why) return;
   std::string how = "the template of warm restarts (pid " + std::to_string(pid) + ") " +
                     process::to_string(status) + (words.empty() ? "" : ": " + words);
   if (before == State::Ready) {
@@ -84,17 +102,32 @@ void WarmRestarts::cold(const std::string& why) {
   parts_.on_warning("this restart is cold: " + why);
 }
 
-void WarmRestarts::kill() {
+// Returns the forks that waited, which may take a moment to end.
+std::vector<process::Process> WarmRestarts::kill() {
+  std::vector<process::Process> parked;
+  if (template_) parked = template_->kill_parked();
   template_.reset();
   if (pid_ != 0) ::kill(pid_, SIGKILL);  // its number is its own until the reaper has told its end
   if (state_ != State::Off) state_ = State::None;
+  return parked;
 }
 
-void WarmRestarts::fork(const std::vector<process::ProcessSpec>& specs,
-                        std::function<void(std::vector<process::Fork>)> then) {
+void WarmRestarts::fork(const std::vector<process::ProcessSpec>& specs, Then then) {
+  bool is_first = parts_.has_first_attempt && starts_ == 0;
+  if (!is_first && !waiting_) return fork_now(specs, std::move(then));
+  waiting_specs_ = specs;
+  waiting_ = std::move(then);
+  if (is_first) make(specs);
+}
+
+void WarmRestarts::fork_waiting() {
+  if (auto then = std::exchange(waiting_, nullptr)) fork_now(waiting_specs_, std::move(then));
+}
+
+void WarmRestarts::fork_now(const std::vector<process::ProcessSpec>& specs, Then then) {
   if (state_ == State::Off) return then({});
   std::string obstacle;
-  if (state_ == State::None) obstacle = "there is no template";
+  if (state_ == State::None) obstacle = why_none_.empty() ? "there is no template" : why_none_;
   if (state_ == State::Importing) obstacle = "the template is not ready yet";
   for (const process::ProcessSpec& spec : specs)
     if (obstacle.empty()) obstacle = process::obstacle_to_fork(spec_, spec);
@@ -123,12 +156,21 @@ void WarmRestarts::fork(const std::vector<process::ProcessSpec>& specs,
 
 asio::awaitable<void> WarmRestarts::end() {
   is_ending_ = true;
-  kill();
-  if (pid_ == 0) co_return;
-  // The callback may outlive this coroutine.
+  // The callbacks may outlive this coroutine.
   auto timer = std::make_shared<asio::steady_timer>(executor_, mono_now() + kEndPatience);
-  on_end_ = [timer] { timer->cancel(); };
-  co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
+  auto living = std::make_shared<int>(0);
+  auto on_end = [timer, living] {
+    if (--*living == 0) timer->cancel();
+  };
+  for (process::Process& parked : kill()) {
+    ++*living;
+    reaper_.watch(std::move(parked), [on_end](process::ExitStatus) { on_end(); });
+  }
+  if (pid_ != 0) {
+    ++*living;
+    on_end_ = on_end;
+  }
+  if (*living != 0) co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
   on_end_ = nullptr;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Keeps a template beside the workers (worker/process/template.h), from which those of a restart
-// are forked.  Whatever goes wrong costs a line, and that restart is as any other.
+// are forked, and as many forks as there are workers, which wait for the restart.  If asked to, it
+// makes the template before the first attempt, whose workers are then forked from it too.  Whatever
+// goes wrong costs a line, and that restart is as any other.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +31,7 @@ class WarmRestarts {
   struct Parts {
     std::vector<std::string> imports;    // that the user has named
     std::vector<std::string> variables;  // that are different in each worker
+    bool has_first_attempt = false;      // it is forked, too
     Say on_info;
     Say on_warning;
   };
@@ -38,11 +41,16 @@ class WarmRestarts {
   void workers_run(const std::vector<process::ProcessSpec>& specs);
 
   // Forks a process for each of `specs` and calls `then` once, perhaps before it returns: with all
-  // of them, or with none, and a line has said why.
-  void fork(const std::vector<process::ProcessSpec>& specs,
-            std::function<void(std::vector<process::Fork>)> then);
+  // of them, or with none, and a line has said why.  The first call makes the template and waits
+  // for it, if the first attempt is to be forked; another one meanwhile waits in its place.
+  using Then = std::function<void(std::vector<process::Fork>)>;
+  void fork(const std::vector<process::ProcessSpec>& specs, Then then);
 
-  // The template's process, a child of this one; 0 for none.
+  // A worker has ended, so that a restart may follow: looks beforehand whether files have changed.
+  void expect_restart();
+
+  // The template's process, a child of this one; 0 for none.  The forks that wait are in its
+  // session.
   pid_t pid() const { return pid_; }
 
   // Ends the template, and waits for its end; there will be no other.
@@ -51,19 +59,26 @@ class WarmRestarts {
  private:
   enum class State : std::uint8_t { None, Importing, Ready, Off };
 
+  void make(const std::vector<process::ProcessSpec>& specs);
+  void fork_now(const std::vector<process::ProcessSpec>& specs, Then then);
+  void fork_waiting();
   void refused(const std::string& why);
   void ended(pid_t pid, process::ExitStatus status);
   void cold(const std::string& why);
-  void kill();
+  std::vector<process::Process> kill();
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
   Parts parts_;
   State state_ = State::None;
   int starts_ = 0;
+  int workers_ = 0;  // that a restart starts
   bool is_ending_ = false;
   process::TemplateSpec spec_;  // of the template
   std::unique_ptr<process::Template> template_;
+  std::vector<process::ProcessSpec> waiting_specs_;  // of the fork() that waits for the template
+  Then waiting_;                                     // likewise; nullptr for none
+  std::string why_none_;  // there is no template, as the last one has said; "" for nothing
   pid_t pid_ = 0;
   std::function<void()> on_end_;  // of the process; nullptr: nobody waits for it
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

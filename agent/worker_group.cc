@@ -47,6 +47,7 @@ void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) {
   if (!config_.has_warm_restarts) return;
   WarmRestarts::Parts parts{.imports = config_.warm_imports,
                             .variables = varying_variables(),
+                            .has_first_attempt = config_.has_warm_start,
                             .on_info = std::move(on_info),
                             .on_warning = on_warning_};
   warm_ = std::make_unique<WarmRestarts>(executor_, reaper_, std::move(parts));
@@ -77,7 +78,8 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
   };
   auto go_on = [this, files, is_over, begin] {
     if (is_over()) return;
-    if (*files && warm_ && starts_ > 1) return warm_->fork(specs_of(start_->round()), begin);
+    if (*files && warm_ && (starts_ > 1 || config_.has_warm_start))
+      return warm_->fork(specs_of(start_->round()), begin);
     if (*files) return begin({});
     start_->set_files_made();
     start_->fail(0, to_string(files->error()), kExitInfrastructure, config_.local_world_size);
@@ -214,6 +216,7 @@ void WorkerGroup::stop_starting() {
 }
 
 void WorkerGroup::ended(LocalWorker& worker, process::ExitStatus status) {
+  if (warm_ && !status.is_success()) warm_->expect_restart();
   settle(worker);
   if (!worker.has_ended()) {
     worker.set_ended();

@@ -109,8 +109,10 @@ struct WorkerGroupConfig {
   bool has_late_folders = false;
 
   // Whether workers of a restart are forked from an interpreter that has imported what they import,
-  // and modules that it imports beside those that the script's sources name.
+  // and modules that it imports beside those that the script's sources name.  And whether those of
+  // the first attempt are, too.
   bool has_warm_restarts = false;
+  bool has_warm_start = false;
   std::vector<std::string> warm_imports;
 };
 

@@ -150,7 +150,8 @@ Result<std::vector<std::string>> module_names(const OptionValue& value) {
 }
 
 Result<void> add_warm_restarts(ConfigBuilder& builder) {
-  const OptionValue* warm = builder.given("warm-restarts");
+  const OptionValue* start = builder.given("warm-start");
+  const OptionValue* warm = start != nullptr ? start : builder.given("warm-restarts");
   const OptionValue* imports = builder.given("warm-imports");
   if (imports != nullptr && !imports->text.empty()) {
     Result<std::vector<std::string>> names = module_names(*imports);
@@ -161,6 +162,7 @@ Result<void> add_warm_restarts(ConfigBuilder& builder) {
   if (warm == nullptr) return {};
   if (builder.why_cold.empty()) {
     builder.workers().has_warm_restarts = true;
+    builder.workers().has_warm_start = start != nullptr;
   } else {
     builder.note(warm->origin + " has no effect " + builder.why_cold);
   }

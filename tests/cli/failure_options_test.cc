@@ -69,7 +69,13 @@ TEST_SUITE("cli/config/failure_options") {
     REQUIRE(given.refusal() == "");
     CHECK(given.builder.workers().has_warm_restarts);
     CHECK(given.builder.workers().warm_imports == std::vector<std::string>{"torch", "a.b"});
+    CHECK_FALSE(given.builder.workers().has_warm_start);
     CHECK(given.builder.config.notes.empty());
+    Given start({{"warm-start", ""}, {"warm-imports", "torch"}});
+    REQUIRE(start.refusal() == "");
+    CHECK(start.builder.workers().has_warm_restarts);
+    CHECK(start.builder.workers().has_warm_start);
+    CHECK(start.builder.config.notes.empty());
     Given native({{"warm-restarts", ""}});
     native.builder.why_cold = "for a program that is no Python script";
     REQUIRE(native.refusal() == "");

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 from launch_test import DDPRUN, LIMIT, LaunchCase, environment, processes_with, wait_until
@@ -56,12 +57,44 @@ say("to stdout")
 print("to stderr", file=sys.stderr)
 """
 
+# Imported by the template, it kills the template or what it forks, once that is ready.
+DEADLY = """
+import os
+fork, waitpid, stat, count = os.fork, os.waitpid, os.stat, 0
+def die(moment):
+    if moment == os.environ["KILL_AT"] and open("/proc/self/comm").read() == "ddprun-template\\n":
+        os.kill(os.getpid(), 9)
+def counted():
+    global count
+    if open("/proc/self/comm").read() == "ddprun-template\\n":
+        count += 1
+    die(f"fork {count}")
+    return fork()
+def waited(*arguments):
+    found = waitpid(*arguments)
+    die("answer")
+    return found
+def looked(*arguments, **named):
+    if os.access("go", os.F_OK):
+        die("check")
+    return stat(*arguments, **named)
+os.fork, os.waitpid, os.stat = counted, waited, looked
+"""
+
 # What is different in each run, be it cold or warm.
 OF_A_RUN = ("MASTER_PORT", "DDPRUN_RUN_UUID", "DDPRUN_AGENT", "TORCHELASTIC_ERROR_FILE", "DDPRUN_STOP_REASON_FILE",
             "TORCHELASTIC_RUN_ID", "DDPRUN_JOB_ID", "DDPRUN_HEARTBEAT_FILE")
 
 
 class WarmCase(LaunchCase):
+    limit = LIMIT  # seconds to the next state
+
+    def wait_for(self, is_reached, what):
+        deadline = time.monotonic() + self.limit
+        while not is_reached():
+            self.assertLess(time.monotonic(), deadline, f"waited {self.limit} s in vain until {what}")
+            time.sleep(0.01)
+
     def run_once(self, is_warm, *arguments, before_go=lambda job: None, wants_ready=True, **extra):
         """Runs the job; lets it fail once the template is ready.  Its output is self.text."""
         for name in ("go",):
@@ -81,27 +114,19 @@ class WarmCase(LaunchCase):
         reader.start()
         self.said = lambda text: any(text in line for line in list(lines))
         if is_warm and wants_ready:
-            wait_until(lambda: self.said(READY) or job.poll() is not None, "the template is ready")
+            self.wait_for(lambda: self.said(READY) or job.poll() is not None, "the template is ready")
             self.assertIsNone(job.poll(), "".join(lines))
         else:
-            wait_until(lambda: self.said("started ") or job.poll() is not None, "the workers run")
+            self.wait_for(lambda: self.said("started ") or job.poll() is not None, "the workers run")
         before_go(job)
         (self.path / "go").touch()
-        job.wait(LIMIT)
-        reader.join(LIMIT)
+        job.wait(self.limit)
+        reader.join(self.limit)
         self.text = "".join(lines)
-        self.assertEqual(processes_with("ddprun-template"), [])
+        if job.returncode >= 0:
+            self.assertEqual(self.templates(), [])
         return job
 
-    def template_of(self, job):
-        """The pid of the template of `job`."""
-        for pid in pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
-            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-template\n":
-                return int(pid)
-        return None
-
-
-class SameTest(WarmCase):
     def seen(self, name, rank):
         seen = json.loads((self.path / f"seen.{name}.{rank}").read_text())
         seen["environment"] = [pair for pair in seen["environment"] if pair[0] not in OF_A_RUN]
@@ -110,19 +135,42 @@ class SameTest(WarmCase):
         seen["links"] = [re.sub(r"pipe:\[\d+\]|\S*/(?=attempt_)", "X", link) for link in seen["links"]]
         return seen
 
+    def templates(self):
+        """The pids of all templates of this test's runs, and of the forks that wait."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                is_one = (folder / "comm").read_text() == "ddprun-template\n"
+                if is_one and os.readlink(folder / "cwd") == os.path.realpath(self.path):
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+        return found
+
+    def of_template(self, job):
+        """The pids of the template of `job` and of the forks that wait, the template's first."""
+        pids = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        found = [int(pid) for pid in pids if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-template\n"]
+        return sorted(found, key=lambda pid: os.getsid(pid) != pid)
+
+    def template_of(self, job):
+        return self.of_template(job)[0]
+
+
+class SameTest(WarmCase):
     def test_what_a_worker_finds(self):
         script = self.script(LOOKS)
         for options in ((), ("--redirects=3",), ("--tee=3",), ("--hang-timeout=100",), ("-m",)):
             with self.subTest(options):
                 program = "worker" if "-m" in options else script
-                for name, is_warm in (("cold", False), ("warm", True)):
+                for name, is_warm in (("case-cold", False), ("case-warm", True)):
                     job = self.run_once(is_warm, "--nproc-per-node=2", "--max-restarts=1", *options, program, name, "--lr=1")
                     self.assertEqual(job.returncode, 0, self.text)
                     self.assertEqual(self.said("forked 2 workers from the template"), is_warm, self.text)
                     self.assertEqual(self.text.count("to stdout"), 0 if "--redirects=3" in options else 2)
                 for rank in range(2):
                     self.maxDiff = None
-                    self.assertEqual(self.seen("warm", rank), self.seen("cold", rank))
+                    self.assertEqual(self.seen("case-warm", rank), self.seen("case-cold", rank))
 
     def test_how_a_worker_ends(self):
         for end in ("sys.exit(3)", "raise SystemExit('no data')", "raise ValueError('no data')", "os._exit(7)",
@@ -151,6 +199,45 @@ class SameTest(WarmCase):
         self.assertRegex(self.text, r"ended what the workers had left behind: sleep \(\d+\)\n")
 
 
+class FirstAttemptTest(WarmCase):
+    """--warm-start"""
+
+    def test_what_a_worker_finds(self):
+        script = self.script(LOOKS.replace("if attempt == 0:", "if False:"))
+        for name, options in (("case-cold", ()), ("case-warm", ("--warm-start",))):
+            job = self.run_once(False, *options, "--nproc-per-node=2", script, name)
+            self.assertEqual(job.returncode, 0, self.text)
+            self.assertEqual(self.said("forked 2 workers from the template"), name == "case-warm", self.text)
+        for rank in range(2):
+            self.assertEqual(self.seen("case-warm", rank), self.seen("case-cold", rank))
+
+    def test_both_attempts(self):
+        job = self.run_once(False, "--warm-start", "--nproc-per-node=2", "--max-restarts=1", self.script(FAILS_ONCE))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertEqual(self.text.count("forked 2 workers from the template in "), 2, self.text)
+        self.assertEqual(self.text.count(READY), 1)
+
+    def test_without_a_template_it_is_cold(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/library.py").write_text("raise ValueError('x')\n")
+        job = self.run_once(False, "--warm-start", "--warm-imports=library", "--max-restarts=1", self.script(FAILS_ONCE),
+                            PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertEqual(self.text.count("no warm restarts: library cannot be imported beforehand: ValueError: x\n"), 1)
+
+    def test_a_stop_while_it_imports(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/slow.py").write_text("import time\nopen('slow', 'w').close()\ntime.sleep(1000)\n")
+        job = subprocess.Popen([DDPRUN, "--warm-start", "--warm-imports=slow", self.script("pass\n")], cwd=self.path,
+                               env=environment(PYTHONPATH=str(self.path / "lib")), stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: job.poll() is None and job.kill())
+        self.wait_for(lambda: (self.path / "slow").exists(), "the template imports")
+        job.terminate()
+        text = job.communicate(timeout=self.limit)[1]
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM, text)
+        self.assertEqual(processes_with(str(self.path)), [])
+
+
 class TemplateTest(WarmCase):
     """What happens to the template costs a line, and never the run."""
 
@@ -167,6 +254,36 @@ class TemplateTest(WarmCase):
             os.kill(self.template_of(job), signal.SIGKILL)
             wait_until(lambda: self.said("was killed by SIGKILL; another one is made"), "its end is told")
         self.is_cold("this restart is cold: there is no template\n", before_go=kill)
+
+    def test_forks_wait_for_the_restart(self):
+        def look(job):
+            wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
+            self.waiting = self.of_template(job)[1:]
+        script = self.script(FAILS_ONCE + "say('pid', os.getpid())\n")
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", script, before_go=look)
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertEqual({int(pid) for pid in re.findall(r"pid (\d+)\n", self.text)}, set(self.waiting), self.text)
+
+    def test_a_fork_that_waits_is_killed(self):
+        def kill(job):
+            wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
+            os.kill(self.of_template(job)[1], signal.SIGKILL)
+            wait_until(lambda: len(self.of_template(job)) == 2, "it is gone")
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", self.script(FAILS_ONCE), before_go=kill)
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("forked 2 workers from the template in ", self.text)
+        self.assertNotIn("cold", self.text)
+
+    def test_it_is_killed_at_each_moment(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/deadly.py").write_text(DEADLY)
+        script = self.script(FAILS_ONCE + "say('ran')\n")
+        for moment in ("fork 1", "fork 2", "fork 3", "answer", "check"):
+            with self.subTest(moment):
+                job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", "--warm-imports=deadly", script,
+                                    PYTHONPATH=str(self.path / "lib"), KILL_AT=moment)
+                self.assertEqual((job.returncode, self.text.count("ran\n")), (0, 2), self.text)
+                self.assertIn("restart 1 of 1: started 2 workers", self.text)
 
     def test_it_stands_still(self):
         self.is_cold("this restart is cold: the template does not answer\n",
@@ -228,18 +345,20 @@ class TemplateTest(WarmCase):
 
     def test_it_ends_with_the_agent(self):
         def kill(job):
-            self.pid = self.template_of(job)
+            self.assertIn(self.template_of(job), self.templates())
             job.kill()
         self.run_once(True, "--max-restarts=1", self.script(FAILS_ONCE), before_go=kill)
-        wait_until(lambda: not pathlib.Path(f"/proc/{self.pid}").exists(), "the template is gone")
+        wait_until(lambda: self.templates() == [], "the template is gone, with the forks that wait")
 
     def test_it_ends_with_the_run(self):
         def stop(job):
-            self.pid = self.template_of(job)
+            wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
+            self.pids = self.of_template(job)
+            os.kill(self.pids[1], signal.SIGSTOP)  # so that it does not see that the agent has gone
             job.terminate()
-        job = self.run_once(True, "--max-restarts=1", self.script(FAILS_ONCE), before_go=stop)
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", self.script(FAILS_ONCE), before_go=stop)
         self.assertEqual(job.returncode, 128 + signal.SIGTERM, self.text)
-        self.assertFalse(pathlib.Path(f"/proc/{self.pid}").exists())
+        self.assertEqual([pid for pid in self.pids if pathlib.Path(f"/proc/{pid}").exists()], [])
 
     def test_many_restarts(self):
         script = self.script(
@@ -252,6 +371,7 @@ class TemplateTest(WarmCase):
             "if attempt < 14: time.sleep(1000)\n")
         job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=14", script)
         self.assertEqual(job.returncode, 0, self.text)
+        self.assertNotIn("left behind", self.text)
         self.assertEqual(self.text.count("forked 2 workers from the template"), 14, self.text)
         held = [int(n) for n in re.findall(r"held (\d+)", self.text)]
         self.assertLessEqual(max(held[-8:]), max(held[4:12]) + 2)
@@ -259,6 +379,8 @@ class TemplateTest(WarmCase):
 
 @unittest.skipUnless(HAS_TORCH, "this Python has no torch")
 class TorchTest(WarmCase):
+    limit = 4 * LIMIT  # the template imports at the lowest priority
+
     def test_training_ends_with_the_same_weights(self):
         script = self.script(
             "import hashlib, os, sys, time, torch, torch.distributed as dist\n"

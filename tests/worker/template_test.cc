@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "tests/support/workers.h"
@@ -109,6 +111,70 @@ TEST_SUITE("worker/process/template") {
     CHECK(status_of(std::move(process)).exit_code == 127);
   }
 
+  TEST_CASE_FIXTURE(Templates, "forks that wait are taken by the next fork of as many") {
+    start_template();
+    REQUIRE(ready);
+    made->park(2);
+    auto forks = fork(2);  // also while they are made
+    REQUIRE(forks.has_value());
+    forks->clear();
+
+    made->park(1);
+    forks = fork(2);  // not these: they are too few
+    REQUIRE(forks.has_value());
+    CHECK(forks->size() == 2);
+    forks->clear();
+  }
+
+  TEST_CASE_FIXTURE(Templates, "two hundred forks leave no descriptor behind") {
+    start_template();
+    auto descriptors = [] {
+      auto entries = std::filesystem::directory_iterator("/proc/self/fd");
+      return std::distance(std::filesystem::begin(entries), std::filesystem::end(entries));
+    };
+    Fd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    std::ptrdiff_t before = 0;
+    for (int i = 0; i < 200; ++i) {
+      if (i % 2 == 0) made->park(1);
+      if (i % 4 == 0) made->check_files();  // nothing waits yet
+      auto forks = fork(1);
+      REQUIRE(forks.has_value());
+      auto starting = begin_spawn(std::move(forks->at(0)), worker(i % 2, null.get()));
+      REQUIRE(starting.has_value());
+      CHECK(status_of(std::move(starting->process)).exit_code == 4 + i % 2);
+      starting->report = Fd();
+      forks->clear();
+      if (i == 0) before = descriptors();
+    }
+    CHECK(descriptors() == before);
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a look beforehand holds for the next fork") {
+    start_template();
+    made->park(1);
+    REQUIRE(test::run_until(loop, [&] { return made->parked() == 1; }));
+    made->check_files();
+    REQUIRE(test::run_until(loop, [&] { return made->is_checked(); }));
+    ::kill(pid, SIGKILL);  // it is not asked again
+    CHECK(fork(1).has_value());
+  }
+
+  TEST_CASE_FIXTURE(Templates, "forks that wait are killed with the template") {
+    start_template();
+    made->park(2);
+    REQUIRE(test::run_until(loop, [&] { return made->parked() == 2; }));
+    std::vector<Process> killed = made->kill_parked();
+    REQUIRE(killed.size() == 2);
+    std::vector<int> signals;
+    for (Process& process : killed) {
+      reaper.watch(std::move(process),
+                   [&](ExitStatus status) { signals.push_back(status.signal); });
+    }
+    CHECK(test::run_until(loop, [&] { return signals.size() == 2; }));
+    CHECK(signals == std::vector<int>{SIGKILL, SIGKILL});
+    CHECK(made->parked() == 0);
+  }
+
   TEST_CASE_FIXTURE(Templates, "a worker is bound to its CPUs") {
     start_template();
     auto forks = fork(1);
@@ -159,6 +225,11 @@ TEST_SUITE("worker/process/template") {
     CHECK(obstacle_to_fork(spec, worker) == "");
     worker.environment = {"A=2", "RANK=1"};
     CHECK(obstacle_to_fork(spec, worker) == "A is different in the workers");
+    for (std::string name : {"OMP_NUM_THREADS", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHASHSEED",
+                             "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "CUDA_MODULE_LOADING"}) {
+      worker.environment = {"A=1", "RANK=1", name + "=1"};
+      CHECK(obstacle_to_fork(spec, worker) == name + " is different in the workers");
+    }
     worker.environment = {"A=1", "B=1"};
     CHECK(obstacle_to_fork(spec, worker) == "B is different in the workers");
     worker = spec.worker;

@@ -64,7 +64,7 @@ class Output:
 class Warm:
     """A template, as the agent has one."""
 
-    def __init__(self, case, arguments, folder, imports=(), env=None, python=PYTHON):
+    def __init__(self, case, arguments, folder, imports=(), env=None, python=PYTHON, manner=("0",)):
         self.folder = folder
         self.env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"),
                     "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
@@ -76,7 +76,7 @@ class Warm:
         path = self.env.get("PYTHONPATH", "")
         begun = {**self.env, "PYTHONPATH": "/proc/self/fd/5" + (":" + path if path else "")}
         self.arguments = [python, "-u", *arguments]
-        fields = [str(len(self.arguments)), *self.arguments, str(len(imports)), *imports, str(len(VARIABLES)), *VARIABLES]
+        fields = [str(len(self.arguments)), *self.arguments, str(len(imports)), *imports, str(len(VARIABLES)), *VARIABLES, *manner]
         self.control.send("\0".join(fields).encode())
 
         def place():
@@ -124,7 +124,10 @@ class Warm:
 
     def run(self, count=1, variables=None, is_pipe=False):
         """Exit status, stdout and stderr of each worker."""
-        pids, sockets = self.fork(count)
+        return self.begin(*self.fork(count), variables, is_pipe)
+
+    def begin(self, pids, sockets, variables=None, is_pipe=False):
+        """The same of those that have been forked."""
         results = []
         for rank, (pid, own) in enumerate(zip(pids, sockets)):
             outs = [Output(is_pipe), Output(is_pipe)]
@@ -204,6 +207,12 @@ class SameTest(TemplateCase):
                 print(stream, stream.fileno(), stream.line_buffering, stream.write_through, stream.mode, stream.errors,
                       stream.seekable(), stream.isatty(), raw, type(stream.buffer), stream is getattr(sys, '__' + stream.name[1:-1] + '__'))
             print(threading.main_thread().native_id == os.getpid(), threading.active_count())
+            import atexit, faulthandler, time, warnings
+            print(warnings.filters, atexit._ncallbacks(), faulthandler.is_enabled(), gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
+            print(sys.gettrace(), sys.getprofile(), sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook)
+            print(sys.get_asyncgen_hooks(), sys.getdlopenflags(), sys.dont_write_bytecode, sys.pycache_prefix, sys._xoptions)
+            print([type(finder).__name__ if not isinstance(finder, type) else finder for finder in sys.meta_path], len(sys.path_hooks))
+            print([signal.getitimer(n) for n in range(3)], os.sched_getscheduler(0), os.times().children_user, time.tzname)
             print('sitecustomize' in sys.modules, sys.modules.get('site') is not None, sys.path_importer_cache.keys() >= set())
             depth, frame = 0, sys._getframe()
             while frame: depth, frame = depth + 1, frame.f_back
@@ -256,6 +265,73 @@ class SameTest(TemplateCase):
         warm.ready()
         self.assertEqual(warm.run()[0][1], b"['colorsys', 'decimal', 'email.message']\n")
 
+    def test_options_of_python(self):
+        self.is_the_same(
+            "import sys, warnings; print(sys.flags, sys.warnoptions, warnings.filters, sys.stdout.encoding, sys.getrecursionlimit());"
+            "warnings.warn('one'); warnings.warn('old', DeprecationWarning)",
+            env={"PYTHONWARNINGS": "error::UserWarning,ignore::DeprecationWarning", "PYTHONOPTIMIZE": "1",
+                 "PYTHONIOENCODING": "latin-1", "PYTHONFAULTHANDLER": "1"})
+
+    def test_a_module_that_sets_what_all_share(self):
+        self.file("lib/shared.py", "import sys, warnings\nsys.setrecursionlimit(3000)\nwarnings.simplefilter('error')\n")
+        self.is_the_same("import shared, sys, warnings; print(sys.getrecursionlimit(), warnings.filters)", imports=("shared",),
+                         env={"PYTHONPATH": str(self.folder / "lib")})
+
+    def test_what_is_imported_comes_to_no_less(self):
+        warm = self.warm("import os, sys; before = sorted(sys.modules); import json; os.write(1, str(before).encode())")
+        warm.ready()
+        (seen,), cold = warm.run(), warm.cold()
+        missing = set(eval(cold[1])) - set(eval(seen[1]))
+        self.assertEqual(missing, set())
+
+    def test_a_crash_with_a_fault_handler(self):
+        _, _, err = self.is_the_same_but_for_addresses(
+            "import ctypes, faulthandler, sys\nfaulthandler.enable()\ndef crash():\n    ctypes.string_at(0)\ncrash()\n")
+        self.assertIn(b"Segmentation fault", err)
+        self.assertIn(b"in crash", err)
+
+    def is_the_same_but_for_addresses(self, text):
+        warm = self.warm(text)
+        warm.ready()
+        (seen,), cold = warm.run(), warm.cold()
+        plain = [(run[0] & ~0x80, run[1], re.sub(rb"hread 0x[0-9a-f]+|Extension modules:.*\n", b"", run[2])) for run in (seen, cold)]
+        self.assertEqual(plain[0], plain[1])
+        return seen
+
+    def test_a_worker_leaves_nothing_to_the_next(self):
+        script = """
+            import atexit, json, os, resource, sys, threading, time, warnings
+            print(os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE), os.umask(0o27))
+            print(threading.active_count(), json.dumps([1]), len(json.__dict__), os.nice(0), warnings.filters, sys.getrecursionlimit())
+            print(sorted(os.listdir('/proc/self/fd')), os.environ.get('LEFT'), sys.path, signal_of())
+            """.replace("signal_of()", "__import__('signal').getsignal(10)") + """
+            __import__('signal').signal(10, lambda *_: None)
+            os.chdir('/'); os.umask(0); os.environ['LEFT'] = '1'; sys.path.insert(0, '/left'); sys.setrecursionlimit(77_000)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.nice(3)
+            json.dumps = json.loads = None; json.left = 1; warnings.simplefilter('ignore'); kept = open('/dev/null')
+            threading.Thread(target=time.sleep, args=(0.01,)).start()
+            def fork():
+                if os.fork() == 0:
+                    print('forked at the end')
+                    os._exit(0)
+                os.wait()
+            atexit.register(fork)
+            """
+        warm = self.warm(script)
+        warm.ready()
+        first, second, cold = warm.run(is_pipe=True), warm.run(is_pipe=True), warm.cold(is_pipe=True)
+        self.is_equal(first[0], cold)
+        self.is_equal(second[0], cold)
+        self.assertIn(b"forked at the end", cold[1])
+
+    def test_a_module_that_cannot_be_imported_twice(self):
+        self.file("lib/once.py", "import builtins\nif hasattr(builtins, 'once'):\n    raise RuntimeError('again')\nbuiltins.once = 1\n")
+        warm = self.warm("import once, sys; print(once.__name__); del sys.modules['once']; import once", imports=("once",),
+                         env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        for _ in range(2):
+            self.is_equal(warm.run()[0], warm.cold())
+
     def test_environment_that_imports_change(self):
         self.file("lib/setter.py", "import os\nos.environ.setdefault('FROM_IMPORT', '1')\nos.environ.pop('GIVEN', 0)\n"
                   "os.environb[b'BYTES'] = b'\\xff'\n")
@@ -291,13 +367,28 @@ class SameTest(TemplateCase):
                          env={"PYTHONPATH": str(self.folder / "lib")})
 
     def test_many_forks(self):
-        warm = self.warm("import os, sys; sys.exit(len(os.listdir('/proc/self/fd')))")
+        warm = self.warm("import os; os._exit(len(os.listdir('/proc/self/fd')))")
         warm.ready()
-        held = lambda: len(os.listdir(f"/proc/{warm.process.pid}/fd"))
-        before = held()
-        for _ in range(50):
-            self.assertEqual([run[0] >> 8 for run in warm.run(2)], [4, 4])
-        self.assertEqual(held(), before)
+
+        def held():
+            status = (pathlib.Path("/proc") / str(warm.process.pid) / "status").read_text()
+            return len(os.listdir(f"/proc/{warm.process.pid}/fd")), int(re.search(r"VmData:\s+(\d+)", status)[1])
+
+        self.assertEqual([run[0] >> 8 for run in warm.run(2)], [4, 4])
+        files, kib = held()
+        for _ in range(200):
+            self.assertEqual([run[0] >> 8 for run in warm.run()], [4])
+        self.assertEqual(held()[0], files)
+        self.assertLess(held()[1] - kib, 512)  # 200 times the file list alone would be more
+
+    def test_forks_that_wait(self):
+        warm = self.warm("import os; os.write(1, os.environ['RANK'].encode())")
+        warm.ready()
+        waiting = warm.fork(2)
+        warm.control.send(b"K")
+        self.assertEqual(warm.hear(), "K")
+        self.assertEqual([os.getsid(pid) for pid in waiting[0]], [warm.process.pid] * 2)
+        self.assertEqual([run[1] for run in warm.begin(*waiting)], [b"0", b"1"])
 
     def test_it_ends_with_the_agent(self):
         warm = self.warm("pass")
@@ -338,9 +429,37 @@ class RefusedTest(TemplateCase):
                 ("changed the folder", "import os; os.chdir('/')"),
                 ("library cannot be imported beforehand: ValueError: x", "raise ValueError('x')"),
                 ("library cannot be imported beforehand: SystemExit", "raise SystemExit('x')"),
-                ("library cannot be imported .*: No module named 'no_such_module'", "import no_such_module")):
+                ("library cannot be imported .*: No module named 'no_such_module'", "import no_such_module"),
+                ("library cannot be imported beforehand: MemoryError", "raise MemoryError"),
+                ("have started process", "import os; os.spawnv(os.P_NOWAIT, '/bin/sh', ['sh', '-c', "
+                 "'while kill -0 $PPID; do sleep 0.1; done 2>/dev/null'])")):
             with self.subTest(text):
                 self.refused(why, **self.library(text))
+
+    def test_cuda(self):
+        self.file("lib/torch/__init__.py", "from . import cuda\n")
+        self.file("lib/torch/cuda.py", "def is_initialized(): return True\n")
+        self.refused("CUDA is initialised by an import", "import torch; open('ran', 'w')", imports=("torch",),
+                     env={"PYTHONPATH": str(self.folder / "lib")})
+
+    def test_no_memory_for_a_fork(self):
+        self.file("lib/full.py", "import errno, os\nreal, when = os.fork, [0]\ndef fork():\n    if os.path.exists('full'):\n"
+                  "        when[0] += 1\n        if when[0] == int(open('full').read()): raise OSError(errno.ENOMEM, 'no memory')\n"
+                  "    return real()\nos.fork = fork\n")
+        for number, forked in (("1", 0), ("2", 0), ("3", 1)):  # by the template, and by its child
+            with self.subTest(number):
+                (self.folder / "full").unlink(missing_ok=True)
+                warm = self.warm("open('ran', 'w')", imports=("full",), env={"PYTHONPATH": str(self.folder / "lib")})
+                warm.ready()
+                self.file("full", number)
+                answer, sockets = warm.fork(2)
+                for own in sockets:
+                    own.close()
+                if number == "1":
+                    self.assertEqual(answer, "C[Errno 12] no memory")
+                else:
+                    self.assertEqual([os.waitpid(pid, 0)[1] >> 8 for pid in answer], [127] * forked)
+        self.assertFalse((self.folder / "ran").exists())
 
     def test_a_file_with_the_name_of_a_library(self):
         self.file("json.py", "raise AssertionError")

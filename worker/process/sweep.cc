@@ -104,15 +104,20 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
   return walk;
 }
 
+bool is_spared(pid_t pid, const SweepScope& scope) {
+  return scope.spared.contains(pid) ||
+         (!scope.spared_sessions.empty() && scope.spared_sessions.contains(::getsid(pid)));
+}
+
 Walk walk_descendants(const SweepScope& scope) {
   auto is_left_alone = [&, self = ::getpid()](pid_t pid, pid_t parent) {
     if (scope.bystanders.has(pid)) return true;
-    bool may_be_foreign = parent == self && scope.marks && !scope.spared.contains(pid);
+    bool may_be_foreign = parent == self && scope.marks && !is_spared(pid, scope);
     // Asked in this order: one that has died carries no mark any more.
     return may_be_foreign && !carries(pid, *scope.marks) && !living_name(pid).empty();
   };
   Walk walk = living_below(::getpid(), is_left_alone);
-  std::erase_if(walk.found, [&](const Leftover& one) { return scope.spared.contains(one.pid); });
+  std::erase_if(walk.found, [&](const Leftover& one) { return is_spared(one.pid, scope); });
   return walk;
 }
 

@@ -49,8 +49,9 @@ class Bystanders {
 
 // What a sweep leaves alone.
 struct SweepScope {
-  std::set<pid_t> spared;  // but not what they have started
-  Bystanders bystanders;   // and what they have started
+  std::set<pid_t> spared;           // but not what they have started
+  std::set<pid_t> spared_sessions;  // likewise, all that are in one of these
+  Bystanders bystanders;            // and what they have started
   // Of this process's own children, all that carry none of these, with what they have started;
   // nullopt: none.
   std::optional<Marks> marks;

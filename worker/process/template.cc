@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -34,6 +35,7 @@ constexpr const char* kPath = "PYTHONPATH";
 constexpr std::size_t kMostMessage = 64 * 1024;
 constexpr std::size_t kMostForks = 200;  // one message takes 253 descriptors
 constexpr auto kForkPatience = std::chrono::seconds(2);
+constexpr auto kCheckHolds = std::chrono::seconds(1);
 
 std::string_view name_of(std::string_view assignment) {
   return assignment.substr(0, assignment.find('='));
@@ -125,7 +127,8 @@ Result<void> send(int socket, std::string_view message, const std::vector<int>& 
 
 std::string first_message(const TemplateSpec& spec) {
   std::string message;
-  for (const auto* list : {&spec.worker.argv, &spec.imports, &spec.variables}) {
+  const std::vector<std::string> manner(spec.is_urgent ? 1 : 0, "urgent");
+  for (const auto* list : {&spec.worker.argv, &spec.imports, &spec.variables, &manner}) {
     if (!message.empty()) message.push_back('\0');
     message += std::to_string(list->size());
     for (const std::string& field : *list) message.append(1, '\0').append(field);
@@ -150,9 +153,17 @@ std::vector<std::string> template_environment(const TemplateSpec& spec) {
   return environment;
 }
 
-bool is_child(const Fd& pidfd) {
-  siginfo_t info = {};
+// Whether it is a child of this process that has not been collected.  `info`: of its end, if it
+// has.
+bool is_child(const Fd& pidfd, siginfo_t& info) {
+  info = {};
   return ::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+// While it does, its pid is its own: no one else collects children.
+bool is_living(const Process& process) {
+  siginfo_t info;
+  return is_child(process.pidfd, info) && info.si_pid == 0;
 }
 
 Error ended_error() {
@@ -185,6 +196,7 @@ std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker
 
 Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec) {
   std::string context = "start " + spec.argv.at(0);
+  if (!is_living(fork.process)) return Error{Errc::Closed, "the fork that waited has ended"};
   if (!spec.cgroup.empty()) {
     // Whatever it refuses, the worker is as well off as without.
     Fd file(::open((spec.cgroup + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
@@ -251,18 +263,24 @@ Template::Template(asio::any_io_executor executor, Listener listener, Process pr
       patience_(executor) {}
 
 void Template::listen() {
-  control_.async_wait(
-      asio::posix::descriptor_base::wait_read,
-      [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-        if (error || alive.expired()) return;
-        std::string message(kMostMessage, '\0');
-        ssize_t count =
-            ::recv(control_.native_handle(), message.data(), message.size(), MSG_DONTWAIT);
-        bool is_nothing_now = count < 0 && (errno == EAGAIN || errno == EINTR);
-        if (count <= 0 && !is_nothing_now) return ended();
-        if (count > 0) heard(std::string_view(message).substr(0, static_cast<std::size_t>(count)));
-        if (!alive.expired()) listen();
-      });
+  control_.async_wait(asio::posix::descriptor_base::wait_read,
+                      [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+                        if (error || alive.expired()) return;
+                        const Heard what = hear();
+                        if (alive.expired()) return;
+                        what == Heard::End ? ended() : listen();
+                      });
+}
+
+// One message, if there is one now.
+Template::Heard Template::hear() {
+  std::string message(kMostMessage, '\0');
+  ssize_t count = ::recv(control_.native_handle(), message.data(), message.size(), MSG_DONTWAIT);
+  if (count > 0) {
+    heard(std::string_view(message).substr(0, static_cast<std::size_t>(count)));
+    return Heard::Message;
+  }
+  return count < 0 && (errno == EAGAIN || errno == EINTR) ? Heard::Nothing : Heard::End;
 }
 
 void Template::heard(std::string_view message) {
@@ -273,15 +291,23 @@ void Template::heard(std::string_view message) {
     case 'N':
       return listener_.on_refused(std::string(text));
     case 'C':
+      why_ended_ = text;
       return settle(Error{Errc::Closed, std::string(text)});
     case 'F':
-      return settle(forks_of(text));
+      return forked(forks_of(text));
+    case 'K':
+      is_checking_ = false;
+      checked_at_ = std::chrono::steady_clock::now();
+      if (then_) ask();
+      return;
     default:
       return;
   }
 }
 
 void Template::ended() {
+  while (hear() == Heard::Message) {
+  }
   settle(ended_error());
 }
 
@@ -289,6 +315,22 @@ void Template::settle(Result<std::vector<Fork>> forks) {
   patience_.cancel();
   sockets_.clear();
   if (auto then = std::exchange(then_, nullptr)) then(std::move(forks));
+}
+
+// They are there, for the fork() under way or to wait for the next one.
+void Template::forked(Result<std::vector<Fork>> forks) {
+  sockets_.clear();
+  bool is_parking = std::exchange(is_parking_, false);
+  if (!forks) return settle(forks.error());
+  // Those that were to be parked may be older than the files by now.
+  if (then_ && !is_parking) return settle(std::move(forks));
+  parked_ = std::move(*forks);
+  if (then_) ask();
+}
+
+bool Template::has_parked(int count) const {
+  return static_cast<int>(parked_.size()) == count &&
+         std::ranges::all_of(parked_, [](const Fork& fork) { return is_living(fork.process); });
 }
 
 Result<std::vector<Fork>> Template::forks_of(std::string_view pids) {
@@ -300,7 +342,9 @@ Result<std::vector<Fork>> Template::forks_of(std::string_view pids) {
     pids.remove_prefix(std::min(pids.find(' '), pids.size()));
     Fd pidfd = open_pidfd(*pid);
     if (!pidfd) return system_error(errno, "open the pidfd of a fork");
-    if (!is_child(pidfd)) return Error{Errc::NotSupported, "forks do not become this process's"};
+    siginfo_t info;
+    if (!is_child(pidfd, info))
+      return Error{Errc::NotSupported, "forks do not become this process's"};
     forks.push_back(
         {.process = {.pid = *pid, .pidfd = std::move(pidfd)}, .socket = std::move(socket)});
   }
@@ -309,28 +353,78 @@ Result<std::vector<Fork>> Template::forks_of(std::string_view pids) {
 
 void Template::fork(int count, std::function<void(Result<std::vector<Fork>>)> then) {
   then_ = std::move(then);
+  wanted_ = count;
+  ask();
+}
+
+// For what fork() wants, unless the forks under way may be it.
+void Template::ask() {
+  Result<void> asked;
+  if (has_parked(wanted_)) {
+    if (is_checked()) return settle(std::exchange(parked_, {}));
+    asked = ask_for_check();
+  } else if (sockets_.empty()) {
+    parked_.clear();
+    asked = send_sockets(wanted_);
+  }
+  if (!asked) return fail_soon(Duration::zero(), asked.error());
+  fail_soon(kForkPatience, {Errc::TimedOut, "the template does not answer"});
+}
+
+Result<void> Template::ask_for_check() {
+  if (is_checking_) return {};
+  Result<void> asked = send(control_.native_handle(), "K");
+  is_checking_ = asked.has_value();
+  return asked;
+}
+
+bool Template::is_checked() const {
+  return std::chrono::steady_clock::now() - checked_at_ < kCheckHolds;
+}
+
+void Template::check_files() {
+  if (!parked_.empty() && !then_ && !is_checked()) (void)ask_for_check();
+}
+
+void Template::fail_soon(Duration after, Error error) {
+  patience_.expires_after(after);
+  patience_.async_wait([this, error = std::move(error),
+                        alive = std::weak_ptr(alive_)](boost::system::error_code cancelled) {
+    if (!cancelled && !alive.expired()) settle(error);
+  });
+}
+
+void Template::park(int count) {
+  if (then_ || !sockets_.empty() || has_parked(count)) return;
+  parked_.clear();
+  is_parking_ = send_sockets(count).has_value();
+  if (!is_parking_) sockets_.clear();  // fork() will say why
+}
+
+std::vector<Process> Template::kill_parked() {
+  std::vector<Process> killed;
+  for (Fork& fork : std::exchange(parked_, {})) {
+    if (!is_living(fork.process)) continue;
+    ::kill(fork.process.pid, SIGKILL);
+    killed.push_back(std::move(fork.process));
+  }
+  return killed;
+}
+
+// Each of `count` forks gets the other end of one of sockets_.
+Result<void> Template::send_sockets(int count) {
+  if (static_cast<std::size_t>(count) > kMostForks)
+    return Error{Errc::LimitExceeded, "a template forks at most 200 workers"};
   std::vector<Fd> theirs;
   std::vector<int> fds;
-  Result<void> result;
-  if (static_cast<std::size_t>(count) > kMostForks)
-    result = Error{Errc::LimitExceeded, "a template forks at most 200 workers"};
-  for (int i = 0; result && i < count; ++i) {
+  for (int i = 0; i < count; ++i) {
     Result<Pair> pair = socket_pair();
-    if (!pair) {
-      result = pair.error();
-      break;
-    }
+    if (!pair) return pair.error();
     sockets_.push_back(std::move(pair->ours));
     theirs.push_back(std::move(pair->theirs));
     fds.push_back(theirs.back().get());
   }
-  if (result) result = send(control_.native_handle(), "F", fds);
-  patience_.expires_after(result ? Duration(kForkPatience) : Duration::zero());
-  Error error = result ? Error{Errc::TimedOut, "the template does not answer"} : result.error();
-  patience_.async_wait(
-      [this, error, alive = std::weak_ptr(alive_)](boost::system::error_code cancelled) {
-        if (!cancelled && !alive.expired()) settle(error);
-      });
+  return send(control_.native_handle(), "F", fds);
 }
 
 std::string Template::last_words() const {

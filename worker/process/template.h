@@ -12,6 +12,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "store/base/error.h"
 #include "store/base/fd.h"
+#include "store/base/time.h"
 #include "worker/process/spawn.h"
 
 namespace ddprun::process {
@@ -27,12 +29,14 @@ struct TemplateSpec {
   ProcessSpec worker;                  // any of the workers: its command line and environment
   std::vector<std::string> imports;    // modules, beside those that the program's sources name
   std::vector<std::string> variables;  // names of those that are different in each worker
+  bool is_urgent = false;              // workers wait for it: it imports at its own priority
 };
 
 // Why `worker` cannot be forked from a template of that specification; "" if it can.
 std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker);
 
-// A process that waits to become a worker.  One that is destroyed instead ends by itself.
+// A process that waits to become a worker.  One that is destroyed instead ends by itself.  Until
+// then it is in the template's session.
 struct Fork {
   Process process;
   Fd socket;
@@ -52,7 +56,8 @@ class Template {
     std::function<void(const std::string& why)> on_refused;  // no workers can be forked; it ends
   };
 
-  // Starts one, which imports at the lowest priority.  Fails with the system's code.
+  // Starts one, which imports at the lowest priority, unless it is urgent.  Fails with the system's
+  // code.
   static Result<std::unique_ptr<Template>> start(boost::asio::any_io_executor executor,
                                                  const TemplateSpec& spec, Listener listener);
 
@@ -62,28 +67,59 @@ class Template {
   // What it has printed last, as one line; "" for nothing.
   std::string last_words() const;
 
-  // Forks `count` processes and calls `then` once, from the event loop: with all of them, or with
-  // the reason why there are none.  One call at a time, of a template that is ready.
+  // Forks `count` processes and calls `then` once, perhaps before it returns: with all of them, or
+  // with the reason why there are none; the template is of no use then.  One call at a time, of a
+  // template that is ready.
   void fork(int count, std::function<void(Result<std::vector<Fork>>)> then);
 
-  // Its process has ended: a fork() under way fails.
+  // Forks `count` processes beforehand.  The next fork() of as many has only to ask whether files
+  // have changed since.  Does nothing where they are there already, or fork() is under way.
+  void park(int count);
+
+  // Asks that beforehand: that they have not holds for a second.
+  void check_files();
+  bool is_checked() const;
+  int parked() const { return static_cast<int>(parked_.size()); }
+
+  // Those that wait, killed.  They are this process's children until it has collected them.
+  std::vector<Process> kill_parked();
+
+  // Its process has ended: hears what it has said before; a fork() under way fails then.
   void ended();
+
+  // Why it forks no more, as it has said itself; "" for nothing.
+  const std::string& why_ended() const { return why_ended_; }
 
  private:
   Template(boost::asio::any_io_executor executor, Listener listener, Process process, Fd control,
            Fd text);
   void listen();
+  enum class Heard : std::uint8_t { Message, Nothing, End };
+  Heard hear();
   void heard(std::string_view message);
+  void ask();
+  Result<void> ask_for_check();
+  Result<void> send_sockets(int count);
+  void fail_soon(Duration after, Error error);
+  void forked(Result<std::vector<Fork>> forks);
   void settle(Result<std::vector<Fork>> forks);
   Result<std::vector<Fork>> forks_of(std::string_view pids);
+  bool has_parked(int count) const;
 
   Listener listener_;
   Process process_;
   boost::asio::posix::stream_descriptor control_;
   Fd text_;  // a file with all that it has printed
   boost::asio::steady_timer patience_;
-  std::vector<Fd> sockets_;                              // of the forks under way
-  std::function<void(Result<std::vector<Fork>>)> then_;  // likewise; nullptr for none
+  std::vector<Fd> sockets_;   // of the forks under way
+  std::vector<Fork> parked_;  // they wait
+  std::function<void(Result<std::vector<Fork>>)>
+      then_;                  // of the fork() under way; nullptr for none
+  int wanted_ = 0;            // by it
+  bool is_parking_ = false;   // the forks under way are to wait
+  bool is_checking_ = false;  // whether files have changed
+  MonoTime checked_at_{};     // when they had not
+  std::string why_ended_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

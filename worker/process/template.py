@@ -13,11 +13,13 @@ started as usual.
 
 With the agent it talks over the descriptor CONTROL, one message at a time:
 
-    agent     0-separated: how many arguments, these, how many modules, these, how many variables,
-              the names of those that are different in each worker
+    agent     0-separated, each with how many there are before it: arguments, modules, the names of
+              variables that are different in each worker, and "urgent" if workers wait for it
     template  R and a text: it is ready.  N and a text: it cannot do it, and has ended
-    agent     F, with a socket for each worker to be forked
+    agent     F, with a socket for each worker to be forked.  They wait for their G
     template  F and their pids, now children of the agent.  C and a text: not any more
+    agent     K: are those that wait still of use?
+    template  K: they are.  C and a text: not any more, since files have changed
 
 and with each worker over that worker's socket:
 
@@ -343,6 +345,15 @@ def threads():
     return len(os.listdir("/proc/self/task"))
 
 
+def children():
+    """Of this thread; none where the kernel does not say."""
+    try:
+        with open("/proc/thread-self/children") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
 def descriptors():
     """Those that are open, beside the standard streams and the agent's; with what they are."""
     found = []
@@ -368,6 +379,8 @@ def check_state():
         os.waitpid(child, 0)
     if threads() > 1:
         raise Refused(f"the imported modules have {threads() - 1} threads")
+    if children():
+        raise Refused(f"the imported modules have started process {children()[0]}")
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_initialized():
@@ -507,10 +520,12 @@ class Template:
     def __init__(self, socket_module, control):
         self.socket_module = socket_module
         self.control = control
+        self.pid = os.getpid()
         self.changes = {}
 
     def prepare(self, message):
         """All until it is ready.  Returns the text about it."""
+        priority = Priority()
         fields = os.fsdecode(message).split("\0")
 
         def take():
@@ -519,7 +534,9 @@ class Template:
             del fields[:count]
             return taken
 
-        arguments, named, variables = take(), take(), take()
+        arguments, named, variables, manner = take(), take(), take(), take()
+        if not manner:
+            priority.lower()
         self.fresh = {name.partition(".")[0] for name in sys.modules}
         import ctypes
         import time
@@ -547,6 +564,7 @@ class Template:
             raise Refused(f"{path} has the name of a library's module")
         import gc
 
+        sys.path_importer_cache.clear()  # what the folders held: for the workers to see anew
         gc.collect()
         check_state()
         self.known = signatures()
@@ -556,6 +574,7 @@ class Template:
         with open(COMM, "rb") as file:
             self.comm = file.read().rstrip(b"\n")
         set_comm(b"ddprun-template")
+        priority.restore()
         kib = memory_kib()
         count = len(sys.modules)
         return f"{count} modules in {time.monotonic() - began:.1f} s; the template uses {kib // 1024} MB"
@@ -566,17 +585,27 @@ class Template:
             message, sockets = self.receive(self.control, 1, 253)
             if not message:
                 os._exit(0)
-            why = changed(self.known)
-            if why:
-                self.control.send(b"C" + os.fsencode(f"{why} has been changed"))
+            try:
+                self.check_files()
+                if message == b"K":
+                    self.control.send(b"K")
+                    continue
+                socket = self.fork(sockets)
+            except (Refused, OSError) as error:
+                if os.getpid() == self.pid:  # not a child that cannot fork
+                    self.control.send(b"C" + os.fsencode(str(error)))
                 os._exit(0)
-            path = shadowed(self.program, self.fresh)
-            if path:
-                self.control.send(b"C" + os.fsencode(f"{path} has the name of a library's module"))
-                os._exit(0)
-            socket = self.fork(sockets)
             if socket is not None:
                 return socket
+
+    def check_files(self):
+        """Raises Refused if a fresh start would import something else."""
+        path = changed(self.known)
+        if path:
+            raise Refused(f"{path} has been changed")
+        path = shadowed(self.program, self.fresh)
+        if path:
+            raise Refused(f"{path} has the name of a library's module")
 
     def fork(self, sockets):
         """By a child that ends at once, so that they become the agent's children."""
@@ -620,16 +649,25 @@ class Template:
                 found += [int.from_bytes(data[i : i + 4], sys.byteorder) for i in range(0, len(data), 4)]
         return message, found
 
-    def become_worker(self, descriptor):
-        """In a fork: makes it what a fresh worker is."""
-        os.setsid()
+    def wait_to_begin(self, descriptor):
+        """In a fork: does what takes long, and waits.  Returns its socket and what came with the G.
+
+        It stays in the template's session meanwhile, by which a sweep knows it."""
+        for name in ("known", "program", "fresh"):  # to free them is to copy the pages they are in
+            delattr(self, name)
+        renew_randomness()
         module = self.socket_module
         socket = module.socket(module.AF_UNIX, module.SOCK_SEQPACKET, 0, descriptor)
         message, found = self.receive(socket, 1, 3)
         if message != b"G" or len(found) != 3:
             os._exit(127)  # the agent does not want it any more
+        return socket, found
+
+    def become_worker(self, socket, found):
+        """Makes a fork what a fresh worker is."""
         try:
             out, err, environment = found
+            os.setsid()
             set_comm(self.comm)
             pr_set_pdeathsig, sigkill = 1, 9
             self.libc.prctl(pr_set_pdeathsig, sigkill, 0, 0, 0)
@@ -642,9 +680,7 @@ class Template:
                 os.close(one)
             set_environment(given, self.changes)
             renew_streams(((sys.stdout, 1), (sys.stderr, 2)))
-            renew_randomness()
             renew_times()
-            sys.path_importer_cache.clear()
             thread = sys.modules["threading"].main_thread() if "threading" in sys.modules else None
             if hasattr(thread, "_set_native_id"):
                 thread._set_native_id()
@@ -700,18 +736,15 @@ def main():
     try:
         forget_archive()
         os.set_inheritable(CONTROL, False)
-        priority = Priority()
-        priority.lower()
         real = import_real_one()
         text = template.prepare(control.recv(most))
-        priority.restore()
         control.send(b"R" + os.fsencode(text))
     except BaseException as error:
         why = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         control.send(b"N" + os.fsencode(why[:2000]))
         os._exit(0)
     try:
-        template.become_worker(template.serve())
+        template.become_worker(*template.wait_to_begin(template.serve()))
     except BaseException:
         os._exit(127)
     return real
