@@ -95,6 +95,18 @@ Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id
   return LogDir(is_temporary, std::move(*path));
 }
 
+std::string LogDir::exposure() const {
+  std::string folder = fs::path(path_).parent_path().string();
+  struct stat info = {};
+  if (::stat(folder.c_str(), &info) != 0) return "";
+  bool is_others = info.st_uid != 0 && info.st_uid != ::geteuid();
+  bool is_everyones = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+  if (!is_others && !is_everyones) return "";
+  return "the log folder lies in " + folder + ", where " +
+         (is_others ? "user " + std::to_string(info.st_uid) : "every user") +
+         " can exchange it: --log-dir DIR names another place";
+}
+
 Result<std::string> LogDir::make_attempt(int restart_count) const {
   std::string first = path_ + "/attempt_" + std::to_string(restart_count);
   std::string path = first;

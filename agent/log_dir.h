@@ -25,6 +25,10 @@ class LogDir {
   // The run's folder, absolute.
   const std::string& path() const { return path_; }
 
+  // A sentence where another user than root can exchange what is in the folder around it; else
+  // empty.
+  std::string exposure() const;
+
   // Makes the folder of an attempt, and returns its path: attempt_<restart count>, and for a
   // further round under the same count attempt_<restart count>.1 and so on.
   Result<std::string> make_attempt(int restart_count) const;

@@ -251,6 +251,9 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   agent_config.event_sink = std::move(*events);
   for (const std::string& note : config.notes) logger->info("{}", note);
   for (const std::string& warning : config.warnings) logger->warn("{}", warning);
+  const auto& logs = agent_config.workers.log_dir;
+  if (std::string exposure = logs ? logs->exposure() : ""; !exposure.empty())
+    logger->warn("{}", exposure);
 
   add_guardian(agent_config, *logger);
   std::unique_ptr<rendezvous::Handler> rendezvous =

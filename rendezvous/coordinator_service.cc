@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "rendezvous/decide/pulse.h"
+#include "rendezvous/decide/shown_address.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/base/number.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
+#include "store/decide/stamp.h"
+#include "store/socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -29,7 +32,8 @@ std::string text_of(std::exception_ptr error) {
 }
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
-constexpr Duration kPatience = std::chrono::minutes(10);  // of one blocking pop
+constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
+constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 
 // What the coordinator puts into its own inbox: "mark 17 RUN".
 constexpr std::string_view kMark = "mark ";
@@ -49,6 +53,7 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
                                        std::unique_ptr<store::Client> in,
                                        std::unique_ptr<store::Client> out)
     : config_(std::move(config)),
+      strangers_(executor, config_.log),
       in_(std::move(in)),
       out_(std::move(out)),
       alarm_(executor, MonoTime::max()),
@@ -131,6 +136,7 @@ void CoordinatorService::close() {
   is_open_ = false;
   in_->close();
   out_->close();
+  strangers_.close();
   for (auto* timer : {&alarm_, &pulse_timer_}) timer->cancel();
   for (auto* event : {&has_mail_, &has_emptied_}) event->notify();
 }
@@ -146,21 +152,41 @@ asio::awaitable<void> CoordinatorService::receive() {
     auto message = co_await in_->queue_pop(inbox, kPatience);
     if (!is_open_) co_return;
     if (message) {
-      take(*message);
+      take(std::move(*message));
     } else if (message.error().code != Errc::TimedOut) {
       co_return cannot("read the messages of the nodes", message.error());
     }
   }
 }
 
-void CoordinatorService::take(const std::string& text) {
-  if (auto mark = decode_mark(text)) return step(std::move(*mark));
+// Only this process itself puts marks there.
+void CoordinatorService::take(std::string text) {
+  std::optional<std::string> shown;
+  if (config_.has_stamps) shown = store::take_stamp(text);
+  auto mark = shown ? std::nullopt : decode_mark(text);
+  if (mark) return step(std::move(*mark));
   Result<Message> message = decode_message(text);
+  if (message && shown && !config_.believes_nodes) check_addresses(*message, *shown);
   if (message) return step(runs::event::Arrived{std::move(*message)});
   std::string problem = to_string(message.error());
-  ignored_.line("ignored a message to the rendezvous: " + problem, mono_now());
+  strangers_.line("ignored a message to the rendezvous: " + problem);
   if (auto sender = decode_sender(text))
     step(runs::event::Unreadable{std::move(*sender), std::move(problem)});
+}
+
+// A node says its addresses when it comes, and when it is back.
+void CoordinatorService::check_addresses(Message& message, const std::string& shown) {
+  auto* join = std::get_if<request::Join>(&message.request);
+  if (auto* resume = std::get_if<request::Resume>(&message.request)) join = &resume->join;
+  if (join == nullptr) return;
+  if (mono_now() >= own_addresses_until_) {
+    own_addresses_ = store::own_addresses();
+    own_addresses_until_ = mono_now() + kAddressesAge;
+  }
+  auto believed = believed_addresses(join->addresses, shown, own_addresses_);
+  std::string text = unbelieved_text(*join, shown, believed);
+  if (!text.empty()) strangers_.line(text);
+  join->addresses = std::move(believed);
 }
 
 void CoordinatorService::step(const runs::Event& event) {

@@ -17,8 +17,8 @@
 
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
-#include "store/decide/rate_limited_log.h"
 #include "store/event.h"
+#include "store/limited_log.h"
 #include "store/task_group.h"
 
 namespace ddprun::rendezvous {
@@ -48,6 +48,11 @@ struct ServiceConfig {
   // begun the run; on_superseded is called.  Empty: it always does.
   std::function<boost::asio::awaitable<bool>(RunFile)> may_begin{};
   std::function<void()> on_superseded = [] {};
+
+  // Whether the store says of each message where it comes from (Server::stamp_queues()), and
+  // whether nodes are believed what addresses they have: see decide/shown_address.h.
+  bool has_stamps = false;
+  bool believes_nodes = true;
 
   // Told, in a sentence, of what is wrong.
   std::function<void(const std::string&)> log = [](const std::string&) {};
@@ -105,7 +110,8 @@ class CoordinatorService {
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> beat();
   std::string pulse(std::uint64_t count) const;
-  void take(const std::string& text);
+  void take(std::string text);
+  void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
   void failed(const std::string& why);
   void cannot(const std::string& what, const Error& error);
@@ -122,10 +128,12 @@ class CoordinatorService {
   store::Async<void> begin(RunFile file);
 
   ServiceConfig config_;
-  store::RateLimitedLog ignored_{config_.log};  // what is no message
-  std::unique_ptr<store::Client> in_;           // waits for messages
-  std::unique_ptr<store::Client> out_;          // everything else
+  store::LimitedLog strangers_;         // what is no message, or not to be believed
+  std::unique_ptr<store::Client> in_;   // waits for messages
+  std::unique_ptr<store::Client> out_;  // everything else
   runs::State state_;
+  std::vector<std::string> own_addresses_;  // of this machine
+  MonoTime own_addresses_until_ = MonoTime::min();
   std::deque<Outgoing> outgoing_;
   bool is_open_ = true;
   bool has_begun_ = false;           // a round, in that may_begin was asked

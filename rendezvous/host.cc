@@ -48,6 +48,7 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       endpoint_(server_->endpoint()),
       config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
+  server_->stamp_queues(std::string("/") + keys::kInboxes);  // as our client says their names
   for (const std::string& mark : config_.secret_marks) {
     RunFilePlace place = config_.run_files;
     if (!mark.empty()) place.prefix += mark + "-";
@@ -101,6 +102,8 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
     service.may_begin = config_.run_file_elsewhere->may_begin;
     service.on_superseded = config_.run_file_elsewhere->superseded;
   }
+  service.has_stamps = true;
+  service.believes_nodes = server_->asks_for_secret();
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),

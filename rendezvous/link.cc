@@ -6,7 +6,6 @@
 
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
-#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -83,8 +82,7 @@ asio::awaitable<void> Link::receive(std::shared_ptr<Link> link) {
     }
     auto command = decode_command(*text);
     if (!command) {
-      link->ignored_.line("ignored a command of the rendezvous: " + to_string(command.error()),
-                          mono_now());
+      link->listener_.info("ignored a command of the rendezvous: " + to_string(command.error()));
       continue;
     }
     link->listener_.heard(std::move(*command));

@@ -15,7 +15,6 @@
 #include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
 #include "store/client.h"
-#include "store/decide/rate_limited_log.h"
 #include "store/event.h"
 
 namespace ddprun::rendezvous {
@@ -38,7 +37,8 @@ class Link {
     // The coordinator's, for this run, after a heartbeat.
     std::function<void(std::string)> pulse_seen;
     std::function<void(const Error&)> lost;  // not after close()
-    std::function<void(std::string)> info;   // for people
+    // For people: what is no command, however often such a thing comes.
+    std::function<void(std::string)> info;
   };
   Link(boost::asio::any_io_executor executor, Parts parts, Listener listener);
 
@@ -70,7 +70,6 @@ class Link {
 
   Parts parts_;
   Listener listener_;
-  store::RateLimitedLog ignored_{listener_.info};  // what is no command
   std::deque<Outgoing> outgoing_;
   bool is_sending_ = false;
   bool is_open_ = true;

@@ -30,6 +30,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
     : executor_(executor),
       config_(std::move(config)),
       notices_(executor),
+      words_(executor, [this](const std::string& text) { notices_.push(notice::Info{text}); }),
       holder_(std::move(holder)),
       endpoint_(
           executor, config_,
@@ -50,6 +51,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
   config_.member.node.pid = ::getpid();
   config_.member.stand_in_port = endpoint_.stand_in_port();
+  if (!node_files_.problem().empty()) notices_.push(notice::Info{node_files_.problem()});
 }
 
 NetworkHandler::~NetworkHandler() = default;
@@ -154,6 +156,7 @@ asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinat
 void NetworkHandler::close() {
   is_open_ = false;
   announcement_.withdraw();
+  words_.close();
   notices_.close();
   pause_.cancel();
   ticker_.cancel();
@@ -213,9 +216,7 @@ void NetworkHandler::perform(const member::Action& action) {
                    notices_.push(notice::Failed{told.why});
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
                  },
-                 [this](const member::action::NotifyUser& told) {
-                   notices_.push(notice::Info{told.text});
-                 },
+                 [this](const member::action::NotifyUser& told) { words_.line(told.text); },
              },
              action);
 }
@@ -245,8 +246,7 @@ std::vector<std::string> NetworkHandler::own_addresses(const store::Client& clie
   std::vector<std::string> addresses;
   auto add = [&](std::string address) {
     address = address.substr(0, address.find('%'));
-    bool is_of_use =
-        is_numeric_host(address) && !is_loopback_host(address) && addresses.size() < kMaxAddresses;
+    bool is_of_use = is_address_of_machine(address) && addresses.size() < kMaxAddresses;
     if (is_of_use && std::ranges::find(addresses, address) == addresses.end())
       addresses.push_back(std::move(address));
   };
@@ -354,7 +354,7 @@ Link::Listener NetworkHandler::link_listener() {
             step(member::event::ConnectionLost{is_closed ? "it closed the connection"
                                                          : error.code.message()});
           },
-      .info = [this](std::string text) { notices_.push(notice::Info{std::move(text)}); }};
+      .info = [this](const std::string& text) { words_.line(text); }};
 }
 
 // Should the agent be killed, its guardian says so where the nodes meet.  Of a host that is killed

@@ -25,6 +25,7 @@
 #include "rendezvous/run_endpoint.h"
 #include "store/base/fd.h"
 #include "store/event.h"
+#include "store/limited_log.h"
 #include "store/server.h"
 #include "store/task_group.h"
 
@@ -83,6 +84,7 @@ class NetworkHandler final : public Handler {
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   NoticeQueue notices_;
+  store::LimitedLog words_;  // for people; the host may say any number
   LeaseHolder holder_;
   RunEndpoint endpoint_;
   NodeFiles node_files_;

@@ -47,13 +47,19 @@ std::string boot_of_machine() {
 }
 
 // A folder that only this user can change.
-Fd open_folder(const std::string& path) {
+Fd open_folder(const std::string& path, std::string& problem) {
   if (path.empty() || (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)) return {};
   Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
   bool is_own = folder && ::fstat(folder.get(), &status) == 0 && status.st_uid == ::geteuid() &&
                 (status.st_mode & 0077) == 0;
-  return is_own ? std::move(folder) : Fd();
+  if (is_own) return folder;
+  problem =
+      path +
+      " is no folder of this user's alone; another user may have made it, and root can remove "
+      "it: until then, what the agents here know is lost with them, and a run whose agents "
+      "are all killed may not begin again before join_timeout";
+  return {};
 }
 
 // When it was written last; nothing where it has gone.
@@ -77,7 +83,7 @@ std::optional<std::string> read_if_dead(const Fd& folder, const std::string& nam
 }  // namespace
 
 NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string name)
-    : folder_(open_folder(folder)),
+    : folder_(open_folder(folder, problem_)),
       boot_(boot_of_machine()),
       run_(std::move(run)),
       beginning_(run_file_name(run_) + "-"),

@@ -20,6 +20,10 @@ class NodeFiles {
   // not this user's alone.  What agents that died have left there is removed after a day.
   NodeFiles(const std::string& folder, std::string run, std::string name);
 
+  // Why nothing is kept, in a sentence, where `folder` is there and not this user's alone; else
+  // empty.
+  const std::string& problem() const { return problem_; }
+
   // What this node knows from now on.  If it cannot be written, nothing is kept.
   void keep(const Died& self);
 
@@ -34,6 +38,7 @@ class NodeFiles {
   void remove_old() const;
   void forget();
 
+  std::string problem_;
   Fd folder_;
   std::string boot_;  // the machine's
   std::string run_;

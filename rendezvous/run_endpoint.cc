@@ -36,6 +36,7 @@ constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its recor
 void limit_strangers(store::ServerConfig& server) {
   store::raise_file_limit();
   server.max_connections = store::file_limit() / 4;
+  server.max_all_connections = store::file_limit() / 8 * 7;
   if (server.serves_strangers) return;
   // Only nodes have something to say here, and what they say is short.
   server.max_held_bytes = std::min(server.max_held_bytes, kHeldBytes);

@@ -27,9 +27,9 @@ HashSeed random_seed() {
   return {.first = word(), .second = word()};
 }
 
-// How many connections are accepted in one turn, at most: so many that a burst does not overflow
-// the kernel's queue, and so few that connected clients hardly notice.
-constexpr int kAcceptedPerTurn = 1024;
+// How many connections are accepted although the turn is over: so many that a burst does not
+// overflow the kernel's queue, and so few that connected clients hardly notice.
+constexpr int kLeastAccepted = 16;
 
 // How many turns are taken before the executor's other work has its chance.
 constexpr int kTurnsInARow = 16;
@@ -39,6 +39,10 @@ constexpr std::size_t kWorthwhileBytes = 4 << 20;
 
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;
+
+// When there is no room left, an address from which so large a part of all connections comes has
+// more than its share.
+constexpr std::size_t kShareOfAddress = 8;
 
 // A client that has sent so much of one request is not read from when the turn is over.
 constexpr std::size_t kLargeHeldBytes = 128 << 10;
@@ -91,6 +95,10 @@ void Server::close() {
   impl_->close();
 }
 
+bool Server::asks_for_secret() const {
+  return impl_->asks_for_secret();
+}
+
 std::size_t Server::connection_count() const {
   return impl_->connection_count();
 }
@@ -109,6 +117,10 @@ Result<Fd> Server::connect(std::size_t secret) {
 
 void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
+}
+
+void Server::stamp_queues(std::string beginning) {
+  impl_->stamp_queues(std::move(beginning));
 }
 
 std::size_t Server::longest_turn() const {
@@ -130,12 +142,12 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       expiry_timer_(executor_),
       stalls_(executor_),
       handshakes_(executor_),
-      log_(config_.log),
-      log_timer_(executor_),
+      log_(executor_, config_.log),
       namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
-  std::size_t most = file_limit() - std::min(file_limit() / 2, kOtherDescriptors);
-  max_clients_ = std::min(config_.max_connections, most / 8 * 7);
+  max_connections_ = std::min(config_.max_all_connections,
+                              file_limit() - std::min(file_limit() / 2, kOtherDescriptors));
+  max_clients_ = std::min(config_.max_connections, max_connections_ / 8 * 7);
   max_strangers_ = max_clients_ + std::max<std::size_t>(max_clients_ / 8, 1);
   std::optional<std::size_t> backlog = longest_backlog();
   if (backlog && *backlog < config_.expected_clients) {
@@ -165,7 +177,7 @@ void Server::Impl::close() {
   handshakes_.timer.cancel();
   expiry_timer_.cancel();
   stalls_.timer.cancel();
-  log_timer_.cancel();
+  log_.close();
   sessions_.clear();
   closing_.close_all();
 }
@@ -226,8 +238,9 @@ void Server::Impl::take_turn(std::span<const Poller::Ready> ready) {
 
 void Server::Impl::accept_some() {
   MonoTime now = mono_now();
-  for (int i = 0; i < kAcceptedPerTurn; ++i) {
+  for (int i = 0; i < kLeastAccepted || !turn_.is_over(); ++i) {
     Fd fd = accept_from(listener_.get());
+    turn_.spend(effort::kAccept);
     if (fd) {
       add_session(std::move(fd), now);
     } else if (errno == EAGAIN) {
@@ -273,17 +286,33 @@ std::optional<Refusal> Server::Impl::why_refused_at(const Gate& gate, int fd,
 }
 
 // Closes the oldest of those that have asked for nothing.
-void Server::Impl::make_room() {
+bool Server::Impl::make_room() {
   Session* guest = sessions_.oldest_guest();
-  if (guest == nullptr) return;
+  if (guest == nullptr) return false;
   ++status_.metrics.turned_away;
   drop(*guest, "it has asked for nothing, and others need the room");
+  return true;
+}
+
+bool Server::Impl::make_room_for_all() {
+  if (make_room()) return true;
+  Session* last = sessions_.last_of_crowd(max_connections_ / kShareOfAddress);
+  if (last == nullptr) return false;
+  ++status_.metrics.turned_away;
+  drop(*last, "very many connections come from its address, and others need the room");
+  return true;
 }
 
 // The limits are for others than this process itself.
 void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   std::size_t strangers = sessions_.count(Standing::Guest) + sessions_.count(Standing::Client);
   if (!is_own && strangers >= max_strangers_) make_room();
+  bool is_full = sessions_.client_count() >= max_connections_;
+  if (!is_own && is_full && !make_room_for_all()) {
+    ++status_.metrics.turned_away;
+    return log("refused " + peer_of(fd.get()) + ": " + std::to_string(max_connections_) +
+               " connections are open");
+  }
   ClientId id = ++last_id_ + (is_own ? kFirstOwnClient : 0);
   if (!poller_.add(fd.get(), id)) {
     log("refused " + peer_of(fd.get()) + ": " + to_string(system_error(errno, "watch it")));
@@ -329,12 +358,17 @@ void Server::Impl::await_handshake() {
 void Server::Impl::close_unvalidated() {
   turn_.begin();
   MonoTime now = mono_now();
-  while (std::optional<ClientId> id = handshakes_.take_due(now)) {
+  while (!turn_.is_over()) {
+    std::optional<ClientId> id = handshakes_.take_due(now);
+    if (!id) break;
     Session* session = find(*id);
     if (session == nullptr || session->is_own()) continue;
     bool must_seal = !config_.serves_strangers && !session->http;
-    if (!session->decoder.is_validated() || (must_seal && !session->is_sealed()))
+    if (!session->decoder.is_validated() || (must_seal && !session->is_sealed())) {
       drop(*session, "no handshake in time");
+    } else if (session->standing == Standing::Entered) {
+      drop(*session, "it has asked for nothing in time");
+    }
   }
   if (!handshakes_.clients.empty()) await_handshake();
   flush_all();
@@ -406,16 +440,7 @@ void Server::Impl::account_for(ClientId id) {
 }
 
 void Server::Impl::log(const std::string& sentence) {
-  log_.line(sentence, mono_now());
-  std::optional<MonoTime> deadline = log_.deadline();
-  if (!deadline || std::exchange(is_log_awaited_, true)) return;
-  log_timer_.expires_at(*deadline);
-  log_timer_.async_wait(bound(&Impl::tell_left_out));
-}
-
-void Server::Impl::tell_left_out() {
-  is_log_awaited_ = false;
-  log_.tell_left_out(mono_now());
+  log_.line(sentence);
 }
 
 }  // namespace ddprun::store

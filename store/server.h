@@ -71,7 +71,14 @@ struct ServerConfig {
   // them may be there, and of these the oldest makes room.  So strangers keep no node of a run out.
   std::size_t max_connections = std::numeric_limits<std::size_t>::max();
 
-  // A peer that has not shaken hands by then is no c10d client, and is closed.
+  // All connections together; at most as many as leave this process 64 descriptors for all else.
+  // When there are so many, the oldest makes room that has asked for nothing; else, where more than
+  // an eighth come from one address and have entered a reserved namespace, the last of these; else
+  // who comes is closed.
+  std::size_t max_all_connections = std::numeric_limits<std::size_t>::max();
+
+  // A peer that has not shaken hands by then is no c10d client, and is closed; likewise one that
+  // has entered a reserved namespace and asked for nothing there.
   Duration handshake_timeout = std::chrono::seconds(30);
 
   // Whether a connection that begins like HTTP gets one of the pages /healthz, /metrics and /status
@@ -142,6 +149,11 @@ class Server {
   // executor runs: no client may have entered the namespace.
   void reserve_namespace(std::string name);
 
+  // What a client in a reserved namespace pushes there onto a queue whose name begins so, or leaves
+  // as its last will, gets a stamp (store/decide/stamp.h): the address that its connection shows.
+  // Connections of this process itself stamp nothing.  To be called before the executor runs.
+  void stamp_queues(std::string beginning);
+
   // Closes every connection that is in the common namespace, and empties that namespace; last wills
   // left in it are not carried out.  Connections in a named namespace live on, and those that have
   // not shaken hands may go on.  So several rounds of workers share a port, and each begins with an
@@ -149,6 +161,9 @@ class Server {
   // admits are served there: another client is closed at its first request that is neither part of
   // the handshake nor ENTER_NAMESPACE.
   void renew_common_namespace(std::optional<Gate> gate = std::nullopt);
+
+  // Whether a client must know a secret to enter a reserved namespace.
+  bool asks_for_secret() const;
 
   std::size_t connection_count() const;
   const Namespaces& namespaces() const;

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "store/base/fd.h"
-#include "store/decide/rate_limited_log.h"
 #include "store/decide/turn.h"
+#include "store/limited_log.h"
 #include "store/memory_keeper.h"
 #include "store/server.h"
 #include "store/session.h"
@@ -74,12 +74,14 @@ class Server::Impl {
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const Endpoint& endpoint() const { return endpoint_; }
+  bool asks_for_secret() const { return !config_.secrets.empty(); }
   std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
   std::size_t longest_turn() const { return turn_.most(); }
   void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect(std::size_t secret);
   void reserve_namespace(std::string name);
+  void stamp_queues(std::string beginning) { stamped_queues_ = std::move(beginning); }
   void close();
 
  private:
@@ -103,7 +105,8 @@ class Server::Impl {
   void resume_accepting();
   void add_session(Fd fd, MonoTime now);
   void admit(Fd fd, MonoTime now, bool is_own);
-  void make_room();
+  bool make_room();
+  bool make_room_for_all();
   void find_owners(const Gate& gate);
   std::optional<Refusal> why_refused(int fd);
   std::optional<Refusal> why_refused_at(const Gate& gate, int fd, const std::string& host);
@@ -119,13 +122,13 @@ class Server::Impl {
   void close_more();
   void account_for(ClientId id);
   void log(const std::string& sentence);
-  void tell_left_out();
 
   // What happens on a connection (server_sessions.cc).
   void watch_for(Session& session, Poller::Interest interest);
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
+  static bool is_settled(const Session& session);
   bool settle(Session& session, const Request& request);
   bool concerns_common(const Session& session, const Request& request);
   bool may_use_common_namespace(Session& session, const Request& request);
@@ -133,6 +136,8 @@ class Server::Impl {
   void await_stall();
   void close_stalled();
   bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
+  bool gets_stamp(const Session& session, std::string_view queue) const;
+  std::optional<Request> with_stamp(const Session& session, const Request& request);
   void enqueue(Session& session, const Request& request);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
@@ -160,7 +165,8 @@ class Server::Impl {
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;
-  WireLimits own_limits_;  // for connections of this process itself
+  WireLimits own_limits_;            // for connections of this process itself
+  std::size_t max_connections_ = 0;  // of all standings
   std::size_t max_clients_ = 0;
   std::size_t max_strangers_ = 0;  // clients and guests
   Endpoint endpoint_;
@@ -174,15 +180,14 @@ class Server::Impl {
   std::optional<MonoTime> expiry_;  // what the timer is set to
   DeadlineQueue handshakes_;        // clients that have not validated yet
 
-  RateLimitedLog log_;
-  boost::asio::steady_timer log_timer_;  // for what it has left out
-  bool is_log_awaited_ = false;
+  LimitedLog log_;
   std::unordered_set<std::string> refusals_;  // that were logged lately
   SocketOwners owners_;
   bool has_asked_for_owners_ = false;  // for the pages
   std::optional<Gate> common_gate_;    // of the common namespace
   Namespaces namespaces_;
   std::unordered_set<std::string> reserved_names_;  // as clients say them
+  std::string stamped_queues_;                      // how their names begin; empty: there are none
   Sessions sessions_;
   Status status_{namespaces_, sessions_};
   MemoryKeeper memory_;
@@ -192,7 +197,8 @@ class Server::Impl {
 
   // Of one turn.  One read also bounds the time that a client may take before others get theirs.
   std::array<char, 128 * 1024> input_;
-  std::string opened_;  // of it, what was sealed
+  std::string opened_;   // of it, what was sealed
+  std::string stamped_;  // of it, what has got a stamp
   Replies replies_;
   std::vector<ClientId> asked_;  // those who are due a reply to what they asked
   Turn turn_;

@@ -69,8 +69,9 @@ void Server::Impl::enter_reserved(Session& session, std::string_view name) {
   if (fault) return drop(session, *fault);
   // It has said what it is there for: it must not have to make room for those who have not.
   bool has_entered = session.ns->is_reserved;
-  if (has_entered && session.standing == Standing::Guest)
-    sessions_.set_standing(session, Standing::RunNode);
+  if (!has_entered) return;
+  if (session.host.empty()) session.host = peer_host(session.fd.get());
+  if (!is_settled(session)) sessions_.set_standing(session, Standing::Entered);
 }
 
 // A server without a secret answers with nothing.

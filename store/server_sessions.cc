@@ -11,6 +11,7 @@
 
 #include "store/clock.h"
 #include "store/decide/effort.h"
+#include "store/decide/stamp.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -147,7 +148,7 @@ void Server::Impl::serve(Session& session) {
     const Request& request = std::get<Request>(next);
     bool is_asked = common_gate_ && !session.is_admitted && concerns_common(session, request);
     if (is_asked && !may_use_common_namespace(session, request)) return forget(session);
-    if (session.standing == Standing::Guest && !settle(session, request)) return;
+    if (!is_settled(session) && !settle(session, request)) return;
     status_.note(session, request);
     if (is_about_connection(request) && serve_connection(session, request)) {
       if (find(id) == nullptr || session.closes_when_flushed) return;
@@ -165,10 +166,32 @@ void Server::Impl::serve(Session& session) {
 bool Server::Impl::carry_out(Session& session, const Request& request, std::size_t effort,
                              MonoTime now) {
   turn_.spend(effort);
-  auto fault = namespaces_.execute(session.id, session.ns, request, now, replies_);
+  std::optional<Request> stamped = with_stamp(session, request);
+  auto fault =
+      namespaces_.execute(session.id, session.ns, stamped ? *stamped : request, now, replies_);
   route(&session);
   if (fault) drop(session, *fault);
   return !fault;
+}
+
+bool Server::Impl::gets_stamp(const Session& session, std::string_view queue) const {
+  bool stamps = session.ns->is_reserved && !stamped_queues_.empty() && !session.is_own();
+  return stamps && queue.starts_with(stamped_queues_);
+}
+
+// It refers to what the next one overwrites.
+std::optional<Request> Server::Impl::with_stamp(const Session& session, const Request& request) {
+  if (const auto* push = std::get_if<request::QueuePush>(&request)) {
+    if (!gets_stamp(session, push->queue)) return std::nullopt;
+    stamped_ = stamped(push->value, session.host);
+    return request::QueuePush{push->queue, stamped_};
+  }
+  if (const auto* will = std::get_if<request::LastWill>(&request)) {
+    if (!gets_stamp(session, will->queue)) return std::nullopt;
+    stamped_ = stamped(will->item, session.host);
+    return request::LastWill{will->queue, stamped_};
+  }
+  return std::nullopt;
 }
 
 // Goes on with a client later, after others that wait as well: with `request`, if there is one, or
@@ -206,7 +229,22 @@ void Server::Impl::resume(Session& session, const std::optional<Request>& reques
   account_for(id);
 }
 
-// What a guest is there for, by its first request.  Whether it may stay; if not, it is gone.
+// Whether it is known what a connection is there for.  One that has left a reserved namespace is to
+// say it anew.
+bool Server::Impl::is_settled(const Session& session) {
+  switch (session.standing) {
+    case Standing::Guest:
+    case Standing::Entered:
+      return false;
+    case Standing::Client:
+      return true;
+    case Standing::RunNode:
+      return session.ns->is_reserved;
+  }
+  return true;
+}
+
+// What a connection is there for, by its first request.  Whether it may stay; if not, it is gone.
 bool Server::Impl::settle(Session& session, const Request& request) {
   bool is_handshake = std::holds_alternative<request::Authenticate>(request) ||
                       std::holds_alternative<request::Prove>(request);
@@ -264,7 +302,9 @@ void Server::Impl::await_stall() {
 void Server::Impl::close_stalled() {
   turn_.begin();
   MonoTime now = mono_now();
-  while (std::optional<ClientId> id = stalls_.take_due(now)) {
+  while (!turn_.is_over()) {
+    std::optional<ClientId> id = stalls_.take_due(now);
+    if (!id) break;
     Session* session = find(*id);
     bool is_due = session != nullptr && session->stalled_bytes > 0 &&
                   session->stalled_since + config_.unread_timeout <= now;

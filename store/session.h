@@ -20,6 +20,7 @@
 #include "store/auth/handshake.h"
 #include "store/base/fd.h"
 #include "store/base/time.h"
+#include "store/decide/crowd.h"
 #include "store/decide/namespaces.h"
 #include "store/decide/outbox.h"
 #include "store/decide/wire.h"
@@ -39,7 +40,8 @@ struct Security {
 enum class Standing {
   Guest,    // it has asked for nothing yet, or for a page
   Client,   // of the common namespace, or of one that anybody may make
-  RunNode,  // of a run: it has entered a reserved namespace
+  Entered,  // it has entered a reserved namespace, and asked for nothing there
+  RunNode,  // of a run: it has asked for something there
 };
 
 // Which list of those to be sent to a connection is in.
@@ -79,6 +81,7 @@ struct Session {
   std::size_t stalled_bytes = 0;  // those replies, while it is not read from; otherwise 0
   bool closes_when_flushed = false;
   Standing standing = Standing::Guest;
+  std::string host;          // numeric; known once it has entered a reserved namespace
   bool is_admitted = false;  // to the common namespace, which may have a gate
   // Its large request is in progress.  It is not read from, and stays even if its connection is
   // lost: then it has no descriptor.
@@ -112,9 +115,22 @@ class Sessions {
   }
 
   void set_standing(Session& session, Standing standing) {
-    if (!session.is_own()) --count_of(session);
+    if (session.is_own()) {
+      session.standing = standing;
+      return;
+    }
+    --count_of(session);
+    if (is_of_run(session)) nodes_.remove(session.host, session.id);
     session.standing = standing;
-    if (!session.is_own()) ++count_of(session);
+    ++count_of(session);
+    if (is_of_run(session)) nodes_.add(session.host, session.id);
+  }
+
+  // Of the address from which most connections to reserved namespaces come, if they are more than
+  // `share`, the last one.
+  Session* last_of_crowd(std::size_t share) const {
+    std::optional<ClientId> last = nodes_.last_beyond(share);
+    return last ? find(*last) : nullptr;
   }
 
   // The guest that has been here longest, if there is any.
@@ -188,6 +204,10 @@ class Sessions {
     held_bytes_ += bytes - std::exchange(session.held_bytes, bytes);
   }
 
+  static bool is_of_run(const Session& session) {
+    return session.standing == Standing::Entered || session.standing == Standing::RunNode;
+  }
+
   std::size_t& count_of(const Session& session) {
     return counts_[static_cast<std::size_t>(session.standing)];
   }
@@ -198,6 +218,7 @@ class Sessions {
       --own_count_;
     } else {
       --count_of(session);
+      if (is_of_run(session)) nodes_.remove(session.host, session.id);
     }
     forget_former_guests();
   }
@@ -213,7 +234,8 @@ class Sessions {
   }
 
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
-  std::array<std::size_t, 3> counts_{};
+  std::array<std::size_t, 4> counts_{};
+  Crowd nodes_;                  // those that have entered a reserved namespace
   std::deque<ClientId> guests_;  // in the order in which they came; some are no guests any more
   std::size_t own_count_ = 0;
   std::set<std::pair<std::size_t, ClientId>> holders_;  // of incomplete requests, by their bytes

@@ -39,7 +39,7 @@ void Admission::consider(const std::string& id, const request::Join& join,
   if (!join.preflight_failure.empty() && state_.had_round) {
     return out_.send(id, command::Refuse{preflight_text(join)});
   }
-  if (join.settings != state_.settings) return refuse_difference(id, join);
+  if (!has_same_settings(id, join, connection)) return;
   if (is_rank_free(id, join, connection)) admit(id, join, connection);
 }
 
@@ -76,14 +76,32 @@ void Admission::lose_earlier_incarnations(const std::string& id) {
   }
 }
 
-void Admission::refuse_difference(const std::string& id, const request::Join& join) {
+// Of a founder that has said nothing since it joined nobody knows whether there is more to it than
+// a name: one that differs waits until it does.
+bool Admission::has_same_settings(const std::string& id, const request::Join& join,
+                                  std::uint64_t connection) {
+  if (join.settings == state_.settings) return true;
+  auto founder = state_.nodes.find(state_.founder);
+  bool waits = founder != state_.nodes.end() && !founder->second.has_spoken && !state_.had_round;
+  if (!waits) {
+    refuse_difference(id, join, connection);
+  } else if (state_.contenders.size() < kMaxStandbys) {
+    state_.contenders[id] = {.rival = state_.founder, .join = join, .connection = connection};
+  }
+  return false;
+}
+
+void Admission::refuse_difference(const std::string& id, const request::Join& join,
+                                  std::uint64_t connection) {
   std::string difference = difference_text(join.settings, state_.settings);
-  const auto founder = state_.nodes.find(state_.founder);
-  const request::Join& first =
-      founder != state_.nodes.end() ? founder->second.join : state_.nodes.begin()->second.join;
-  out_.send(id,
-            command::Refuse{"it has " + difference + " as the other nodes of the run, begun by " +
-                            describe(first) + ", have it"});
+  auto founder = state_.nodes.find(state_.founder);
+  auto first = founder != state_.nodes.end() ? founder : state_.nodes.begin();
+  // All may have gone, of a run that others are awaited for.
+  std::string begun =
+      first != state_.nodes.end() ? ", begun by " + describe(first->second.join) + "," : "";
+  out_.send_on(id, connection,
+               command::Refuse{"it has " + difference + " as the other nodes of the run" + begun +
+                               " have it"});
   if (founder != state_.nodes.end()) {
     out_.send(state_.founder,
               command::Info{"refused " + describe(join) + ": it has " + difference + " here"});
@@ -192,6 +210,11 @@ void Admission::refuse_contenders_of(const std::string& rival) {
       ++it;
       continue;
     }
+    if (it->second.join.settings != state_.settings) {
+      refuse_difference(it->first, it->second.join, it->second.connection);
+      it = state_.contenders.erase(it);
+      continue;
+    }
     const request::Join& holder = state_.nodes[rival].join;
     std::string rank = std::to_string(*it->second.join.node_rank);
     out_.send_on(
@@ -211,6 +234,16 @@ void Admission::admit_contenders_of(const std::string& rival) {
     } else {
       node_joined(id, contender.join, contender.connection);
     }
+  }
+}
+
+void Admission::admit_orphans() {
+  auto is_orphan = [&](const auto& entry) { return !state_.nodes.contains(entry.second.rival); };
+  for (auto orphan = std::ranges::find_if(state_.contenders, is_orphan);
+       orphan != state_.contenders.end();
+       orphan = std::ranges::find_if(state_.contenders, is_orphan)) {
+    auto entry = state_.contenders.extract(orphan);
+    node_joined(entry.key(), entry.mapped().join, entry.mapped().connection);
   }
 }
 

@@ -35,8 +35,10 @@ class Admission {
 
   // Refuses the node that has this --node-rank, if there is one: it is that of `owner`.
   void clear_rank(int rank, const request::Join& owner);
-  // `rival` is alive: the others that want its --node-rank are refused.
+  // `rival` is alive: the others that want its --node-rank, or have other settings, are refused.
   void refuse_contenders_of(const std::string& rival);
+  // And those that wait for one that is no node any more, for whatever reason, are admitted.
+  void admit_orphans();
   // One that waits is gone: it has left, or the connection of its last message is lost.
   void drop_waiting(const std::string& id, std::uint64_t connection, bool has_left);
 
@@ -49,7 +51,10 @@ class Admission {
   std::vector<std::string> incarnations_of(const std::string& id) const;
   bool is_outdated(const std::string& id) const;
   void forget_waiting(const std::string& id);
-  void refuse_difference(const std::string& id, const request::Join& join);
+  bool has_same_settings(const std::string& id, const request::Join& join,
+                         std::uint64_t connection);
+  void refuse_difference(const std::string& id, const request::Join& join,
+                         std::uint64_t connection);
   bool is_rank_free(const std::string& id, const request::Join& join, std::uint64_t connection);
   bool has_precedence(const request::Join& join) const;
   void admit(const std::string& id, const request::Join& join, std::uint64_t connection);

@@ -29,6 +29,7 @@ class CoordinatorTransition {
   CoordinatorTransition& operator=(const CoordinatorTransition&) = delete;
 
   Step result() && {
+    admission_.admit_orphans();
     if (is_over(state_) && !state_.next_run.empty()) admission_.begin_next_run();
     return {std::move(state_), out_.take()};
   }
@@ -109,7 +110,10 @@ class CoordinatorTransition {
     if (is_lost && is_old) return;
     // Its workers may run by now, and the answer would pass for one to a later question.
     if (is_old && std::holds_alternative<request::Resume>(event.request)) return;
-    if (!is_lost) node.seen = now_;
+    if (!is_lost) {
+      node.seen = now_;
+      node.has_spoken = true;
+    }
     requests_.handle(event.node, node, event.request);
   }
 

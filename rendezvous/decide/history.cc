@@ -25,7 +25,7 @@ void found_if_first(State& state, const std::string& id, const request::Join& jo
   state.policy = join.policy;
   state.lease_factor = 1;
   state.gathering_since = now;
-  state.next_look = now + state.policy.keep_alive_interval;
+  state.next_look = now + std::min(state.policy.keep_alive_interval, kLongestMute);
 }
 
 // Of the rounds that were formed here nobody knows better how many restarts they have cost: one may

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/decide/waiting_text.h"
 #include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -11,11 +12,12 @@ MonoTime Losses::due(const Node& node) const {
   MonoTime due = node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
   // Of a node without workers nobody knows whether there is more to it than a name.
   if (node.away_at && !is_up(node)) due = std::min(due, *node.away_at + kLongestAway);
+  if (!node.has_spoken && !node.is_member) due = std::min(due, node.came_at + kLongestMute);
   return node.leaves_by ? std::min(due, *node.leaves_by) : due;
 }
 
 void Losses::suspect_silent_nodes() {
-  state_.next_look = now_ + state_.policy.keep_alive_interval;
+  state_.next_look = now_ + std::min(state_.policy.keep_alive_interval, kLongestMute);
   std::uint64_t mark = state_.marks + 1;
   for (auto& [id, node] : state_.nodes) {
     if (node.suspected_at_mark) continue;
@@ -75,6 +77,7 @@ Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
   auto node = state_.nodes.extract(id);
   state_.taken_out.insert(id);
   const Node& lost = node.mapped();
+  if (id == state_.founder) found_anew();
   if (lost.join.node_rank) state_.holders.erase(*lost.join.node_rank);
   bool was_up = is_up(lost);
   if (was_up) --state_.up_count;
@@ -88,6 +91,25 @@ Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
           .was_up = was_up && !lost.leaves_by,
           .was_member = lost.is_member,
           .had_store = had_store && state_.up_count > 0};
+}
+
+// One that is gone before the first round decides nothing: there may have been no more to it than a
+// name.
+void Losses::found_anew() {
+  bool had_any = state_.had_round || state_.has_formed || state_.former.awaited;
+  if (state_.phase != Phase::Gathering || had_any || state_.nodes.empty()) return;
+  auto first = std::ranges::min_element(state_.nodes, {},
+                                        [](const auto& node) { return node.second.arrival; });
+  state_.founder = first->first;
+  if (first->second.join.policy == state_.policy) return;
+  state_.policy = first->second.join.policy;
+  state_.next_look = now_;
+  for (const auto& [id, node] : state_.nodes) {
+    out_.send(id, keep_alive_of(state_.policy,
+                                "the first node is gone, and the run goes by the settings of the "
+                                "next one: " +
+                                    policy_text(state_.policy)));
+  }
 }
 
 void Losses::go_on_without(const std::vector<Loss>& losses) {

@@ -51,6 +51,7 @@ class Losses {
   };
 
   Loss take_out(const std::string& id, const std::string& why);
+  void found_anew();
   void go_on_without(const std::vector<Loss>& losses);
   void note_shortage(const Loss& loss);
   void take_back_failure(const Node& lost);

@@ -15,6 +15,7 @@ namespace ddprun::rendezvous::member {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect
+constexpr Duration kLasting = std::chrono::seconds(1);           // of a connection
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kPatience = std::chrono::seconds(2);  // until people are told of a wait
 constexpr Duration kRepeat = std::chrono::seconds(20);
@@ -79,10 +80,13 @@ request::Left left_at_end(const State& state, MonoTime now) {
   return left;
 }
 
-// Often enough that a lost one does not look like silence.
+// Often enough that a lost one does not look like silence, nor a long interval like a node that is
+// no more than a name (kLongestMute).
+constexpr Duration kLongestInterval = std::chrono::seconds(10);
 Duration heartbeat_interval(const State& state, const Config& config) {
   Policy policy = policy_of(state, config);
-  Duration interval = std::min(policy.keep_alive_interval, policy.silence_limit() / 4);
+  Duration interval =
+      std::min({policy.keep_alive_interval, policy.silence_limit() / 4, kLongestInterval});
   // The hosting node's own lease is as old as the pulses that the others confirm.
   return has_stand_ins(state) ? std::min(interval, policy.silence_limit() / 6) : interval;
 }
@@ -232,7 +236,7 @@ class MemberTransition {
     bool knows_us = event.coordinator == before;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
-    state_.attempts = 0;
+    state_.connected_at = now_;
     state_.address = event.address;
     state_.addresses = event.addresses;
     state_.died = event.died;
@@ -276,9 +280,7 @@ class MemberTransition {
       state_.link = Link::Down;
       state_.is_over = true;
       if (event.is_final) return want(action::NotifyFailure{event.why});
-      std::string why = event.why + "; tried for " + seconds_text(waited);
-      if (!config_.is_spare || state_.last) return want(action::NotifyFailure{std::move(why)});
-      return want(action::NotifyEnd{{.why = "this spare node was not needed: " + why}});
+      return give_up(event.why + "; tried for " + seconds_text(waited));
     }
     bool is_due = event.why != state_.told || now_ - state_.told_at >= kRepeat;
     if (waited >= kPatience && is_due) {
@@ -302,8 +304,12 @@ class MemberTransition {
       want(action::Disconnect{});
       state_.link = Link::Connecting;
       state_.connecting_since = now_;
+      if (is_unheard_for_long() && !has_workers(state_)) return give_up_unheard();
+      // A host that breaks one connection after the other is not asked without a pause.
+      if (now_ - state_.connected_at >= kLasting) state_.attempts = 0;
+      if (state_.attempts > 0) return connect_again(kLongestPause, longest_pause());
+      ++state_.attempts;
       ++state_.connection;
-      state_.attempts = 0;
       return want(action::Connect{.node = node_id(state_, config_),
                                   .connection = state_.connection,
                                   .place = state_.place,
@@ -329,13 +335,19 @@ class MemberTransition {
   }
 
   void operator()(const event::Heard& event) {
+    // Whoever answers there could say these for ever.
+    bool is_sign = !std::holds_alternative<command::Info>(event.command) &&
+                   !std::holds_alternative<command::Moved>(event.command);
+    if (is_sign) state_.unheard_since.reset();
     std::visit([&](const auto& command) { heard(command); }, event.command);
   }
 
   void operator()(const event::PulseSeen& event) {
     if (!state_.asked_at) return;
     MonoTime asked_at = *std::exchange(state_.asked_at, std::nullopt);
+    bool is_first = state_.pulse.empty();
     bool is_news = std::exchange(state_.pulse, event.pulse) != event.pulse;
+    if (is_news && !is_first) state_.unheard_since.reset();
     if (is_news) note_pulse(event.pulse, asked_at);
     // Where answers are slow, no time is lost between them.
     if (state_.is_joined && now_ - asked_at >= heartbeat_interval(state_, config_)) look();
@@ -373,6 +385,23 @@ class MemberTransition {
   }
 
  private:
+  void give_up(std::string why) {
+    state_.link = Link::Down;
+    state_.is_over = true;
+    if (!config_.is_spare || state_.last) return want(action::NotifyFailure{std::move(why)});
+    want(action::NotifyEnd{{.why = "this spare node was not needed: " + why}});
+  }
+  // Something answers there, and that is no coordinator that lives.
+  bool is_unheard_for_long() const {
+    return state_.unheard_since &&
+           now_ - *state_.unheard_since >= config_.patience(state_.last.has_value());
+  }
+  void give_up_unheard() {
+    give_up("no coordinator at " + where() +
+            ", where the nodes meet, has given a sign of life for " +
+            seconds_text(now_ - *state_.unheard_since));
+  }
+
   bool hosts_with_lease() const { return state_.is_own_host && may_change_host(state_, config_); }
   // Its own coordinator goes on as long as this agent does; its workers only as long as enough
   // other nodes see that.
@@ -543,6 +572,7 @@ class MemberTransition {
     if (state_.is_leaving || state_.has_ended) return;
     state_.is_joined = true;
     state_.joined_at = now_;
+    if (!state_.unheard_since) state_.unheard_since = now_;
     post(join_request());
     state_.has_joined = true;
     state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
@@ -576,9 +606,12 @@ class MemberTransition {
     if (event.is_final || is_gone) {
       return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
-    // Often enough that the host may be away for most of the time that the workers have.
+    connect_again(kLongestPause, longest_pause());
+  }
+  // Often enough that the host may be away for most of the time that the workers have.
+  Duration longest_pause() const {
     Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
-    connect_again(kLongestPause, std::min(longest, kLongestPause));
+    return std::min(longest, kLongestPause);
   }
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
@@ -592,6 +625,8 @@ class MemberTransition {
     state_.connection = 0;
     want(action::Disconnect{});
     if (was_joined && state_.workers != Workers::Down) state_.was_in_round_until = lease_end;
+    bool is_needed = has_workers(state_) || state_.is_leaving || state_.has_ended;
+    if (is_unheard_for_long() && !is_needed) return give_up_unheard();
     bool had_workers = has_workers(state_);
     if (had_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
     if (had_workers && state_.last) {

@@ -65,9 +65,10 @@ struct State {
   Link link = Link::Down;
   std::uint64_t incarnation = 0;  // of this node: given up by the others, it comes back as the next
   std::uint64_t connection = 0;   // counts the connections tried in this incarnation
-  std::uint64_t attempts = 0;     // to connect, since the last that succeeded
-  bool is_joined = false;         // the coordinator knows this incarnation
-  bool has_joined = false;        // once, in whatever incarnation
+  std::uint64_t attempts = 0;     // to connect, since a connection that has lasted
+  MonoTime connected_at{};
+  bool is_joined = false;   // the coordinator knows this incarnation
+  bool has_joined = false;  // once, in whatever incarnation
   // Cut off from the round `last`: until then no coordinator has gone on without this node.
   std::optional<MonoTime> was_in_round_until;
   bool wants_round = false;  // the agent's workers are down
@@ -103,6 +104,8 @@ struct State {
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so
   MonoTime connecting_since{};
+  // It has joined, in whatever incarnation, and no coordinator has given a sign of life since.
+  std::optional<MonoTime> unheard_since;
   std::optional<MonoTime> muted_at;  // when a connection was last given up since no answer came
   MonoTime told_at{};                // that the host is not there
   std::string told;

@@ -198,8 +198,8 @@ std::vector<std::string> read_addresses(Reader& reader, const char* name, std::s
   std::vector<std::string> addresses;
   for (const Json& address : reader.array(name)) {
     auto text = address.is_string() ? address.get<std::string>() : std::string();
-    if (addresses.size() == most || text.size() > kLongest || !is_numeric_host(text)) {
-      reader.wrong(name, "no list of addresses");
+    if (addresses.size() == most || text.size() > kLongest || !is_address_of_machine(text)) {
+      reader.wrong(name, "no list of addresses of machines");
       return {};
     }
     addresses.push_back(std::move(text));

@@ -108,9 +108,21 @@ bool Rounds::are_all_former_back() const {
          });
 }
 
+// As long as the first node has said nothing since it joined, all nodes must agree, and none may
+// wait for a sign of it: there may be no more to it than a name.
+bool Rounds::is_join_time_over() const {
+  if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
+  auto founder = state_.nodes.find(state_.founder);
+  bool is_name = founder != state_.nodes.end() && !founder->second.has_spoken && !state_.had_round;
+  auto is_over = [&](const auto& each) {
+    return each.second.came_at + each.second.join.policy.join_timeout <= now_;
+  };
+  return !is_name || (state_.contenders.empty() && std::ranges::all_of(state_.nodes, is_over));
+}
+
 bool Rounds::end_if_too_few() {
   if (state_.phase != Phase::Gathering || state_.is_left_to_others) return false;
-  if (now_ < state_.gathering_since + state_.policy.join_timeout) return false;
+  if (!is_join_time_over()) return false;
   bool may_others_go_on = has_enough() && may_form(state_) && !may_go_on();
   if (has_enough() && !may_others_go_on) return false;
   announce_shortage();

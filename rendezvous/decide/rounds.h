@@ -39,6 +39,7 @@ class Rounds {
   void keep_run_file();
 
  private:
+  bool is_join_time_over() const;
   void note_age();
   void adapt_lease();
   int count() const { return static_cast<int>(state_.nodes.size()); }

@@ -34,6 +34,7 @@ struct Node {
   std::uint64_t connection = 0;     // on which it was last heard; commands go there
   MonoTime seen{};                  // when that was
   MonoTime came_at{};               // when it joined
+  bool has_spoken = false;          // since then; it may be no more than a name
   std::optional<MonoTime> away_at;  // when that connection broke, if it did
   std::optional<std::uint64_t> suspected_at_mark{};  // about to be given up; see losses.h
   std::optional<MonoTime> leaves_by;                 // told to stop: its workers are dead by then
@@ -50,7 +51,8 @@ struct Node {
   MonoTime contact = MonoTime::min();     // the pulse that it saw last was published then
 };
 
-// A node that wants the --node-rank of another one, which may have gone without a word.
+// A node that wants the --node-rank of another one, or has other settings than that one, which may
+// have gone without a word.
 struct Contender {
   std::string rival;
   request::Join join;
@@ -171,8 +173,9 @@ inline constexpr std::size_t kMaxStandbys = 4096;
 inline constexpr Duration kStopSpread = std::chrono::seconds(2);
 
 // A node without workers whose connection is broken is given up after so long, whatever its silence
-// limit is.
+// limit is; and one that has said nothing since it joined.
 inline constexpr Duration kLongestAway = std::chrono::minutes(1);
+inline constexpr Duration kLongestMute = std::chrono::seconds(30);
 
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);

@@ -39,9 +39,10 @@ inline std::string name_of_coordinator(const std::string& record) {
   return last.ends_with('@' + generation_of(record)) ? last : record;
 }
 
-// The queue of all messages to the coordinator.
+// The queue of all messages to the coordinator, and how the name of each such queue begins.
+inline constexpr const char* kInboxes = "ddprun/inbox/";
 inline std::string inbox(const std::string& record) {
-  return "ddprun/inbox/" + generation_of(record);
+  return kInboxes + generation_of(record);
 }
 // A key whose value changes as long as the coordinator lives; see pulse.h.
 inline std::string pulse(const std::string& record) {

@@ -2,8 +2,10 @@
 #include "store/base/endpoint.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "store/base/number.h"
 
@@ -75,6 +77,26 @@ bool is_loopback_host(std::string_view host) {
   if (host == "localhost" || host == "::1") return true;
   if (!host.starts_with("127.")) return false;
   return host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+bool is_address_of_machine(std::string_view host) {
+  std::string text(host.substr(0, host.find('%')));
+  in_addr v4{};
+  in6_addr v6{};
+  bool is_v4 = ::inet_pton(AF_INET, text.c_str(), &v4) == 1;
+  if (!is_v4 && ::inet_pton(AF_INET6, text.c_str(), &v6) != 1) return false;
+  if (!is_v4 && IN6_IS_ADDR_V4MAPPED(&v6)) {
+    std::memcpy(&v4, &v6.s6_addr[12], sizeof v4);
+    is_v4 = true;
+  }
+  if (!is_v4)
+    return !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_LOOPBACK(&v6) &&
+           !IN6_IS_ADDR_MULTICAST(&v6);
+  std::uint32_t number = ntohl(v4.s_addr);
+  std::uint32_t network = number >> 24;
+  constexpr std::uint32_t kThisNetwork = 0, kLoopback = 127;
+  return network != kThisNetwork && network != kLoopback && !IN_MULTICAST(number) &&
+         number != INADDR_BROADCAST;
 }
 
 }  // namespace ddprun

@@ -36,4 +36,8 @@ bool is_numeric_host(std::string_view host);
 // Whether `host` can only mean this machine: "localhost", 127.0.0.0/8 or ::1.  No look-up is made.
 bool is_loopback_host(std::string_view host);
 
+// Whether `host` is an address from which another machine can connect: numeric, and neither of
+// loopback, nor of a group (multicast, broadcast), nor unspecified ("0.0.0.0").
+bool is_address_of_machine(std::string_view host);
+
 }  // namespace ddprun

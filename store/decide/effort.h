@@ -17,9 +17,10 @@ inline constexpr std::size_t kHashedBytes = 512;
 // name.
 inline constexpr std::size_t kWaitersMoved = 8;
 
-// One call of the system that reads, one that sends, and to forget a connection.
+// One call of the system that reads, one that sends, to forget a connection, and to take one.
 inline constexpr std::size_t kRead = 4;
 inline constexpr std::size_t kSend = 12;
 inline constexpr std::size_t kForget = 16;
+inline constexpr std::size_t kAccept = 40;
 
 }  // namespace ddprun::store::effort

@@ -55,12 +55,16 @@ std::optional<std::string> Namespaces::enter(ClientId client, Namespace*& ns, st
     return "ENTER_NAMESPACE from a namespace in which it waits or has a last will";
   }
   Namespace* target = name.empty() ? common_.get() : const_cast<Namespace*>(find(name));
+  if (target == nullptr && named_.size() >= max_named_) make_room();
   if (target == nullptr && named_.size() < max_named_) {
     target = named_.emplace(name, make(std::string(name))).first->second.get();
   }
   replies.push_back({client, reply::Byte{target != nullptr ? kReady : kRefused}});
   if (target == nullptr) return std::nullopt;
-  if (target != common_.get()) ++target->members;
+  if (target != common_.get()) {
+    ++target->members;
+    deserted_.erase(target->left);
+  }
   disconnect(client, *std::exchange(ns, target), now, replies);
   return std::nullopt;
 }
@@ -70,6 +74,7 @@ void Namespaces::disconnect(ClientId client, Namespace& ns, MonoTime now, Replie
   note_pending_work(ns.keyspace);
   if (&ns == common_.get()) return;
   --ns.members;
+  if (ns.members == 0 && !ns.is_reserved) deserted_[ns.left = ++departures_] = &ns;
   drop_if_unused(ns);
 }
 
@@ -141,14 +146,30 @@ std::size_t Namespaces::former_bytes() const {
 
 void Namespaces::drop_if_unused(Namespace& ns) {
   if (ns.is_reserved) return;
-  if (ns.members == 0 && ns.keyspace.bytes() == 0) named_.erase(named_.find(ns.name));
+  if (ns.members > 0 || ns.keyspace.bytes() > 0) return;
+  deserted_.erase(ns.left);
+  named_.erase(named_.find(ns.name));
+}
+
+// What somebody has left in a namespace and not come back for.
+void Namespaces::make_room() {
+  if (deserted_.empty()) return;
+  Namespace& longest = *deserted_.begin()->second;
+  deserted_.erase(deserted_.begin());
+  free_later(longest.keyspace);
+  named_.erase(named_.find(longest.name));
 }
 
 void Namespaces::renew_common() {
   std::erase_if(large_, [this](const Queued& one) { return one.ns == common_.get(); });
-  std::size_t bytes = common_->keyspace.bytes();
+  free_later(common_->keyspace);
+}
+
+// Takes what is in it; proceed() frees it.
+void Namespaces::free_later(Keyspace& keyspace) {
+  std::size_t bytes = keyspace.bytes();
   Former& former = former_.emplace_back(Former{Keyspace(limits_, &usage_, seed_), bytes});
-  std::swap(former.keyspace, common_->keyspace);
+  std::swap(former.keyspace, keyspace);
   former.keyspace.uncount();
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -26,14 +27,16 @@ struct Namespace {
   std::string name;  // empty for the common one
   Keyspace keyspace;
   std::size_t members = 0;  // the connections that are in it; not counted for the common one
+  std::uint64_t left = 0;   // without any, but with something in it: counts when the last one left
   bool is_reserved = false;
 };
 
 // Threads: not safe for concurrent use.
 class Namespaces {
  public:
-  // The limits on keys and bytes hold for all namespaces together.  A namespace beyond `max_named`
-  // cannot be entered.
+  // The limits on keys and bytes hold for all namespaces together.  For a namespace beyond
+  // `max_named` the one makes room in which nobody has been for longest; where somebody is in each,
+  // it cannot be entered.
   Namespaces(KeyspaceLimits limits, std::size_t max_named, HashSeed seed = {});
 
   Namespace& common() { return *common_; }
@@ -109,6 +112,8 @@ class Namespaces {
   std::optional<std::string> enter(ClientId client, Namespace*& ns, std::string_view name,
                                    MonoTime now, Replies& replies);
   void drop_if_unused(Namespace& ns);
+  void make_room();
+  void free_later(Keyspace& keyspace);
   void note_pending_work(const Keyspace& touched);
   std::optional<Done> go_on(std::size_t effort, MonoTime now, Replies& replies);
   void clean_up(std::size_t effort, MonoTime now, Replies& replies);
@@ -128,6 +133,8 @@ class Namespaces {
   std::unique_ptr<Namespace> common_;
   std::map<std::string, std::unique_ptr<Namespace>, std::less<>> named_;
   std::vector<Namespace*> reserved_;
+  std::map<std::uint64_t, Namespace*> deserted_;  // by Namespace::left
+  std::uint64_t departures_ = 0;
   std::optional<MonoTime> deadline_;
   std::deque<Queued> large_;
   bool needs_cleanup_ = false;  // some namespace has leftovers

@@ -43,6 +43,24 @@ TEST_SUITE("agent/log_dir") {
     CHECK(fs::status(named.path()).permissions() == fs::perms::owner_all);
   }
 
+  TEST_CASE("who else can exchange the folder of a run is said") {
+    test::TempDir base;
+    LogDir logs = LogDir::create(base.path() + "/a", "run").value();
+    CHECK(logs.exposure() == "");
+    fs::permissions(base.path() + "/a", fs::perms::all | fs::perms::sticky_bit);
+    CHECK(logs.exposure() == "");
+    fs::permissions(base.path() + "/a", fs::perms::all);
+    CHECK(logs.exposure().find("/a, where every user can exchange it: --log-dir DIR") !=
+          std::string::npos);
+    fs::permissions(base.path() + "/a", fs::perms::owner_all);
+    if (::geteuid() != 0) {
+      MESSAGE("skipped: only root can give a folder to another user");
+      return;
+    }
+    REQUIRE(::chown((base.path() + "/a").c_str(), 54321, 0) == 0);
+    CHECK(logs.exposure().find("/a, where user 54321 can exchange it") != std::string::npos);
+  }
+
   TEST_CASE("latest leads to the run that began last") {
     test::TempDir base;
     for (const char* run : {"a", "b"}) {

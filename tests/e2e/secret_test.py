@@ -55,6 +55,21 @@ class Appender(Proxy):
         return data + b"\0\0" + text(b"gen evil 1") + b"\0" if is_answer else data
 
 
+class Downgrader(Proxy):
+    """Takes from the server's answer to PROBE that it knows AUTHENTICATE."""
+
+    def __init__(self, port):
+        self.passed = {}
+        super().__init__(port)
+
+    def passes(self, one, data):
+        if one.getpeername()[1] != self.to:
+            return data
+        before = self.passed.get(one, 0)
+        self.passed[one] = before + len(data)
+        return bytes(byte & ~16 if before + i == 4 else byte for i, byte in enumerate(data))  # behind that to PING
+
+
 class SecretTest(NodesCase):
     def secret_file(self, content=SECRET, mode=0o600, name="secret"):
         path = self.path / name
@@ -127,6 +142,20 @@ class SecretTest(NodesCase):
         self.assertIn("bytes came that its own end has not sealed", victim.log)
         self.assertNotIn("started", victim.log)
         other = self.node("--nnodes=2", secret)
+        self.until_started("0/2", "1/2")
+        self.let_go(host, other)
+
+    def test_who_stands_between_cannot_talk_a_node_out_of_its_secret(self):
+        host = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
+        wait_until(self.is_hosted, "the first agent listens")
+        proxy = Downgrader(self.port)
+        self.addCleanup(proxy.close)
+        victim = self.node("--nnodes=2", "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}",
+                           DDPRUN_SECRET=SECRET)
+        self.assertEqual(victim.ends(), NO_RENDEZVOUS, victim.log)
+        self.assertIn("asks for no secret, and this node has one", victim.log)
+        self.assertNotIn("started", victim.log)
+        other = self.node("--nnodes=2", DDPRUN_SECRET=SECRET)
         self.until_started("0/2", "1/2")
         self.let_go(host, other)
 

@@ -574,11 +574,68 @@ TEST_CASE("Coordinator: below the least after a loss it waits, then takes whoeve
 TEST_CASE("Coordinator: a node that disagrees is refused, on both sides") {
   Run run;
   run.joins("a");
+  run.says("a", request::Heartbeat{});
   run.settings.max_nodes = 5;
   CHECK(run.joins("b") ==
         "b: refused, it has --nnodes=2:5, not 2:3 as the other nodes of the run, begun by a (pid "
         "7), have it; a: tell, refused b (pid 7): it has --nnodes=2:5, not 2:3 here");
   CHECK(run.state.nodes.size() == 1);
+}
+
+TEST_CASE(
+    "Coordinator: one that disagrees with a node of which nothing is heard waits for a sign") {
+  Run run;
+  run.joins("a");
+  run.settings.max_nodes = 5;
+  CHECK(run.joins("b") == "");
+  CHECK(run.says("a", request::Heartbeat{}) ==
+        "b: refused, it has --nnodes=2:5, not 2:3 as the other nodes of the run, begun by a (pid "
+        "7), have it; a: tell, refused b (pid 7): it has --nnodes=2:5, not 2:3 here");
+  CHECK(run.state.contenders.empty());
+}
+
+TEST_CASE("Coordinator: a name that begins a run and is never heard again decides nothing") {
+  Run run;
+  auto ghost = run.join_of("ghost");
+  ghost.settings = {.min_nodes = 7, .max_nodes = 7};
+  ghost.policy.join_timeout = 1ms;
+  ghost.policy.keep_alive_interval = 24h;
+  run.says("ghost", ghost);
+  run.joins("a");
+  run.joins("b");
+  run.joins("c");
+  CHECK(run.state.nodes.size() == 1);
+  std::string said = run.pass(3min, {"a", "b", "c"});
+  CHECK(said.find("ghost: dropped, ghost was lost (silent for ") != std::string::npos);
+  CHECK(said.find("a: round 0 attempt 0 as 0 of 3") != std::string::npos);
+  CHECK(run.state.policy == run.policy);
+}
+
+TEST_CASE("Coordinator: a first node that is gone before the first round decides nothing") {
+  Run run;
+  auto first = run.join_of("first");
+  first.policy.max_restarts = 7;
+  first.policy.join_timeout = 1ms;
+  run.says("first", first);
+  CHECK(run.joins("a").find("a: go by") == 0);
+  // It has said nothing since, and might be no more than a name.
+  CHECK(run.pass(3s, {"a"}).find("end") == std::string::npos);
+  CHECK(run.has_left("first").find("a: go by, the first node is gone, and the run goes by the "
+                                   "settings of the next one: --max-restarts=1") !=
+        std::string::npos);
+  CHECK(run.state.founder == "a");
+  CHECK(run.state.policy == run.policy);
+}
+
+TEST_CASE("Coordinator: the time to join of a first node that is heard ends the run for all") {
+  Run run;
+  run.settings.min_nodes = 3;
+  run.policy.join_timeout = 2s;
+  run.joins("first");
+  run.policy.join_timeout = 1h;
+  run.joins("a");
+  CHECK(run.pass(1s, {"first", "a"}).find("end") == std::string::npos);
+  CHECK(run.pass(5s, {"first", "a"}).find("a: end 80") != std::string::npos);
 }
 
 TEST_CASE("Coordinator: another policy is told, and has no effect") {
@@ -849,6 +906,7 @@ TEST_CASE("Coordinator: a node that waits and has gone is forgotten soon, whatev
   request::Join join = run.join_of("x");
   join.policy.keep_alive_interval = std::chrono::hours(8760);
   run.says("x", join);
+  run.says("x", request::Heartbeat{});
   run.says("x", request::Lost{});
   run.now.mono += 59s;
   run.ticks();

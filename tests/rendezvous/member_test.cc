@@ -144,6 +144,49 @@ TEST_CASE("Member: a stop of another round and a round unasked for are ignored")
   CHECK(play.hears(command::Round{.number = 5}) == "");
 }
 
+TEST_CASE("Member: where no coordinator gives a sign of life a node gives up") {
+  Play play;
+  play.config.node.policy.join_timeout = 20s;
+  play.wants_round();
+  play.connects();
+  std::string said;
+  for (int second = 0; second < 60 && !play.state.is_over; ++second) {
+    play.now.mono += 1s;
+    play.sees("1");  // a pulse that stands still, or a store that takes all
+    said = play.ticks();
+    if (said.find("connect n.") != std::string::npos) play.connects();
+  }
+  CHECK(
+      said.find("failed, no coordinator at e:1, where the nodes meet, has given a sign of life") !=
+      std::string::npos);
+}
+
+TEST_CASE("Member: as long as a coordinator lives a node waits for a round") {
+  Joined play;
+  play.config.node.policy.join_timeout = 20s;
+  play.pass(2min);
+  CHECK_FALSE(play.state.is_over);
+  CHECK(play.state.is_joined);
+}
+
+TEST_CASE("Member: a host that breaks each connection is asked after pauses, and not for ever") {
+  Joined play;
+  play.config.node.policy.join_timeout = 20s;
+  CHECK(play.loses_connection().find("later") == std::string::npos);
+  std::size_t attempts = 1;
+  std::string said;
+  while (!play.state.is_over && attempts < 10'000) {
+    play.now.mono += 1ms;
+    play.connects();
+    said = play.loses_connection();
+    const auto* connect = std::get_if<member::action::Connect>(&play.actions.back());
+    if (connect != nullptr) play.now.mono += connect->after;
+    ++attempts;
+  }
+  CHECK(attempts < 100);
+  CHECK(said.find("failed, no coordinator at e:1") != std::string::npos);
+}
+
 TEST_CASE("Member: the worker's fate is posted with the round's number") {
   Running play;
   CHECK(play.on(member::event::WorkerFailed{}) == "post n.0 failed");

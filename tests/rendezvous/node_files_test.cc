@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -150,9 +151,15 @@ TEST_CASE("Node files: what is left of dead agents is removed after a day") {
 TEST_CASE("Node files: a folder that others can change is not used") {
   Machine machine;
   REQUIRE(::mkdir(machine.folder.c_str(), 0755) == 0);
-  machine.agent("a").keep(knows("a", 1));
+  NodeFiles agent = machine.agent("a");
+  CHECK(agent.problem().starts_with(machine.folder + " is no folder of this user's alone"));
+  agent.keep(knows("a", 1));
   CHECK(machine.files().empty());
+  REQUIRE(::rmdir(machine.folder.c_str()) == 0);
+  REQUIRE(::symlink(machine.temp.path().c_str(), machine.folder.c_str()) == 0);
+  CHECK_FALSE(machine.agent("a").problem().empty());
   machine.folder.clear();
+  CHECK(machine.agent("a").problem().empty());
   machine.agent("a").keep(knows("a", 1));
   CHECK(machine.died().empty());
 }

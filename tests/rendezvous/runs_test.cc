@@ -193,6 +193,7 @@ TEST_CASE("Runs: no more than so many verdicts are kept") {
 TEST_CASE("Runs: what a node was told last is thrown away after a minute, or when it is gone") {
   Place place;
   place.joins("job", "a", 2);
+  place.says("job", "a", request::Heartbeat{});
   CHECK(place.joins("job", "b", 3).find("b: refused") == 0);
   CHECK(place.joins("job", "c", 3).find("c: refused") == 0);
   CHECK(place.says("job", "c", request::Lost{}) == "forget c");

@@ -6,6 +6,7 @@
 #include <string>
 
 using ddprun::Endpoint;
+using ddprun::is_address_of_machine;
 using ddprun::is_loopback_host;
 using ddprun::is_numeric_host;
 using ddprun::parse_endpoint;
@@ -55,6 +56,15 @@ TEST_SUITE("store/base/endpoint") {
       CHECK(is_numeric_host(host));
     for (const char* host : {"", "localhost", "node0", "1.2.3", "1.2.3.4/8", "%eth0", "::1:29500"})
       CHECK_FALSE(is_numeric_host(host));
+  }
+
+  TEST_CASE("what cannot be the address of another machine is none") {
+    for (const char* host : {"10.0.0.1", "240.0.0.1", "fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1"})
+      CHECK(is_address_of_machine(host));
+    for (const char* host :
+         {"", "node0", "127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "224.0.0.1", "239.1.2.3",
+          "255.255.255.255", "::", "::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:224.0.0.1"})
+      CHECK_FALSE(is_address_of_machine(host));
   }
 
   TEST_CASE("a loopback host is known by its text alone") {

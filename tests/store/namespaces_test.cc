@@ -139,6 +139,30 @@ TEST_SUITE("store/decide/namespaces") {
     CHECK(enter(4, "c") == "byte 0");
   }
 
+  TEST_CASE_FIXTURE(Bounded, "the namespace in which nobody has been for longest makes room") {
+    enter(1, "a");
+    ask(1, request::Set{"k", "v"});
+    enter(2, "b");
+    ask(2, request::Set{"k", "v"});
+    leave(2);
+    leave(1);
+    CHECK(namespaces.named_count() == 2);
+    CHECK(enter(3, "a") == "byte 0");  // somebody is in it again
+    CHECK(enter(4, "c") == "byte 0");
+    CHECK(namespaces.find("b") == nullptr);
+    CHECK(ask(3, request::Get{"k"}) == "'v'");
+    Replies none;
+    while (namespaces.has_work()) namespaces.proceed(1, now, none);
+    CHECK(ask(4, request::Set{"k", "v"}) == "");  // what was in it takes no room any more
+    CHECK(enter(5, "d") == "byte 1");
+    leave(3);
+    CHECK(enter(5, "d") == "byte 0");
+    CHECK(namespaces.find("a") == nullptr);
+    leave(4);
+    leave(5);  // with nothing in it
+    CHECK(namespaces.named_count() == 1);
+  }
+
   TEST_CASE_FIXTURE(Bounded, "the limits on keys and bytes hold for all namespaces together") {
     enter(1, "a");
     ask(1, request::Set{"k", "v"});

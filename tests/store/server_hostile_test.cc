@@ -21,6 +21,7 @@
 
 #include "store/decide/turn.h"
 #include "store/server.h"
+#include "store/system_limits.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
 
@@ -307,6 +308,122 @@ TEST_SUITE("store/server/hostile") {
     for (RawClient& client : clients) CHECK(is_answered(client));
     flood.clear();
     REQUIRE(server.has_connections(32));
+  }
+
+  TEST_CASE("who enters a reserved namespace and wants nothing there is closed in time") {
+    RunningServer server({.handshake_timeout = 100ms});
+    server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      return 0;
+    });
+    auto entered = [&] {
+      RawClient client = client_of(server);
+      CHECK(client.send(request::EnterNamespace{"runs"}).receive_byte() == kReady);
+      return client;
+    };
+    RawClient node = entered(), stranger = entered();
+    CHECK(is_answered(node));
+    CHECK(stranger.is_closed());
+    CHECK(is_answered(node));
+    CHECK(server.log().size() == 1);
+    CHECK(server.log()[0].ends_with("it has asked for nothing in time"));
+  }
+
+  TEST_CASE("an address that has taken most of the room for nodes makes room for another one") {
+    RunningServer server(
+        {.listen = {.host = "::", .port = 0}, .max_connections = 4, .max_all_connections = 16});
+    server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      return 0;
+    });
+    std::vector<RawClient> crowd;
+    auto enters = [&](const char* host) {
+      crowd.emplace_back(server.port(), host);
+      crowd.back().shake_hands().send(request::EnterNamespace{"runs"});
+      return crowd.back().receive_byte() == kReady && is_answered(crowd.back());
+    };
+    for (int i = 0; i < 16; ++i) REQUIRE(enters("127.0.0.1"));
+    for (std::size_t i = 0; i < 8; ++i) {
+      CHECK(enters("::1"));
+      CHECK(crowd[15 - i].is_closed());
+    }
+    for (std::size_t i = 0; i < 8; ++i) CHECK(is_answered(crowd[i]));
+    for (std::size_t i = 16; i < 24; ++i) CHECK(is_answered(crowd[i]));
+    CHECK(server.log()[0].ends_with(
+        "very many connections come from its address, and others need the room"));
+  }
+
+  TEST_CASE("where all have asked for something, who comes is refused and nobody is closed") {
+    RunningServer server({.max_all_connections = 8});
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 7; ++i) {
+      clients.push_back(client_of(server));
+      REQUIRE(is_answered(clients.back()));
+    }
+    RawClient eighth = client_of(server);
+    eighth.send(request::GetNumKeys{});
+    CHECK(eighth.is_closed());
+    for (RawClient& client : clients) CHECK(is_answered(client));
+  }
+
+  TEST_CASE("who leaves a reserved namespace is a client like all others") {
+    RunningServer server({.max_connections = 1});
+    server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      return 0;
+    });
+    RawClient first = client_of(server);
+    REQUIRE(is_answered(first));
+    RawClient second = client_of(server);
+    CHECK(second.send(request::EnterNamespace{"runs"}).receive_byte() == kReady);
+    CHECK(is_answered(second));
+    CHECK(second.send(request::EnterNamespace{""}).receive_byte() == kReady);
+    second.send(request::GetNumKeys{});
+    CHECK(second.is_closed());
+    CHECK(is_answered(first));
+  }
+
+  TEST_CASE("what a client pushes says where it comes from, whatever it has written itself") {
+    RunningServer server;
+    int own = server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      store.stamp_queues("in/");
+      return store.connect().value().release();
+    });
+    RawClient reader{ddprun::Fd(own)};
+    reader.shake_hands().send(request::EnterNamespace{"runs"});
+    REQUIRE(reader.receive_byte() == kReady);
+    auto next = [&](const char* queue) -> std::string {
+      bool is_there = reader.send(request::QueueTake{queue, 20'000}).receive_number() == 1;
+      return is_there ? reader.receive_bytes() : "nothing";
+    };
+    {
+      RawClient client = client_of(server);
+      client.send(request::EnterNamespace{"runs"});
+      REQUIRE(client.receive_byte() == kReady);
+      client.send(request::QueuePush{"in/1", "text\nfrom 10.0.0.8"});
+      client.send(request::QueuePush{"out", "text"});
+      client.send(request::LastWill{"in/2", "mark 1 run"});
+      CHECK(client.receive_byte() == 0);
+    }
+    CHECK(next("in/1") == "text\nfrom 10.0.0.8\nfrom 127.0.0.1");
+    CHECK(next("out") == "text");
+    CHECK(next("in/2") == "mark 1 run\nfrom 127.0.0.1");
+    reader.send(request::QueuePush{"in/1", "its own"});
+    CHECK(next("in/1") == "its own");
+  }
+
+  TEST_CASE(
+      "a thousand connections in one moment, and their end, cost no turn more than its time") {
+    RunningServer server({.handshake_timeout = 1ms});
+    std::vector<RawClient> crowd;
+    std::size_t many = std::min<std::size_t>(1000, longest_backlog().value_or(100) / 2);
+    server.ask([&](Server& one) {
+      for (std::size_t i = 0; i < many; ++i) crowd.emplace_back(one.port());
+      return 0;
+    });
+    REQUIRE(server.has_connections(0));
+    CHECK(server.ask([](Server& one) { return one.longest_turn(); }) <= Turn::kEffort + 4096);
   }
 
 // UBSan looks at an object's type through a pipe, and without a descriptor for that finds every

@@ -2,12 +2,14 @@
 #include "tests/support/raw_client.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include <cstring>
+#include <utility>
 
 #include "store/base/check.h"
 
@@ -16,6 +18,12 @@ namespace {
 
 constexpr int kLimitSeconds = 20;
 constexpr int kMomentMs = 20;
+
+void limit_waits(int fd) {
+  timeval limit{.tv_sec = kLimitSeconds, .tv_usec = 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
 
 }  // namespace
 
@@ -34,11 +42,14 @@ RawClient::RawClient(std::uint16_t port, const std::string& host) {
     size = sizeof(sockaddr_in6);
   }
   fd_ = Fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  timeval limit{.tv_sec = kLimitSeconds, .tv_usec = 0};
-  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  limit_waits(fd_.get());
   check(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&storage), size) == 0,
         "a test could not connect");
+}
+
+RawClient::RawClient(Fd fd) : fd_(std::move(fd)) {
+  ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) & ~O_NONBLOCK);
+  limit_waits(fd_.get());
 }
 
 bool RawClient::send(std::string_view bytes) {

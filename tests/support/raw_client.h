@@ -19,6 +19,8 @@ class RawClient {
  public:
   // Connects to 127.0.0.1, or to another numeric address.
   explicit RawClient(std::uint16_t port, const std::string& host = "127.0.0.1");
+  // Of a connection that is there already; its calls block from now on.
+  explicit RawClient(Fd fd);
 
   // Sends all of `bytes`; false once the peer has closed.
   bool send(std::string_view bytes);
