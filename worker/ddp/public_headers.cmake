@@ -25,6 +25,7 @@ set(ddprun_public_headers
   worker/ddp/ddprun.h
   worker/ddp/error.h
   worker/ddp/loader_sampler.h
+  worker/ddp/mixed_precision.h
   worker/ddp/named_tensor.h
   worker/ddp/outputs.h
   worker/ddp/process_group.h
