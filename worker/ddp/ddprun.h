@@ -11,6 +11,8 @@
 #include "worker/ddp/data_parallel.h"
 #include "worker/ddp/error.h"
 #include "worker/ddp/loader_sampler.h"
+#include "worker/ddp/post_local_sgd.h"
+#include "worker/ddp/power_sgd.h"
 #include "worker/ddp/process_group.h"
 #include "worker/ddp/stop_requests.h"
 #include "worker/ddp/sync_batch_norm.h"

@@ -28,6 +28,8 @@ set(ddprun_public_headers
   worker/ddp/mixed_precision.h
   worker/ddp/named_tensor.h
   worker/ddp/outputs.h
+  worker/ddp/post_local_sgd.h
+  worker/ddp/power_sgd.h
   worker/ddp/process_group.h
   worker/ddp/rank_agreement.h
   worker/ddp/reduce_op.h
