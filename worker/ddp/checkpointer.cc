@@ -17,6 +17,7 @@
 #include "worker/ddp/saved_checkpoint.h"
 #include "worker/ddp/snapshot.h"
 #include "worker/ddp/state_json.h"
+#include "worker/ddp/zero_optimizer.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -63,6 +64,23 @@ std::vector<std::vector<at::Tensor>> gather_random_states(const torch::nn::Modul
   }
   return all;
 }
+
+// Its state is on rank 0 while one of these lives.
+class Consolidated {
+ public:
+  explicit Consolidated(torch::optim::Optimizer* optimizer)
+      : optimizer_(dynamic_cast<ShardedOptimizer*>(optimizer)) {
+    if (optimizer_) optimizer_->consolidate_state();
+  }
+  ~Consolidated() {
+    if (optimizer_) optimizer_->drop_consolidated_state();
+  }
+  Consolidated(const Consolidated&) = delete;
+  Consolidated& operator=(const Consolidated&) = delete;
+
+ private:
+  ShardedOptimizer* optimizer_;
+};
 
 void print(const std::string& sentence) {
   std::cerr << sentence << std::endl;
@@ -156,6 +174,7 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
   wait();
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
+  const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
     prepare_directory(state);

@@ -18,5 +18,6 @@
 #include "worker/ddp/sync_batch_norm.h"
 #include "worker/ddp/tensor_file.h"
 #include "worker/ddp/training_state.h"
+#include "worker/ddp/zero_optimizer.h"
 #include "worker/env.h"
 #include "worker/stop_reason.h"

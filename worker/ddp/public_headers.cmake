@@ -36,4 +36,5 @@ set(ddprun_public_headers
   worker/ddp/stop_requests.h
   worker/ddp/sync_batch_norm.h
   worker/ddp/tensor_file.h
-  worker/ddp/training_state.h)
+  worker/ddp/training_state.h
+  worker/ddp/zero_optimizer.h)
