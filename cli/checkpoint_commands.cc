@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/checkpoint_commands.h"
 
+#include <algorithm>
 #include <iomanip>
+#include <map>
 #include <vector>
 
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/durable_file.h"
+#include "worker/checkpoint/formats/shards.h"
 #include "worker/checkpoint/mapped_file.h"
 #include "worker/checkpoint/staging.h"
 
@@ -102,6 +105,68 @@ Result<void> check_format(const fs::path& path) {
   return {};
 }
 
+bool is_sharded(const Manifest& manifest) {
+  return std::any_of(manifest.files.begin(), manifest.files.end(),
+                     [](const FileEntry& file) { return file.name == ddp::kShardsName; });
+}
+
+Result<ddp::Shards> read_shards(const fs::path& checkpoint) {
+  Result<MappedFile> file = MappedFile::open(checkpoint / ddp::kShardsName);
+  if (!file) return file.error();
+  Result<ddp::Shards> shards = ddp::parse_shards(file->bytes());
+  if (!shards) return about(checkpoint, shards.error());
+  return shards;
+}
+
+// Whether each file of a sharded checkpoint has the rows that it should have.
+Result<void> check_shards(const fs::path& checkpoint) {
+  Result<ddp::Shards> shards = read_shards(checkpoint);
+  if (!shards) return shards.error();
+  std::map<std::string, std::map<std::string, StoredTensor>> files;
+  for (const auto& [part, tensors] : *shards) {
+    for (const auto& [name, tensor] : tensors) {
+      for (const ddp::Piece& piece : tensor.pieces) {
+        if (!files.contains(piece.file)) {
+          Result<MappedFile> file = MappedFile::open(checkpoint / piece.file);
+          if (!file) return file.error();
+          Result<StoredTensors> read = ddp::read_tensors(file->bytes());
+          if (!read) return about(checkpoint / piece.file, read.error());
+          for (StoredTensor& stored : read->tensors) {
+            files[piece.file][stored.name] = std::move(stored);
+          }
+        }
+        const StoredTensor& stored = files[piece.file][name];
+        std::vector<std::int64_t> shape = tensor.shape;
+        if (!shape.empty()) shape[0] = piece.end - piece.begin;
+        if (stored.dtype == tensor.dtype && stored.shape == shape) continue;
+        return Error{Errc::Protocol, checkpoint.string() + ": " + piece.file + " has not '" + name +
+                                         "' as " + ddp::kShardsName + " says"};
+      }
+    }
+  }
+  return {};
+}
+
+Result<void> show_shards(const fs::path& checkpoint, std::ostream& out) {
+  Result<ddp::Shards> shards = read_shards(checkpoint);
+  if (!shards) return shards.error();
+  for (const auto& [part, tensors] : *shards) {
+    out << part << ": " << tensors.size() << " tensors, of which the ranks have written parts\n";
+    for (const auto& [name, tensor] : tensors) {
+      out << "  " << name << "  "
+          << words_of({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
+      for (const ddp::Piece& piece : tensor.pieces) {
+        out << (&piece == &tensor.pieces.front() ? "  in " : ", ") << piece.file;
+        if (tensor.pieces.size() > 1) {
+          out << " rows " << piece.begin << " to " << piece.end - 1;
+        }
+      }
+      out << "\n";
+    }
+  }
+  return {};
+}
+
 // A file of tensors in another format, in memory.
 struct Converted {
   ddp::Staging memory;
@@ -177,6 +242,7 @@ Result<void> list_checkpoints(const fs::path& path, std::ostream& out) {
     if (manifest) {
       out << "step " << manifest->step << "  " << size_of(*manifest) << " bytes  "
           << manifest->world_size << " ranks  torch " << manifest->torch_version << "  whole  ";
+      if (is_sharded(*manifest)) out << "sharded  ";
       if (manifest->metric) out << "metric " << *manifest->metric << "  ";
       out << checkpoint.path.string() << "\n";
     } else {
@@ -196,6 +262,7 @@ Result<bool> verify_checkpoints(const fs::path& path, std::ostream& out) {
     for (const FileEntry& file : manifest ? manifest->files : std::vector<FileEntry>()) {
       if (readable) readable = check_format(checkpoint.path / file.name);
     }
+    if (manifest && readable && is_sharded(*manifest)) readable = check_shards(checkpoint.path);
     if (manifest && readable) {
       out << "good: " << checkpoint.path.string() << "\n";
       continue;
@@ -219,7 +286,13 @@ Result<void> show_checkpoint(const fs::path& path, std::ostream& out) {
         << manifest->generation.run_uuid;
   }
   out << "\n";
+  if (is_sharded(*manifest)) {
+    Result<void> shown = show_shards(*place, out);
+    if (!shown) return shown;
+  }
   for (const FileEntry& entry : manifest->files) {
+    // Of a sharded one, each file of the ranks has been said.
+    if (entry.name == ddp::kShardsName || entry.name.find("-of-") != std::string::npos) continue;
     if (format_of(entry.name)) {
       Result<void> shown = show_file(*place / entry.name, out);
       if (!shown) return shown;
@@ -244,6 +317,11 @@ Result<void> convert_checkpoint(const fs::path& from, const fs::path& to,
   }
   Result<Manifest> manifest = ddp::verify_checkpoint(*place);
   if (!manifest) return manifest.error();
+  if (is_sharded(*manifest)) {
+    return invalid(place->string() +
+                   " is sharded, and only its files can be converted, one by one: resume it, and "
+                   "save it unsharded");
+  }
   Result<ConvertedFiles> files = convert_files(*place, *manifest, *format);
   if (!files) return files.error();
   Result<fs::path> written = ddp::publish_checkpoint(to, *manifest, files->contents);

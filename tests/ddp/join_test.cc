@@ -180,6 +180,38 @@ TEST_SUITE("ddp/join") {
     }
   }
 
+  TEST_CASE("a static graph is joined once every rank has taken its first step") {
+    std::vector<torch::nn::Sequential> nets = small_nets(3);
+    auto train = [&](ProcessGroup group, std::vector<int> steps_of_joins) {
+      torch::nn::Sequential net = nets[static_cast<std::size_t>(group.rank())];
+      DistributedDataParallel<torch::nn::Sequential> model(net, group, {.static_graph = true});
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      for (int steps : steps_of_joins) {
+        model.join([&] {
+          for (int step = 0; step < steps; ++step) {
+            model.zero_grad();
+            model(inputs(group.rank(), step, {kBatch, 6})).square().mean().backward();
+            optimizer.step();
+          }
+        });
+      }
+    };
+    const std::vector<std::vector<int>> kSteps = {{1, 4}, {4, 0}, {2, 3}};
+    on_ranks(3, [&](ProcessGroup group) {
+      train(group, kSteps[static_cast<std::size_t>(group.rank())]);
+    });
+    for (std::size_t i = 0; i < nets[0]->parameters().size(); ++i) {
+      CHECK(torch::equal(nets[0]->parameters()[i], nets[1]->parameters()[i]));
+      CHECK(torch::equal(nets[0]->parameters()[i], nets[2]->parameters()[i]));
+    }
+    for (const std::string& problem :
+         run_ranks(2, [&](ProcessGroup group) { train(group, {2 * group.rank()}); })) {
+      CHECK(problem ==
+            "the first step of a static graph, which every rank learns, needs inputs on all: "
+            "rank 0 of 2 had none in this join()");
+    }
+  }
+
   TEST_CASE("what cannot be joined is refused") {
     auto problem = [](const DataParallelOptions& options, const JoinOptions& join_options) {
       std::vector<torch::nn::Sequential> nets = small_nets(1);
@@ -188,7 +220,6 @@ TEST_SUITE("ddp/join") {
         model.join([] {}, join_options);
       })[0];
     };
-    CHECK(problem({.static_graph = true}, {}) == "join() and static_graph exclude each other");
     CHECK(problem({.lazy_bucket_allocation = true}, {}) ==
           "join() and lazy_bucket_allocation exclude each other");
     CHECK(problem({.compression = Compression::Float16}, {.divide_by_initial_world_size = false})

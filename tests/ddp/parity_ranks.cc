@@ -12,8 +12,11 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/post_local_sgd.h"
+#include "worker/ddp/power_sgd.h"
 #include "worker/ddp/sync_batch_norm.h"
 #include "worker/ddp/tensor_file.h"
+#include "worker/ddp/zero_optimizer.h"
 
 namespace {
 
@@ -53,7 +56,39 @@ ddp::CommHook mean_hook() {
   };
 }
 
-ddp::DataParallelOptions options_of(const std::string& mode) {
+// Rank 0 with the last one; the others form a group of their own.
+ddp::ProcessGroup subgroup_of(ddp::ProcessGroup& group) {
+  const int last = group.world_size() - 1;
+  std::vector<int> others;
+  for (int rank = 1; rank < last; ++rank) others.push_back(rank);
+  auto outer = group.new_group(last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0});
+  auto inner = others.empty() ? std::nullopt : group.new_group(others);
+  return outer ? *outer : *inner;
+}
+
+ddp::CommHook hook_of(const std::string& mode, ddp::ProcessGroup& group) {
+  if (mode == "hook") return mean_hook();
+  if (mode == "power_sgd") return ddp::power_sgd_hook({.start_iteration = 2});
+  if (mode == "fresh_power_sgd") {
+    return ddp::power_sgd_hook({.matrix_approximation_rank = 3,
+                                .start_iteration = 1,
+                                .min_compression_rate = 0.5,
+                                .use_error_feedback = false,
+                                .warm_start = false,
+                                .orthogonalization_epsilon = 1e-8,
+                                .random_seed = 5,
+                                .batch_tensors_with_same_shape = true});
+  }
+  if (mode == "post_local_sgd") {
+    return ddp::post_local_sgd_hook({.start_iteration = 2, .subgroup = subgroup_of(group)});
+  }
+  if (mode == "post_local_alone") {
+    return ddp::post_local_sgd_hook({.start_iteration = 2, .post_local_gradient_allreduce = false});
+  }
+  return nullptr;
+}
+
+ddp::DataParallelOptions options_of(const std::string& mode, ddp::ProcessGroup& group) {
   static const std::map<std::string, ddp::DataParallelOptions> kModes = {
       {"plain", {}},
       {"views", {.gradient_as_bucket_view = true}},
@@ -64,7 +99,11 @@ ddp::DataParallelOptions options_of(const std::string& mode) {
       {"no_sync", {}},
       {"float16", {.compression = ddp::Compression::Float16}},
       {"bfloat16", {.compression = ddp::Compression::BFloat16}},
-      {"hook", {.comm_hook = mean_hook()}},
+      {"hook", {}},
+      {"power_sgd", {}},
+      {"fresh_power_sgd", {}},
+      {"post_local_sgd", {}},
+      {"post_local_alone", {}},
       {"mixed", {}},
       {"two", {}},
       {"outputs", {.find_unused_parameters = true}},
@@ -73,11 +112,19 @@ ddp::DataParallelOptions options_of(const std::string& mode) {
       {"clip", {}},
       {"join", {}},
       {"join_remaining", {}},
+      {"join_static", {.static_graph = true}},
       {"subgroup", {}},
       {"ignored", {.ignored = {"wide.weight", "norm.running_mean"}}},
       {"sync_batch_norm", {}},
+      {"bfloat16_module",
+       {.mixed_precision = {{.reduce_dtype = at::kFloat, .buffer_dtype = at::kBFloat16}}}},
+      {"float16_module",
+       {.mixed_precision = {{.param_dtype = at::kHalf, .buffer_dtype = at::kHalf}}}},
+      {"zero", {}},
   };
-  return kModes.at(mode);
+  ddp::DataParallelOptions options = kModes.at(mode);
+  options.comm_hook = hook_of(mode, group);
+  return options;
 }
 
 Net make_net(const std::string& mode, double phase) {
@@ -95,16 +142,6 @@ Net make_net(const std::string& mode, double phase) {
   return net;
 }
 
-// Rank 0 with the last one; the others form a group of their own.
-ddp::ProcessGroup subgroup_of(ddp::ProcessGroup& group) {
-  const int last = group.world_size() - 1;
-  std::vector<int> others;
-  for (int rank = 1; rank < last; ++rank) others.push_back(rank);
-  auto outer = group.new_group(last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0});
-  auto inner = others.empty() ? std::nullopt : group.new_group(others);
-  return outer ? *outer : *inner;
-}
-
 using Model = ddp::DistributedDataParallel<Net>;
 
 // One training in one mode; keeps the gradients of each step.
@@ -113,7 +150,8 @@ struct Training {
   std::string mode;
   std::vector<Net> nets;
   std::vector<std::unique_ptr<Model>> models;
-  std::unique_ptr<torch::optim::SGD> optimizer;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::optional<ddp::PostLocalSgdOptimizer> averaging;
   std::vector<ddp::NamedTensor> seen;
 
   Training(ddp::ProcessGroup ranks, const std::string& name) : group(std::move(ranks)), mode(name) {
@@ -122,11 +160,19 @@ struct Training {
     for (int i = 0; i < (mode == "two" ? 2 : 1); ++i) {
       nets.push_back(make_net(mode, 5.0 * i));
       if (mode == "sync_batch_norm") ddp::convert_sync_batchnorm(*nets.back(), group);
-      models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode)));
+      models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode, group)));
       for (const torch::Tensor& tensor : models.back()->parameters()) parameters.push_back(tensor);
     }
-    optimizer = std::make_unique<torch::optim::SGD>(parameters,
-                                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+    const auto settings = torch::optim::SGDOptions(0.1).momentum(0.9);
+    if (mode == "zero") {
+      using Zero = ddp::ZeroRedundancyOptimizer<torch::optim::SGD>;
+      optimizer = std::make_unique<Zero>(parameters, group, settings);
+    } else {
+      optimizer = std::make_unique<torch::optim::SGD>(parameters, settings);
+    }
+    if (mode.starts_with("post_local")) {
+      averaging.emplace(*optimizer, ddp::PeriodicModelAverager(group, 2, /*warmup_steps=*/2));
+    }
   }
 
   void backward(int step) {
@@ -140,14 +186,15 @@ struct Training {
   }
 
   void step(int step) {
-    const bool is_last_of_two = mode != "no_sync" || step % 2 == 1;
-    if (mode != "no_sync" || step % 2 == 0) {
+    const bool is_accumulating = mode.starts_with("no_sync");
+    const bool is_last_of_two = !is_accumulating || step % 2 == 1;
+    if (!is_accumulating || step % 2 == 0) {
       for (auto& model : models) model->zero_grad();
     }
     if (is_last_of_two) {
       backward(step);
       if (mode == "clip") models[0]->clip_grad_norm(0.05);
-      optimizer->step();
+      averaging ? averaging->step() : optimizer->step();
     } else {
       auto guard = models[0]->no_sync();
       backward(step);
@@ -165,10 +212,16 @@ struct Training {
   }
 
   void run() {
+    if (mode.ends_with(
+            "_module")) {  // Python's first step would give what was in the memory before
+      backward(0);
+      models[0]->zero_grad();
+    }
     if (mode.starts_with("join")) {
       models[0]->join(
           [&] {
-            for (int i = 0; i < std::max(kSteps - 2 * group.rank(), 0); ++i) step(i);
+            const int least = mode == "join_static" ? 1 : 0;  // its first step is every rank's
+            for (int i = 0; i < std::max(kSteps - 2 * group.rank(), least); ++i) step(i);
           },
           {.divide_by_initial_world_size = mode != "join_remaining"});
     } else {

@@ -34,6 +34,10 @@ MODES = {
     "float16": {},
     "bfloat16": {},
     "hook": {},
+    "power_sgd": {},
+    "fresh_power_sgd": {},
+    "post_local_sgd": {},
+    "post_local_alone": {},
     "mixed": {},
     "two": {},
     "outputs": {"find_unused_parameters": True},
@@ -42,11 +46,34 @@ MODES = {
     "clip": {},
     "join": {},
     "join_remaining": {},
+    "join_static": {"static_graph": True},
     "subgroup": {},
     "ignored": {},
     "sync_batch_norm": {},
+    "bfloat16_module": {},
+    "float16_module": {},
+    "zero": {},
 }
 HOOKS = {"float16": "fp16_compress_hook", "bfloat16": "bf16_compress_hook", "hook": "allreduce_hook"}
+
+POWER_SGD = {
+    "power_sgd": {"start_powerSGD_iter": 2},
+    "fresh_power_sgd": {
+        "matrix_approximation_rank": 3,
+        "start_powerSGD_iter": 1,
+        "min_compression_rate": 0.5,
+        "use_error_feedback": False,
+        "warm_start": False,
+        "orthogonalization_epsilon": 1e-8,
+        "random_seed": 5,
+        "batch_tensors_with_same_shape": True,
+    },
+}
+MIXED_PRECISION = {  # param_dtype, reduce_dtype
+    "bfloat16_module": ("bfloat16", "float32"),
+    "float16_module": ("float16", "float16"),
+}
+POST_LOCAL = {"post_local_sgd": True, "post_local_alone": False}  # whether subgroups reduce
 
 
 def make_net(torch):
@@ -90,12 +117,61 @@ def subgroup_of(dist):
     return outer if dist.get_rank() in (0, last) else inner
 
 
+def register_hook(mode, model, dist):
+    from torch.distributed.algorithms.ddp_comm_hooks import (
+        default_hooks, post_localSGD_hook, powerSGD_hook)
+
+    if mode in HOOKS:
+        model.register_comm_hook(None, getattr(default_hooks, HOOKS[mode]))
+    elif mode in POWER_SGD:
+        state = powerSGD_hook.PowerSGDState(None, **POWER_SGD[mode])
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif mode in POST_LOCAL:
+        group = subgroup_of(dist) if POST_LOCAL[mode] else None
+        state = post_localSGD_hook.PostLocalSGDState(None, group, 2, POST_LOCAL[mode])
+        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+
+
+class NoStream(contextlib.nullcontext):
+    """A stream and event where there is no accelerator, which Python's mixed precision asks for."""
+
+    def record(self, *_, **__):
+        pass
+
+    wait = wait_stream = record
+
+
+def options_of(torch, mode):
+    if mode not in MIXED_PRECISION:
+        return MODES[mode]
+    from torch.nn.parallel.distributed import _MixedPrecision
+
+    torch.Stream = torch.Event = NoStream
+    torch.accelerator.current_stream = NoStream
+    param, reduce = (getattr(torch, name) for name in MIXED_PRECISION[mode])
+    return {"mixed_precision": _MixedPrecision(param, reduce, param)}
+
+
+def make_optimizer(torch, mode, parameters):
+    if mode == "zero":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    return averaging(optimizer) if mode in POST_LOCAL else optimizer
+
+
+def averaging(optimizer):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=2, warmup_steps=2))
+
+
 class Training:
     """One training in one mode; keeps the gradients of each step in `seen`."""
 
     def __init__(self, torch, dist, mode):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
         self.torch, self.dist, self.mode, self.seen = torch, dist, mode, {}
         self.nets = [make_net_of(torch, mode, 5.0 * i) for i in range(2 if mode == "two" else 1)]
         group = subgroup_of(dist) if mode == "subgroup" else None
@@ -105,14 +181,13 @@ class Training:
                 torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
                     net, ["wide.weight", "norm.running_mean"])
         self.models = [
-            torch.nn.parallel.DistributedDataParallel(net, process_group=group, **MODES[mode])
+            torch.nn.parallel.DistributedDataParallel(net, process_group=group, **options_of(torch, mode))
             for net in self.nets
         ]
         for model in self.models:
-            if mode in HOOKS:
-                model.register_comm_hook(None, getattr(default_hooks, HOOKS[mode]))
+            register_hook(mode, model, dist)
         parameters = [parameter for net in self.nets for parameter in net.parameters()]
-        self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        self.optimizer = make_optimizer(torch, mode, parameters)
 
     def backward(self, step):
         rank = self.rank
@@ -127,8 +202,9 @@ class Training:
         sum(model(x, go_left)[output].square().mean() for model in self.models).backward()
 
     def step(self, step):
-        is_last_of_two = self.mode != "no_sync" or step % 2 == 1
-        if self.mode != "no_sync" or step % 2 == 0:
+        is_accumulating = self.mode.startswith("no_sync")
+        is_last_of_two = not is_accumulating or step % 2 == 1
+        if not is_accumulating or step % 2 == 0:
             self.optimizer.zero_grad()
         with contextlib.nullcontext() if is_last_of_two else self.models[0].no_sync():
             self.backward(step)
@@ -142,10 +218,16 @@ class Training:
                     self.seen[f"step {step}: net {i} {name}"] = parameter.grad.clone()
 
     def run(self):
+        if self.mode in MIXED_PRECISION:
+            # The first step would reduce what was in the memory of the buckets before.
+            self.backward(0)
+            self.optimizer.zero_grad()
         if self.mode.startswith("join"):
             whole = self.mode != "join_remaining"
             with self.models[0].join(divide_by_initial_world_size=whole):
-                for step in range(STEPS - 2 * self.dist.get_rank()):
+                # The first step of a static graph is every rank's.
+                least = 1 if self.mode == "join_static" else 0
+                for step in range(max(STEPS - 2 * self.dist.get_rank(), least)):
                     self.step(step)
         else:
             for step in range(STEPS):
@@ -174,7 +256,8 @@ def compare(mode, tolerance, ours, theirs):
     """The largest difference between the two files' tensors, which must be the same ones."""
     import torch
 
-    dtypes = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+    dtypes = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64,
+              "F16": torch.float16, "BF16": torch.bfloat16}
     ours, theirs = read(ours), torch.load(theirs)
     assert set(ours) == set(theirs), (mode, sorted(set(ours) ^ set(theirs)))
     largest = 0.0

@@ -4,7 +4,7 @@
 import json
 import struct
 
-SIZES = {"F32": 4, "F64": 8, "I64": 8}
+SIZES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I64": 8}
 
 
 def read(path):

@@ -130,11 +130,9 @@ Result<void> make_directories(const fs::path& path) {
   return {};
 }
 
-// Writes everything into `folder`, which is new, and syncs it.
+// Adds `files` and the manifest of all that is in `folder`, and syncs it.
 Result<void> write_all(const fs::path& folder, Manifest& manifest,
                        const std::vector<FileContent>& files) {
-  std::error_code error;
-  if (!fs::create_directory(folder, error)) return failed(error, "create " + folder.string());
   for (const FileContent& file : files) {
     const fs::path path = folder / file.name;
     Result<FileEntry> entry = file.is_staged ? write_past_cache(path, file.pieces.at(0))
@@ -172,25 +170,38 @@ Result<void> refuse_if_outdated(const fs::path& directory, const Generation& own
 
 }  // namespace
 
-Result<fs::path> publish_checkpoint(const fs::path& directory, Manifest manifest,
-                                    const std::vector<FileContent>& files) {
+Result<fs::path> begin_checkpoint(const fs::path& directory, std::int64_t step,
+                                  const Generation& generation) {
   if (Result<void> made = make_directories(directory); !made) return made.error();
-  Result<void> done = refuse_if_outdated(directory, manifest.generation);
-  if (!done) return done.error();
-  fs::path place = directory / step_name(manifest.step);
-  fs::path hidden = directory / unfinished_name(manifest.step, ::getpid());
+  if (Result<void> fine = refuse_if_outdated(directory, generation); !fine) return fine.error();
+  fs::path hidden = directory / unfinished_name(step, ::getpid());
   std::error_code error;
   fs::remove_all(hidden, error);
-  manifest.files.clear();
-  done = write_all(hidden, manifest, files);
+  if (!fs::create_directory(hidden, error)) return failed(error, "create " + hidden.string());
+  return hidden;
+}
+
+Result<fs::path> finish_checkpoint(const fs::path& directory, const fs::path& hidden,
+                                   Manifest manifest, const std::vector<FileContent>& files) {
+  fs::path place = directory / step_name(manifest.step);
+  Result<void> done = write_all(hidden, manifest, files);
   if (done) done = refuse_if_outdated(directory, manifest.generation);  // to write takes a while
   if (done) done = move_into_place(hidden, place);
   if (done) done = sync_folder(directory);
   if (!done) {
+    std::error_code error;
     fs::remove_all(hidden, error);
     return done.error();
   }
   return place;
+}
+
+Result<fs::path> publish_checkpoint(const fs::path& directory, Manifest manifest,
+                                    const std::vector<FileContent>& files) {
+  Result<fs::path> hidden = begin_checkpoint(directory, manifest.step, manifest.generation);
+  if (!hidden) return hidden;
+  manifest.files.clear();
+  return finish_checkpoint(directory, *hidden, std::move(manifest), files);
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const fs::path& directory) {

@@ -50,6 +50,18 @@ Result<std::filesystem::path> publish_checkpoint(const std::filesystem::path& di
                                                  Manifest manifest,
                                                  const std::vector<FileContent>& files);
 
+// The same in two steps, for files that several processes write: makes a hidden folder in
+// `directory`, where the files are to be written.  Fails as publish_checkpoint() does.
+Result<std::filesystem::path> begin_checkpoint(const std::filesystem::path& directory,
+                                               std::int64_t step, const Generation& generation);
+
+// Adds `files` to those of the `hidden` folder, which manifest.files lists, and makes it the
+// checkpoint.  On failure the hidden folder is removed.
+Result<std::filesystem::path> finish_checkpoint(const std::filesystem::path& directory,
+                                                const std::filesystem::path& hidden,
+                                                Manifest manifest,
+                                                const std::vector<FileContent>& files);
+
 // The folders in `directory` that are named as checkpoints, newest first, good or not.  A missing
 // directory has none.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);

@@ -15,8 +15,10 @@
 #include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/random_streams.h"
 #include "worker/ddp/saved_checkpoint.h"
+#include "worker/ddp/sharded_save.h"
 #include "worker/ddp/snapshot.h"
 #include "worker/ddp/state_json.h"
+#include "worker/ddp/zero_optimizer.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -64,6 +66,23 @@ std::vector<std::vector<at::Tensor>> gather_random_states(const torch::nn::Modul
   return all;
 }
 
+// Its state is on rank 0 while one of these lives.
+class Consolidated {
+ public:
+  explicit Consolidated(torch::optim::Optimizer* optimizer)
+      : optimizer_(dynamic_cast<ShardedOptimizer*>(optimizer)) {
+    if (optimizer_) optimizer_->consolidate_state();
+  }
+  ~Consolidated() {
+    if (optimizer_) optimizer_->drop_consolidated_state();
+  }
+  Consolidated(const Consolidated&) = delete;
+  Consolidated& operator=(const Consolidated&) = delete;
+
+ private:
+  ShardedOptimizer* optimizer_;
+};
+
 void print(const std::string& sentence) {
   std::cerr << sentence << std::endl;
 }
@@ -78,6 +97,17 @@ auto without_throwing(const std::string& what, Action action) -> decltype(action
     return Error{Errc::LimitExceeded, what + ": " + error.what_without_backtrace()};
   } catch (const std::exception& error) {
     return Error{Errc::LimitExceeded, what + ": " + error.what()};
+  }
+}
+
+// On the other ranks than rank 0, which has compared the checksums.
+void read_with_the_others(std::optional<SavedCheckpoint>& saved, const std::string& path,
+                          std::string& problem) {
+  auto read = without_throwing("read " + path, [&] { return read_verified_checkpoint(path); });
+  if (read) {
+    saved = std::move(*read);
+  } else {
+    problem = "resume: every rank must see a sharded checkpoint: " + to_string(read.error());
   }
 }
 
@@ -129,6 +159,10 @@ Checkpointer::Checkpointer(Ranks ranks, Generation generation, CheckpointerOptio
   if (!options_.notify) {
     options_.notify = print;
   }
+  if (options_.sharded) {
+    shard_writer_ =
+        std::make_unique<ShardWriter>(options_.format, ranks_.rank(), ranks_.world_size());
+  }
   if (ranks_.rank() != 0) return;
   writer_ = std::make_unique<Writer>(options_.format);
 }
@@ -152,39 +186,95 @@ void Checkpointer::prepare_directory(const TrainingState& state) {
                   "directory of its own, or move the others away");
 }
 
+Manifest Checkpointer::about(std::optional<double> metric) const {
+  if (metric && !std::isfinite(*metric)) metric.reset();
+  return {.world_size = ranks_.world_size(),
+          .torch_version = {},
+          .generation = generation_,
+          .metric = metric,
+          .files = {}};
+}
+
+Retention Checkpointer::retention() const {
+  return {.keep_last = options_.keep_last,
+          .keep_every = options_.keep_every,
+          .keep_best = options_.keep_best};
+}
+
 void Checkpointer::save(const TrainingState& state, std::optional<double> metric) {
   wait();
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
+  if (options_.sharded) return save_sharded(state, metric, random_states);
+  const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
     prepare_directory(state);
-    if (metric && !std::isfinite(*metric)) metric.reset();
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
-    Result<void> taken = without_throwing("copy the state", [&] {
-      return writer_->taker.take(state,
-                                 {.world_size = ranks_.world_size(),
-                                  .torch_version = {},
-                                  .generation = generation_,
-                                  .metric = metric,
-                                  .files = {}},
-                                 random_states);
-    });
+    Result<void> taken = without_throwing(
+        "copy the state", [&] { return writer_->taker.take(state, about(metric), random_states); });
     if (taken) {
-      writer_->under_way =
-          std::async(std::launch::async, [taker = &writer_->taker, directory = options_.directory,
-                                          retention = Retention{.keep_last = options_.keep_last,
-                                                                .keep_every = options_.keep_every,
-                                                                .keep_best = options_.keep_best}] {
-            return taker->write(directory, retention);
-          });
+      writer_->under_way = std::async(
+          std::launch::async, [taker = &writer_->taker, directory = options_.directory,
+                               kept = retention()] { return taker->write(directory, kept); });
     } else {
       problem = kSaving + to_string(taken.error());
     }
   }
   ranks_.throw_first_problem(problem);
   if (!options_.asynchronous) wait();
+}
+
+// Whether no rank has a `problem`; else the `begun` folder, if there is one, is removed, and the
+// problem thrown or, where that is tolerated, told.
+bool Checkpointer::is_settled(const std::string& problem, const std::string& begun) {
+  const std::string first = ranks_.first_problem(problem);
+  if (first.empty()) return true;
+  std::error_code ignored;
+  if (writer_ && !begun.empty()) fs::remove_all(begun, ignored);
+  if (!options_.tolerate_failures) throw DdpError(first);
+  if (writer_) options_.notify(first);
+  return false;
+}
+
+// Rank 0 makes the folder, all write into it, and rank 0 adds the rest and makes it a checkpoint.
+void Checkpointer::save_sharded(const TrainingState& state, std::optional<double> metric,
+                                const std::vector<std::vector<at::Tensor>>& random_states) {
+  std::string folder;
+  std::string problem;
+  auto ask = [&](const std::string& what, auto action) {
+    auto result = without_throwing(what, action);
+    if (!result) problem = kSaving + to_string(result.error());
+    return result;
+  };
+  if (writer_) {
+    prepare_directory(state);
+    const std::int64_t step = state.progress ? state.progress->step : 0;
+    auto begun =
+        ask("begin", [&] { return begin_checkpoint(options_.directory, step, generation_); });
+    if (begun) folder = fs::absolute(*begun).string();
+  }
+  if (!is_settled(problem, folder)) return;
+  folder = ranks_.broadcast_text(folder);
+  auto own = ask("write a part", [&] { return shard_writer_->write(state, folder); });
+  if (!is_settled(problem, folder)) return;
+  const std::vector<std::string> texts = ranks_.gather_text(to_text(*own));
+  if (writer_) {
+    auto written = ask("put the parts together", [&] { return merge(texts); });
+    if (written) {
+      auto taken = ask("copy the state", [&] {
+        return writer_->taker.take_rest(state, about(metric), random_states);
+      });
+      if (taken) {
+        SnapshotTaker::Outcome outcome =
+            writer_->taker.finish(options_.directory, folder, *written, retention());
+        problem = outcome.problem;
+        if (!outcome.notice.empty()) options_.notify(outcome.notice);
+      }
+    }
+  }
+  is_settled(problem, folder);
 }
 
 bool Checkpointer::save_if_asked(const TrainingState& state, StopRequests& stops) {
@@ -227,13 +317,20 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state,
   ranks_.throw_first_problem(problem);
   std::string path = ranks_.broadcast_text(saved ? saved->path.string() : "");
   if (!path.empty()) {
-    if (!saved) saved.emplace();
-    share(ranks_, *saved);
+    const std::string seen_by_all =
+        ranks_.broadcast_text(saved && saved->is_sharded ? fs::absolute(saved->path).string() : "");
+    if (!seen_by_all.empty()) {
+      if (!saved) read_with_the_others(saved, seen_by_all, problem);
+      ranks_.throw_first_problem(problem);
+    } else {
+      if (!saved) saved.emplace();
+      share(ranks_, *saved);
+    }
     Result<void> done =
         without_throwing("restore the state", [&] { return apply(state, *saved, ranks_); });
     ranks_.throw_first_problem(done ? "" : "resume from " + path + ": " + to_string(done.error()));
   }
-  if (writer_) writer_->taker.prepare(state);
+  if (writer_ && !options_.sharded) writer_->taker.prepare(state);
   if (path.empty()) return std::nullopt;
 
   Resumed resumed{.path = path, .progress = {}};

@@ -36,8 +36,11 @@
 
 namespace ddprun::ddp {
 
+class ShardWriter;
+
 struct CheckpointerOptions {
-  // Where; created when missing.  For this run alone.  Only rank 0's machine needs it.
+  // Where; created when missing.  For this run alone.  Only rank 0's machine needs it, unless it is
+  // `sharded`.
   std::filesystem::path directory;
 
   // What the tensors are written as.  Either is read.
@@ -46,6 +49,13 @@ struct CheckpointerOptions {
   // Lets save() return as soon as the state is copied, and a thread write the copy.  A crash may
   // then also take the save that was under way.  The copy takes rank 0 as much memory as the state.
   bool asynchronous = true;
+
+  // Lets every rank write a part of the model and of the optimizer's state, so that none needs
+  // memory for a copy of all, and of a ZeroRedundancyOptimizer none gathers the state.  The
+  // directory must then be one that all ranks see, and save() returns when the checkpoint is on the
+  // disk, `asynchronous` or not.  Such a checkpoint is resumed by any number of ranks, each of
+  // which reads it, with or without this option.
+  bool sharded = false;
 
   // Makes a save that fails a notice instead of an exception, so that a full disk does not end the
   // training.
@@ -128,12 +138,18 @@ class Checkpointer {
  private:
   struct Writer;
   void prepare_directory(const TrainingState& state);
+  Manifest about(std::optional<double> metric) const;
+  Retention retention() const;
+  void save_sharded(const TrainingState& state, std::optional<double> metric,
+                    const std::vector<std::vector<at::Tensor>>& random_states);
+  bool is_settled(const std::string& problem, const std::string& begun);
   Checkpointer(Ranks ranks, Generation generation, CheckpointerOptions options);
 
   Ranks ranks_;
   Generation generation_;  // of these workers
   CheckpointerOptions options_;
-  std::unique_ptr<Writer> writer_;  // on rank 0
+  std::unique_ptr<Writer> writer_;             // on rank 0
+  std::unique_ptr<ShardWriter> shard_writer_;  // with `sharded`
 };
 
 // Restores a checkpoint without changing anything on the disk, for a program that evaluates or

@@ -21,6 +21,16 @@ class AdaptedHook : public c10d::CppCommHookInterface<ProcessGroup> {
 
 }  // namespace
 
+c10::intrusive_ptr<c10::ivalue::Future> mean_of(ProcessGroup& group, const at::Tensor& buffer) {
+  std::vector<at::Tensor> sent{at::Tensor(buffer).div_(group.world_size())};
+  return group.c10d()->allreduce(sent)->getFuture()->then(
+      [buffer](c10::ivalue::Future& future) {
+        future.value();  // throws what went wrong
+        return c10::IValue(buffer);
+      },
+      c10::TensorType::get());
+}
+
 CommHook bfloat16_hook() {
   return [](ProcessGroup& group, c10d::GradBucket& bucket) {
     at::Tensor buffer = bucket.getBuffer();

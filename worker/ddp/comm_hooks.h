@@ -36,6 +36,9 @@ enum class Compression : std::uint8_t { None, Float16, BFloat16 };
 using CommHook =
     std::function<c10::intrusive_ptr<c10::ivalue::Future>(ProcessGroup&, c10d::GradBucket&)>;
 
+// For hooks: divides `buffer` by the number of ranks and adds up, in place; the future holds it.
+c10::intrusive_ptr<c10::ivalue::Future> mean_of(ProcessGroup& group, const at::Tensor& buffer);
+
 // The hook of BFloat16, which c10d does not have built in.
 CommHook bfloat16_hook();
 

@@ -9,6 +9,7 @@
 #include "worker/ddp/gradients.h"
 #include "worker/ddp/join.h"
 #include "worker/ddp/left_out_report.h"
+#include "worker/ddp/low_precision.h"
 #include "worker/ddp/module_states.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_config.h"
@@ -21,6 +22,7 @@ struct DataParallelEngine::Impl {
   SyncedModule synced;
   ProcessGroup group;
   DataParallelOptions options;
+  std::unique_ptr<LowPrecision> low;  // with mixed_precision
   GradientReducer reducer;
   BufferSync buffers{group, synced, options.broadcast_buffers};
   ReplicaCheck replica_check{group, synced, options.check_replicas_every};
@@ -28,6 +30,7 @@ struct DataParallelEngine::Impl {
   std::optional<LeftOutReport> left_out;  // none where parameters may be left out
   std::optional<Join> join;
   bool sync = true;
+  bool is_lowered_here = false;  // by the forward at hand
 };
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
@@ -35,17 +38,31 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   if (options.comm_hook && options.compression != Compression::None) {
     throw DdpError("comm_hook and compression exclude each other: the hook decides what is sent");
   }
+  check_mixed_precision(options);
   const SyncedModule synced(module, options.ignored);
   group.barrier();  // names a rank that does not come, which a collective cannot
   verify_same_modules(group, synced, options);
   const ReducerConfig config = reducer_config(synced, options);
   init_module_states(group, synced, options.init_sync);
+  std::unique_ptr<LowPrecision> low;
+  DataParallelOptions reduced = options;
+  if (options.mixed_precision) {
+    low = std::make_unique<LowPrecision>(synced, config, *options.mixed_precision);
+    low->cast_buffers();
+    reduced.comm_hook = low->hook();
+  }
   impl_.reset(new Impl{.module = module,
                        .synced = synced,
                        .group = group,
                        .options = options,
-                       .reducer = GradientReducer(group, module->name(), config, options)});
+                       .low = std::move(low),
+                       .reducer = GradientReducer(group, module->name(), config, reduced)});
   if (!options.find_unused_parameters) impl_->left_out.emplace(group, config, options);
+  if (!impl_->low) return;
+  impl_->low->set_on_gradient([impl = impl_.get()](std::size_t index) {
+    impl->reducer.gradient_is_there(index);
+    if (impl->left_out) impl->left_out->arrived(index);
+  });
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -58,7 +75,12 @@ void DataParallelEngine::set_sync(bool on) {
 }
 
 void DataParallelEngine::before_forward() {
-  if (!at::GradMode::is_enabled()) return;
+  if (at::GradMode::is_enabled()) meet_before_forward();
+  if (impl_->low) impl_->is_lowered_here = impl_->low->lower();
+}
+
+// What the ranks do together before a forward with gradients.
+void DataParallelEngine::meet_before_forward() {
   impl_->group.peer_failures().check();
   if (impl_->sync) impl_->reducer.prepare_for_forward();
   const int root = impl_->join ? impl_->join->announce_step(impl_->sync) : 0;
@@ -68,11 +90,25 @@ void DataParallelEngine::before_forward() {
   impl_->buffers.before_forward(root);
 }
 
+at::Tensor* DataParallelEngine::input(const at::Tensor& tensor) {
+  return impl_->low ? &impl_->low->input(tensor) : nullptr;
+}
+
 void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
-  if (!at::GradMode::is_enabled()) return;
+  if (impl_->low) impl_->low->clear_inputs();
+  if (!at::GradMode::is_enabled()) {
+    if (impl_->is_lowered_here) impl_->low->raise();
+    return;
+  }
   impl_->buffers.after_forward(impl_->sync);
   if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);
   if (impl_->sync) impl_->reducer.prepare_for_backward(outputs);
+}
+
+void DataParallelEngine::abandon_forward() {
+  if (!impl_->low) return;
+  impl_->low->clear_inputs();
+  if (impl_->is_lowered_here) impl_->low->raise();
 }
 
 void DataParallelEngine::enter_join(const JoinOptions& options) {
@@ -82,6 +118,7 @@ void DataParallelEngine::enter_join(const JoinOptions& options) {
 }
 
 void DataParallelEngine::finish_join() {
+  if (impl_->low) impl_->low->raise();
   impl_->join->finish();
 }
 

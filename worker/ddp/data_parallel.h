@@ -49,8 +49,14 @@ class DataParallelEngine {
 
   void before_forward();
 
+  // `tensor` as forward() is to see it; null: as it is.  Until after_forward().
+  at::Tensor* input(const at::Tensor& tensor);
+
   // `outputs` are the tensors of the result; they may be replaced by equal ones.
   void after_forward(std::vector<at::Tensor>& outputs);
+
+  // In the place of after_forward(), when the module's forward has thrown.
+  void abandon_forward();
 
   // join() in its parts; leave_join() belongs after either end of the body.
   void enter_join(const JoinOptions& options);
@@ -68,6 +74,8 @@ class DataParallelEngine {
   at::Tensor weighted(const at::Tensor& loss, double weight);
 
  private:
+  void meet_before_forward();
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -135,12 +143,21 @@ class DistributedDataParallel : public torch::nn::Module {
   template <class... Args>
   auto forward(Args&&... args) {
     engine_->before_forward();
+    struct Abandoning {
+      DataParallelEngine& engine;
+      bool has_result = false;
+      ~Abandoning() {
+        if (!has_result) engine.abandon_forward();
+      }
+    } abandoning{*engine_};
     std::vector<at::Tensor> tensors;
     if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Args>(args)...))>) {
-      module_->forward(std::forward<Args>(args)...);
+      module_->forward(input<Args>(args)...);
+      abandoning.has_result = true;
       engine_->after_forward(tensors);
     } else {
-      auto output = module_->forward(std::forward<Args>(args)...);
+      auto output = module_->forward(input<Args>(args)...);
+      abandoning.has_result = true;
       visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
       engine_->after_forward(tensors);
       auto next = tensors.begin();
@@ -193,6 +210,7 @@ class DistributedDataParallel : public torch::nn::Module {
   // here.  In the end every rank has the parameters and buffers of the rank that went on longest
   // (the highest of several); optimizers' state stays as it is.  As Python's join().
   //
+  // With static_graph every rank needs an input in the first step of all, which learns the graph.
   // All ranks call it.  Each step of the body is one forward with gradients and its backward; what
   // else the body asks of the group (an all_reduce of the loss) no rank would answer.  An exception
   // out of the body passes through, and the others are left waiting for this rank.
@@ -248,6 +266,15 @@ class DistributedDataParallel : public torch::nn::Module {
   BucketLayout bucket_layout() { return engine_->bucket_layout(); }
 
  private:
+  // `arg`, or a cast one, in the same form.
+  template <class Arg>
+  Arg&& input(std::remove_reference_t<Arg>& arg) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<Arg>, at::Tensor>) {
+      if (at::Tensor* cast = engine_->input(arg)) return static_cast<Arg&&>(*cast);
+    }
+    return static_cast<Arg&&>(arg);
+  }
+
   template <class T>
   static std::shared_ptr<torch::nn::Module> pointer_to(const std::shared_ptr<T>& module) {
     return module;

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/ddp/bucket_layout.h"
 #include "worker/ddp/comm_hooks.h"
+#include "worker/ddp/mixed_precision.h"
 
 namespace ddprun::ddp {
 
@@ -56,6 +58,14 @@ struct DataParallelOptions {
 
   // Reduces the buckets in its own way.
   CommHook comm_hook;
+
+  // Computes with parameters of low precision, copied from the module's own before each forward;
+  // optimizers and checkpoints see the parameters and gradients of full precision once a backward
+  // pass has reduced.  Tensors that are given to forward() directly are cast as well, so that the
+  // results are of low precision.  A forward under NoGradGuard does the same.  Excludes
+  // comm_hook, compression, find_unused_parameters, static_graph, gradient_as_bucket_view,
+  // batched_grad_copy and lazy_bucket_allocation.
+  std::optional<MixedPrecision> mixed_precision{};
 
   // Copies gradients into a bucket in one operation; good with very many small parameters.
   bool batched_grad_copy = false;  // torch 2.13 or newer

@@ -41,6 +41,10 @@ void DelayedReduction::await_backward(const std::vector<at::Tensor>& outputs) {
   }
 }
 
+bool DelayedReduction::is_over() const {
+  return state_->is_told;
+}
+
 bool DelayedReduction::has_failed() const {
   return state_->pass && !state_->is_told;
 }

@@ -29,6 +29,9 @@ class DelayedReduction {
   // Reducer has counted a part of the failed one, and is to be made anew before the next forward.
   void await_backward(const std::vector<at::Tensor>& outputs);
 
+  // Whether a pass has come to its end.  Not asked while one runs.
+  bool is_over() const;
+
   // Whether a pass has begun and not come to its end.  Not asked while one runs.
   bool has_failed() const;
 

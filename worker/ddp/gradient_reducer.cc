@@ -76,6 +76,12 @@ void GradientReducer::make() {
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::register_comm_hook() {
+  if (options_.mixed_precision) {
+    reducer_->set_mixed_precision_param_dtype(options_.mixed_precision->param_dtype);
+    // That gives the buckets new memory, and leaves the gradients' places in the old.  (So the
+    // first step of Python's mixed precision adds up whatever is in the new.)
+    reducer_->initialize_buckets(config_.buckets);
+  }
   if (options_.comm_hook) {
     reducer_->register_comm_hook(adapt(options_.comm_hook, group_));
     logger_->set_comm_hook("user's");
@@ -153,6 +159,14 @@ void GradientReducer::set_active_ranks(std::size_t active_ranks, bool divide_by_
 
 void GradientReducer::reset_active_ranks() {
   reducer_->set_forward_pass_work_handle({}, true);
+}
+
+bool GradientReducer::awaits_first_step() const {
+  return delayed_ && !delayed_->is_over();
+}
+
+void GradientReducer::gradient_is_there(std::size_t index) {
+  reducer_->autograd_hook(index);
 }
 
 void GradientReducer::reduce_zeros() {

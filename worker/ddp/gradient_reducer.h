@@ -58,6 +58,13 @@ class GradientReducer {
   void set_active_ranks(std::size_t active_ranks, bool divide_by_world_size);
   void reset_active_ranks();
 
+  // Whether the graph is a static one and the step that learns it is still to come.
+  bool awaits_first_step() const;
+
+  // For parameters that have other gradient accumulators than at construction: called on the thread
+  // of backward() when the gradient of the parameter `index` is complete.
+  void gradient_is_there(std::size_t index);
+
   // Takes part in the reductions of one backward pass of the other ranks, with zeros.
   void reduce_zeros();
 

@@ -83,6 +83,10 @@ void GradientWatch::expect() {
   state_->is_here.assign(state_->is_here.size(), 0);
 }
 
+void GradientWatch::arrived(std::size_t index) {
+  state_->arrived(index);
+}
+
 void GradientWatch::ignore() {
   std::lock_guard lock(state_->mutex);
   state_->is_expecting = false;

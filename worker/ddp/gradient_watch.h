@@ -34,6 +34,10 @@ class GradientWatch {
   // The next ones are not looked at.
   void ignore();
 
+  // For parameters that have other gradient accumulators than at construction: called on the thread
+  // of backward() when the gradient of the parameter `index` has arrived.
+  void arrived(std::size_t index);
+
  private:
   struct State;
   std::shared_ptr<State> state_;

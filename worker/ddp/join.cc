@@ -34,10 +34,8 @@ Agreement agree(ProcessGroup& group, bool is_active, bool is_synchronised) {
 }  // namespace
 
 void check_join(const DataParallelOptions& own, const JoinOptions& options) {
-  if (own.static_graph || own.lazy_bucket_allocation) {
-    throw DdpError(std::string("join() and ") +
-                   (own.static_graph ? "static_graph" : "lazy_bucket_allocation") +
-                   " exclude each other");
+  if (own.lazy_bucket_allocation) {
+    throw DdpError("join() and lazy_bucket_allocation exclude each other");
   }
   if (!options.divide_by_initial_world_size &&
       (own.comm_hook || own.compression != Compression::None)) {
@@ -59,20 +57,27 @@ Join::~Join() {
   reducer_.reset_active_ranks();
 }
 
-void Join::check_early_end(const std::vector<int>& active) const {
-  auto world_size = static_cast<std::size_t>(group_.world_size());
-  if (!options_.throw_on_early_end || active.size() == world_size) return;
+void Join::check_early_end(const std::vector<int>& active, bool is_synchronised) const {
   std::vector<int> done;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     if (std::find(active.begin(), active.end(), rank) == active.end()) done.push_back(rank);
   }
-  throw DdpError(format_ranks(done) + " of " + std::to_string(world_size) +
-                 " ran out of inputs before " + format_ranks(active));
+  if (done.empty()) return;
+  if (options_.throw_on_early_end) {
+    throw DdpError(format_ranks(done) + " of " + std::to_string(group_.world_size()) +
+                   " ran out of inputs before " + format_ranks(active));
+  }
+  if (is_synchronised && reducer_.awaits_first_step()) {
+    throw DdpError(
+        "the first step of a static graph, which every rank learns, needs inputs on all: " +
+        format_ranks(done) + " of " + std::to_string(group_.world_size()) +
+        " had none in this join()");
+  }
 }
 
 int Join::announce_step(bool is_synchronised) {
   Agreement agreement = agree(group_, true, is_synchronised);
-  check_early_end(agreement.active);
+  check_early_end(agreement.active, agreement.is_synchronised);
   last_active_ = agreement.active;
   reducer_.set_active_ranks(agreement.active.size(), options_.divide_by_initial_world_size);
   return agreement.active.back();
@@ -89,7 +94,7 @@ void Join::finish() {
   for (;;) {
     Agreement agreement = agree(group_, false, false);
     if (agreement.active.empty()) break;
-    check_early_end(agreement.active);
+    check_early_end(agreement.active, agreement.is_synchronised);
     last_active_ = agreement.active;
     shadow_step(agreement.is_synchronised);
   }

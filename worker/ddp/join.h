@@ -42,7 +42,7 @@ class Join {
 
  private:
   void shadow_step(bool is_synchronised);
-  void check_early_end(const std::vector<int>& active) const;
+  void check_early_end(const std::vector<int>& active, bool is_synchronised) const;
 
   ProcessGroup group_;
   SyncedModule module_;

@@ -23,6 +23,9 @@ class LeftOutReport {
   // are not looked at.
   void after_forward(bool is_synchronised);
 
+  // As GradientWatch::arrived().
+  void arrived(std::size_t index) { watch_.arrived(index); }
+
  private:
   GradientWatch watch_;
 };

@@ -33,6 +33,16 @@ std::string described(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string described(const std::optional<MixedPrecision>& options) {
+  if (!options) return "none";
+  auto name = [](std::optional<at::ScalarType> dtype) -> std::string {
+    return dtype ? c10::toString(*dtype) : "as it is";
+  };
+  return name(options->param_dtype) + ", reduced in " +
+         name(options->reduce_dtype.value_or(options->param_dtype)) + ", buffers " +
+         name(options->buffer_dtype);
+}
+
 std::string described(const DataParallelOptions& options) {
   return "options init_sync=" + std::to_string(options.init_sync) +
          " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
@@ -40,6 +50,7 @@ std::string described(const DataParallelOptions& options) {
          " static_graph=" + std::to_string(options.static_graph) +
          " compression=" + std::to_string(static_cast<int>(options.compression)) +
          " comm_hook=" + std::to_string(options.comm_hook != nullptr) +
+         " mixed_precision=" + described(options.mixed_precision) +
          " gradient_as_bucket_view=" + std::to_string(options.gradient_as_bucket_view) +
          " bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
          " split_backward=" + std::to_string(options.split_backward) +

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/optimizer_kinds.h"
 
+#include "worker/ddp/zero_optimizer.h"
+
 namespace ddprun::ddp {
 
 Result<OptimizerKind> kind_of_optimizer(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
+  if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) {
+    return kind_of_optimizer(sharded->local());
+  }
   if (dynamic_cast<const SGD*>(&optimizer)) return OptimizerKind::Sgd;
   if (dynamic_cast<const Adam*>(&optimizer)) return OptimizerKind::Adam;
   if (dynamic_cast<const AdamW*>(&optimizer)) return OptimizerKind::AdamW;

@@ -20,7 +20,8 @@ namespace ddprun::ddp {
 
 enum class OptimizerKind : std::uint8_t { Sgd, Adam, AdamW, RmsProp, Adagrad, Lbfgs };
 
-// Fails with Errc::NotSupported for the program's own kinds.
+// Of a ZeroRedundancyOptimizer that of its local one.  Fails with Errc::NotSupported for the
+// program's own kinds.
 Result<OptimizerKind> kind_of_optimizer(const torch::optim::Optimizer& optimizer);
 
 // A state without content.

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "worker/ddp/optimizer_kinds.h"
+#include "worker/ddp/zero_optimizer.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -67,6 +68,13 @@ std::string rate_name(std::size_t group) {
   return "group" + std::to_string(group) + ".lr";
 }
 
+void append_rates(const torch::optim::Optimizer& optimizer, std::vector<NamedTensor>& tensors) {
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    double rate = optimizer.param_groups()[i].options().get_lr();
+    tensors.push_back({rate_name(i), at::scalar_tensor(rate, at::kDouble)});
+  }
+}
+
 // Takes tensors by name, each once, and remembers the first that is wrong.
 class Source {
  public:
@@ -84,6 +92,11 @@ class Source {
     at::Tensor tensor = found->second;
     left_.erase(found);
     return tensor;
+  }
+
+  // Leaves out what was saved of `parameter`.
+  void pass_over(const std::string& parameter) {
+    while (has_any(parameter)) left_.erase(left_.lower_bound(parameter + "/"));
   }
 
   template <class T>
@@ -167,8 +180,33 @@ Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer
   Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
   if (!parameters) return parameters.error();
 
+  if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
+      sharded && !sharded->has_consolidated_state()) {
+    return invalid(
+        "this rank has the optimizer's state of its own parameters only: call consolidate_state() "
+        "on all ranks first");
+  }
+  Result<std::vector<NamedTensor>> tensors = parameter_states(optimizer, *parameters);
+  if (tensors) append_rates(optimizer, *tensors);
+  return tensors;
+}
+
+Result<std::vector<NamedTensor>> own_optimizer_tensors(const ShardedOptimizer& optimizer,
+                                                       const torch::nn::Module& module,
+                                                       bool with_rates) {
+  Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer.local(), module);
+  if (!parameters) return parameters.error();
+  Result<std::vector<NamedTensor>> tensors = parameter_states(optimizer.local(), *parameters);
+  if (tensors && with_rates) append_rates(optimizer, *tensors);
+  return tensors;
+}
+
+Result<std::vector<NamedTensor>> parameter_states(const torch::optim::Optimizer& optimizer,
+                                                  const std::vector<NamedTensor>& parameters) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return kind.error();
   std::vector<NamedTensor> tensors;
-  for (const NamedTensor& parameter : *parameters) {
+  for (const NamedTensor& parameter : parameters) {
     auto found = optimizer.state().find(parameter.tensor.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;  // no step has touched it yet
     Collector collector(parameter.name, tensors);
@@ -176,10 +214,6 @@ Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer
       return Error{Errc::NotSupported, "the optimizer keeps a state of its own for '" +
                                            parameter.name + "', which cannot be known"};
     }
-  }
-  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
-    double rate = optimizer.param_groups()[i].options().get_lr();
-    tensors.push_back({rate_name(i), at::scalar_tensor(rate, at::kDouble)});
   }
   return tensors;
 }
@@ -195,6 +229,37 @@ std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
+namespace {
+
+void take_states(Source& source, torch::optim::Optimizer& optimizer, OptimizerKind kind,
+                 const std::vector<NamedTensor>& parameters) {
+  std::optional<std::int64_t> elements;
+  if (kind == OptimizerKind::Lbfgs) {
+    elements = 0;
+    for (const NamedTensor& parameter : parameters) *elements += parameter.tensor.numel();
+  }
+  optimizer.state().clear();
+  for (const NamedTensor& parameter : parameters) {
+    if (!source.has_any(parameter.name)) continue;
+    std::unique_ptr<torch::optim::OptimizerParamState> state = new_state(kind);
+    Restorer restorer(source, parameter, elements);
+    each_field(kind, *state, restorer);
+    optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
+  }
+}
+
+}  // namespace
+
+Result<void> restore_parameter_states(torch::optim::Optimizer& optimizer,
+                                      const std::vector<NamedTensor>& parameters,
+                                      const std::map<std::string, at::Tensor>& tensors) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return kind.error();
+  Source source(tensors);
+  take_states(source, optimizer, *kind, parameters);
+  return source.finish();
+}
+
 Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
                                const std::map<std::string, at::Tensor>& tensors) {
   Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
@@ -202,26 +267,23 @@ Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::
   Result<std::vector<NamedTensor>> parameters = named_parameters_of(optimizer, module);
   if (!parameters) return parameters.error();
 
-  std::optional<std::int64_t> elements;
-  if (*kind == OptimizerKind::Lbfgs) {
-    elements = 0;
-    for (const NamedTensor& parameter : *parameters) *elements += parameter.tensor.numel();
-  }
   Source source(tensors);
-  optimizer.state().clear();
-  for (const NamedTensor& parameter : *parameters) {
-    if (!source.has_any(parameter.name)) continue;
-    std::unique_ptr<torch::optim::OptimizerParamState> state = new_state(*kind);
-    Restorer restorer(source, parameter, elements);
-    each_field(*kind, *state, restorer);
-    optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
+  auto* sharded = dynamic_cast<ShardedOptimizer*>(&optimizer);
+  if (sharded) {
+    std::erase_if(*parameters, [&](const NamedTensor& parameter) {
+      if (sharded->is_own(parameter.tensor)) return false;
+      source.pass_over(parameter.name);
+      return true;
+    });
   }
+  take_states(source, optimizer, *kind, *parameters);
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
     torch::optim::OptimizerOptions& options = optimizer.param_groups()[i].options();
     double rate = options.get_lr();
     source.take_number(rate_name(i), rate);
     options.set_lr(rate);
   }
+  if (sharded) sharded->keep_own_state();
   return source.finish();
 }
 

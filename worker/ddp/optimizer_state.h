@@ -16,6 +16,8 @@
 
 namespace ddprun::ddp {
 
+class ShardedOptimizer;
+
 // The state of one of LibTorch's optimizers whose parameters are all `module`'s:
 //   <parameter>/momentum_buffer                                     SGD
 //   <parameter>/step, exp_avg, exp_avg_sq, max_exp_avg_sq           Adam, AdamW
@@ -30,12 +32,30 @@ namespace ddprun::ddp {
 Result<std::vector<NamedTensor>> optimizer_tensors(const torch::optim::Optimizer& optimizer,
                                                    const torch::nn::Module& module);
 
+// Of the state of a sharded optimizer what this rank has, by the same names; the learning rates as
+// well with `with_rates`.
+Result<std::vector<NamedTensor>> own_optimizer_tensors(const ShardedOptimizer& optimizer,
+                                                       const torch::nn::Module& module,
+                                                       bool with_rates);
+
+// The state of `parameters`, some of the optimizer's, by the names that they are given here;
+// without the learning rates.  Fails with Errc::NotSupported as above.
+Result<std::vector<NamedTensor>> parameter_states(const torch::optim::Optimizer& optimizer,
+                                                  const std::vector<NamedTensor>& parameters);
+
+// Makes what parameter_states() returned, under the same names, the optimizer's whole state.  Fails
+// as restore_optimizer() does.
+Result<void> restore_parameter_states(torch::optim::Optimizer& optimizer,
+                                      const std::vector<NamedTensor>& parameters,
+                                      const std::map<std::string, at::Tensor>& tensors);
+
 // The bytes that the tensors of such a state will take, from the optimizer's kind and settings.
 std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer);
 
 // Gives `optimizer`, made anew for `module`, the state that optimizer_tensors() returned for one of
 // the same kind.  Fails as above, and with Errc::InvalidInput naming the tensor for a name, shape
-// or dtype that does not fit; the optimizer may be half restored then.
+// or dtype that does not fit; the optimizer may be half restored then.  Of a sharded optimizer each
+// rank takes the state of its own parameters.
 Result<void> restore_optimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
                                const std::map<std::string, at::Tensor>& tensors);
 

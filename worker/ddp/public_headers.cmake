@@ -25,12 +25,16 @@ set(ddprun_public_headers
   worker/ddp/ddprun.h
   worker/ddp/error.h
   worker/ddp/loader_sampler.h
+  worker/ddp/mixed_precision.h
   worker/ddp/named_tensor.h
   worker/ddp/outputs.h
+  worker/ddp/post_local_sgd.h
+  worker/ddp/power_sgd.h
   worker/ddp/process_group.h
   worker/ddp/rank_agreement.h
   worker/ddp/reduce_op.h
   worker/ddp/stop_requests.h
   worker/ddp/sync_batch_norm.h
   worker/ddp/tensor_file.h
-  worker/ddp/training_state.h)
+  worker/ddp/training_state.h
+  worker/ddp/zero_optimizer.h)

@@ -46,6 +46,11 @@ std::string Ranks::broadcast_text(const std::string& text) const {
   return with_plain_errors([&] { return ddp::broadcast_text(*group_, text, 0); });
 }
 
+std::vector<std::string> Ranks::gather_text(const std::string& text) const {
+  if (world_size_ == 1) return {text};
+  return with_plain_errors([&] { return ddp::gather_text(*group_, text, 0); });
+}
+
 void Ranks::broadcast(std::map<std::string, at::Tensor>& tensors) const {
   if (world_size_ == 1) return;
   Json mine = Json::array();
@@ -82,10 +87,13 @@ c10::intrusive_ptr<c10d::Work> Ranks::begin_maximum(at::Tensor number) const {
   });
 }
 
+std::string Ranks::first_problem(const std::string& problem) const {
+  if (world_size_ == 1) return problem;
+  return with_plain_errors([&] { return ddp::first_problem(*group_, problem); });
+}
+
 void Ranks::throw_first_problem(const std::string& problem) const {
-  const std::string first =
-      world_size_ == 1 ? problem
-                       : with_plain_errors([&] { return first_problem(*group_, problem); });
+  const std::string first = first_problem(problem);
   if (!first.empty()) throw DdpError(first);
 }
 

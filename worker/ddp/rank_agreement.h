@@ -34,6 +34,9 @@ class Ranks {
   // Rank 0's `text`, on every rank.
   std::string broadcast_text(const std::string& text) const;
 
+  // Every rank's `text`, by rank, on rank 0; nothing on the others.
+  std::vector<std::string> gather_text(const std::string& text) const;
+
   // Makes every rank's `tensors` rank 0's, with its names.
   void broadcast(std::map<std::string, at::Tensor>& tensors) const;
 
@@ -42,6 +45,9 @@ class Ranks {
 
   // Begins to find the largest of the ranks' `number`, in place; null when alone.
   c10::intrusive_ptr<c10d::Work> begin_maximum(at::Tensor number) const;
+
+  // The `problem` of the lowest rank that gives one, on every rank; "" when none does.
+  std::string first_problem(const std::string& problem) const;
 
   // Lets no rank go on alone: returns when every rank gives an empty `problem`; else every rank
   // throws the same DdpError, the sentence of the lowest rank that gives one.

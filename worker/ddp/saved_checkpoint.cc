@@ -6,6 +6,7 @@
 
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/mapped_file.h"
+#include "worker/ddp/sharded_save.h"
 #include "worker/ddp/snapshot.h"
 
 namespace ddprun::ddp {
@@ -75,6 +76,55 @@ std::string steps_text(const std::vector<FoundCheckpoint>& found) {
   return text;
 }
 
+// Whether all parts are as they should be; puts those together that all ranks have written.
+Result<void> complete(SavedCheckpoint& saved, std::map<std::string, TensorMap> files,
+                      const std::string& shards_json) {
+  if (saved.is_sharded) {
+    Result<Shards> shards = parse_shards(shards_json);
+    if (!shards) return shards.error();
+    Result<std::map<std::string, TensorMap>> parts = assemble(*shards, files);
+    if (!parts) return parts.error();
+    saved.parts = std::move(*parts);
+    std::erase_if(files,
+                  [&](const auto& file) { return file.first.find("-of-") != std::string::npos; });
+  }
+  for (auto& [name, tensors] : files) saved.parts[fs::path(name).stem()] = std::move(tensors);
+  if (!saved.has(kModelPart)) return Error{Errc::Protocol, "it has no model"};
+  if (!Json::accept(saved.state_json)) {
+    return Error{Errc::Protocol, std::string("it has no readable ") + kStateFile};
+  }
+  return {};
+}
+
+template <class Map>
+Result<SavedCheckpoint> read_files(const fs::path& path, Map map) {
+  Result<Manifest> manifest = inspect_checkpoint(path);
+  if (!manifest) return manifest.error();
+  SavedCheckpoint saved{.path = path, .step = manifest->step, .parts = {}, .state_json = {}};
+  std::map<std::string, TensorMap> files;
+  std::string shards_json;
+  for (const FileEntry& entry : manifest->files) {
+    Result<MappedFile> file = map(path, entry);
+    if (!file) return file.error();
+    if (entry.name == kStateFile) saved.state_json = file->bytes();
+    if (entry.name == kShardsName) {
+      shards_json = file->bytes();
+      saved.is_sharded = true;
+    }
+    if (!is_tensor_file(entry.name)) continue;
+    auto owner = std::make_shared<MappedFile>(std::move(*file));
+    Result<TensorMap> tensors = tensors_in(owner, owner->data(), owner->bytes().size());
+    if (!tensors) {
+      return Error{tensors.error().code,
+                   path.string() + ": " + entry.name + ": " + tensors.error().context};
+    }
+    files[entry.name] = std::move(*tensors);
+  }
+  Result<void> done = complete(saved, std::move(files), shards_json);
+  if (!done) return Error{done.error().code, path.string() + ": " + done.error().context};
+  return saved;
+}
+
 }  // namespace
 
 const TensorMap& SavedCheckpoint::part(const std::string& name) const {
@@ -84,27 +134,13 @@ const TensorMap& SavedCheckpoint::part(const std::string& name) const {
 }
 
 Result<SavedCheckpoint> read_checkpoint(const fs::path& path) {
-  Result<Manifest> manifest = inspect_checkpoint(path);
-  if (!manifest) return manifest.error();
-  SavedCheckpoint saved{.path = path, .step = manifest->step, .parts = {}, .state_json = {}};
-  for (const FileEntry& entry : manifest->files) {
-    Result<MappedFile> file = map_checkpoint_file(path, entry);
-    if (!file) return file.error();
-    if (entry.name == kStateFile) saved.state_json = file->bytes();
-    if (!is_tensor_file(entry.name)) continue;
-    auto owner = std::make_shared<MappedFile>(std::move(*file));
-    Result<TensorMap> tensors = tensors_in(owner, owner->data(), owner->bytes().size());
-    if (!tensors) {
-      return Error{tensors.error().code,
-                   path.string() + ": " + entry.name + ": " + tensors.error().context};
-    }
-    saved.parts[fs::path(entry.name).stem()] = std::move(*tensors);
-  }
-  if (!saved.has(kModelPart)) return Error{Errc::Protocol, path.string() + ": it has no model"};
-  if (!Json::accept(saved.state_json)) {
-    return Error{Errc::Protocol, path.string() + ": it has no readable " + kStateFile};
-  }
-  return saved;
+  return read_files(path, map_checkpoint_file);
+}
+
+Result<SavedCheckpoint> read_verified_checkpoint(const fs::path& path) {
+  return read_files(path, [](const fs::path& folder, const FileEntry& entry) {
+    return MappedFile::open(folder / entry.name);
+  });
 }
 
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(const fs::path& directory,

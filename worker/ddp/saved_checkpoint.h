@@ -20,6 +20,7 @@ struct SavedCheckpoint {
   std::int64_t step = 0;
   std::map<std::string, TensorMap> parts;  // "model", "optimizer", ...: the files of tensors
   std::string state_json;
+  bool is_sharded = false;  // all ranks have written it, and read it
 
   bool has(const std::string& name) const { return parts.count(name) > 0; }
 
@@ -30,6 +31,9 @@ struct SavedCheckpoint {
 // The checkpoint at `path`: every file whole, of the checksum that its manifest gives, and in its
 // format.  Fails with what is wrong.
 Result<SavedCheckpoint> read_checkpoint(const std::filesystem::path& path);
+
+// The same on another rank than the one that has compared the checksums, which this does not.
+Result<SavedCheckpoint> read_verified_checkpoint(const std::filesystem::path& path);
 
 using Notify = std::function<void(const std::string& sentence)>;
 

@@ -56,14 +56,18 @@ Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedT
   return parts_[part].take(format_, tensors, {{"format", "pt"}});
 }
 
-Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
-                                 const std::vector<std::vector<at::Tensor>>& random_states) {
+void SnapshotTaker::begin_take(const TrainingState& state, Manifest about) {
   end_preparation();
   manifest_ = std::move(about);
   manifest_.step = state.progress ? state.progress->step : 0;
   manifest_.torch_version = TORCH_VERSION;
   state_json_ = to_json(state);
   taken_.clear();
+}
+
+Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
+                                 const std::vector<std::vector<at::Tensor>>& random_states) {
+  begin_take(state, std::move(about));
   Result<void> done = take_part(kModelPart, model_tensors(state.model));
   if (done && state.optimizer) {
     Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
@@ -73,16 +77,24 @@ Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
   if (done && state.tensors) {
     done = take_part(kOwnPart, named(*state.tensors));
   }
-  if (done && !random_states.empty()) {
-    std::vector<NamedTensor> tensors;
-    for (std::size_t place = 0; place < random_states.size(); ++place) {
-      for (std::size_t rank = 0; rank < random_states[place].size(); ++rank) {
-        tensors.push_back({random_name(place, static_cast<int>(rank)), random_states[place][rank]});
-      }
+  return done ? take_random(random_states) : done;
+}
+
+Result<void> SnapshotTaker::take_rest(const TrainingState& state, Manifest about,
+                                      const std::vector<std::vector<at::Tensor>>& random_states) {
+  begin_take(state, std::move(about));
+  return take_random(random_states);
+}
+
+Result<void> SnapshotTaker::take_random(const std::vector<std::vector<at::Tensor>>& random_states) {
+  if (random_states.empty()) return {};
+  std::vector<NamedTensor> tensors;
+  for (std::size_t place = 0; place < random_states.size(); ++place) {
+    for (std::size_t rank = 0; rank < random_states[place].size(); ++rank) {
+      tensors.push_back({random_name(place, static_cast<int>(rank)), random_states[place][rank]});
     }
-    done = take_part(kRandomPart, tensors);
   }
-  return done;
+  return take_part(kRandomPart, tensors);
 }
 
 std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
@@ -93,25 +105,49 @@ std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
   return all;
 }
 
+std::vector<FileContent> SnapshotTaker::taken_files() {
+  std::vector<FileContent> files;
+  for (const std::string& part : taken_) {
+    TensorImage& image = parts_[part];
+    image.complete();
+    files.push_back({part + "." + extension_of(format_), {image.bytes()}, /*is_staged=*/true});
+  }
+  files.push_back({kStateFile, {state_json_}});
+  return files;
+}
+
+SnapshotTaker::Outcome SnapshotTaker::conclude(const std::filesystem::path& directory,
+                                               const Result<std::filesystem::path>& place,
+                                               const Retention& retention) {
+  if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
+  std::erase_if(written_, [&](const std::filesystem::path& path) {
+    return path == *place || !std::filesystem::exists(path);
+  });
+  written_.push_back(*place);
+  Result<void> pruned = prune_checkpoints(directory, retention, written_);
+  return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
+}
+
 SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory,
                                             const Retention& retention) {
   try {
-    std::vector<FileContent> files;
-    for (const std::string& part : taken_) {
-      TensorImage& image = parts_[part];
-      image.complete();
-      files.push_back({part + "." + extension_of(format_), {image.bytes()}, /*is_staged=*/true});
-    }
-    files.push_back({kStateFile, {state_json_}});
-    Result<std::filesystem::path> place = publish_checkpoint(directory, manifest_, files);
-    if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
-    std::erase_if(written_, [&](const std::filesystem::path& path) {
-      return path == *place || !std::filesystem::exists(path);
-    });
-    written_.push_back(*place);
-    Result<void> pruned = prune_checkpoints(directory, retention, written_);
-    return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
+    return conclude(directory, publish_checkpoint(directory, manifest_, taken_files()), retention);
   } catch (const std::exception& error) {  // of std::filesystem, or no memory
+    return {.problem = kSaving + error.what(), .notice = {}};
+  }
+}
+
+SnapshotTaker::Outcome SnapshotTaker::finish(const std::filesystem::path& directory,
+                                             const std::filesystem::path& hidden,
+                                             const WrittenShards& written,
+                                             const Retention& retention) {
+  try {
+    manifest_.files = written.files;
+    const std::string index = to_json(written.shards);
+    std::vector<FileContent> files = taken_files();
+    files.push_back({kShardsName, {index}});
+    return conclude(directory, finish_checkpoint(directory, hidden, manifest_, files), retention);
+  } catch (const std::exception& error) {
     return {.problem = kSaving + error.what(), .notice = {}};
   }
 }

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/formats/file_layout.h"
 #include "worker/checkpoint/formats/manifest.h"
+#include "worker/ddp/sharded_save.h"
 #include "worker/ddp/tensor_file.h"
 #include "worker/ddp/training_state.h"
 
@@ -46,6 +47,11 @@ class SnapshotTaker {
   Result<void> take(const TrainingState& state, Manifest about,
                     const std::vector<std::vector<at::Tensor>>& random_states);
 
+  // The same without the model, the optimizer and the program's own tensors, which ShardWriters
+  // write.
+  Result<void> take_rest(const TrainingState& state, Manifest about,
+                         const std::vector<std::vector<at::Tensor>>& random_states);
+
   struct Outcome {
     std::string problem;  // why the checkpoint could not be written; empty when it was
     std::string notice;   // what went wrong afterwards, with the checkpoint written
@@ -57,7 +63,16 @@ class SnapshotTaker {
   // Makes what was taken last a checkpoint in `directory`, then removes old ones.
   Outcome write(const std::filesystem::path& directory, const Retention& retention);
 
+  // The same for what take_rest() took, beside what all ranks have written to the `hidden` folder.
+  Outcome finish(const std::filesystem::path& directory, const std::filesystem::path& hidden,
+                 const WrittenShards& written, const Retention& retention);
+
  private:
+  void begin_take(const TrainingState& state, Manifest about);
+  Result<void> take_random(const std::vector<std::vector<at::Tensor>>& random_states);
+  std::vector<FileContent> taken_files();
+  Outcome conclude(const std::filesystem::path& directory,
+                   const Result<std::filesystem::path>& place, const Retention& retention);
   Result<void> take_part(const char* part, const std::vector<NamedTensor>& tensors);
   void end_preparation();
 

@@ -110,14 +110,18 @@ std::vector<NamedTensor> model_tensors(const torch::nn::Module& module) {
   return tensors;
 }
 
+StoredTensor stored_form(const NamedTensor& item) {
+  return {.name = item.name,
+          .dtype = name_of(item.tensor.scalar_type()),
+          .shape = item.tensor.sizes().vec()};
+}
+
 Result<void> TensorImage::take(TensorFormat format, const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata) {
   std::vector<StoredTensor> wanted;
   std::map<std::string, at::Tensor> by_name;
   for (const NamedTensor& item : tensors) {
-    wanted.push_back({.name = item.name,
-                      .dtype = name_of(item.tensor.scalar_type()),
-                      .shape = item.tensor.sizes().vec()});
+    wanted.push_back(stored_form(item));
     by_name[item.name] = item.tensor;
   }
   Result<FileLayout> layout = lay_out(format, std::move(wanted), metadata);

@@ -33,6 +33,9 @@ using TensorMap = std::map<std::string, at::Tensor>;
 // state_dict() for a module of equal structure.
 std::vector<NamedTensor> model_tensors(const torch::nn::Module& module);
 
+// Name, dtype and shape, as a file of tensors has them.
+StoredTensor stored_form(const NamedTensor& item);
+
 // Writes a new file, or replaces one: whole or not at all, and on the disk when this returns.
 // Tensors on a GPU are copied over.  Throws DdpError when it cannot be written, for a dtype that
 // the format lacks and for a name that is there twice.

@@ -3,7 +3,8 @@
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <utility>
+
+#include "worker/checkpoint/formats/whole_number.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -20,20 +21,6 @@ Error damaged(const std::string& sentence) {
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
-}
-
-// A number without a fraction that `T` has; the parser makes those that are too long fractions, and
-// would cast these.  Throws std::out_of_range.
-template <class T>
-T whole_number(const Json& json) {
-  if (json.is_number_unsigned() && std::in_range<T>(json.get<std::uint64_t>())) {
-    return json.get<T>();
-  }
-  if (json.is_number_integer() && !json.is_number_unsigned() &&
-      std::in_range<T>(json.get<std::int64_t>())) {
-    return json.get<T>();
-  }
-  throw std::out_of_range("not a whole number in range");
 }
 
 }  // namespace

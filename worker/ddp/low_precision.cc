@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/ddp/low_precision.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "worker/ddp/error.h"
+
+namespace ddprun::ddp {
+namespace {
+
+using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
+
+void cast_gradient(const at::Tensor& parameter, at::ScalarType dtype) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.scalar_type() != dtype) gradient.set_data(gradient.to(dtype));
+}
+
+}  // namespace
+
+struct LowPrecision::State : std::enable_shared_from_this<State> {
+  struct Parameter {
+    at::Tensor tensor;
+    at::Tensor own;                    // the values of full precision, in their own memory
+    std::optional<std::size_t> index;  // among those that are reduced
+  };
+
+  MixedPrecision options;
+  SyncedModule module;
+  std::vector<Parameter> parameters;
+  std::unordered_map<c10::TensorImpl*, at::ScalarType> own_dtypes;
+  OnGradient on_gradient;
+  bool is_low = false;
+  std::vector<std::pair<std::uintptr_t, Accumulator>> hooks;
+
+  State(MixedPrecision wanted, SyncedModule wrapped)
+      : options(wanted), module(std::move(wrapped)) {}
+
+  at::ScalarType reduce_dtype() const { return options.reduce_dtype.value_or(options.param_dtype); }
+
+  void add_hook(const at::Tensor& tensor, std::size_t index) {
+    Accumulator accumulator = torch::autograd::impl::grad_accumulator(tensor);
+    auto hook = [weak = weak_from_this(), index](const torch::autograd::variable_list& outputs,
+                                                 const torch::autograd::variable_list&) {
+      if (auto state = weak.lock()) state->on_gradient(index);
+      return outputs;
+    };
+    std::uintptr_t key = accumulator->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(hook)));
+    hooks.emplace_back(key, std::move(accumulator));
+  }
+
+  bool lower() {
+    if (is_low) return false;
+    const at::NoGradGuard no_grad;
+    is_low = true;
+    for (Parameter& item : parameters) {
+      item.own = item.tensor.detach();
+      cast_gradient(item.tensor, options.param_dtype);
+      item.tensor.set_data(item.own.to(options.param_dtype, /*non_blocking=*/false, /*copy=*/true));
+      if (item.index) add_hook(item.tensor, *item.index);
+    }
+    return true;
+  }
+
+  void raise() {
+    if (!is_low) return;
+    const at::NoGradGuard no_grad;
+    is_low = false;
+    for (auto& [key, accumulator] : hooks) accumulator->del_post_hook(key);
+    hooks.clear();
+    for (Parameter& item : parameters) {
+      item.tensor.set_data(item.own);
+      cast_gradient(item.tensor, item.own.scalar_type());
+      item.own.reset();
+    }
+  }
+
+  // After the last bucket, once autograd is through with the values of low precision.
+  void raise_later() {
+    if (torch::autograd::get_current_graph_task_id() == -1) return;  // a rank that has joined
+    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+      if (auto state = weak.lock()) state->raise();
+    });
+  }
+
+  c10::intrusive_ptr<c10::ivalue::Future> reduce(ProcessGroup& group, c10d::GradBucket& bucket) {
+    // The Reducer copies the result into the gradients: it must not be rounded there.
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      cast_gradient(parameter, own_dtypes.at(parameter.unsafeGetTensorImpl()));
+    }
+    if (bucket.isLast()) raise_later();
+    at::Tensor sum = bucket.getBuffer().to(reduce_dtype());
+    std::vector<at::Tensor> sent{sum};
+    const int count = group.world_size();
+    return group.c10d()->allreduce(sent)->getFuture()->then(
+        [sum, count](c10::ivalue::Future& future) {
+          future.value();  // throws what went wrong
+          const at::NoGradGuard no_grad;
+          return c10::IValue(at::Tensor(sum).div_(count));
+        },
+        c10::TensorType::get());
+  }
+};
+
+void check_mixed_precision(const DataParallelOptions& options) {
+  if (!options.mixed_precision) return;
+  auto exclude = [](bool is_set, const std::string& name) {
+    if (is_set) throw DdpError("mixed_precision and " + name + " exclude each other");
+  };
+  exclude(options.comm_hook != nullptr, "comm_hook");
+  exclude(options.compression != Compression::None, "compression");
+  exclude(options.find_unused_parameters, "find_unused_parameters");
+  exclude(options.static_graph, "static_graph");
+  exclude(options.gradient_as_bucket_view, "gradient_as_bucket_view");
+  exclude(options.batched_grad_copy, "batched_grad_copy");
+  exclude(options.lazy_bucket_allocation, "lazy_bucket_allocation");
+  const MixedPrecision& wanted = *options.mixed_precision;
+  for (auto dtype : {std::optional(wanted.param_dtype), wanted.reduce_dtype, wanted.buffer_dtype}) {
+    if (!dtype || at::isFloatingType(*dtype)) continue;
+    throw DdpError(std::string("mixed_precision: ") + c10::toString(*dtype) +
+                   " is no floating-point type");
+  }
+}
+
+LowPrecision::LowPrecision(const SyncedModule& module, const ReducerConfig& config,
+                           const MixedPrecision& options)
+    : state_(std::make_shared<State>(options, module)) {
+  std::unordered_map<c10::TensorImpl*, std::size_t> indices;
+  for (const at::Tensor& parameter : config.parameters) {
+    indices.emplace(parameter.unsafeGetTensorImpl(), indices.size());
+  }
+  for (const NamedTensor& item : module.parameters()) {
+    const auto found = indices.find(item.tensor.unsafeGetTensorImpl());
+    std::optional<std::size_t> index;
+    if (found != indices.end()) index = found->second;
+    if (item.tensor.is_floating_point()) {
+      state_->parameters.push_back({.tensor = item.tensor, .own = {}, .index = index});
+      state_->own_dtypes[item.tensor.unsafeGetTensorImpl()] = item.tensor.scalar_type();
+    } else if (index) {
+      throw DdpError("mixed_precision: the parameter " + item.name + " is " +
+                     c10::toString(item.tensor.scalar_type()) +
+                     ", which is no floating-point type");
+    }
+  }
+}
+
+LowPrecision::~LowPrecision() {
+  state_->raise();
+}
+
+void LowPrecision::set_on_gradient(OnGradient on_gradient) {
+  state_->on_gradient = std::move(on_gradient);
+}
+
+void LowPrecision::cast_buffers() {
+  if (!state_->options.buffer_dtype) return;
+  const at::NoGradGuard no_grad;
+  for (NamedTensor& item : state_->module.buffers()) {
+    if (!item.tensor.is_floating_point()) continue;
+    item.tensor.set_data(item.tensor.to(*state_->options.buffer_dtype));
+  }
+}
+
+bool LowPrecision::lower() {
+  return state_->lower();
+}
+void LowPrecision::raise() {
+  state_->raise();
+}
+
+CommHook LowPrecision::hook() const {
+  return [state = state_](ProcessGroup& group, c10d::GradBucket& bucket) {
+    return state->reduce(group, bucket);
+  };
+}
+
+at::Tensor& LowPrecision::input(const at::Tensor& tensor) {
+  const bool casts = tensor.defined() && tensor.is_floating_point();
+  return inputs_.emplace_back(casts ? tensor.to(state_->options.param_dtype) : tensor);
+}
+
+}  // namespace ddprun::ddp

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// PowerSGD (Vogels et al., 2019): the ranks send two thin matrices P and Q in the place of a matrix
+// of gradients, which is then P times the transpose of Q.  As Python's powerSGD_hook, with equal
+// results.
+//
+//   ddp::DDP<Net> model(net, group, {.comm_hook = ddp::power_sgd_hook({.start_iteration = 100})});
+#pragma once
+
+#include <cstdint>
+
+#include "worker/ddp/comm_hooks.h"
+
+namespace ddprun::ddp {
+
+struct PowerSgdOptions {
+  // How many columns P and Q have, at most: the more, the more exact, and the more is sent.
+  std::int64_t matrix_approximation_rank = 1;
+
+  // The steps before are reduced as without a hook.  At least 2 with use_error_feedback or
+  // warm_start, which keep something for each bucket: the second step settles the buckets.
+  std::int64_t start_iteration = 1000;
+
+  // Gradients for which P and Q are not this many times smaller are sent as they are.
+  double min_compression_rate = 2;
+
+  // Adds what the approximation has lost to the gradients of the next step.  Costs memory of the
+  // size of the gradients.
+  bool use_error_feedback = true;
+
+  // Begins with the Q of the step before instead of a random one.
+  bool warm_start = true;
+
+  // Added to the norms by which columns are divided.  A column of zeros stays zero in any case.
+  double orthogonalization_epsilon = 0;
+
+  // Of the random Qs; the same on all ranks.
+  std::uint32_t random_seed = 0;
+
+  // Computes matrices of one shape together.  Costs a copy of them.
+  bool batch_tensors_with_same_shape = false;
+};
+
+// The hook for one DistributedDataParallel, whose state it holds: a run that goes on from a
+// checkpoint begins with `start_iteration` uncompressed steps again.  All ranks give the same
+// options.  Throws DdpError for options out of range.
+CommHook power_sgd_hook(const PowerSgdOptions& options = {});
+
+}  // namespace ddprun::ddp
