@@ -111,6 +111,9 @@ void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
 }
 
+std::vector<ExpectedClients::Missing> Server::missing_clients(std::size_t max_count) {
+  return impl_->missing_clients(max_count);
+}
 std::size_t Server::longest_turn() const {
   return impl_->longest_turn();
 }
