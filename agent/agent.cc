@@ -12,6 +12,8 @@
 #include <set>
 #include <utility>
 
+#include "agent/decide/wait_words.h"
+#include "agent/flight_recorder.h"
 #include "agent/report/report.h"
 #include "agent/worker_spec.h"
 #include "store/base/check.h"
@@ -54,6 +56,12 @@ HangMonitorConfig hang_config(const AgentConfig& config) {
           .search_path = process::search_path_of(environment)};
 }
 
+InspectionConfig inspection_config(const AgentConfig& config) {
+  const auto& environment = config.workers.environment;
+  return {.environment = process::to_assignments(environment),
+          .search_path = process::search_path_of(environment)};
+}
+
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts parts)
@@ -70,6 +78,9 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
           executor, parts.reaper, parts.disk, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
+      inspection_(
+          executor, parts.reaper, parts.disk, inspection_config(config_), workers_,
+          [this](rendezvous::Findings findings) { on(event::Inspected{std::move(findings)}); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(
           executor, [this](int signal) { stop_signalled(signal); },
@@ -118,6 +129,7 @@ asio::awaitable<int> Agent::run() {
   signals_.stop_forwarding();
   worker_signals_.close();
   co_await hangs_.stop();
+  co_await inspection_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
@@ -132,7 +144,9 @@ void Agent::on(const Event& event) {
   state_ = std::move(next.state);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
-  if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = mono_now();
+  bool had_workers = before == Phase::Running || before == Phase::Inspecting;
+  if (had_workers && state_.phase == Phase::Stopping) stop_began_ = mono_now();
+  if (before == Phase::Inspecting && state_.phase != before) inspection_.interrupt();
   if (state_.phase != Phase::Running) workers_.stop_starting();
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
@@ -151,7 +165,12 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(join_later(delay));
             },
             [this](const action::ReportFailure& report) {
-              rendezvous_.report_failure(for_other_nodes(report.failure), report.is_final);
+              rendezvous_.report_failure(for_other_nodes(report.failure), report.is_final,
+                                         report.wait);
+            },
+            [this](const action::TakeStacks& take) { inspection_.begin(take.in); },
+            [this](const action::ReportFindings& report) {
+              rendezvous_.report_findings(report.findings);
             },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
@@ -204,7 +223,8 @@ void Agent::arm_deadline() {
 
 void Agent::stop_signalled(int signal) {
   logger_->warn("received {}; {}", process::signal_name(signal),
-                state_.phase == Phase::Running    ? "stopping the workers"
+                state_.phase == Phase::Running || state_.phase == Phase::Inspecting
+                    ? "stopping the workers"
                 : state_.phase == Phase::Stopping ? "already stopping"
                                                   : "ending");
   bool was_finished = state_.phase == Phase::Finished;
@@ -246,6 +266,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
             events_.joined(round, read_clocks());
             on(event::RoundJoined{round.restart_count});
           },
+          [this](const rendezvous::command::Inspect& inspect) { inspect_ordered(inspect); },
           [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
           [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },
@@ -281,6 +302,12 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   on(event::StopOrdered{});
 }
 
+void Agent::inspect_ordered(const rendezvous::command::Inspect& inspect) {
+  if (state_.phase == Phase::Running)
+    logger_->warn("{}; looking what the workers here do, before they are stopped", inspect.why);
+  on(event::InspectOrdered{inspect.in});
+}
+
 void Agent::run_ended(const rendezvous::command::End& end) {
   others_are_signalled_ = end.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{end.signal});
@@ -309,6 +336,7 @@ std::string Agent::log_path_of_failures() const {
 }
 
 void Agent::start_workers(int restart_count) {
+  attempt_began_ = read_clocks().wall;
   stop_file_.on(stop_reason::event::Cleared{});
   workers_.start(
       round_, restart_count,
@@ -370,10 +398,25 @@ void Agent::worker_exited(const WorkerExit& exit) {
     if (event.failure->log_path.empty()) event.failure->log_path = log_path_of_failures();
     event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
+    if (hang.empty()) event.wait = wait_behind(exit);
+    if (event.wait && state_.running > 1)
+      logger_->warn("{}; looking what the other workers do, before they are stopped",
+                    describe_briefly(*event.failure));
     if (event.is_final) logger_->error("no restart: {}", failures_.why_no_restart());
   }
   hangs_.worker_ended(exit);
   on(event);
+}
+
+// The wait that was over, of this worker or of a peer that has told it by closing its connection,
+// and has not ended yet.
+std::optional<rendezvous::TimedOutWait> Agent::wait_behind(const WorkerExit& exit) const {
+  auto wait = timed_out_wait(exit);
+  if (wait || !has_lost_peer(exit)) return wait;
+  for (const RunningWorker& worker : workers_.running()) {
+    if (wait = worker.stderr_lines ? timed_out_wait(worker.stderr_lines()) : wait; wait) break;
+  }
+  return wait;
 }
 
 // What the kernel does not let go, such as a process in D state, must not keep the job.
@@ -398,13 +441,34 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 
 asio::awaitable<void> Agent::sweep() {
   std::set<pid_t> no_leftovers = hangs_.sweep_begins();
+  no_leftovers.merge(inspection_.interrupt());
   process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers), workers_.helper());
   workers_.finish_output();
+  if (state_.stop_reason != StopReason::Succeeded) co_await keep_dumps();
   // So that the report knows what a full disk has refused.
   co_await disk_.settled(mono_now() + kDiskPatience);
   if (std::string stuck = leftovers_.tell(result); !stuck.empty())
     failures_.saw_stuck(std::move(stuck));
   on(event::Swept{});
+}
+
+// The next attempt overwrites them.
+asio::awaitable<void> Agent::keep_dumps() {
+  DumpsWanted wanted{.prefix = dump_prefix(config_.workers.environment),
+                     .first_rank = round_.ranks.base_rank,
+                     .count = config_.core.local_world_size,
+                     .since = attempt_began_,
+                     .folder = workers_.log_path() + "/flight_recorder",
+                     .attempt = attempt_};
+  if (wanted.prefix.empty() || workers_.log_path().empty()) co_return;
+  auto copies = std::make_shared<Result<std::vector<std::string>>>(std::vector<std::string>{});
+  std::string call = "copy the dumps of the flight recorder to " + wanted.folder;
+  std::function<void()> work = [wanted = std::move(wanted), copies] {
+    *copies = copy_dumps(wanted);
+  };
+  co_await disk_.run_and_wait(std::move(call), std::move(work));
+  if (!*copies) co_return logger_->warn("a dump is not kept: {}", to_string(copies->error()));
+  failures_.saw_dumps(**copies);
 }
 
 asio::awaitable<void> Agent::finish(int exit_code) {

@@ -20,6 +20,7 @@
 #include "agent/failure_collector.h"
 #include "agent/guardian_watch.h"
 #include "agent/hang_monitor.h"
+#include "agent/inspection.h"
 #include "agent/job_control.h"
 #include "agent/leftovers.h"
 #include "agent/outside_signals.h"
@@ -75,11 +76,14 @@ class Agent {
   void heard(const rendezvous::Notice& notice);
   void stop_ordered(const rendezvous::command::Stop& stop);
   void run_ended(const rendezvous::command::End& end);
+  void inspect_ordered(const rendezvous::command::Inspect& inspect);
   std::string log_path_of_failures() const;
   boost::asio::awaitable<void> sweep();
+  boost::asio::awaitable<void> keep_dumps();
   void start_workers(int restart_count);
   void workers_started(const std::optional<Workers::StartFailure>& failure);
   void worker_exited(const WorkerExit& exit);
+  std::optional<rendezvous::TimedOutWait> wait_behind(const WorkerExit& exit) const;
   void abandon(const RunningWorker& worker);
   void abandon_hung(const RunningWorker& worker);
   boost::asio::awaitable<void> finish(int exit_code);
@@ -95,6 +99,7 @@ class Agent {
   store::TaskGroup tasks_;
   FailureCollector failures_;
   HangMonitor hangs_;
+  Inspection inspection_;
   EventRecorder events_;
   OutsideSignals signals_;
   JobControl job_control_;
@@ -104,6 +109,7 @@ class Agent {
   store::Event finished_;    // by finish()
   rendezvous::Round round_;  // the current one
   int attempt_ = -1;         // that of the workers started last
+  WallTime attempt_began_{};
   Leftovers leftovers_;
   GuardianWatch guardian_;
   int late_signal_ = 0;  // came when the run was over

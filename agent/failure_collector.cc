@@ -76,6 +76,7 @@ JobReport FailureCollector::report(const RunOutcome& outcome, const std::string&
                    .victims = victims_,
                    .finished = finished_,
                    .stuck = stuck_,
+                   .dumps = dumps_,
                    .error = outcome.why};
   for (rendezvous::Failure& failure : report.failures) {
     if (failure.node.empty()) failure.node = node;

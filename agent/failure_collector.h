@@ -44,6 +44,11 @@ class FailureCollector {
   // A process that SIGKILL does not end, as a sentence.
   void saw_stuck(std::string what) { stuck_.push_back(std::move(what)); }
 
+  // Copies of the flight recorder's dumps of an attempt.
+  void saw_dumps(const std::vector<std::string>& paths) {
+    dumps_.insert(dumps_.end(), paths.begin(), paths.end());
+  }
+
   // How long the next restart has to wait, for the attempts before have died young.
   Duration delay_of_restart() const;
 
@@ -64,6 +69,7 @@ class FailureCollector {
   std::vector<Victim> victims_;
   std::vector<int> finished_;  // ranks
   std::vector<std::string> stuck_;
+  std::vector<std::string> dumps_;
 };
 
 }  // namespace ddprun::agent

@@ -19,6 +19,7 @@
 #include "store/base/variant.h"
 #include "store/clock.h"
 #include "store/event.h"
+#include "worker/process/decide/stack_text.h"
 #include "worker/process/process_stats.h"
 #include "worker/process/sweep.h"
 #include "worker/process/text_file.h"

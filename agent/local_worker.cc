@@ -24,19 +24,19 @@ worker::ErrorReport read_error_file(const std::string& path) {
       .value_or(worker::ErrorReport{});
 }
 
-// The last lines of a file, of its last 64 KiB.
-std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
+}  // namespace
+
+std::vector<std::string> last_stderr_lines(const std::string& folder) {
   constexpr std::size_t kTailBytes = 64 * 1024;
-  std::istringstream text(process::end_of_regular_file(path, kTailBytes).value_or(""));
+  std::istringstream text(
+      process::end_of_regular_file(folder + "/stderr.log", kTailBytes).value_or(""));
   std::deque<std::string> lines;
   for (std::string line; std::getline(text, line);) {
     lines.push_back(std::move(line));
-    if (lines.size() > count) lines.pop_front();
+    if (lines.size() > WorkerExit::kStderrLines) lines.pop_front();
   }
   return {lines.begin(), lines.end()};
 }
-
-}  // namespace
 
 LocalWorker::LocalWorker(const asio::any_io_executor& executor, Parts parts,
                          process::StartingProcess& starting)
@@ -83,7 +83,7 @@ ReadEnd LocalWorker::reader_of_end(const ErrorFiles& error_files) const {
     }
     exit.report = read_error_file(file);
     if (exit.stderr_lines.empty() && !exit.folder.empty())
-      exit.stderr_lines = last_lines(exit.folder + "/stderr.log", WorkerExit::kStderrLines);
+      exit.stderr_lines = last_stderr_lines(exit.folder);
   };
 }
 
@@ -103,13 +103,15 @@ void LocalWorker::finish_output() {
 
 RunningWorker LocalWorker::describe() const {
   const WorkerStreams& streams = parts_.streams;
-  return {.local_rank = parts_.local_rank,
-          .rank = parts_.rank,
-          .pid = pid_,
-          .folder = streams.folder,
-          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail] {
-            return out->total_bytes() + err->total_bytes();
-          }};
+  return {
+      .local_rank = parts_.local_rank,
+      .rank = parts_.rank,
+      .pid = pid_,
+      .folder = streams.folder,
+      .output_bytes = [out = streams.stdout_tail,
+                       err =
+                           streams.stderr_tail] { return out->total_bytes() + err->total_bytes(); },
+      .stderr_lines = [err = streams.stderr_tail] { return err->lines(WorkerExit::kStderrLines); }};
 }
 
 }  // namespace ddprun::agent

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/decide/worker_exit.h"
 #include "agent/end_reader.h"
@@ -20,6 +21,10 @@
 #include "worker/process/spawn.h"
 
 namespace ddprun::agent {
+
+// The end of the stderr that a worker has written into its folder, as many lines as an exit has.
+// Waits for the disk.
+std::vector<std::string> last_stderr_lines(const std::string& folder);
 
 // Threads: used from the executor's only thread.
 class LocalWorker {

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "agent/report/advice.h"
 #include "agent/report_writer.h"
 #include "store/clock.h"
 
@@ -26,10 +27,13 @@ void RunEnding::ended(const rendezvous::command::End& end,
   rendezvous::Failure& last = outcome_.failures.back();
   is_by_own_worker_ = own && own->pid == last.pid && own->rank == last.rank;
   if (!is_by_own_worker_) return;
-  // This node has all of what its worker wrote.
-  std::string node = std::move(last.node);
-  last = *own;
-  last.node = std::move(node);
+  // This node has all of what its worker wrote, and the others know whom it waited for.
+  rendezvous::Failure judged = std::exchange(last, *own);
+  last.node = std::move(judged.node);
+  last.waited_in = std::move(judged.waited_in);
+  last.suspects = std::move(judged.suspects);
+  last.suspect_count = judged.suspect_count;
+  last.also_waited = judged.also_waited;
 }
 
 asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int max_restarts) {
@@ -40,6 +44,9 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   std::string line = closing_line(state, config_.core, outcome_, exit_code);
   parts_.events.finished(exit_code, line, read_clocks());
   co_await parts_.workers.remove_empty_log_dir();
+  const std::string& loss = parts_.workers.log_loss();
+  if ((exit_code == 0 || is_stopped) && !loss.empty())
+    parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     co_return agents_code;
@@ -47,6 +54,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   if (is_stopped) {
     std::string logs = parts_.workers.log_path();
     parts_.logger->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
+    if (!outcome_.loss.empty()) parts_.logger->error("next: {}", step_after_loss(outcome_.loss));
   }
   co_await report_failures(state, agents_code, max_restarts, is_stopped);
   co_return agents_code;
@@ -69,6 +77,7 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   // Of a run that did not find together again the loss is the cause.
   if (!outcome_.loss.empty() && !report.error.empty())
     report.error = outcome_.loss + "; then " + report.error;
+  report.loss = outcome_.loss;
   if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);
   if (const auto& outside = parts_.stop_file.reason()) {
     report.outside = {.signal = process::signal_name(parts_.stop_file.signal()),

@@ -26,6 +26,8 @@ struct RunningWorker {
   int pid = 0;
   std::string folder{};                           // in the log folder; empty where it has none
   std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent
+  // The last of its stderr, at most WorkerExit::kStderrLines; none where it goes past the agent.
+  std::function<std::vector<std::string>()> stderr_lines{};
 };
 
 // Threads: used from the executor's only thread.

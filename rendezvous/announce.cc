@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/announce.h"
 
+#include <charconv>
+#include <system_error>
 #include <utility>
 
 namespace ddprun::rendezvous {
 namespace {
+
+constexpr std::string_view kRank = "rank ";
 
 std::string refused_by(const Endpoint& master) {
   return "the workers' store at " + to_string(master) +
@@ -13,6 +17,15 @@ std::string refused_by(const Endpoint& master) {
 }
 
 }  // namespace
+
+std::optional<int> announced_rank(std::string_view name) {
+  if (!name.starts_with(kRank)) return std::nullopt;
+  name.remove_prefix(kRank.size());
+  int rank = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
+  bool is_rank = error == std::errc() && end == name.data() + name.size() && rank >= 0;
+  return is_rank ? std::optional(rank) : std::nullopt;
+}
 
 boost::asio::awaitable<void> Announcement::make(
     Endpoint master, int world_size, std::vector<StartedWorker> workers,
@@ -32,7 +45,7 @@ boost::asio::awaitable<void> Announcement::make(
   auto told = co_await (*client)->expect_world(world_size);
   for (const StartedWorker& worker : workers) {
     if (!told) break;
-    std::string who = "rank " + std::to_string(worker.rank);
+    std::string who = std::string(kRank) + std::to_string(worker.rank);
     told = co_await (*client)->expect(who, static_cast<std::uint32_t>(worker.pid));
   }
   if (version != version_) co_return;

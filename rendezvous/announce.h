@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,9 @@ struct StartedWorker {
   int rank = 0;
   int pid = 0;
 };
+
+// The rank of a worker that is announced under this name; nullopt for a name of somebody else's.
+std::optional<int> announced_rank(std::string_view name);
 
 // What this node has announced.
 //

@@ -5,6 +5,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,11 +33,13 @@ struct Info {
   std::string text;
 };
 }  // namespace notice
-using Notice = std::variant<Round, command::Stop, command::Waiting, command::End, notice::Failed,
-                            notice::LeaseEnding, notice::Info>;
+using Notice = std::variant<Round, command::Inspect, command::Stop, command::Waiting, command::End,
+                            notice::Failed, notice::LeaseEnding, notice::Info>;
 
 // A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
+// Before the Stop or the End of a failure with a `wait`: Inspect, unless the failure is this node's
+// own, and report_findings().
 //
 // Threads: used from the executor's only thread.
 class Handler {
@@ -58,7 +61,13 @@ class Handler {
 
   // The first failure of a worker of this round on this node.  A Stop or an End follows.  With
   // `is_final` the run is to end with exit_code_of(failure), whatever may be left of its restarts.
-  virtual void report_failure(Failure failure, bool is_final) = 0;
+  // With a `wait` the nodes are first asked who did not come, and this one reports its findings.
+  virtual void report_failure(Failure failure, bool is_final,
+                              const std::optional<TimedOutWait>& wait) = 0;
+
+  // What the workers of this node do; who has never connected to their store is added here, where
+  // this node has that.
+  virtual void report_findings(Findings findings) = 0;
 
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;

@@ -90,8 +90,14 @@ void NetworkHandler::workers_started(const Round& round, std::vector<StartedWork
                                   std::move(unreachable)));
 }
 
-void NetworkHandler::report_failure(Failure failure, bool is_final) {
-  step(member::event::WorkerFailed{std::move(failure), is_final});
+void NetworkHandler::report_failure(Failure failure, bool is_final,
+                                    const std::optional<TimedOutWait>& wait) {
+  step(member::event::WorkerFailed{std::move(failure), is_final, wait});
+}
+
+void NetworkHandler::report_findings(Findings findings) {
+  if (worker_store_) findings.unconnected = unconnected_workers(*worker_store_);
+  step(member::event::WorkersInspected{std::move(findings)});
 }
 
 void NetworkHandler::report_success() {
@@ -200,6 +206,7 @@ void NetworkHandler::perform(const member::Action& action) {
                    open_worker_store(told.round);
                    notices_.push(told.round);
                  },
+                 [this](const member::action::NotifyInspect& told) { notices_.push(told.inspect); },
                  [this](const member::action::NotifyStop& told) {
                    notices_.push(told.stop);
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});

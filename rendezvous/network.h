@@ -53,7 +53,9 @@ class NetworkHandler final : public Handler {
   void listen(Listener listener) override { notices_.listen(std::move(listener)); }
   void join() override;
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
-  void report_failure(Failure failure, bool is_final) override;
+  void report_failure(Failure failure, bool is_final,
+                      const std::optional<TimedOutWait>& wait) override;
+  void report_findings(Findings findings) override;
   void report_success() override;
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;

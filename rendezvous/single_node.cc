@@ -82,9 +82,15 @@ void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedW
       announcement_.make(round.master, round.ranks.world_size, std::move(workers), ignore));
 }
 
-void SingleNodeHandler::report_failure(Failure failure, bool is_final) {
-  send_request(
-      request::Failed{.round = round_, .failure = std::move(failure), .is_final = is_final});
+void SingleNodeHandler::report_failure(Failure failure, bool is_final,
+                                       const std::optional<TimedOutWait>& wait) {
+  send_request(request::Failed{
+      .round = round_, .failure = std::move(failure), .is_final = is_final, .wait = wait});
+}
+
+void SingleNodeHandler::report_findings(Findings findings) {
+  if (worker_store_) findings.unconnected = unconnected_workers(*worker_store_);
+  send_request(request::Found{.round = round_, .findings = std::move(findings)});
 }
 
 void SingleNodeHandler::report_success() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/announce.h"
 #include "store/socket.h"
 #include "store/system_limits.h"
 
@@ -60,6 +61,15 @@ Result<std::unique_ptr<store::Server>> serve_workers(
   config.expected_clients = 1;  // a line about a short queue in each round would be too many
   config.log = [log](const std::string& line) { log("the workers' store: " + line); };
   return store::Server::serve(std::move(executor), std::move(listener), std::move(config));
+}
+
+std::vector<Unconnected> unconnected_workers(store::Server& store) {
+  std::vector<Unconnected> workers;
+  for (const auto& missing : store.missing_clients(Findings::kMaxWorkers)) {
+    auto rank = announced_rank(missing.name);
+    if (rank) workers.push_back({.rank = *rank, .pid = static_cast<int>(missing.pid)});
+  }
+  return workers;
 }
 
 }  // namespace ddprun::rendezvous

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
@@ -45,5 +46,8 @@ Result<std::unique_ptr<store::Server>> serve_workers(
     boost::asio::any_io_executor executor, Fd listener, const WorkerStoreAccess& access,
     const std::optional<std::vector<std::string>>& peers,
     const std::function<void(const std::string&)>& log);
+
+// The workers that were announced to this store and have not connected; few, and in no order.
+std::vector<Unconnected> unconnected_workers(store::Server& store);
 
 }  // namespace ddprun::rendezvous

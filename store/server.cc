@@ -122,7 +122,9 @@ void Server::reserve_namespace(std::string name) {
 void Server::stamp_queues(std::string beginning) {
   impl_->stamp_queues(std::move(beginning));
 }
-
+std::vector<ExpectedClients::Missing> Server::missing_clients(std::size_t max_count) {
+  return impl_->missing_clients(max_count);
+}
 std::size_t Server::longest_turn() const {
   return impl_->longest_turn();
 }

@@ -22,6 +22,7 @@
 #include "store/base/fd.h"
 #include "store/base/time.h"
 #include "store/decide/allow_list.h"
+#include "store/decide/expected_clients.h"
 #include "store/decide/gate.h"
 #include "store/decide/keyspace.h"
 #include "store/decide/namespaces.h"
@@ -168,6 +169,8 @@ class Server {
   std::size_t connection_count() const;
   const Namespaces& namespaces() const;
   const Keyspace& keyspace() const;  // of the common namespace
+  // At most `max_count` of the clients that were announced and have not connected.
+  std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
   // The most that was done before the server looked again for what its clients have sent, in what
   // finding one name costs, a quarter of a microsecond (store/decide/turn.h).
   std::size_t longest_turn() const;

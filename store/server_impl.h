@@ -77,6 +77,9 @@ class Server::Impl {
   bool asks_for_secret() const { return !config_.secrets.empty(); }
   std::size_t connection_count() const { return sessions_.client_count(); }
   const Namespaces& namespaces() const { return namespaces_; }
+  std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count) {
+    return status_.missing_clients(max_count);
+  }
   std::size_t longest_turn() const { return turn_.most(); }
   void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect(std::size_t secret);

@@ -82,11 +82,20 @@ void Status::measure() {
 }
 
 // Clients that sent their PING before they were announced are found here.
-JoinProgress Status::join_progress() {
+void Status::match_expected() {
   sessions_.for_each([this](const Session& session) {
     if (!session.nonce || !expected.is_missing(*session.nonce)) return;
     expected.connected(peer_host(session.fd.get()), *session.nonce);
   });
+}
+
+std::vector<ExpectedClients::Missing> Status::missing_clients(std::size_t max_count) {
+  match_expected();
+  return expected.missing(max_count);
+}
+
+JoinProgress Status::join_progress() {
+  match_expected();
   std::string joined(namespaces_.common().keyspace.peek("init/").view());
   return {.joined = joined.empty() ? "0" : joined,
           .world_size = expected.world_size(),

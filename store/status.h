@@ -33,7 +33,11 @@ class Status {
 
   Page page_for(const HttpReader& request, MonoTime now);
 
+  // At most `max_count` of the clients that were announced and have not connected.
+  std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
+
  private:
+  void match_expected();
   Page status_page_at(MonoTime now);
   void measure();
   std::size_t wait_count() const;

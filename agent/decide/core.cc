@@ -40,29 +40,45 @@ class CoreTransition {
 
   void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
 
+  void operator()(const event::InspectOrdered& event) {
+    if (state_.phase == Phase::Running) return inspect(event.in);
+    bool is_awaited = (state_.phase == Phase::Stopping || state_.phase == Phase::Waiting) &&
+                      state_.verdict == Verdict::None && state_.shutdown_signal == 0;
+    if (is_awaited) want(action::ReportFindings{});  // there is nothing to be seen
+  }
+
+  void operator()(const event::Inspected& event) {
+    if (state_.phase != Phase::Inspecting) return;
+    if (std::exchange(state_.owes_findings, false)) want(action::ReportFindings{event.findings});
+  }
+
   void operator()(const event::StartFailed& event) {
-    check(state_.phase == Phase::Running || state_.phase == Phase::Stopping,
-          "a start failed that nobody asked for");
+    check(has_workers() || state_.phase == Phase::Stopping, "a start failed that nobody asked for");
     state_.running -= config_.local_world_size - event.started;
     if (state_.phase == Phase::Stopping) {
       if (state_.running > 0) return;
       return want_sweep();
     }
+    // The run will hear of it at the next start, if there is one.
+    if (state_.phase == Phase::Inspecting) return stop_inspecting_if_all_ended();
     state_.error = event.failure.message;
     want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = true});
     stop(StopReason::StartFailed, SIGTERM);
   }
 
   void operator()(const event::WorkerExited& event) {
-    check(state_.phase == Phase::Running || state_.phase == Phase::Stopping,
-          "a worker ended that did not run");
+    check(has_workers() || state_.phase == Phase::Stopping, "a worker ended that did not run");
     check(state_.running > 0, "more workers ended than ran");
     --state_.running;
     if (state_.phase == Phase::Stopping) {
       if (state_.running == 0) want_sweep();
+    } else if (state_.phase == Phase::Inspecting) {
+      stop_inspecting_if_all_ended();  // a victim, too
     } else if (event.failure) {
       state_.failure = as_of_now(*event.failure);
-      want(action::ReportFailure{.failure = *state_.failure, .is_final = event.is_final});
+      want(action::ReportFailure{
+          .failure = *state_.failure, .is_final = event.is_final, .wait = event.wait});
+      if (event.wait) return inspect(event.wait->in);
       stop(StopReason::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
     } else if (state_.running == 0) {
       stop(StopReason::Succeeded, SIGTERM);
@@ -80,6 +96,7 @@ class CoreTransition {
   }
 
   void operator()(const event::DeadlineReached&) {
+    if (state_.phase == Phase::Inspecting) return stop(reason_to_inspect(), SIGTERM);
     if (state_.phase != Phase::Stopping) return;
     if (!state_.is_killed) return kill_now();
     // SIGKILL has not ended them within its limit: nothing will that we could do.
@@ -102,6 +119,8 @@ class CoreTransition {
         leave(event.signal);
         return finish(128 + event.signal);
       case Phase::Running:
+      case Phase::Inspecting:
+        state_.owes_findings = false;  // a request to stop does not wait for stacks
         leave(event.signal);
         return stop(StopReason::ShutdownRequested, event.signal);
       case Phase::Stopping:
@@ -131,6 +150,28 @@ class CoreTransition {
     actions_.emplace_back(std::move(action));
   }
 
+  // Workers that are not being ended.
+  bool has_workers() const {
+    return state_.phase == Phase::Running || state_.phase == Phase::Inspecting;
+  }
+
+  // The workers run on until it is known what they do.
+  void inspect(const std::string& in) {
+    state_.phase = Phase::Inspecting;
+    state_.owes_findings = true;
+    state_.deadline = now_.mono + config_.inspect_limit;
+    if (state_.running > 0) return want(action::TakeStacks{in});
+    stop_inspecting_if_all_ended();
+  }
+
+  StopReason reason_to_inspect() const {
+    return state_.failure ? StopReason::WorkerFailed : StopReason::Ordered;
+  }
+
+  void stop_inspecting_if_all_ended() {
+    if (state_.running == 0) stop(reason_to_inspect(), SIGTERM);
+  }
+
   // The rendezvous has said what follows this round, or that none follows.
   void decide(Verdict verdict, int exit_code) {
     if (state_.phase == Phase::Finished || state_.verdict == Verdict::End) return;
@@ -142,6 +183,9 @@ class CoreTransition {
         return;
       case Phase::Running:
         return stop(StopReason::Ordered, SIGTERM);
+      case Phase::Inspecting:
+        state_.owes_findings = false;  // it is judged without them
+        return stop(reason_to_inspect(), SIGTERM);
       case Phase::Waiting:
         return follow();
       case Phase::Stopping:
@@ -188,6 +232,7 @@ class CoreTransition {
   }
 
   void stop(StopReason reason, int signal) {
+    if (std::exchange(state_.owes_findings, false)) want(action::ReportFindings{});
     state_.phase = Phase::Stopping;
     state_.stop_reason = reason;
     state_.is_killed = false;
@@ -244,6 +289,8 @@ std::string to_string(Phase phase) {
       return "joining";
     case Phase::Running:
       return "running";
+    case Phase::Inspecting:
+      return "inspecting";
     case Phase::Stopping:
       return "stopping";
     case Phase::Waiting:
@@ -263,6 +310,8 @@ std::string to_string(const Event& event) {
           [](const event::RunEnded& ended) {
             return "run ended with " + std::to_string(ended.exit_code);
           },
+          [](const event::InspectOrdered&) { return std::string("inspection ordered"); },
+          [](const event::Inspected&) { return std::string("inspected"); },
           [](const event::StartFailed& failed) {
             return "start failed: " + failed.failure.message;
           },
@@ -292,6 +341,8 @@ std::string to_string(const std::vector<Action>& actions) {
               return std::string(report.is_final ? "report final failure " : "report failure ") +
                      std::to_string(report.failure.status.shell_code());
             },
+            [](const action::TakeStacks&) { return std::string("take stacks"); },
+            [](const action::ReportFindings&) { return std::string("report findings"); },
             [](const action::ReportSuccess&) { return std::string("report success"); },
             [](const action::LeaveRun&) { return std::string("leave"); },
             [](const action::StartWorkers& start) {

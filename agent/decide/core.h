@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/decide/failure.h"
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
 
@@ -27,14 +28,18 @@ struct Config {
   int local_world_size = 1;
   Duration stop_grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL, on every path
   Duration kill_limit = std::chrono::seconds(10);  // that a worker may take to end by SIGKILL
+  // How long the workers run on after a wait that was over, until the rendezvous has judged it.
+  Duration inspect_limit = std::chrono::seconds(4);
   // The scheduler sends SIGTERM more than once, and SIGKILL when the job's grace is over.  The time
   // in between is the workers'.
   bool is_sigterm_repeated = false;
 };
 
 enum class Phase : std::uint8_t {
-  Joining,   // no worker runs; a round has been asked for
-  Running,   // workers run
+  Joining,  // no worker runs; a round has been asked for
+  Running,  // workers run
+  // They run on while it is seen what they do: a worker, here or elsewhere, has waited in vain.
+  Inspecting,
   Stopping,  // workers, or what they have left behind, are being ended
   Waiting,   // all is down, and the rendezvous has not said yet what follows
   Finished,
@@ -63,6 +68,7 @@ struct State {
   bool is_killed = false;                          // in Stopping: they have had SIGKILL
   int restart_count = 0;                           // failures that the run has survived
   std::optional<rendezvous::Failure> failure;      // of a worker in the current round, on this node
+  bool owes_findings = false;                      // in Inspecting: the rendezvous waits for them
   std::string error;                 // why the run cannot go on, where no worker failed
   std::optional<MonoTime> deadline;  // when DeadlineReached is due
 };
@@ -82,6 +88,15 @@ struct StopOrdered {};
 struct RunEnded {
   int exit_code = 0;
 };
+// A worker of another node has waited in vain for others, in `in`: its verdict follows when it is
+// known what the workers here do.
+struct InspectOrdered {
+  std::string in;
+};
+// The answer to TakeStacks.
+struct Inspected {
+  rendezvous::Findings findings;
+};
 // Of the local workers only `started` were started; `failure.message` says why.  During a stop
 // there may be several of these events, each with all others as `started`.
 struct StartFailed {
@@ -94,6 +109,8 @@ struct WorkerExited {
   bool is_final = false;                         // a restart would fail the same way
   // It hung: the others are to show their stacks, and end by SIGABRT, which makes Python do that.
   bool is_hang = false;
+  // It has failed since others did not come in time.
+  std::optional<rendezvous::TimedOutWait> wait{};
 };
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};
@@ -108,7 +125,8 @@ struct ShutdownRequested {
 };
 }  // namespace event
 using Event = std::variant<event::RoundJoined, event::RendezvousFailed, event::StopOrdered,
-                           event::RunEnded, event::StartFailed, event::WorkerExited, event::Swept,
+                           event::RunEnded, event::InspectOrdered, event::Inspected,
+                           event::StartFailed, event::WorkerExited, event::Swept,
                            event::DeadlineReached, event::LeaseEnding, event::ShutdownRequested>;
 
 // What an agent can ask of its shell, to be done in the order given.
@@ -117,7 +135,17 @@ struct JoinRound {};
 // Tell the rendezvous; the run ends with the failure's exit code, should this be its end.
 struct ReportFailure {
   rendezvous::Failure failure;
-  bool is_final = false;  // a restart would fail the same way
+  bool is_final = false;                           // a restart would fail the same way
+  std::optional<rendezvous::TimedOutWait> wait{};  // before its verdict: ReportFindings
+};
+// See what the workers do, within about a second, for a wait in `in` that was over; Inspected
+// follows.  None is stopped meanwhile.
+struct TakeStacks {
+  std::string in;
+};
+// Tell the rendezvous, which waits for it.
+struct ReportFindings {
+  rendezvous::Findings findings;
 };
 struct ReportSuccess {};
 struct LeaveRun {
@@ -144,9 +172,10 @@ struct Finish {
   int exit_code = 0;
 };
 }  // namespace action
-using Action = std::variant<action::JoinRound, action::ReportFailure, action::ReportSuccess,
-                            action::LeaveRun, action::StartWorkers, action::SignalWorkers,
-                            action::Sweep, action::KillNow, action::AbandonWorkers, action::Finish>;
+using Action = std::variant<action::JoinRound, action::ReportFailure, action::TakeStacks,
+                            action::ReportFindings, action::ReportSuccess, action::LeaveRun,
+                            action::StartWorkers, action::SignalWorkers, action::Sweep,
+                            action::KillNow, action::AbandonWorkers, action::Finish>;
 
 struct Step {
   State state;

@@ -168,7 +168,19 @@ std::string by_signal(const rendezvous::Failure& failure) {
   }
 }
 
+// What a worker says that waited is of little use: the others are to be looked at.
+std::string by_suspects(const rendezvous::Failure& failure) {
+  const rendezvous::Suspect& first = failure.suspects.front();
+  std::string text = "see why rank " + std::to_string(first.rank) + " did not come";
+  if (!first.node.empty()) text += ", on " + first.node;
+  bool has_place = first.doing.find('(') != std::string::npos;
+  return has_place || first.pid == 0
+             ? text
+             : text + "; where py-spy and eu-stack are installed, its stack is shown here";
+}
+
 std::string by_failure(const rendezvous::Failure& failure) {
+  if (!failure.suspects.empty()) return by_suspects(failure);
   std::string words = words_of(failure);
   if (failure.pid == 0) {
     if (auto text = find_words(kByRefusal, words)) return std::string(*text);
@@ -187,8 +199,17 @@ std::string by_failure(const rendezvous::Failure& failure) {
 
 }  // namespace
 
+std::string step_after_loss(const std::string& loss) {
+  std::string node = loss.substr(0, loss.find(" was lost"));
+  bool is_named = node != loss && !node.empty() && node.find(' ') == std::string::npos;
+  return "look at " + (is_named ? node : "the node that was lost") +
+         ": whether it is up and reached, the end of its ddprun's log, and dmesg (OOM killer, GPU "
+         "errors); start ddprun there again";
+}
+
 std::string next_step(const JobReport& report) {
   if (is_by_worker(report)) return by_failure(report.failures.back());
+  if (!report.loss.empty()) return step_after_loss(report.loss);
   return std::string(find_words(kByError, report.error).value_or(kOtherError));
 }
 

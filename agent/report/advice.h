@@ -12,4 +12,8 @@ struct JobReport;
 // Never empty.  Pure.
 std::string next_step(const JobReport& report);
 
+// What to look at when the run has waited in vain for another node: `loss` is a sentence, "node1
+// was lost (...)".
+std::string step_after_loss(const std::string& loss);
+
 }  // namespace ddprun::agent

@@ -7,6 +7,7 @@
 #include "agent/decide/core.h"
 #include "agent/decide/rank_text.h"
 #include "agent/report/advice.h"
+#include "agent/report/report.h"
 #include "rendezvous/decide/messages.h"
 #include "store/base/text.h"
 
@@ -14,20 +15,33 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kLastWords = 14;     // lines of a traceback or of stderr
+constexpr std::size_t kWordsOfVictim = 8;  // of a worker that waited for others
 constexpr std::size_t kAttemptsShown = 5;  // the first ones and the last
 
 // The tail: the exception's own line is the last one.
-void add_last_words(const rendezvous::Failure& failure, std::vector<std::string>& lines) {
+void add_last_words(const rendezvous::Failure& failure, std::size_t most,
+                    std::vector<std::string>& lines) {
   bool has_traceback = !failure.traceback.empty();
   std::vector<std::string> words =
       lines_of(has_traceback ? failure.traceback : failure.stderr_tail);
   if (words.empty()) return;
-  std::size_t shown = std::min(words.size(), kLastWords);
-  std::string title = has_traceback ? "  traceback" : "  last lines of its stderr";
+  std::size_t shown = std::min(words.size(), most);
+  std::string whose =
+      failure.suspects.empty() ? "its" : "rank " + std::to_string(failure.rank) + "'s";
+  std::string title = has_traceback ? "  traceback" : "  last lines of " + whose + " stderr";
   if (shown < words.size()) title += " (the last " + std::to_string(shown) + " lines)";
   lines.push_back(title + ":");
   for (std::size_t i = words.size() - shown; i < words.size(); ++i)
     lines.push_back("    " + words[i]);
+}
+
+// So many that the report keeps to its limit.
+std::size_t words_shown(const JobReport& report) {
+  const rendezvous::Failure& last = report.failures.back();
+  std::size_t most = last.waited_in.empty() ? kLastWords : kWordsOfVictim;
+  if (!report.dumps.empty()) --most;
+  if (!report.log_loss.empty() && last.node != report.node) --most;
+  return most;
 }
 
 std::string also_failed(const Victim& victim) {
@@ -55,6 +69,23 @@ void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& l
     fallen += "; and " + std::to_string(fallen_count - kAttemptsShown) + " more";
   if (!fallen.empty()) lines.push_back("  after that, as its victims: " + fallen);
   if (!stopped.empty()) lines.push_back("  then stopped by ddprun: " + name_ranks(stopped));
+}
+
+std::string ranks_text(int count) {
+  return std::to_string(count) + (count == 1 ? " other rank" : " other ranks");
+}
+
+// Of a worker that waited in vain: who else did.
+void add_waiting(const rendezvous::Failure& failure, std::vector<std::string>& lines) {
+  if (failure.waited_in.empty()) return;
+  std::string others = ranks_text(failure.also_waited);
+  if (failure.suspects.empty()) {
+    lines.push_back("  whom it waited for is not known: " +
+                    (failure.also_waited > 0 ? others + " waited in vain, too"
+                                             : "no stack shows a rank that is elsewhere"));
+  } else if (failure.also_waited > 0) {
+    lines.push_back("  its victims, too: " + others + " waited in vain");
+  }
 }
 
 // The failures that came before the end.
@@ -128,17 +159,23 @@ std::vector<std::string> to_lines(const JobReport& report) {
   if (is_by_worker(report)) {
     const rendezvous::Failure& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
-    add_last_words(last, lines);
+    add_last_words(last, words_shown(report), lines);
+    add_waiting(last, lines);
     if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
     add_victims(report.victims, lines);
     bool is_elsewhere = !last.node.empty() && last.node != report.node;
     if (is_elsewhere || !last.log_path.empty()) logs = last.log_path;
     if (is_elsewhere && !logs.empty()) logs += " on " + last.node;
-    if (is_elsewhere) loss.clear();
+    if (is_elsewhere && !loss.empty()) {
+      lines.push_back("  the logs on this node miss lines: " + loss);
+      loss.clear();
+    }
   } else {
     lines.push_back("FAILED: " + report.error);
   }
   add_attempts(report, lines);
+  if (std::string again = stragglers(report.failures); !again.empty())
+    lines.push_back("  again and again: " + again);
   if (report.outside) {
     lines.push_back("  signalled from outside: " + report.outside->signal + ", " +
                     report.outside->words);
@@ -147,6 +184,12 @@ std::vector<std::string> to_lines(const JobReport& report) {
     std::size_t more = report.stuck.size() - 1;
     lines.push_back("  left behind: " + report.stuck.front() +
                     (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
+  }
+  if (!report.dumps.empty()) {
+    std::size_t more = report.dumps.size() - 1;
+    lines.push_back("  flight recorder: " + report.dumps.back() +
+                    (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : "") +
+                    "; torchfrtrace reads it");
   }
   if (!logs.empty())
     lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));

@@ -36,12 +36,14 @@ struct JobReport {
   int max_restarts = 0;
   // At most one a restart count, in the order they were decided.
   std::vector<rendezvous::Failure> failures;
-  std::vector<Victim> victims;     // of the last attempt, on this node
-  std::vector<int> finished;       // its ranks on this node that had ended well before that
-  std::vector<std::string> stuck;  // what not even SIGKILL has ended, a sentence each
-  std::string error;               // why the job cannot go on, where no worker is the reason
-  std::string log_path;            // the run's log folder on this node; empty: none
-  std::string log_loss;            // why the logs on this node are not whole; empty: they are
+  std::vector<Victim> victims;       // of the last attempt, on this node
+  std::vector<int> finished;         // its ranks on this node that had ended well before that
+  std::vector<std::string> stuck;    // what not even SIGKILL has ended, a sentence each
+  std::vector<std::string> dumps{};  // of NCCL's flight recorder, of all attempts on this node
+  std::string error;                 // why the job cannot go on, where no worker is the reason
+  std::string loss{};                // of a node, for which the run has waited in vain
+  std::string log_path;              // the run's log folder on this node; empty: none
+  std::string log_loss;              // why the logs on this node are not whole; empty: they are
   std::optional<OutsideSignal> outside{};  // the last one
 };
 

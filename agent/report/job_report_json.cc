@@ -40,6 +40,17 @@ Json to_json(const rendezvous::Failure& failure) {
   json["log_path"] = text_or_null(failure.log_path);
   json["traceback"] = text_or_null(failure.traceback);
   json["stderr_tail"] = lines_of(failure.stderr_tail);
+  json["waited_in"] = text_or_null(failure.waited_in);
+  json["suspects"] = Json::array();
+  for (const rendezvous::Suspect& suspect : failure.suspects) {
+    json["suspects"].push_back({{"rank", suspect.rank},
+                                {"node", text_or_null(suspect.node)},
+                                {"pid", suspect.pid == 0 ? Json() : Json(suspect.pid)},
+                                {"has_come", suspect.has_come},
+                                {"doing", text_or_null(suspect.doing)}});
+  }
+  json["suspect_count"] = failure.suspect_count;
+  json["also_waited"] = failure.also_waited;
   return json;
 }
 
@@ -58,6 +69,7 @@ std::string to_json(const JobReport& report) {
                {"victims", Json::array()},
                {"finished", report.finished},
                {"left_behind", report.stuck},
+               {"flight_recorder", report.dumps},
                {"log_path", text_or_null(report.log_path)},
                {"log_loss", text_or_null(report.log_loss)},
                {"next_step", text_or_null(next_step(report))}};

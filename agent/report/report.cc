@@ -2,6 +2,8 @@
 #include "agent/report/report.h"
 
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "store/base/count.h"
 
@@ -16,11 +18,31 @@ std::string restarts_so_far(const RunOutcome& outcome) {
     if (failure.restart_count >= outcome.restart_count) continue;  // led to no restart
     causes += (causes.empty() ? "" : "; ") + describe_briefly(failure);
   }
+  std::string again = stragglers(outcome.failures);
   return " after " + count_of(outcome.restart_count, "restart") +
-         (causes.empty() ? "" : " (" + causes + ")");
+         (causes.empty() ? "" : " (" + causes + ")") + (again.empty() ? "" : "; " + again);
 }
 
 }  // namespace
+
+std::string stragglers(const std::vector<rendezvous::Failure>& failures) {
+  constexpr std::size_t kMostNamed = 3;
+  std::map<std::pair<int, std::string>, int> counts;
+  for (const rendezvous::Failure& failure : failures) {
+    for (const rendezvous::Suspect& suspect : failure.suspects)
+      ++counts[{suspect.rank, suspect.node}];
+  }
+  std::string text;
+  std::size_t named = 0;
+  for (const auto& [who, count] : counts) {
+    if (count < 2 || named == kMostNamed) continue;
+    const auto& [rank, node] = who;
+    text += (named++ > 0 ? "; rank " : "rank ") + std::to_string(rank) +
+            (node.empty() ? "" : " on " + node) + " kept others waiting in " +
+            std::to_string(count) + " attempts";
+  }
+  return text;
+}
 
 std::string describe_workers(int base_rank, int count, int world_size) {
   std::string ranks = "rank " + std::to_string(base_rank);

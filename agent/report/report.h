@@ -23,6 +23,10 @@ std::string stopping(int running, bool is_own_failure, const Config& config);
 std::string restart_of(int restart_count, int max_restarts);
 std::string why_no_restart(int max_restarts);
 
+// The ranks that are suspected in more than one of these failures: "rank 1 on node2 kept others
+// waiting in 3 attempts"; "" for none.
+std::string stragglers(const std::vector<rendezvous::Failure>& failures);
+
 // How a run went, beyond this node.
 struct RunOutcome {
   std::vector<rendezvous::Failure> failures;  // at most one a restart count, in order

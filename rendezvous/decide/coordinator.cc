@@ -52,6 +52,7 @@ class CoordinatorTransition {
   }
 
   void operator()(const event::Tick&) {
+    requests_.conclude_if_due();
     if (now_ >= state_.next_look) losses_.suspect_silent_nodes();
     if (now_ >= state_.contacts.next_look) watch_contacts();
     if (state_.phase == Phase::Gathering && !state_.nodes.empty()) {
@@ -186,6 +187,7 @@ std::optional<MonoTime> deadline(const State& state) {
   if (waits_for_call) due = std::min(due, *state.last_call);
   if (state.former.awaited) due = std::min(due, state.former.awaited->until);
   if (state.newcomers_due) due = std::min(due, *state.newcomers_due);
+  if (state.inspection) due = std::min(due, state.inspection->until);
   due = std::min(due, state.contacts.next_look);
   bool waits_for_fence = state.phase == Phase::Gathering && fence(state) > state.last_turn;
   if (waits_for_fence) due = std::min(due, fence(state));

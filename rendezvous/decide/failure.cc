@@ -14,6 +14,20 @@ std::string on_node(const Failure& failure) {
   return failure.node.empty() ? "" : " on " + failure.node;
 }
 
+// "node2, pid 4711".
+std::string whereabouts(const Suspect& suspect) {
+  std::string text = suspect.node;
+  if (suspect.pid != 0) text += (text.empty() ? "pid " : ", pid ") + std::to_string(suspect.pid);
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+std::string describe(const Suspect& suspect, const std::string& waited_in) {
+  std::string text = "rank " + std::to_string(suspect.rank) + whereabouts(suspect);
+  text += suspect.has_come ? " did not come to " + waited_in : " never reached " + waited_in;
+  if (!suspect.doing.empty()) text += ": it " + cut(suspect.doing, kMessageBytes);
+  return text;
+}
+
 // "exited with code 1: ValueError: boom".
 std::string how_it_ended(const Failure& failure) {
   std::string text = process::to_string(failure.status);
@@ -36,11 +50,26 @@ std::string describe(const Failure& failure) {
   std::string rank = "rank " + std::to_string(failure.rank);
   if (failure.pid == 0)
     return rank + on_node(failure) + " could not be started: " + failure.message;
-  return rank + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
-         std::to_string(failure.pid) + ")" + on_node(failure) + " " + how_it_ended(failure);
+  std::string who = rank + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
+                    std::to_string(failure.pid) + ")" + on_node(failure) + " ";
+  if (failure.suspects.empty()) return who + how_it_ended(failure);
+  return describe_suspects(failure) + "; " + who + "waited for " +
+         (failure.suspect_count == 1 ? "it" : "them") + " and " + how_it_ended(failure);
+}
+
+std::string describe_suspects(const Failure& failure) {
+  std::string text;
+  constexpr std::size_t kInASentence = 3;
+  std::size_t shown = std::min(failure.suspects.size(), kInASentence);
+  for (std::size_t i = 0; i < shown; ++i)
+    text += (i > 0 ? "; " : "") + describe(failure.suspects[i], failure.waited_in);
+  std::size_t count = static_cast<std::size_t>(std::max(failure.suspect_count, 0));
+  if (count > shown) text += "; " + std::to_string(count - shown) + " more";
+  return text;
 }
 
 std::string describe_briefly(const Failure& failure) {
+  if (!failure.suspects.empty()) return describe_suspects(failure);
   return "rank " + std::to_string(failure.rank) + on_node(failure) + " " + how_it_ended(failure);
 }
 

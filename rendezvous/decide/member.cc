@@ -199,10 +199,17 @@ class MemberTransition {
                          ? "this node stood still for longer than its lease"
                          : where() + " was away for longer than the lease of this node");
     }
-    state_.failed = request::Failed{
-        .round = state_.last->number, .failure = event.failure, .is_final = event.is_final};
+    state_.failed = request::Failed{.round = state_.last->number,
+                                    .failure = event.failure,
+                                    .is_final = event.is_final,
+                                    .wait = event.wait};
     state_.is_failure_posted = false;
     post_failure();
+  }
+
+  void operator()(const event::WorkersInspected& event) {
+    if (!state_.is_joined || !state_.last) return;
+    post(request::Found{.round = state_.last->number, .findings = event.findings});
   }
 
   void operator()(const event::WorkersSucceeded&) {
@@ -593,7 +600,9 @@ class MemberTransition {
     if (state_.failed && !std::exchange(state_.is_failure_posted, true)) post(*state_.failed);
   }
 
+  // What the workers did when the failure came is not known any more.
   void resume() {
+    if (state_.failed) state_.failed->wait.reset();
     state_.is_failure_posted = true;  // with this
     state_.resumes.push_back(now_);
     post(request::Resume{
@@ -683,6 +692,11 @@ class MemberTransition {
     state_.contact_before.reset();
     state_.was_in_round_until_before.reset();
     if (!round.after.empty()) look();  // so that it is settled soon
+  }
+  void heard(const command::Inspect& inspect) {
+    bool is_ours = state_.is_joined && state_.workers == Workers::Up && state_.last &&
+                   state_.last->number == inspect.round;
+    if (is_ours) want(action::NotifyInspect{inspect});
   }
   void heard(const command::Stop& stop) {
     bool is_ours =

@@ -133,6 +133,11 @@ struct RoundWanted {
 struct WorkerFailed {
   Failure failure;
   bool is_final = false;
+  std::optional<TimedOutWait> wait{};
+};
+// What the agent has found out after that, or after a NotifyInspect.
+struct WorkersInspected {
+  Findings findings;
 };
 struct WorkersSucceeded {};
 // This node was told to stop; it goes on stopping its workers.
@@ -178,10 +183,10 @@ struct Tick {
   std::optional<MonoTime> heard_at{};
 };
 }  // namespace event
-using Event =
-    std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersSucceeded, event::Leaving,
-                 event::Finished, event::Connected, event::ConnectFailed, event::ConnectionLost,
-                 event::HostFailed, event::Heard, event::PulseSeen, event::Tick>;
+using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
+                           event::WorkersSucceeded, event::Leaving, event::Finished,
+                           event::Connected, event::ConnectFailed, event::ConnectionLost,
+                           event::HostFailed, event::Heard, event::PulseSeen, event::Tick>;
 
 namespace action {
 // Make one attempt to connect as the node `node`, on its connection of that number, `after` so
@@ -211,6 +216,9 @@ struct Heartbeat {
 struct NotifyRound {
   command::Round round;
 };
+struct NotifyInspect {
+  command::Inspect inspect;
+};
 struct NotifyStop {
   command::Stop stop;
   // The lease of these workers: they must be dead by then, whatever the grace.
@@ -237,9 +245,9 @@ struct NotifyUser {
 };
 }  // namespace action
 using Action = std::variant<action::Connect, action::Knock, action::Disconnect, action::Post,
-                            action::Heartbeat, action::NotifyRound, action::NotifyStop,
-                            action::RenewLease, action::NotifyWaiting, action::NotifyEnd,
-                            action::NotifyFailure, action::NotifyUser>;
+                            action::Heartbeat, action::NotifyRound, action::NotifyInspect,
+                            action::NotifyStop, action::RenewLease, action::NotifyWaiting,
+                            action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;

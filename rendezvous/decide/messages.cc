@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxMessageCost = 12 * 1024;  // of a failure's message, as JSON
 constexpr std::size_t kMaxPathCost = 8 * 1024;
 constexpr std::size_t kMaxOutputCost = 8 * 1024;                   // of a traceback, likewise
+constexpr std::size_t kMaxDoingCost = 200;                         // of what a worker does
 constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the failures of an End
 constexpr std::int64_t kMaxPeriods = 1'000'000;
 constexpr std::int64_t kMaxPulse = std::int64_t{1} << 60U;
@@ -56,6 +57,124 @@ Endpoint read_endpoint(Reader& parent, const char* name) {
   return endpoint;
 }
 
+Json to_json(const std::vector<Suspect>& suspects) {
+  Json json = Json::array();
+  for (const Suspect& suspect : suspects) {
+    json.push_back({{"rank", suspect.rank},
+                    {"pid", suspect.pid},
+                    {"node", suspect.node},
+                    {"has_come", suspect.has_come},
+                    {"doing", shortened(suspect.doing, kMaxDoingCost)}});
+  }
+  return json;
+}
+
+std::vector<Suspect> read_suspects(Reader& reader) {
+  std::vector<Suspect> suspects;
+  for (const Json& each : reader.array("suspects")) {
+    if (suspects.size() >= kMaxSuspects) {
+      reader.wrong("suspects", "too many");
+      break;
+    }
+    Reader part(each);
+    suspects.push_back({.rank = part.integer("rank", 0),
+                        .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                        .node = part.text("node", kMaxNameBytes),
+                        .has_come = part.flag("has_come"),
+                        .doing = part.text("doing")});
+    reader.include(part);
+  }
+  return suspects;
+}
+
+Json to_json(const TimedOutWait& wait) {
+  return {{"in", wait.in}, {"missing", wait.missing}};
+}
+
+TimedOutWait read_wait(Reader& parent, const Json& json) {
+  Reader reader(json);
+  TimedOutWait wait{.in = reader.text("in", kMaxNameBytes)};
+  for (const Json& rank : reader.array("missing")) {
+    bool is_rank = rank.is_number_integer() && rank >= 0 && rank <= kMaxCount;
+    if (!is_rank || wait.missing.size() >= TimedOutWait::kMaxNamed) {
+      reader.wrong("missing", "no list of ranks");
+      break;
+    }
+    wait.missing.push_back(rank.get<int>());
+  }
+  parent.include(reader);
+  return wait;
+}
+
+constexpr const char* kWhereabouts[] = {"unknown", "waits", "elsewhere"};
+
+Json to_json(const Findings& findings) {
+  Json workers = Json::array();
+  for (const Finding& finding : findings.workers) {
+    workers.push_back({{"rank", finding.rank},
+                       {"pid", finding.pid},
+                       {"place", kWhereabouts[static_cast<std::size_t>(finding.place)]}});
+    if (!finding.doing.empty()) workers.back()["doing"] = shortened(finding.doing, kMaxDoingCost);
+  }
+  Json unconnected = Json::array();
+  for (const Unconnected& one : findings.unconnected)
+    unconnected.push_back({{"rank", one.rank}, {"pid", one.pid}});
+  return {{"workers", std::move(workers)}, {"unconnected", std::move(unconnected)}};
+}
+
+Whereabouts read_whereabouts(Reader& reader) {
+  std::string word = reader.name("place");
+  const auto* known = std::ranges::find(kWhereabouts, word);
+  if (known != std::end(kWhereabouts)) return static_cast<Whereabouts>(known - kWhereabouts);
+  reader.wrong("place", "none of this protocol's");
+  return Whereabouts::Unknown;
+}
+
+Findings read_findings(Reader& reader) {
+  Findings findings;
+  for (const Json& each : reader.array("workers")) {
+    if (findings.workers.size() >= Findings::kMaxWorkers) {
+      reader.wrong("workers", "too many");
+      break;
+    }
+    Reader part(each);
+    findings.workers.push_back({.rank = part.integer("rank", 0),
+                                .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                                .place = read_whereabouts(part),
+                                .doing = part.has("doing") ? part.text("doing") : ""});
+    reader.include(part);
+  }
+  for (const Json& each : reader.array("unconnected")) {
+    if (findings.unconnected.size() >= Findings::kMaxWorkers) {
+      reader.wrong("unconnected", "too many");
+      break;
+    }
+    Reader part(each);
+    findings.unconnected.push_back(
+        {.rank = part.integer("rank", 0),
+         .pid = part.integer("pid", 0, std::numeric_limits<int>::max())});
+    reader.include(part);
+  }
+  return findings;
+}
+
+// Who is suspected, in a failure.
+void add_suspicion(const Failure& failure, Json& json) {
+  if (failure.waited_in.empty()) return;
+  json["waited_in"] = failure.waited_in;
+  json["suspects"] = to_json(failure.suspects);
+  json["suspect_count"] = failure.suspect_count;
+  json["also_waited"] = failure.also_waited;
+}
+
+void read_suspicion(Reader& reader, Failure& failure) {
+  if (!reader.has("waited_in")) return;
+  failure.waited_in = reader.text("waited_in", kMaxNameBytes);
+  failure.suspects = read_suspects(reader);
+  failure.suspect_count = reader.integer("suspect_count", 0);
+  failure.also_waited = reader.integer("also_waited", 0);
+}
+
 Json to_json(const Failure& failure) {
   Json json = {{"rank", failure.rank},
                {"local_rank", failure.local_rank},
@@ -74,6 +193,7 @@ Json to_json(const Failure& failure) {
   } else if (!failure.stderr_tail.empty()) {
     json["stderr"] = shortened(failure.stderr_tail, kMaxOutputCost);
   }
+  add_suspicion(failure, json);
   return json;
 }
 
@@ -93,6 +213,7 @@ Failure read_failure(Reader& parent, const Json& json) {
     failure.at = WallTime(std::chrono::milliseconds(reader.number("time_ms", 0, kMaxTime)));
   if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
   if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
+  read_suspicion(reader, failure);
   parent.include(reader);
   return failure;
 }
@@ -258,16 +379,27 @@ request::Join read_join(Reader& reader) {
 }
 
 Json to_json(const request::Failed& failed) {
-  return {{"type", "failed"},
-          {"round", failed.round},
-          {"failure", to_json(failed.failure)},
-          {"final", failed.is_final}};
+  Json json = {{"type", "failed"},
+               {"round", failed.round},
+               {"failure", to_json(failed.failure)},
+               {"final", failed.is_final}};
+  if (failed.wait) json["wait"] = to_json(*failed.wait);
+  return json;
 }
 
 request::Failed read_failed(Reader& reader) {
-  return {.round = reader.round("round"),
-          .failure = read_failure(reader, reader.object("failure")),
-          .is_final = reader.flag("final")};
+  request::Failed failed{.round = reader.round("round"),
+                         .failure = read_failure(reader, reader.object("failure")),
+                         .is_final = reader.flag("final")};
+  if (reader.has("wait")) failed.wait = read_wait(reader, reader.object("wait"));
+  return failed;
+}
+
+Json to_json(const request::Found& found) {
+  Json json = to_json(found.findings);
+  json["type"] = "found";
+  json["round"] = found.round;
+  return json;
 }
 
 constexpr const char* kWorkers[] = {"down", "up", "stopping", "succeeded"};
@@ -311,6 +443,7 @@ Json to_json(const Request& request) {
                                       {"store_port", ready.store_port}};
                         },
                         [](const request::Failed& failed) { return to_json(failed); },
+                        [](const request::Found& found) { return to_json(found); },
                         [](const request::Succeeded& succeeded) {
                           return Json{{"type", "succeeded"}, {"round", succeeded.round}};
                         },
@@ -362,6 +495,8 @@ Request read_request(Reader& reader) {
     return request::Ready{.round = reader.round("round"), .store_port = reader.port("store_port")};
   }
   if (type == "failed") return read_failed(reader);
+  if (type == "found")
+    return request::Found{.round = reader.round("round"), .findings = read_findings(reader)};
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
   if (type == "leaving") {
     return request::Leaving{.why = read_words(reader, "why"),
@@ -525,6 +660,11 @@ command::End read_end(Reader& reader) {
 Command read_command(Reader& reader) {
   std::string type = reader.name("type");
   if (type == "round") return read_round(reader);
+  if (type == "inspect") {
+    return command::Inspect{.round = reader.round("round"),
+                            .in = reader.text("in", kMaxNameBytes),
+                            .why = reader.text("why")};
+  }
   if (type == "stop") return read_stop(reader);
   if (type == "waiting") return command::Waiting{.why = reader.text("why")};
   if (type == "end") return read_end(reader);
@@ -578,6 +718,12 @@ std::string encode(const Command& command) {
   Json json = std::visit(
       Overloaded{
           [](const command::Round& round) { return to_json(round); },
+          [](const command::Inspect& inspect) {
+            return Json{{"type", "inspect"},
+                        {"round", inspect.round},
+                        {"in", inspect.in},
+                        {"why", inspect.why}};
+          },
           [](const command::Stop& stop) { return to_json(stop); },
           [](const command::Waiting& waiting) {
             return Json{{"type", "waiting"}, {"why", waiting.why}};

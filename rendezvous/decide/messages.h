@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/decide/failure.h"
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/ranks.h"
 #include "store/base/endpoint.h"
 #include "store/base/error.h"
@@ -177,6 +178,13 @@ struct Failed {
   std::uint64_t round = 0;
   Failure failure;
   bool is_final = false;  // a restart would fail the same way
+  // Its wait for others was over: all nodes are to look who did not come, and then say Found.
+  std::optional<TimedOutWait> wait{};
+};
+// What this node has found out, after its own Failed with a wait or an Inspect.
+struct Found {
+  std::uint64_t round = 0;
+  Findings findings;
 };
 struct Succeeded {
   std::uint64_t round = 0;
@@ -229,9 +237,9 @@ struct Foreign {
   int version = 0;
 };
 }  // namespace request
-using Request = std::variant<request::Join, request::Ready, request::Failed, request::Succeeded,
-                             request::Leaving, request::Left, request::Resume, request::Heartbeat,
-                             request::Lost, request::Knock, request::Foreign>;
+using Request = std::variant<request::Join, request::Ready, request::Failed, request::Found,
+                             request::Succeeded, request::Leaving, request::Left, request::Resume,
+                             request::Heartbeat, request::Lost, request::Knock, request::Foreign>;
 
 struct Message {
   std::string run;
@@ -261,6 +269,13 @@ struct Round {
   std::optional<std::vector<std::string>> peers{};
 
   RoundId id() const { return {.number = number, .by = by}; }
+};
+// A worker of `round` has waited in vain.  See what the workers of this node do, say Found, and go
+// on: a Stop or an End follows soon.
+struct Inspect {
+  std::uint64_t round = 0;
+  std::string in{};   // TimedOutWait::in
+  std::string why{};  // for people: whose wait was over
 };
 // Stop the workers of `round`; another round follows.
 struct Stop {
@@ -326,9 +341,10 @@ struct Settled {
   RoundId round;
 };
 }  // namespace command
-using Command = std::variant<command::Round, command::Stop, command::Waiting, command::End,
-                             command::Refuse, command::Standby, command::Info, command::KeepAlive,
-                             command::Continue, command::Dropped, command::Moved, command::Settled>;
+using Command =
+    std::variant<command::Round, command::Inspect, command::Stop, command::Waiting, command::End,
+                 command::Refuse, command::Standby, command::Info, command::KeepAlive,
+                 command::Continue, command::Dropped, command::Moved, command::Settled>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -56,8 +56,47 @@ void Requests::heard(const std::string& id, Node& node, const request::Ready& re
 
 void Requests::heard(const std::string& id, Node& node, const request::Failed& failed) {
   bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
-                 failed.round == state_.round;
+                 failed.round == state_.round && !state_.inspection;
   if (!is_news) return;  // a victim of what the round is being stopped for
+  if (failed.wait) return inspect(id, node, failed);
+  fail(id, node, failed);
+}
+
+// All nodes look at the same time, and the one that failed has begun already.
+void Requests::inspect(const std::string& id, const Node& node, const request::Failed& failed) {
+  Inspection inspection{.id = id, .failed = failed, .until = now_ + kInspectionLimit};
+  Failure failure = failed.failure;
+  failure.node = node.join.host;
+  command::Inspect inspect{
+      .round = state_.round, .in = failed.wait->in, .why = describe_briefly(failure)};
+  for (const auto& [other, member] : state_.nodes) {
+    if (!member.is_member || !is_up(member) || member.leaves_by) continue;
+    inspection.awaited.insert(other);
+    if (other != id) out_.send(other, inspect);
+  }
+  state_.inspection = std::move(inspection);
+}
+
+void Requests::heard(const std::string& id, Node& node, const request::Found& found) {
+  if (!state_.inspection || found.round != state_.round) return;
+  if (state_.inspection->awaited.erase(id) == 0) return;
+  state_.inspection->inquiry.add(node.join.host, found.findings);
+  if (state_.inspection->awaited.empty()) conclude();
+}
+
+void Requests::conclude_if_due() {
+  if (state_.inspection && now_ >= state_.inspection->until) conclude();
+}
+
+void Requests::conclude() {
+  Inspection inspection = *std::exchange(state_.inspection, std::nullopt);
+  auto node = state_.nodes.find(inspection.id);
+  if (node == state_.nodes.end()) return;  // its loss has stopped the round
+  name_suspects(inspection.failed.failure, *inspection.failed.wait, inspection.inquiry);
+  fail(inspection.id, node->second, inspection.failed);
+}
+
+void Requests::fail(const std::string& id, const Node& node, const request::Failed& failed) {
   Failure failure = failed.failure;
   failure.node = node.join.host;
   failure.restart_count = state_.restarts.count;

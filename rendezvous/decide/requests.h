@@ -28,12 +28,16 @@ class Requests {
   // Enough nodes are heard again: those that asked meanwhile are answered.
   void answer_those_who_asked();
 
+  // The nodes that have not said who did not come are waited for no longer.
+  void conclude_if_due();
+
  private:
   // The node has heard of the round, and with that perhaps enough nodes have.
   void note_round_of(const std::string& id, Node& node, std::uint64_t round);
   void heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat);
   void heard(const std::string& id, Node& node, const request::Ready& ready);
   void heard(const std::string& id, Node& node, const request::Failed& failed);
+  void heard(const std::string& id, Node& node, const request::Found& found);
   void heard(const std::string& id, Node& node, const request::Succeeded& succeeded);
   void heard(const std::string& id, Node& node, const request::Leaving& leaving);
   void heard(const std::string& id, Node& node, const request::Left& left);
@@ -43,6 +47,12 @@ class Requests {
   void heard(const std::string&, Node&, const request::Knock&) {}
   void heard(const std::string&, Node&, const request::Foreign&) {}
   void answer(const std::string& id, Node& node, const request::Resume& resume);
+
+  // What a failure costs.
+  void fail(const std::string& id, const Node& node, const request::Failed& failed);
+  // First all nodes are asked who kept that worker waiting.
+  void inspect(const std::string& id, const Node& node, const request::Failed& failed);
+  void conclude();
 
   const Node* away_member() const;
   void end_if_not_lost(const Node& suspect, const std::string& failed_on, command::End verdict);

@@ -52,6 +52,7 @@ void Rounds::stop(command::Stop stop, bool is_silent) {
   }
   note_age();
   if (is_silent) ++state_.lost_rounds;
+  state_.inspection.reset();  // what stops the round before it is over is the cause of both
   state_.phase = Phase::Stopping;
   state_.newcomers_due.reset();
   state_.gathering_since = now_;
@@ -256,7 +257,7 @@ void Rounds::adapt_lease() {
 
 void Rounds::take_in_newcomers() {
   state_.newcomers_due.reset();
-  if (state_.phase != Phase::Running) return;
+  if (state_.phase != Phase::Running || state_.inspection) return;
   if (state_.former.awaited) {
     state_.newcomers_due = state_.former.awaited->until;
     return;
@@ -306,6 +307,7 @@ void Rounds::end_if_all_succeeded() {
 }
 
 void Rounds::end(command::End end) {
+  state_.inspection.reset();
   state_.phase = Phase::Ended;
   end.failures = state_.restarts.failures;
   end.restart_count = state_.restarts.count;

@@ -8,10 +8,12 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "rendezvous/decide/churn.h"
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/former.h"
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/quorum.h"
@@ -99,6 +101,18 @@ struct Contacts {
   std::deque<Unanswered> unanswered;    // until enough nodes are heard again
 };
 
+// The worker of a node has waited in vain for others, and the nodes are asked who did not come
+// before the workers are stopped.
+struct Inspection {
+  std::string id;  // of the node that has failed
+  request::Failed failed;
+  Inquiry inquiry;                // what was answered so far
+  std::set<std::string> awaited;  // the nodes that have not answered
+  MonoTime until{};               // not longer
+};
+// A node takes about a second for its stacks (agent/inspection.h).
+inline constexpr Duration kInspectionLimit = std::chrono::seconds(3);
+
 struct State {
   Phase phase = Phase::Gathering;
   std::map<std::string, Node> nodes;
@@ -115,6 +129,7 @@ struct State {
   std::uint64_t next_round = 0;
   std::size_t up_count = 0;  // members that are neither down nor done
   Restarts restarts;
+  std::optional<Inspection> inspection;  // in Running
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;

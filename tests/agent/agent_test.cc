@@ -42,10 +42,15 @@ class FakeRendezvous : public rendezvous::Handler {
                        std::vector<rendezvous::StartedWorker> workers) override {
     journal_.push_back(fmt::format("{} run", workers.size()));
   }
-  void report_failure(rendezvous::Failure failure, bool is_final) override {
+  void report_failure(rendezvous::Failure failure, bool is_final,
+                      const std::optional<rendezvous::TimedOutWait>& wait) override {
+    if (wait) journal_.push_back("its wait was over");
     journal_.push_back(fmt::format("report {}failure of rank {}: {}", is_final ? "final " : "",
                                    failure.rank, failure.status.shell_code()));
     failures.push_back(std::move(failure));
+  }
+  void report_findings(rendezvous::Findings findings) override {
+    journal_.push_back(fmt::format("findings on {} workers", findings.workers.size()));
   }
   void report_success() override { journal_.push_back("report success"); }
   void leave(std::string why, int /*signal*/) override { journal_.push_back("leave: " + why); }
@@ -165,6 +170,10 @@ struct OneNode {
     workers.end(local_rank, status);
     return done();
   }
+  std::string fail_waiting(int local_rank) {
+    workers.end(local_rank, {.exit_code = 1}, {"RuntimeError: Timed out waiting 3000ms for recv"});
+    return done();
+  }
 };
 
 struct Running : OneNode {
@@ -191,6 +200,22 @@ TEST_SUITE("agent/agent") {
     rendezvous.say(rendezvous::command::Stop{.round = 0, .restart_count = 1, .max_restarts = 3});
     CHECK(done() == "join");
     CHECK(start_round(1, 1) == "start attempt 1, 2 run");
+  }
+
+  TEST_CASE_FIXTURE(Running,
+                    "before the others of one that waited in vain are stopped, they are seen") {
+    CHECK(fail_waiting(1) == "its wait was over, report failure of rank 1: 1");
+    CHECK(test::run_until(loop, [this] { return !journal.empty(); }));
+    CHECK(done() == "findings on 1 workers");
+    rendezvous.say(rendezvous::command::Stop{.round = 0, .restart_count = 1, .max_restarts = 3});
+    CHECK(done() == "SIGTERM to all");
+  }
+
+  TEST_CASE_FIXTURE(Running,
+                    "the rendezvous asks for the same, and a signal does not wait for it") {
+    rendezvous.say(rendezvous::command::Inspect{.round = 0, .in = "all_reduce"});
+    CHECK(done() == "nothing");
+    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, SIGTERM to all");
   }
 
   TEST_CASE_FIXTURE(Running, "a stop from the rendezvous waits for the sweep before it joins") {

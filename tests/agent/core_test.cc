@@ -32,6 +32,12 @@ struct Play {
   std::string killed(int local_rank, int signal) {
     return on(test::worker_exited(local_rank, {.signal = signal}));
   }
+  // It has failed since others did not come in time.
+  std::string waited(int local_rank) {
+    auto exited = test::worker_exited(local_rank, {.exit_code = 1});
+    exited.wait = rendezvous::TimedOutWait{.in = "all_reduce"};
+    return on(exited);
+  }
   std::string swept() { return on(event::Swept{}); }
   std::string asked_to_stop(int signal) { return on(event::ShutdownRequested{signal}); }
   std::string ordered_to_stop() { return on(event::StopOrdered{}); }
@@ -53,6 +59,14 @@ struct StoppingAfterFailure : Running {
 
 struct StoppingByOrder : Running {
   StoppingByOrder() { ordered_to_stop(); }
+};
+
+struct InspectingOwn : Running {
+  InspectingOwn() { waited(1); }
+};
+
+struct InspectingByOrder : Running {
+  InspectingByOrder() { on(event::InspectOrdered{"barrier"}); }
 };
 
 struct WaitingAfterSuccess : Running {
@@ -388,4 +402,91 @@ TEST_CASE("Core: the end of the lease is nothing to an agent whose workers are d
   Running running;  // the stop that comes with it is what counts
   CHECK(running.on(event::LeaseEnding{running.now.mono}) == "nothing");
   CHECK(!running.state.deadline);
+}
+
+TEST_SUITE("agent/decide/core: inspecting") {
+  TEST_CASE_FIXTURE(Running,
+                    "a wait that was over leads to stacks, and any other failure does not") {
+    CHECK(waited(1) == "report failure 1, take stacks");
+    CHECK(state.phase == Phase::Inspecting);
+    CHECK(state.deadline == now.mono + config.inspect_limit);
+    Running other;
+    CHECK(other.exits(1, 1) == "report failure 1, signal SIGTERM");
+  }
+
+  TEST_CASE_FIXTURE(Running, "with no worker left there is nothing to be seen") {
+    exits(0, 0);
+    CHECK(waited(1) == "report failure 1, report findings, sweep");
+    CHECK(state.phase == Phase::Stopping);
+    CHECK(state.stop_reason == StopReason::WorkerFailed);
+  }
+
+  TEST_CASE_FIXTURE(Running, "the order of the rendezvous leads to stacks") {
+    CHECK(on(event::InspectOrdered{"barrier"}) == "take stacks");
+    CHECK(state.phase == Phase::Inspecting);
+  }
+
+  TEST_CASE_FIXTURE(InspectingOwn, "findings are reported once, and the verdict is waited for") {
+    CHECK(on(event::Inspected{}) == "report findings");
+    CHECK(on(event::Inspected{}) == "nothing");
+    CHECK(on(event::InspectOrdered{"barrier"}) == "nothing");
+    CHECK(state.phase == Phase::Inspecting);
+  }
+
+  TEST_CASE_FIXTURE(InspectingOwn, "the verdict stops the workers, also before the findings") {
+    CHECK(told_of_end(1) == "signal SIGTERM");
+    CHECK(state.stop_reason == StopReason::WorkerFailed);
+    CHECK(on(event::Inspected{}) == "nothing");
+  }
+
+  TEST_CASE_FIXTURE(InspectingByOrder, "on another node it is an order") {
+    CHECK(ordered_to_stop() == "signal SIGTERM");
+    CHECK(state.stop_reason == StopReason::Ordered);
+  }
+
+  TEST_CASE_FIXTURE(InspectingByOrder, "a worker that ends is a victim, and the last one ends it") {
+    CHECK(exits(0, 1) == "nothing");
+    CHECK(state.phase == Phase::Inspecting);
+    CHECK(exits(1, 1) == "report findings, sweep");
+    CHECK_FALSE(state.failure);
+    CHECK(swept() == "nothing");
+    CHECK(state.phase == Phase::Waiting);
+    CHECK(ordered_to_stop() == "join");
+  }
+
+  TEST_CASE_FIXTURE(InspectingOwn, "the deadline stops the workers without the verdict") {
+    CHECK(on(event::DeadlineReached{}) == "report findings, signal SIGTERM");
+    CHECK(state.phase == Phase::Stopping);
+    CHECK(state.deadline == now.mono + config.stop_grace);
+  }
+
+  TEST_CASE_FIXTURE(InspectingOwn, "a signal asks for no findings") {
+    CHECK(asked_to_stop(SIGINT) == "leave, signal SIGINT");
+    CHECK(state.stop_reason == StopReason::ShutdownRequested);
+  }
+
+  TEST_CASE_FIXTURE(InspectingByOrder, "a rendezvous that fails ends it") {
+    CHECK(rendezvous_fails() == "signal SIGTERM");
+    CHECK(state.verdict == Verdict::End);
+  }
+
+  TEST_CASE_FIXTURE(InspectingByOrder, "a lease that ends is heard with the stop") {
+    CHECK(on(event::LeaseEnding{now.mono + 1s}) == "nothing");
+    CHECK(state.deadline == now.mono + config.inspect_limit);
+  }
+
+  TEST_CASE_FIXTURE(InspectingByOrder, "workers that were still being started count as ended") {
+    CHECK(on(test::start_failed(1)) == "nothing");
+    CHECK(exits(0, 1) == "report findings, sweep");
+  }
+
+  TEST_CASE_FIXTURE(WaitingAfterSuccess,
+                    "a node without workers says at once that it sees nothing") {
+    CHECK(on(event::InspectOrdered{"barrier"}) == "report findings");
+    StoppingByOrder judged;
+    CHECK(judged.on(event::InspectOrdered{"barrier"}) == "nothing");
+    Joining joining;
+    CHECK(joining.on(event::InspectOrdered{"barrier"}) == "nothing");
+    CHECK(joining.on(event::Inspected{}) == "nothing");
+  }
 }

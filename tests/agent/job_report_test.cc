@@ -54,6 +54,70 @@ TEST_SUITE("agent/report/job_report") {
             "  next: correct what its last words above say, on node7"});
   }
 
+  rendezvous::Failure waited() {
+    rendezvous::Failure failure = boom();
+    failure.waited_in = "all_reduce";
+    failure.suspects = {
+        {.rank = 1, .pid = 4711, .node = "node2", .doing = "sleeps in load (data.py:40)"}};
+    failure.suspect_count = 1;
+    failure.also_waited = 6;
+    return failure;
+  }
+
+  TEST_CASE("a wait that was over begins with the rank that did not come") {
+    JobReport report{.node = "node7", .failures = {waited()}};
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(lines.front() ==
+          "FAILED: rank 1 (node2, pid 4711) did not come to all_reduce: it sleeps in load "
+          "(data.py:40); rank 5 (local rank 1, pid 4211) on node7 waited for it and exited with "
+          "code 1: ValueError: boom");
+    CHECK(has(lines, "  its victims, too: 6 other ranks waited in vain"));
+    CHECK(has(lines, "  next: see why rank 1 did not come, on node2"));
+    report.failures.back().suspects.front().doing = "sleeps";
+    CHECK(next_step(report).find("py-spy") != std::string::npos);
+  }
+
+  TEST_CASE("where nobody is suspected, that is said") {
+    JobReport report{.node = "node7", .failures = {waited()}};
+    report.failures.back().suspects.clear();
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(lines.front().starts_with("FAILED: rank 5 "));
+    CHECK(has(lines, "  whom it waited for is not known: 6 other ranks waited in vain, too"));
+    report.failures.back().also_waited = 0;
+    CHECK(has(to_lines(report),
+              "  whom it waited for is not known: no stack shows a rank that is elsewhere"));
+  }
+
+  TEST_CASE("a rank that is waited for again and again is named, within the report's limit") {
+    JobReport report{.node = "elsewhere", .max_restarts = 9};
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      report.failures.push_back(waited());
+      report.failures.back().restart_count = attempt;
+      for (int line = 0; line < 100; ++line) report.failures.back().traceback += "x\n";
+    }
+    report.victims = {{.rank = 9, .status = {.exit_code = 1}},
+                      {.rank = 3, .status = {.signal = SIGKILL}, .is_stopped_by_us = true}};
+    report.finished = {8};
+    report.stuck = {"rank 2 does not end"};
+    report.dumps = {"/logs/flight_recorder/attempt_0_rank_5"};
+    report.log_loss = "No space left on device";
+    report.outside = OutsideSignal{.signal = "SIGUSR1", .reason = "signal", .words = "w"};
+    std::vector<std::string> lines = to_lines(report);
+    CHECK(lines.size() <= kReportLines);
+    CHECK(has(lines, "  again and again: rank 1 on node2 kept others waiting in 10 attempts"));
+    CHECK(has(lines, "  the logs on this node miss lines: No space left on device"));
+    CHECK(has(lines,
+              "  flight recorder: /logs/flight_recorder/attempt_0_rank_5; torchfrtrace reads it"));
+  }
+
+  TEST_CASE("what to look at on a node for which the run has waited in vain") {
+    JobReport report{.error = "node1 was lost (its agent is gone); then only 1 of 2 nodes came",
+                     .loss = "node1 was lost (its agent is gone)"};
+    CHECK(next_step(report).starts_with("look at node1: "));
+    CHECK(
+        step_after_loss("the network fell apart").starts_with("look at the node that was lost: "));
+  }
+
   TEST_CASE("logs on another node are told to be there, and no other folder is named for them") {
     auto logs_line = [](const JobReport& report) -> std::string {
       for (const std::string& line : to_lines(report)) {

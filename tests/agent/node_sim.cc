@@ -14,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/decide/core.h"
@@ -42,7 +43,8 @@ struct Process {
 
 class NodeSim {
  public:
-  NodeSim(std::uint64_t seed, bool is_traced) : random_(seed), is_traced_(is_traced) {
+  NodeSim(std::uint64_t seed, bool is_traced)
+      : random_(seed), wait_random_(~seed), is_traced_(is_traced) {
     config_.local_world_size = random_.number(1, 5);
     config_.stop_grace = random_.duration(milliseconds(0), seconds(5));
     max_restarts_ = random_.number(0, 4);
@@ -57,6 +59,8 @@ class NodeSim {
     int stops = random_.number(0, 2);
     for (int i = 0; i < stops; ++i)
       at(random_.duration(seconds(0), seconds(20)), [this] { order_stop(); });
+    if (wait_random_.chance(30))
+      at(wait_random_.duration(seconds(0), seconds(20)), [this] { order_inspection(); });
   }
 
   void play() {
@@ -94,6 +98,9 @@ class NodeSim {
           to_string(before).c_str(), to_string(event).c_str(), to_string(next.actions).c_str());
     }
     if (before != Phase::Stopping && next.state.phase == Phase::Stopping) stop_began_ = now_;
+    if (before != Phase::Inspecting && next.state.phase == Phase::Inspecting) look_began_ = now_;
+    if (before == Phase::Inspecting)
+      require(now_ - look_began_ <= config_.inspect_limit, "stacks are taken for too long");
     take(std::move(next));
     if (before == Phase::Stopping && state_.phase != Phase::Stopping) {
       Duration most = config_.stop_grace + config_.kill_limit + kSweepLimit + seconds(1);
@@ -105,7 +112,8 @@ class NodeSim {
     state_ = std::move(next.state);
     std::uint64_t number = ++deadlines_;
     if (state_.deadline) {
-      require(state_.phase == Phase::Stopping, "a deadline without a stop");
+      bool has_one = state_.phase == Phase::Stopping || state_.phase == Phase::Inspecting;
+      require(has_one, "a deadline without a stop");
       at(std::max(*state_.deadline - now_, Duration()), [this, number] {
         if (number == deadlines_) on(event::DeadlineReached{});
       });
@@ -119,6 +127,12 @@ class NodeSim {
             [this](const action::JoinRound&) { join(); },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::ReportFailure& failed) { failure_reported(failed); },
+            [this](const action::TakeStacks&) {
+              if (wait_random_.chance(10)) return;  // the disk stands still
+              at(wait_random_.duration(milliseconds(0), seconds(2)),
+                 [this] { on(event::Inspected{}); });
+            },
+            [this](const action::ReportFindings&) { findings_reported(); },
             [this](const action::ReportSuccess&) { success_reported(); },
             [this](const action::LeaveRun&) {},
             [this](const action::SignalWorkers&) { ask_workers(); },
@@ -149,10 +163,34 @@ class NodeSim {
     }
     bool is_end = failed.is_final || restarts_ >= max_restarts_;
     if (!is_end) ++restarts_;
-    at(random_.duration(milliseconds(0), seconds(3)), [this, is_end, failed] {
+    auto judge = [this, is_end, failed] {
       if (is_end) return end(failed.failure.status.shell_code());
       on(event::StopOrdered{});
+    };
+    Duration delay = random_.duration(milliseconds(0), seconds(3));
+    failed.wait ? judge_when_found(judge) : at(delay, judge);
+  }
+  // A worker of another node has waited in vain.
+  void order_inspection() {
+    if (state_.phase != Phase::Running) return;
+    judge_when_found([this] { on(event::StopOrdered{}); });
+    on(event::InspectOrdered{"all_reduce"});
+  }
+  // It does not wait for long.
+  void judge_when_found(std::function<void()> judge) {
+    judge_ = std::move(judge);
+    at(seconds(3), [this, number = ++judgements_] {
+      if (number == judgements_) judge_now();
     });
+  }
+  void findings_reported() {
+    require(judge_ != nullptr, "findings that nobody has asked for");
+    at(wait_random_.duration(milliseconds(0), seconds(1)), [this, number = judgements_] {
+      if (number == judgements_) judge_now();
+    });
+  }
+  void judge_now() {
+    if (auto judge = std::exchange(judge_, nullptr)) judge();
   }
   void success_reported() {
     require(!first_failed_ && succeeded_ == config_.local_world_size, "a success that is none");
@@ -220,7 +258,9 @@ class NodeSim {
     if (!status.is_success() && state_.phase == Phase::Running && !first_failed_)
       first_failed_ = rank;
     if (status.is_success()) ++succeeded_;
-    on(test::worker_exited(rank, status));
+    auto exited = test::worker_exited(rank, status);
+    if (exited.failure && wait_random_.chance(30)) exited.wait = rendezvous::TimedOutWait{};
+    on(exited);
   }
   void later_by(std::size_t self, int signal, Duration most) {
     at(random_.duration(milliseconds(0), most),
@@ -230,6 +270,8 @@ class NodeSim {
   // What the agent does to them.
 
   void ask_workers() {
+    require(state_.phase != Phase::Inspecting,
+            "workers are signalled while their stacks are taken");
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       Process& process = processes_[i];
       if (!process.is_alive || process.local_rank < 0 || process.is_abandoned) continue;
@@ -285,6 +327,7 @@ class NodeSim {
   }
 
   sim::Random random_;
+  sim::Random wait_random_;  // of waits that are over, so that the rest of a seed stays as it is
   bool is_traced_;
   Config config_;
   State state_;
@@ -297,6 +340,9 @@ class NodeSim {
   std::uint64_t deadlines_ = 0;
   std::vector<Process> processes_;
   MonoTime stop_began_{};
+  MonoTime look_began_{};
+  std::function<void()> judge_;  // what the rendezvous does when it has the findings
+  std::uint64_t judgements_ = 0;
   MonoTime sweep_deadline_{};
   int restarts_ = 0;
   int shutdowns_ = 0;

@@ -39,6 +39,22 @@ TEST_SUITE("agent/report/report") {
     CHECK(exit_code_in(ExitCodes::Torchrun, 0, spent) == 0);
   }
 
+  TEST_CASE("a rank that kept others waiting more than once is named in the closing line") {
+    rendezvous::Failure waited = killed;
+    waited.waited_in = "all_reduce";
+    waited.suspects = {{.rank = 1, .node = "node2"}, {.rank = 2, .node = "node2"}};
+    waited.suspect_count = 2;
+    CHECK(stragglers({waited, killed}).empty());
+    rendezvous::Failure again = waited;
+    again.suspects.pop_back();
+    again.restart_count = 1;
+    CHECK(stragglers({waited, killed, again}) ==
+          "rank 1 on node2 kept others waiting in 2 attempts");
+    RunOutcome outcome{.failures = {waited, again}, .restart_count = 2};
+    CHECK(closing_line({.phase = Phase::Finished}, config, outcome, 0)
+              .ends_with("; rank 1 on node2 kept others waiting in 2 attempts"));
+  }
+
   TEST_CASE("the closing line tells what became of the run, and what happened on the way") {
     State state{.phase = Phase::Finished};
     RunOutcome outcome;

@@ -7,6 +7,9 @@
 //   round RESTARTS                 a round was joined
 //   exit LOCAL_RANK CODE           a worker has ended; CODE 0, 9, or a signal: SIGKILL
 //   hung LOCAL_RANK                it was ended for it
+//   waited LOCAL_RANK CODE         a worker has ended since others did not come in time
+//   inspect                        the rendezvous wants to know what the workers do
+//   inspected                      that is known
 //   cannot-start STARTED CODE      of the workers only so many could be started
 //   swept | stop | signal SIGNAL | end CODE | rendezvous-fails
 //   after SECONDS                  so much time passes, and the deadline if it falls into it
@@ -60,6 +63,13 @@ class Player {
       hung.is_hang = true;
       return on(hung);
     }
+    if (verb == "waited") {
+      auto waited = test::worker_exited(std::stoi(first), status_of(second));
+      waited.wait = rendezvous::TimedOutWait{.in = "all_reduce"};
+      return on(waited);
+    }
+    if (verb == "inspect") return on(event::InspectOrdered{"all_reduce"});
+    if (verb == "inspected") return on(event::Inspected{});
     if (verb == "cannot-start") return on(test::start_failed(std::stoi(first), std::stoi(second)));
     if (verb == "swept") return on(event::Swept{});
     if (verb == "stop") return on(event::StopOrdered{});

@@ -16,6 +16,7 @@
 using namespace ddprun;
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
+using coordinator::kInspectionLimit;
 using coordinator::Phase;
 
 namespace {
@@ -33,6 +34,7 @@ std::string words(const Command& command) {
                    std::to_string(round.ranks.group_rank) + " of " +
                    std::to_string(round.ranks.group_world_size) + " at " + to_string(round.master);
           },
+          [](const command::Inspect& inspect) { return "inspect, " + inspect.why; },
           [](const command::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
                    (stop.failure ? "failed on " + stop.failure->node : stop.why) + by(stop.signal);
@@ -127,6 +129,16 @@ struct Run {
                                     .failure = {.status = {.exit_code = 9}},
                                     .is_final = is_final});
   }
+  // A worker of rank 0 there has waited in vain for others.
+  std::string waits_in_vain(const std::string& id, TimedOutWait wait = {.in = "all_reduce"}) {
+    return says(id, request::Failed{.round = state.round,
+                                    .failure = {.pid = 30, .status = {.exit_code = 1}},
+                                    .wait = std::move(wait)});
+  }
+  std::string finds(const std::string& id, Findings findings = {}) {
+    return says(id, request::Found{state.round, std::move(findings)});
+  }
+  const Failure& last_failure() const { return state.restarts.failures.back(); }
   std::string succeeds(const std::string& id) { return says(id, request::Succeeded{state.round}); }
   // Its agent was killed, and its guardian says that the workers are swept.
   std::string is_lost(const std::string& id) {
@@ -180,6 +192,69 @@ struct Three : Run {
 };
 
 }  // namespace
+
+TEST_CASE("Coordinator: who kept a worker waiting is asked of all nodes, and judged once") {
+  Three run;
+  CHECK(run.waits_in_vain("a") ==
+        "b: inspect, rank 0 on a exited with code 1; c: inspect, rank 0 on a exited with code 1");
+  CHECK(run.waits_in_vain("b") == "");  // a victim
+  CHECK(run.finds("a") == "");
+  CHECK(run.finds("b", {.workers = {{.rank = 1, .pid = 31, .place = Whereabouts::Waits}}}) == "");
+  CHECK(run.state.phase == Phase::Running);
+  CHECK(run.finds("c", {.workers = {{.rank = 2,
+                                     .pid = 32,
+                                     .place = Whereabouts::Elsewhere,
+                                     .doing = "sleeps"}}}) ==
+        "a: stop 0, failed on a; b: stop 0, failed on a; c: stop 0, failed on a");
+  CHECK(describe_suspects(run.last_failure()) ==
+        "rank 2 (c, pid 32) did not come to all_reduce: it sleeps");
+  CHECK(run.last_failure().also_waited == 1);
+  CHECK(run.state.restarts.count == 1);
+  CHECK(run.finds("c") == "");  // late
+}
+
+TEST_CASE("Coordinator: a node that says nothing of its workers is not waited for") {
+  Three run;
+  run.waits_in_vain("a", {.in = kInit, .missing = {2}});
+  run.finds("a");
+  run.finds("b");
+  CHECK(coordinator::deadline(run.state) <= run.now.mono + kInspectionLimit);
+  CHECK(run.pass(kInspectionLimit - 500ms, {"a", "b", "c"}) == "");
+  CHECK(run.pass(500ms, {"a", "b", "c"}) ==
+        "a: stop 0, failed on a; b: stop 0, failed on a; c: stop 0, failed on a");
+  CHECK(describe_suspects(run.last_failure()) == "rank 2 did not come to init_process_group");
+}
+
+TEST_CASE("Coordinator: the end of the run waits for it, too") {
+  Three run;
+  run.policy.max_restarts = 0;
+  run.state.policy.max_restarts = 0;
+  run.waits_in_vain("a");
+  run.finds("a");
+  run.finds("b");
+  CHECK(run.finds("c") == "a: end 1; b: end 1; c: end 1");
+}
+
+TEST_CASE("Coordinator: what stops the round meanwhile is the cause, and costs no restart") {
+  Three lost;
+  lost.waits_in_vain("a");
+  CHECK(lost.is_lost("b").find("stop 0, b was lost") != std::string::npos);
+  CHECK(lost.state.restarts.count == 0);
+  CHECK(lost.finds("a") == "");
+  Three stopped;
+  stopped.waits_in_vain("a");
+  CHECK(stopped.is_stopped("b").find("stop 0, b was stopped by SIGTERM") != std::string::npos);
+  CHECK(stopped.state.restarts.failures.empty());
+}
+
+TEST_CASE("Coordinator: a newcomer does not stop a round that is being looked at") {
+  TwoOfThree run;
+  run.waits_in_vain("a");
+  run.joins("c");
+  CHECK(run.pass(2s, {"a", "b", "c"}).find("stop") == std::string::npos);
+  run.finds("a");
+  CHECK(run.finds("b").find("stop 0, failed on a") != std::string::npos);
+}
 
 TEST_CASE("Coordinator: as many as --nnodes allows begin at once") {
   Run run;

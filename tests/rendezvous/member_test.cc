@@ -38,6 +38,7 @@ std::string words(const member::Action& action) {
           [](const member::action::NotifyRound& told) {
             return "round " + std::to_string(told.round.number);
           },
+          [](const member::action::NotifyInspect& told) { return "inspect, " + told.inspect.in; },
           [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
           [](const member::action::RenewLease&) { return std::string(); },  // Play::lease
           [](const member::action::NotifyWaiting& told) { return "waiting, " + told.why; },
@@ -129,6 +130,22 @@ struct Running : Joined {
 };
 
 }  // namespace
+
+TEST_CASE("Member: a worker that waited in vain, here or on another node") {
+  Running play;
+  CHECK(play.hears(command::Inspect{.round = 3, .in = "x"}) == "");  // of another round
+  CHECK(play.hears(command::Inspect{.round = 4, .in = "all_reduce"}) == "inspect, all_reduce");
+  CHECK(play.on(member::event::WorkersInspected{}) == "post n.0 found");
+  Running own;
+  CHECK(own.on(member::event::WorkerFailed{.failure = {}, .wait = TimedOutWait{}}) ==
+        "post n.0 failed");
+  CHECK(own.hears(command::Inspect{.round = 4, .in = "x"}) == "");  // it looks already
+  CHECK(own.on(member::event::WorkersInspected{}) == "post n.0 found");
+  own.loses_connection();
+  own.connects();
+  REQUIRE(own.resume().failed);
+  CHECK_FALSE(own.resume().failed->wait);  // by now its workers may have ended
+}
 
 TEST_CASE("Member: a round, a stop, the next round") {
   Running play;

@@ -26,6 +26,20 @@ Failure sample_failure() {
           .traceback = "Traceback\nValueError\n"};
 }
 
+Failure suspected_failure() {
+  Failure failure = sample_failure();
+  failure.waited_in = "all_reduce";
+  failure.suspects = {{.rank = 1,
+                       .pid = 31,
+                       .node = "node2",
+                       .has_come = false,
+                       .doing = "sleeps in load (data.py:40)"},
+                      {.rank = 9}};
+  failure.suspect_count = 12;
+  failure.also_waited = 3;
+  return failure;
+}
+
 std::vector<Message> messages() {
   request::Join join{.host = "node1",
                      .address = "fe80::1",
@@ -45,10 +59,22 @@ std::vector<Message> messages() {
                      .addresses = {"10.0.0.7", "fd00::7"}};
   std::vector<Message> all;
   for (const Request& request : std::initializer_list<Request>{
-           join, request::Join{.host = "h", .address = "a"}, request::Ready{7, 1000},
-           request::Failed{7, sample_failure(), true}, request::Succeeded{7},
+           join,
+           request::Join{.host = "h", .address = "a"},
+           request::Ready{7, 1000},
+           request::Failed{7, sample_failure(), true},
+           request::Failed{7, suspected_failure(), false, TimedOutWait{"all_reduce", {1, 5}}},
+           request::Found{7,
+                          {.workers = {{.rank = 1,
+                                      .pid = 31,
+                                      .place = Whereabouts::Elsewhere,
+                                      .doing = "sleeps in load (data.py:40)"},
+                                       {.rank = 2, .pid = 32}},
+                          .unconnected = {{.rank = 1, .pid = 31}}}},
+           request::Succeeded{7},
            request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},
-           request::Left{}, request::Left{.why = "was killed", .round = 7},
+           request::Left{},
+           request::Left{.why = "was killed", .round = 7},
            request::Left{.knows = {.number = 7, .by = "node0-1@2"}, .nodes = 4},
            request::Left{.knows = {.number = 7, .by = "node0-1@2"},
            .nodes = 4,
@@ -80,7 +106,8 @@ std::vector<Message> messages() {
            request::Resume{.join = join,
            .workers = Workers::Stopping,
            .failed = request::Failed{7, sample_failure(), true}},
-           request::Resume{.join = join, .workers = Workers::Succeeded}, request::Heartbeat{},
+           request::Resume{.join = join, .workers = Workers::Succeeded},
+           request::Heartbeat{},
            request::Lost{}}) {
     all.push_back({.run = "job", .node = "node1-12.0", .request = request, .connection = 3});
   }
@@ -92,6 +119,8 @@ std::vector<Command> commands() {
                          .run_uuid = "node0-1.0",
                          .ranks = {.group_rank = 1, .group_world_size = 2},
                          .master = {"m", 9}},
+          command::Inspect{.round = 3, .in = "all_reduce", .why = "rank 0 exited with code 1"},
+          command::End{.exit_code = 1, .failures = {suspected_failure()}},
           command::Round{.number = 3,
                          .master = {"m", 9},
                          .by = "node0-1@2",

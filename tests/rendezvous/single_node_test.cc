@@ -50,7 +50,9 @@ struct Node {
     REQUIRE(std::holds_alternative<Round>(notice));
     return std::get<Round>(notice);
   }
-  void fail(int exit_code) { handler.report_failure({.status = {.exit_code = exit_code}}, false); }
+  void fail(int exit_code) {
+    handler.report_failure({.status = {.exit_code = exit_code}}, false, std::nullopt);
+  }
 
   Loop& loop;
   SingleNodeHandler handler;
@@ -105,10 +107,25 @@ TEST_SUITE("rendezvous/single_node") {
     CHECK(end.failures.size() == 2);
   }
 
+  TEST_CASE_FIXTURE(Loop, "the store knows who has never come to a wait that was over") {
+    Node node(*this, {.self = {.local_world_size = 2}});
+    Round round = node.round();
+    auto client = run(store::Client::connect(loop.get_executor(), round.master));
+    REQUIRE(client.has_value());
+    REQUIRE(run((*client)->expect("rank 1", 4711)).has_value());
+    node.handler.report_failure({.rank = 0, .pid = 30, .status = {.exit_code = 1}}, false,
+                                TimedOutWait{.in = kInit});
+    node.handler.report_findings({});
+    command::End end = std::get<command::End>(node.next());
+    REQUIRE(end.failures.size() == 1);
+    CHECK(describe_suspects(end.failures.front()) ==
+          "rank 1 (pid 4711) never reached init_process_group");
+  }
+
   TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
     Node node(*this, {.max_restarts = 3});
     node.round();
-    node.handler.report_failure({.status = {.exit_code = 127}}, true);
+    node.handler.report_failure({.status = {.exit_code = 127}}, true, std::nullopt);
     CHECK(std::get<command::End>(node.next()).exit_code == 127);
   }
 

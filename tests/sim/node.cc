@@ -102,7 +102,11 @@ void Node::perform(const agent::Action& action) {
             world_.oracle.failure_reported(plan_.run);
             rendezvous::Failure failure = report.failure;
             failure.message = "ValueError: \"boom\" \xff";
-            step(member::event::WorkerFailed{failure, report.is_final});
+            step(member::event::WorkerFailed{failure, report.is_final, report.wait});
+          },
+          [this](const agent::action::TakeStacks&) { take_stacks(); },
+          [this](const agent::action::ReportFindings& report) {
+            step(member::event::WorkersInspected{report.findings});
           },
           [this](const agent::action::ReportSuccess&) {
             done_ = round_;
@@ -235,8 +239,24 @@ void Node::tell_end(int local_rank, process::ExitStatus status) {
   if (core_.phase == agent::Phase::Running && !status.is_success()) {
     monitor_.judge_failure(local_rank);
     exited.is_hang = monitor_.is_hang(local_rank);
+    bool has_waited = world_.scenario.waits_percent > 0 && !exited.is_hang &&
+                      world_.random.chance(world_.scenario.waits_percent);
+    if (has_waited) exited.wait = rendezvous::TimedOutWait{.in = "all_reduce", .missing = {1}};
   }
   on(exited);
+}
+
+// Sometimes for longer than the core waits.
+void Node::take_stacks() {
+  Duration needed = world_.random.duration(milliseconds(100), milliseconds(1500));
+  if (world_.random.chance(5)) needed = seconds(10);
+  later(needed, [this, group = group_] {
+    if (group != group_) return;
+    rendezvous::Findings findings;
+    for (int local_rank : ranks_up())
+      findings.workers.push_back({.rank = local_rank, .pid = 1, .doing = "sleeps in \"a\" \xff"});
+    on(agent::event::Inspected{std::move(findings)});
+  });
 }
 
 std::set<int> Node::ranks_up() const {
@@ -464,6 +484,9 @@ void Node::perform(const member::Action& action) {
                      round_ = world_.oracle.index_of(*this, round);
                      on(agent::event::RoundJoined{round.restart_count});
                    });
+                 },
+                 [this](const member::action::NotifyInspect& told) {
+                   notice([this, in = told.inspect.in] { on(agent::event::InspectOrdered{in}); });
                  },
                  [this](const member::action::NotifyStop& told) {
                    notice([this, kill_by = told.kill_by] {

@@ -95,6 +95,7 @@ class Node {
   void kill_workers();
   void signal_workers(int signal);
   void sweep();
+  void take_stacks();
   void kill_now();
   void arm_deadline();
   void leave_when_possible(Duration flush_until);

@@ -39,6 +39,12 @@ void Oracle::heard(Host& host, const Message& message) {
     book.allowed_commands += 3;
     book.refused.erase(message.node);  // it may be told again
   }
+  // All nodes are asked who did not come, and answer.
+  const auto* failed = std::get_if<request::Failed>(&message.request);
+  if (failed != nullptr && failed->wait) {
+    book.allowed_commands += book.known.size();
+    book.allowed_messages += book.known.size();
+  }
   bool is_gone = std::holds_alternative<request::Left>(message.request);
   if (is_gone) book.gone.insert(message.node);
   if (std::holds_alternative<request::Resume>(message.request)) book.gone.erase(message.node);

@@ -440,6 +440,12 @@ void stop_one(std::uint64_t seed, Scenario& scenario) {
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
+  if (seed >= kFirstWaitSeed) {
+    std::uint64_t number = (seed - kFirstWaitSeed) / 2;
+    Scenario scenario = make_scenario(seed % 2 == 0 ? number : kFirstStandInSeed + number, nodes);
+    scenario.waits_percent = 60;
+    return scenario;
+  }
   if (seed >= kFirstStandInSeed) {
     Scenario scenario = make_stand_in_scenario(seed);
     stop_one(seed, scenario);

@@ -84,6 +84,7 @@ struct Scenario {
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
+  int waits_percent = 0;        // of the workers that fail: since others did not come in time
   int slow_stop_percent = 0;    // of workers: they ignore SIGTERM
   int no_start_percent = 0;     // of attempts on a node
   Duration faults_end{};        // after it nothing goes wrong any more
@@ -115,6 +116,9 @@ inline constexpr std::uint64_t kFirstKilledSeed = 30'000'000;
 
 // And from here on of runs whose host stands in a registry.
 inline constexpr std::uint64_t kFirstRegistrySeed = 40'000'000;
+
+// And from here on of runs of the first two kinds, whose workers fail since others did not come.
+inline constexpr std::uint64_t kFirstWaitSeed = 60'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

@@ -26,10 +26,13 @@ class FakeWorkers : public agent::Workers {
       present.push_back({.local_rank = rank, .rank = rank, .pid = 1000 + rank});
     on_started_(failure);
   }
-  void end(int local_rank, process::ExitStatus status) {
+  void end(int local_rank, process::ExitStatus status, std::vector<std::string> stderr_lines = {}) {
     gone(local_rank);
-    on_exit_(
-        {.local_rank = local_rank, .rank = local_rank, .pid = 1000 + local_rank, .status = status});
+    on_exit_({.local_rank = local_rank,
+              .rank = local_rank,
+              .pid = 1000 + local_rank,
+              .status = status,
+              .stderr_lines = std::move(stderr_lines)});
   }
 
   void listen(OnExit on_exit, OnWarning /*on_warning*/, OnInfo /*on_info*/) override {

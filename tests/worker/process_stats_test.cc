@@ -84,24 +84,6 @@ TEST_SUITE("worker/process/process_stats") {
     ::waitpid(child, nullptr, 0);
   }
 
-  TEST_CASE("who waits for its peers, by what gdb and eu-stack write") {
-    CHECK(waits_for_peers(
-              "Thread 2 (LWP 2):\n#0 x\n\nThread 1 (LWP 1):\n#0 futex\n#1 c10d::Work::wait\n") ==
-          true);
-    CHECK(waits_for_peers(
-              "Thread 2 (LWP 2):\n#0 gloo::Loop::run\n\nThread 1 (LWP 1):\n#0 nanosleep\n") ==
-          false);
-    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 x\n#1 c10d::Work::wait\nTID 8:\n#0 y\n") ==
-          true);
-    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 x\nTID 8:\n#0 gloo::Loop::run\n") == false);
-    CHECK(waits_for_peers("PID 7 - process\nTID 7:\n#0 c10d::Work::wait\nTID 8:\n#0 y\n"
-                          "PID 7 - process\nTID 7:\n#0 sleep\nTID 8:\n#0 y\n") == false);
-    CHECK(waits_for_peers("TID 7:\n#0 futex\n#1 ddprun::ddp::ProcessGroup::barrier()\n#2 main\n") ==
-          true);
-    CHECK(waits_for_peers("") == std::nullopt);
-    CHECK(waits_for_peers("ptrace: Operation not permitted.") == std::nullopt);
-  }
-
   TEST_CASE("stack tools write a file each, and one that does not end is ended") {
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());

@@ -11,7 +11,6 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
-#include <optional>
 
 #include "store/base/fd.h"
 #include "worker/process/pidfd.h"
@@ -173,23 +172,6 @@ std::set<pid_t> StackCollector::interrupt() {
     for (const auto& tool : collection->tools) ending.insert(tool.pid);
   }
   return ending;
-}
-
-std::optional<bool> waits_for_peers(std::string_view stacks) {
-  // gdb: "Thread 1 (Thread 0x... )" comes last, and is the main thread.  eu-stack: "TID 4211:", the
-  // main thread first.  Of a worker that was silent before, the text holds those stacks as well.
-  auto begin = stacks.rfind("\nThread 1 ");
-  if (begin == std::string_view::npos) {
-    auto process = stacks.rfind("PID ");
-    begin = stacks.find("TID ", process == std::string_view::npos ? 0 : process);
-  }
-  if (begin == std::string_view::npos) return std::nullopt;
-  std::string_view own = stacks.substr(begin + 1);
-  own = own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
-  return own.find("c10d::") != std::string_view::npos ||
-         own.find("gloo::") != std::string_view::npos ||
-         own.find("ddprun::ddp::ProcessGroup::") != std::string_view::npos ||
-         own.find("ncclComm") != std::string_view::npos;
 }
 
 }  // namespace ddprun::process

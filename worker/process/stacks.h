@@ -8,7 +8,6 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -59,10 +58,5 @@ class StackCollector {
   int interruptions_ = 0;
   std::vector<std::weak_ptr<Collection>> collections_;
 };
-
-// Whether the main thread, by the text that gdb or eu-stack wrote of it, is inside c10d, or
-// worker/ddp's process group, which is where a process waits for its peers.  The idle threads of
-// Gloo and NCCL do not count.  nullopt for a text without its stack.
-std::optional<bool> waits_for_peers(std::string_view stacks);
 
 }  // namespace ddprun::process

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Sees what the workers do when one has waited in vain for others, before they are stopped: by
+// their stacks (py-spy, eu-stack, where the machine has them), by what the kernel says of them, and
+// by what they have written.  It takes a second: workers that waited as well come to their end
+// within it, and are no suspects.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/workers.h"
+#include "rendezvous/decide/findings.h"
+#include "store/base/time.h"
+#include "store/task_group.h"
+#include "worker/process/io_thread.h"
+#include "worker/process/reaper.h"
+#include "worker/process/stacks.h"
+
+namespace ddprun::agent {
+
+struct InspectionConfig {
+  Duration limit = std::chrono::seconds(1);
+  std::vector<std::string> environment{};  // of the stack tools
+  std::string search_path{};               // where they are looked for
+};
+
+// Threads: used from the executor's only thread.
+// Lifetime: borrows the reaper, the thread for the disk and the workers.  stop() must have
+// completed before the destructor runs.
+class Inspection {
+ public:
+  Inspection(boost::asio::any_io_executor executor, process::Reaper& reaper,
+             process::IoThread& disk, InspectionConfig config, Workers& workers,
+             std::function<void(rendezvous::Findings)> on_found);
+
+  // Begins to look.  on_found is called once, unless interrupt() comes before.  `in`: what the wait
+  // was in that is over (TimedOutWait::in).
+  void begin(std::string in);
+
+  // Ends it without a result.  Returns the pids of the tools that are just ending, which a sweep
+  // leaves alone.
+  std::set<pid_t> interrupt();
+
+  boost::asio::awaitable<void> stop();
+
+ private:
+  struct Seen;
+  boost::asio::awaitable<void> look(std::string in, int number);
+  rendezvous::Findings judge(const std::string& in, const std::map<int, Seen>& seen) const;
+
+  InspectionConfig config_;
+  process::IoThread& disk_;
+  Workers& workers_;
+  std::function<void(rendezvous::Findings)> on_found_;
+  process::StackCollector stacks_;
+  boost::asio::steady_timer timer_;
+  int number_ = 0;  // counts begin() and interrupt()
+  store::TaskGroup tasks_;
+};
+
+}  // namespace ddprun::agent

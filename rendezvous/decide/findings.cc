@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/findings.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+// A worker may be a shell whose child connects; then it is announced and never seen, and the store
+// says nothing about who has come.
+std::map<int, int> never_connected(const Failure& failure, const Inquiry& inquiry) {
+  std::map<int, int> pids;
+  for (const Unconnected& one : inquiry.unconnected) pids[one.rank] = one.pid;
+  bool is_of_use = !pids.contains(failure.rank);
+  for (const auto& [node, finding] : inquiry.workers) {
+    if (finding.place == Whereabouts::Waits && pids.contains(finding.rank)) is_of_use = false;
+  }
+  return is_of_use ? pids : std::map<int, int>();
+}
+
+}  // namespace
+
+void Inquiry::add(const std::string& node, const Findings& findings) {
+  for (const Finding& finding : findings.workers)
+    workers.push_back({.node = node, .finding = finding});
+  unconnected.insert(unconnected.end(), findings.unconnected.begin(), findings.unconnected.end());
+}
+
+void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry) {
+  const std::map<int, int> absent = never_connected(failure, inquiry);
+  std::map<int, const Inquiry::OfNode*> known;
+  std::set<int> ranks;
+  for (const auto& [rank, pid] : absent) ranks.insert(rank);
+  ranks.insert(wait.missing.begin(), wait.missing.end());
+  for (const Inquiry::OfNode& worker : inquiry.workers) {
+    known[worker.finding.rank] = &worker;
+    if (worker.finding.place == Whereabouts::Elsewhere) ranks.insert(worker.finding.rank);
+  }
+  ranks.erase(failure.rank);
+  failure.waited_in = wait.in.empty() ? "a collective" : wait.in;
+  for (const auto& [rank, worker] : known) {
+    if (worker->finding.place != Whereabouts::Waits) continue;
+    ranks.erase(rank);
+    ++failure.also_waited;
+  }
+  failure.suspect_count = static_cast<int>(ranks.size());
+  for (int rank : ranks) {
+    if (failure.suspects.size() == kMaxSuspects) break;
+    Suspect suspect{.rank = rank, .has_come = !absent.contains(rank)};
+    if (!suspect.has_come) suspect.pid = absent.at(rank);
+    if (auto found = known.find(rank); found != known.end()) {
+      suspect.pid = found->second->finding.pid;
+      suspect.node = found->second->node;
+      suspect.doing = found->second->finding.doing;
+    }
+    failure.suspects.push_back(std::move(suspect));
+  }
+}
+
+}  // namespace ddprun::rendezvous

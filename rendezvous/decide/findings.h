@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A wait of a worker for other ranks that was over before they came, and what the nodes find out
+// about the other workers before these are stopped: which of them had not come, and what they do
+// instead.  Values, and the choice of the suspects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/failure.h"
+
+namespace ddprun::rendezvous {
+
+// By the last words of the worker that waited.
+struct TimedOutWait {
+  std::string in{};            // "init_process_group", "all_reduce"; empty: not known
+  std::vector<int> missing{};  // the ranks that it names, at most kMaxNamed
+
+  static constexpr std::size_t kMaxNamed = 64;
+  friend bool operator==(const TimedOutWait&, const TimedOutWait&) = default;
+};
+inline constexpr const char* kInit = "init_process_group";
+
+// Where the stack of a worker is.
+enum class Whereabouts : std::uint8_t {
+  Unknown,
+  Waits,      // in the same wait, or its own wait was over, too
+  Elsewhere,  // in none, or in another one
+};
+
+// What is known of one worker.
+struct Finding {
+  int rank = 0;
+  int pid = 0;
+  Whereabouts place = Whereabouts::Unknown;
+  std::string doing{};  // "sleeps in load (data.py:40)"; empty: not known
+
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+
+// A worker that was announced to the workers' store and has not connected.
+struct Unconnected {
+  int rank = 0;
+  int pid = 0;
+
+  friend bool operator==(const Unconnected&, const Unconnected&) = default;
+};
+
+// All that one node knows.
+struct Findings {
+  std::vector<Finding> workers{};          // that still run, at most kMaxWorkers
+  std::vector<Unconnected> unconnected{};  // of all nodes, where this one has their store; likewise
+
+  static constexpr std::size_t kMaxWorkers = 128;
+  friend bool operator==(const Findings&, const Findings&) = default;
+};
+
+// The same of all nodes.
+struct Inquiry {
+  struct OfNode {
+    std::string node;
+    Finding finding;
+  };
+  std::vector<OfNode> workers;
+  std::vector<Unconnected> unconnected;
+
+  void add(const std::string& node, const Findings& findings);
+};
+
+// Puts into `failure`, whose wait is `wait`, who is suspected of having kept it waiting, and how
+// many others waited as well.  Suspects are the ranks that never connected to the store, those that
+// the worker's words name, and those whose stacks are elsewhere.  A rank whose stack shows that it
+// waits, too, is none.
+void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry);
+
+}  // namespace ddprun::rendezvous

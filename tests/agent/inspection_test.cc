@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// With a tool of this test's own in place of py-spy, which writes what py-spy would.
+#include "agent/inspection.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "store/clock.h"
+#include "tests/support/event_loop.h"
+#include "tests/support/fake_workers.h"
+#include "tests/support/temp_dir.h"
+#include "worker/process/proc_files.h"
+#include "worker/process/spawn.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace std::chrono_literals;
+using rendezvous::Whereabouts;
+
+namespace {
+
+const char* const kAsleep =
+    "#!/bin/sh\n"
+    "echo 'Thread 1 (idle): \"MainThread\"'\n"
+    "echo '    load (data.py:40)'\n";
+const char* const kWaits =
+    "#!/bin/sh\n"
+    "echo 'Thread 1 (idle): \"MainThread\"'\n"
+    "echo '    all_reduce (torch/distributed/distributed_c10d.py:4181)'\n"
+    "echo '    main (train.py:9)'\n";
+
+// One worker that sleeps, and what is found out about it.
+struct Job {
+  boost::asio::io_context loop;
+  process::Reaper reaper{loop.get_executor()};
+  process::IoThread disk{loop.get_executor(), [](const process::IoThread::Stall&) {}};
+  test::TempDir folder;
+  std::vector<std::string> unused;
+  test::FakeWorkers workers{unused};
+  std::optional<rendezvous::Findings> found;
+  std::unique_ptr<Inspection> inspection;
+  bool has_ended = false;
+
+  explicit Job(const char* py_spy = nullptr, Duration limit = 300ms) {
+    if (py_spy != nullptr) {
+      std::string tool = folder.path() + "/py-spy";
+      std::ofstream(tool) << py_spy;
+      std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+    }
+    inspection = std::make_unique<Inspection>(
+        loop.get_executor(), reaper, disk,
+        InspectionConfig{.limit = limit,
+                         .environment = {"PATH=/usr/bin:/bin", "TMPDIR=" + folder.path()},
+                         .search_path = folder.path()},
+        workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
+    auto process = process::spawn({.argv = {"/bin/sleep", "1000"}, .environment = {}});
+    REQUIRE(process.has_value());
+    workers.present.push_back({.local_rank = 0, .rank = 5, .pid = process->pid});
+    reaper.watch(std::move(*process), [this](process::ExitStatus) { has_ended = true; });
+    while (process::doing_of(worker().pid).find("nanosleep") == std::string::npos)
+      std::this_thread::sleep_for(1ms);
+  }
+  ~Job() {
+    if (!workers.present.empty()) ::kill(workers.present.front().pid, SIGKILL);
+    CHECK(test::run_until(loop, [this] { return workers.present.empty() || has_ended; }));
+    bool is_done = false;
+    boost::asio::co_spawn(loop, inspection->stop(), [&](std::exception_ptr) { is_done = true; });
+    CHECK(test::run_until(loop, [&] { return is_done; }));
+  }
+
+  RunningWorker& worker() { return workers.present.front(); }
+  const rendezvous::Finding& finding() {
+    inspection->begin("all_reduce");
+    REQUIRE(test::run_until(loop, [this] { return found.has_value(); }));
+    REQUIRE(found->workers.size() == 1);
+    return found->workers.front();
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("agent/inspection") {
+  TEST_CASE("a Python stack says where a worker is") {
+    Job job(kAsleep, 2s);
+    const auto& finding = job.finding();
+    CHECK(finding.rank == 5);
+    CHECK(finding.pid == job.worker().pid);
+    CHECK(finding.place == Whereabouts::Elsewhere);
+    CHECK(finding.doing == "sleeps in load (data.py:40)");
+  }
+
+  TEST_CASE("the stack of a worker with a folder stays there") {
+    Job job(kWaits, 2s);
+    job.worker().folder = job.folder.path();
+    CHECK(job.finding().place == Whereabouts::Waits);
+    CHECK(std::filesystem::exists(job.folder.path() + "/stack.py-spy"));
+  }
+
+  TEST_CASE("without tools a sleep is known by the kernel") {
+    Job job;
+    CHECK(job.finding().place == Whereabouts::Elsewhere);
+    CHECK(job.finding().doing == "sleeps");
+  }
+
+  TEST_CASE("a worker whose own wait was over is no suspect") {
+    Job job;
+    job.worker().stderr_lines = [] {
+      return std::vector<std::string>{"RuntimeError: Timed out waiting 3000ms for recv operation"};
+    };
+    CHECK(job.finding().place == Whereabouts::Waits);
+  }
+
+  TEST_CASE("one that has ended meanwhile is not named") {
+    Job job;
+    job.inspection->begin("all_reduce");
+    ::kill(job.worker().pid, SIGKILL);
+    job.workers.present.clear();
+    REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
+    CHECK(job.found->workers.empty());
+  }
+
+  TEST_CASE("an interruption ends a tool that hangs, and nothing is found") {
+    Job job("#!/bin/sh\ntouch $TMPDIR/started\nexec sleep 1000\n", 1h);
+    job.inspection->begin("all_reduce");
+    while (!std::filesystem::exists(job.folder.path() + "/started")) {
+      job.loop.restart();
+      job.loop.poll();
+      std::this_thread::sleep_for(1ms);
+    }
+    CHECK(job.inspection->interrupt().size() == 1);
+    CHECK_FALSE(job.found);
+  }
+}

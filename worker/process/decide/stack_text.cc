@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/decide/stack_text.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ddprun::process {
+namespace {
+
+constexpr std::string_view kDistributed = "(torch/distributed/distributed_c10d.py:";
+
+// Not the program's own.
+constexpr std::array<std::string_view, 3> kForeign = {"(<", "(torch/", "(numpy/"};
+
+// Where the title of the main thread begins: `Thread 13845 (idle): "MainThread"`, or without the
+// name where the program has not imported `threading`.  Then it is the one with the process's id.
+std::size_t main_title(std::string_view text) {
+  if (auto named = text.rfind("\"MainThread\""); named != std::string_view::npos) return named;
+  constexpr std::string_view kProcess = "Process ";
+  auto process = text.rfind(kProcess);
+  if (process == std::string_view::npos) return process;
+  std::string_view id = text.substr(process + kProcess.size());
+  id = id.substr(0, id.find_first_not_of("0123456789"));
+  return text.find("\nThread " + std::string(id) + " ", process);
+}
+
+// Its frames, the innermost first, each behind four blanks.
+std::string_view main_thread(std::string_view text) {
+  auto title = main_title(text);
+  if (title == std::string_view::npos) return {};
+  auto begin = text.find('\n', title + 1);
+  if (begin == std::string_view::npos) return {};
+  text.remove_prefix(begin + 1);
+  auto end = text.find("\nThread ");
+  return text.substr(0, end);
+}
+
+std::string_view next_line(std::string_view& text) {
+  auto end = text.find('\n');
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+// By the kernel's function that it waits in.  Sockets, pipes and locks tell nothing: peers are
+// waited for in all of them.
+bool is_sleep(std::string_view doing) {
+  return doing.find("nanosleep") != std::string_view::npos;
+}
+
+std::string verb_of(std::string_view doing) {
+  if (is_sleep(doing)) return "sleeps";
+  if (doing == "running") return "runs";
+  if (doing == "stopped") return "is stopped";
+  return "is";
+}
+
+std::string text_of(const std::optional<PythonStack>& stack, std::string_view doing) {
+  if (!stack || stack->place.empty()) {
+    if (is_sleep(doing)) return "sleeps";
+    return doing.empty() ? "" : "is " + std::string(doing);
+  }
+  std::string text = verb_of(doing) + " in " + stack->place;
+  if (doing.starts_with("in D state")) text += ", " + std::string(doing);
+  return text;
+}
+
+}  // namespace
+
+std::optional<bool> waits_for_peers(std::string_view stacks) {
+  // gdb: "Thread 1 (Thread 0x... )" comes last, and is the main thread.  eu-stack: "TID 4211:", the
+  // main thread first.  Of a worker that was silent before, the text holds those stacks as well.
+  auto begin = stacks.rfind("\nThread 1 ");
+  if (begin == std::string_view::npos) {
+    auto process = stacks.rfind("PID ");
+    begin = stacks.find("TID ", process == std::string_view::npos ? 0 : process);
+  }
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::string_view own = stacks.substr(begin + 1);
+  own = own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
+  return own.find("c10d::") != std::string_view::npos ||
+         own.find("gloo::") != std::string_view::npos ||
+         own.find("ddprun::ddp::ProcessGroup::") != std::string_view::npos ||
+         own.find("ncclComm") != std::string_view::npos;
+}
+
+std::optional<PythonStack> python_stack(std::string_view py_spy) {
+  std::string_view frames = main_thread(py_spy);
+  PythonStack stack;
+  bool has_frames = false;
+  while (!frames.empty()) {
+    std::string_view line = next_line(frames);
+    if (!line.starts_with("    ")) break;
+    line.remove_prefix(4);
+    has_frames = true;
+    bool is_foreign = std::ranges::any_of(kForeign, [line](std::string_view file) {
+      return line.find(file) != std::string_view::npos;
+    });
+    if (!is_foreign && stack.place.empty()) stack.place = line;
+    auto module = line.find(kDistributed);
+    if (module != std::string_view::npos) stack.collective = line.substr(0, line.find(' '));
+  }
+  return has_frames ? std::optional(stack) : std::nullopt;
+}
+
+Activity activity_of(std::string_view native, std::string_view py_spy, std::string_view doing) {
+  Activity activity;
+  auto stack = python_stack(py_spy);
+  if (stack) activity.collective = stack->collective;
+  activity.text = text_of(stack, doing);
+  if (stack && !stack->collective.empty()) {
+    activity.is_waiting = true;
+  } else if (auto waits = waits_for_peers(native)) {
+    activity.is_waiting = waits;
+  } else if (is_sleep(doing)) {
+    activity.is_waiting = false;
+  }
+  return activity;
+}
+
+}  // namespace ddprun::process
