@@ -138,8 +138,10 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
       context.get_executor(), std::move(*server),
       {.name = host_name(),
        .is_daemon = true,
+       .node = ddprun::rendezvous::daemon_name(host_name()),
        .run_files = ddprun::cli::run_file_place(options.state_dir, environment, disk),
        .secret_marks = marks_of(options.server.secrets),
+       .secrets = options.server.secrets,
        .log = log,
        .on_failed = [&](const std::string& why) {
          failure = why;

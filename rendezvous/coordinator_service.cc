@@ -34,6 +34,7 @@ std::string text_of(std::exception_ptr error) {
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
+constexpr std::size_t kMostKnocks = 256;                     // at one time
 
 // What the coordinator puts into its own inbox: "mark 17 RUN".
 constexpr std::string_view kMark = "mark ";
@@ -80,7 +81,8 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
   if (!set) co_return set.error();
   service->step(runs::event::Begun{.files = std::move(service->config_.found_files),
                                    .name = service->config_.name,
-                                   .order = service->config_.order});
+                                   .order = service->config_.order,
+                                   .is_daemon = service->config_.is_daemon});
   service->tasks_.spawn(service->receive());
   service->tasks_.spawn(service->send());
   service->tasks_.spawn(service->keep_time());
@@ -222,6 +224,7 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::EmptyCommonSpace& empty) {
               config_.renew_common_space(empty.peers);
             },
+            [this](runs::action::Knock& knock) { tasks_.spawn(knock_there(std::move(knock))); },
             [this](runs::action::KeepRunFile& keep) { config_.keep_file(std::move(keep.file)); },
             [this](runs::action::DropRunFile& drop) { config_.drop_file(drop.run); },
         },
@@ -296,6 +299,22 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
   while (item && item->has_value()) item = co_await out_->queue_try_pop(next.name);
   if (!item) co_return item.error();
   co_return Result<void>{};
+}
+
+asio::awaitable<void> CoordinatorService::knock_there(runs::action::Knock wanted) {
+  const std::string where = to_string(wanted.knock.to) + " " + wanted.run;
+  if (!config_.knock || knocks_at_.size() >= kMostKnocks) co_return;
+  if (!knocks_at_.insert(where).second) co_return;
+  const std::string node = config_.name + ".knock";
+  const std::uint64_t number = ++knocks_;
+  bool has_answer = !wanted.knock.has_round && !wanted.knock.is_over;
+  std::string mailbox = has_answer ? keys::mailbox(node, number) : "";
+  Endpoint place = wanted.knock.to;
+  std::string message = encode(Message{
+      .run = wanted.run, .node = node, .request = std::move(wanted.knock), .connection = number});
+  auto answer = co_await config_.knock(std::move(place), std::move(message), std::move(mailbox));
+  knocks_at_.erase(where);
+  if (answer && *answer) answered(wanted.run, std::move(**answer));
 }
 
 asio::awaitable<void> CoordinatorService::keep_time() {

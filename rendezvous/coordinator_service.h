@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,12 @@ struct ServiceConfig {
   // places where they may be this is (request::Knock::order).
   std::string name{};
   std::uint64_t order = 0;
+  // Of a daemon (runs::State::is_daemon), and how it speaks to the daemons at the other endpoints
+  // of a run: see Knocker::ask().
+  bool is_daemon = false;
+  std::function<store::Async<std::optional<command::Moved>>(Endpoint place, std::string message,
+                                                            std::string mailbox)>
+      knock{};
 
   // Called before the commands of a round of the static backend go out: the workers' store, which
   // is the common space of this one, is to be emptied, and is for the workers at these addresses.
@@ -110,6 +117,7 @@ class CoordinatorService {
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> beat();
   std::string pulse(std::uint64_t count) const;
+  boost::asio::awaitable<void> knock_there(runs::action::Knock wanted);
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
@@ -135,6 +143,8 @@ class CoordinatorService {
   std::vector<std::string> own_addresses_;  // of this machine
   MonoTime own_addresses_until_ = MonoTime::min();
   std::deque<Outgoing> outgoing_;
+  std::set<std::string> knocks_at_;  // places and runs where one is under way
+  std::uint64_t knocks_ = 0;
   bool is_open_ = true;
   bool has_begun_ = false;           // a round, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline

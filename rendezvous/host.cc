@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/random_name.h"
 #include "rendezvous/worker_store.h"
@@ -36,9 +37,13 @@ std::string describe(const std::vector<RunFile>& files, bool is_elsewhere) {
 std::string coordinator_record(const std::string& host, bool is_daemon, const std::string& node) {
   std::string generation = random_name();
   std::string record = generation + " " + host + " " + std::to_string(::getpid());
-  if (is_daemon) record += keys::kDaemonMark;
   if (!node.empty()) record += " " + node + "@" + generation;
+  if (is_daemon) record += keys::kDaemonMark;
   return record;
+}
+
+std::string daemon_name(const std::string& host) {
+  return std::string(coordinator::kDaemonName) + host + "-" + random_name();
 }
 
 Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server> server,
@@ -54,6 +59,11 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
     if (!mark.empty()) place.prefix += mark + "-";
     run_files_.push_back(
         std::make_unique<RunFiles>(executor_, std::move(place), server_->endpoint(), config_.log));
+    if (!config_.is_daemon) continue;
+    std::size_t number = knockers_.size();
+    std::optional<store::Secret> secret;
+    if (number < config_.secrets.size()) secret = config_.secrets[number];
+    knockers_.push_back(std::make_unique<Knocker>(executor_, std::move(secret)));
   }
 }
 
@@ -86,6 +96,13 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   if (!config_.node.empty()) service.name = keys::name_of_coordinator(service.record);
   service.order = config_.order;
   service.only_run = only_run;
+  service.is_daemon = config_.is_daemon;
+  if (config_.is_daemon) {
+    service.knock = [&knocker = *knockers_[secret]](Endpoint place, std::string message,
+                                                    std::string mailbox) {
+      return knocker.ask(std::move(place), std::move(message), std::move(mailbox));
+    };
+  }
   service.renew_common_space = [this](const std::vector<std::string>& peers) {
     server_->renew_common_namespace(access_ ? std::optional(worker_store_gate(*access_, peers))
                                             : std::nullopt);

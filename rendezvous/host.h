@@ -15,7 +15,9 @@
 
 #include "rendezvous/coordinator_service.h"
 #include "rendezvous/decide/worker_store_access.h"
+#include "rendezvous/knocker.h"
 #include "rendezvous/run_files.h"
+#include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
@@ -25,7 +27,8 @@ struct HostConfig {
   std::string name;        // what people call this machine
   bool is_daemon = false;  // it is no agent, so it may be started again under living workers
 
-  // The node of this agent, where the hosts of the runs here may change; and request::Knock::order.
+  // The node of this agent, where the hosts of the runs here may change, and request::Knock::order.
+  // Of a daemon: a name that no other process has, for runs whose nodes have several endpoints.
   std::string node{};
   std::uint64_t order = 0;
 
@@ -43,6 +46,8 @@ struct HostConfig {
   // Nodes that know different secrets of the server never meet: there is a coordinator for each.
   // What tells their run files apart; one for each secret, or for none.
   std::vector<std::string> secret_marks{""};
+  // Of a daemon: these secrets, to speak to the daemons at other endpoints; empty: none.
+  std::vector<store::Secret> secrets{};
 
   std::function<void(const std::string&)> log;  // told of what is wrong
 
@@ -95,11 +100,15 @@ class Host {
   std::vector<RunFile> found_elsewhere_;
   // For each secret.
   std::vector<std::unique_ptr<RunFiles>> run_files_;
+  std::vector<std::unique_ptr<Knocker>> knockers_;  // of a daemon
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.
 std::string coordinator_record(const std::string& host, bool is_daemon,
                                const std::string& node = "");
+
+// A name for HostConfig::node of a daemon on this machine; no two are the same.
+std::string daemon_name(const std::string& host);
 
 }  // namespace ddprun::rendezvous

@@ -42,8 +42,8 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
                  return state_.connecting_since + config_.member.patience(state_.last.has_value());
                },
            .registry = std::move(registry)}),
-      node_files_(config_.may_stand_in ? config_.node_files : "", config_.member.run,
-                  config_.member.name),
+      node_files_(config_.may_stand_in || config_.member.may_move() ? config_.node_files : "",
+                  config_.member.run, config_.member.name),
       ticker_(executor),
       reached_(executor),
       announcement_(executor),
@@ -289,7 +289,7 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
                to_string(link.error()),
         // Of a run that it is in, one answer is not enough: anybody could have given it.
         .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined &&
-                    !wanted.place,
+                    (!wanted.place || config_.member.may_move()),
         .is_refused = code == Errc::Refused});
     co_return;
   }
@@ -374,6 +374,8 @@ void NetworkHandler::leave_last_word() {
     for (const StandIn& stand_in : state_.last->stand_ins) last_word_.others.push_back(stand_in.at);
     if (!last_word_.others.empty()) last_word_.others.push_back(at_endpoint_);
   }
+  for (const Endpoint& endpoint : config_.member.node.settings.endpoints)
+    last_word_.others.push_back(endpoint);
   std::string why =
       "was lost (its agent, pid " + std::to_string(config_.member.node.pid) + ", was killed)";
   last_word_.message = encode(member::last_message(state_, config_.member, why));

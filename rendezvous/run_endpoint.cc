@@ -10,6 +10,7 @@
 #include "rendezvous/decide/exposure.h"
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/knocker.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
@@ -25,7 +26,6 @@ namespace asio = boost::asio;
 constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
 constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
-constexpr Duration kKnockPatience = std::chrono::seconds(1);
 constexpr Duration kTellPause = std::chrono::milliseconds(50);
 constexpr int kClaims = 5;  // in one attempt to reach the host
 constexpr std::size_t kLongestRequest = 4 * kMaxMessageBytes;
@@ -221,7 +221,21 @@ store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
   auto record = co_await coordinator_at(*contact.sender);
   if (!record) co_return record.error();
   contact.record = std::move(*record);
+  auto is_fit = check_for_several(contact.record);
+  if (!is_fit) co_return is_fit.error();
   co_return contact;
+}
+
+// An agent hosts at one endpoint only, and a stock server has no coordinator that could give way.
+Result<void> RunEndpoint::check_for_several(const std::string& record) const {
+  if (!config_.member.may_move()) return {};
+  bool is_daemon = keys::is_at_daemon(record);
+  bool has_name = keys::name_of_coordinator(record) != record;
+  if (is_daemon && has_name) return {};
+  std::string what = is_daemon ? "an older ddpd, which does not" : "no ddpd, and only ddpd does";
+  return Error{Errc::InvalidInput,
+               "--rdzv-endpoint names several places, and one of them is " + what +
+                   " share a run with others; name one place, or start ddpd at each"};
 }
 
 std::vector<CoordinatorService*> RunEndpoint::coordinators() {
@@ -304,19 +318,7 @@ store::Async<std::optional<command::Moved>> RunEndpoint::ask(std::optional<Endpo
   if (!message) co_return std::optional<command::Moved>();
   auto client = co_await connect_to_knock(place);
   if (!client) co_return client.error();
-  // A store without our extensions has no host that could change.
-  if (!(*client)->has_extensions()) co_return std::optional<command::Moved>();
-  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
-  if (!record) co_return record.error();
-  auto pushed = co_await (*client)->queue_push(keys::inbox(*record), std::move(*message));
-  if (!pushed) co_return pushed.error();
-  auto text =
-      co_await (*client)->queue_pop(keys::mailbox(node, number), kKnockPatience, kMaxMessageBytes);
-  if (!text) co_return text.error();
-  auto command = decode_command(*text);
-  if (!command) co_return command.error();
-  const auto* moved = std::get_if<command::Moved>(&*command);
-  co_return moved != nullptr ? std::optional(*moved) : std::nullopt;
+  co_return co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
 }
 
 store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_to_knock(

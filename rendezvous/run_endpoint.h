@@ -111,6 +111,7 @@ class RunEndpoint {
 
  private:
   store::Async<Contact> meet(Endpoint at);
+  Result<void> check_for_several(const std::string& record) const;
   store::Async<Contact> meet_in_time(Endpoint at);
   store::Async<Contact> reach_endpoint(bool may_host);
   store::Async<Contact> reach_registered(const Place& place);

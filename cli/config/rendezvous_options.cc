@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/config/rendezvous_options.h"
 
+#include <algorithm>
 #include <chrono>
 #include <initializer_list>
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/config/etcd_options.h"
 #include "cli/options/parse.h"
@@ -135,6 +138,11 @@ class RendezvousOptions {
         return invalid(endpoint->origin + "=" + endpoint->text +
                        ": a folder goes with --rdzv-backend=c10d");
       }
+      if (has_several(*endpoint)) {
+        return invalid(endpoint->origin + "=" + endpoint->text +
+                       ": the workers of the static backend meet at one place; several go with "
+                       "--rdzv-backend=c10d");
+      }
       note_no_effect(endpoint->origin, {"master-addr", "master-port"});
       Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort);
       if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
@@ -152,6 +160,28 @@ class RendezvousOptions {
     return master;
   }
 
+  static bool has_several(const OptionValue& endpoint) {
+    return endpoint.text.find(',') != std::string::npos;
+  }
+
+  // "HOST[:PORT][,...]", of a c10d run.
+  static Result<std::vector<Endpoint>> endpoints_of(const OptionValue& value) {
+    const std::string what = value.origin + "=" + value.text;
+    std::vector<Endpoint> endpoints;
+    for (const std::string& part : split_commas(value.text)) {
+      Result<Endpoint> parsed = parse_endpoint(part, kElasticPort);
+      if (!parsed) return invalid(value.origin + "=" + to_string(parsed.error()));
+      if (std::ranges::find(endpoints, *parsed) != endpoints.end())
+        return invalid(what + ": " + to_string(*parsed) + " is there twice");
+      endpoints.push_back(std::move(*parsed));
+    }
+    if (endpoints.size() > rendezvous::kMaxEndpoints) {
+      return invalid(what + ": " + std::to_string(endpoints.size()) + " endpoints; at most " +
+                     std::to_string(rendezvous::kMaxEndpoints) + " are tried");
+    }
+    return endpoints;
+  }
+
   Result<void> c10d_master() {
     note_no_effect("the c10d backend", {"master-addr", "master-port"});
     Result<std::string> host = local_address("127.0.0.1");
@@ -164,9 +194,9 @@ class RendezvousOptions {
                     " is not read");
       return {};
     }
-    Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
-    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
-    if (!is_loopback_host(parsed->host)) {
+    Result<std::vector<Endpoint>> parsed = endpoints_of(*endpoint);
+    if (!parsed) return parsed.error();
+    if (!is_loopback_host(parsed->front().host)) {
       builder_.note("one node needs no rendezvous: " + endpoint->origin + "=" + endpoint->text +
                     " is not contacted");
     }
@@ -220,12 +250,8 @@ class RendezvousOptions {
       Result<void> done = (this->*part)();
       if (!done) return done;
     }
-    const std::string& host = network().endpoint.host;
-    if (host == "0.0.0.0" || host == "::") {
-      return invalid(to_string(network().endpoint) +
-                     " is no address to connect to: it stands for all "
-                     "addresses of a machine; name one of them, or its host name");
-    }
+    Result<void> connectable = check_connectable(network().endpoint);
+    if (!connectable) return connectable;
     add_slurm_rendezvous();
     member().endpoint = place_name();
     if (!is_etcd() && is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
@@ -240,7 +266,11 @@ class RendezvousOptions {
   std::string place_name() {
     if (network().etcd) return to_string(*network().etcd);
     if (!network().host_folder.empty()) return std::string(kFolder) + network().host_folder;
-    return to_string(network().endpoint);
+    if (!member().may_move()) return to_string(network().endpoint);
+    std::string names;
+    for (const Endpoint& each : member().node.settings.endpoints)
+      names += (names.empty() ? "" : ",") + to_string(each);
+    return names;
   }
 
   // The first node of the step hosts, whatever names it goes by, and the others only look for it.
@@ -370,16 +400,41 @@ class RendezvousOptions {
     if (is_by_folder()) return rendezvous_by_folder();
     network().endpoint = {.host = "localhost", .port = kElasticPort};
     if (const OptionValue* endpoint = given_endpoint()) {
-      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kElasticPort);
-      if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
-      if (parsed->port == 0) {
-        return invalid(endpoint->origin + "=" + endpoint->text +
-                       ": several nodes must know the port");
+      Result<std::vector<Endpoint>> parsed = endpoints_of(*endpoint);
+      if (!parsed) return parsed.error();
+      for (const Endpoint& each : *parsed) {
+        if (each.port == 0) {
+          return invalid(endpoint->origin + "=" + endpoint->text +
+                         ": several nodes must know the port");
+        }
+        Result<void> connectable = check_connectable(each);
+        if (!connectable) return connectable;
       }
-      network().endpoint = std::move(*parsed);
+      network().endpoint = parsed->front();
+      if (parsed->size() > 1) return several_endpoints(std::move(*parsed));
     }
     network().may_stand_in = is_host_.value_or(true);
     return {};
+  }
+
+  // At each of them is a ddpd: two agents that host could both begin the run.
+  Result<void> several_endpoints(std::vector<Endpoint> endpoints) {
+    if (is_host_ && *is_host_) {
+      return invalid(
+          "is_host=1 does not go with several endpoints: a ddpd is to be at each of them; name one "
+          "endpoint where an agent is to host");
+    }
+    note_no_effect("several endpoints, where no agent hosts", {"bind", "allow"});
+    network().is_host = false;
+    member().node.settings.endpoints = std::move(endpoints);
+    return {};
+  }
+
+  static Result<void> check_connectable(const Endpoint& endpoint) {
+    if (endpoint.host != "0.0.0.0" && endpoint.host != "::") return {};
+    return invalid(to_string(endpoint) +
+                   " is no address to connect to: it stands for all "
+                   "addresses of a machine; name one of them, or its host name");
   }
 
   Result<void> allowed_connections() {

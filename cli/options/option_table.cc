@@ -52,7 +52,8 @@ constexpr std::array kSpecs = {
                "static|c10d|etcd|etcd-v2"},
     OptionSpec{
         "rdzv-endpoint", 0, "HOST[:PORT][,...]|file:/PATH", true, kRendezvous,
-        "Address of the rendezvous: the first agent there hosts it, or a ddpd runs there. static "
+        "Address of the rendezvous: the first agent there hosts it, or a ddpd runs there; of "
+        "several, a ddpd at each, and the others stand in for one that is lost. static "
         "gives it to the workers as MASTER_ADDR and MASTER_PORT. With c10d also a folder that all "
         "nodes share: any agent hosts, and writes there who it is. etcd: its members (default "
         "localhost:2379). One node needs none"},

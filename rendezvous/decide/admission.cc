@@ -175,7 +175,7 @@ void Admission::place(const std::string& id, Node& node) {
     case Phase::Gathering:
       return rounds_.form_if_due();
     case Phase::Running:
-      if (is_broken(state_)) {
+      if (is_broken(state_) && !is_alone(state_, now_)) {
         // A node of the round which had to stop: the round cannot go on.
         return rounds_.stop({.cause = StopCause::NodeLost, .why = node.join.host + " was cut off"});
       }
@@ -261,8 +261,12 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
   std::string self = std::move(state_.quorum.self);
+  std::string daemon = std::move(state_.moving.daemon);
+  bool may_move = !comers.front().join.settings.endpoints.empty();
+  if (!daemon.empty()) self = may_move ? daemon : "";
   state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
   state_.quorum.self = std::move(self);
+  state_.moving.daemon = std::move(daemon);
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 

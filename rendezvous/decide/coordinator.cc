@@ -75,7 +75,7 @@ class CoordinatorTransition {
   }
 
   void operator()(const event::GivesWay& event) {
-    if (state_.phase != Phase::Gathering) return;
+    if (!may_give_way(state_, now_)) return;
     command::Moved moved{.to = event.to, .why = event.why};
     for (auto& [id, node] : std::exchange(state_.nodes, {})) {
       out_.send_on(id, node.connection, moved);
@@ -91,7 +91,11 @@ class CoordinatorTransition {
   // Others may begin a round when the leases of the nodes that are here are over.
   void watch_contacts() {
     look_at_contacts(state_, now_);
-    if (!is_alone(state_, now_)) return requests_.answer_those_who_asked();
+    if (!is_alone(state_, now_)) {
+      requests_.answer_those_who_asked();
+      if (may_move(state_)) rounds_.end_if_all_succeeded();
+      return;
+    }
     if (!must_stop_alone(state_, now_)) return;
     rounds_.stop({.cause = StopCause::NodeLost,
                   .why = "too few of the nodes of this round are heard, and the others may go on "

@@ -52,7 +52,11 @@ FormerRounds FormerRounds::take_for_next_run() {
 
 bool FormerRounds::node_is_back(const std::string& id, const request::Join& join, MonoTime until,
                                 bool goes_on, bool was_in_round) {
-  if (settled_starts.contains(join.run_uuid)) return false;
+  if (auto settled = settled_starts.find(join.run_uuid); settled != settled_starts.end()) {
+    // At another endpoint later ones may have begun.
+    bool may_be_later = was_in_round && !join.settings.endpoints.empty();
+    if (!may_be_later || join.next_round <= settled->second + 1) return false;
+  }
   if (!awaited) awaited = Former{.run_uuid = join.run_uuid, .round = {}, .until = until};
   Former& former = *awaited;
   if (former.run_uuid.empty() && !former.round) former.run_uuid = join.run_uuid;
@@ -71,7 +75,7 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.until = until;
     former.by = join.round_by;
     former.filed_until.reset();  // it began when those of the file were dead
-    is_broken = false;
+    is_broken = former.broken.contains(former.id());
   } else if (round.number == *former.round && round.by != former.by) {
     // Of two coordinators that did not know of each other: no count says that both are over.
     former.round = kManyRounds;
@@ -95,6 +99,7 @@ bool FormerRounds::account_for_named(const std::string& id) {
 bool FormerRounds::account_for(const std::string& id, const RoundId& round, bool goes_on) {
   awaited->accounted[round].insert(name_of(id));
   bool is_last = awaited->round && awaited->id() == round;
+  if (!goes_on) awaited->broken.insert(round);
   if (is_last && !goes_on) is_broken = true;
   if (!is_last || missing(*awaited) > 0) return false;
   settle();
@@ -103,7 +108,9 @@ bool FormerRounds::account_for(const std::string& id, const RoundId& round, bool
 
 int FormerRounds::settle() {
   Former former = *std::exchange(awaited, std::nullopt);
-  settled_starts.insert(former.run_uuid);
+  bool has_round = former.round && *former.round != kManyRounds;
+  std::uint64_t& settled = settled_starts[former.run_uuid];
+  settled = std::max(settled, has_round ? *former.round : 0);
   return missing(former);
 }
 

@@ -28,6 +28,7 @@ struct Former {
   std::set<std::string> names{};
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<RoundId, std::set<std::string>> accounted{};
+  std::set<RoundId> broken{};  // with which one of these does not go on
   MonoTime until{};
   std::string by{};                       // RoundId::by: its host may live, cut off from this one
   Duration lease{};                       // of its nodes
@@ -45,9 +46,10 @@ int missing(const Former& former);
 Former former_of(const RunFile& file, MonoTime now);
 
 struct FormerRounds {
-  std::optional<Former> awaited;         // who may come back after a host was lost
-  bool is_broken = false;                // one of that round's nodes does not go on with it
-  std::set<std::string> settled_starts;  // all nodes of these are accounted for
+  std::optional<Former> awaited;  // who may come back after a host was lost
+  bool is_broken = false;         // one of that round's nodes does not go on with it
+  // All nodes of these are accounted for, up to this round.
+  std::map<std::string, std::uint64_t> settled_starts;
   // Of starts that have lost all their nodes here: the last round.
   std::map<std::string, std::uint64_t> past_rounds;
 

@@ -11,7 +11,10 @@ namespace {
 
 void note_all_are_back(State& state) {
   state.were_all_former = state.phase == Phase::Gathering && !state.has_formed;
-  state.contacts.elsewhere = MonoTime::min();
+  // A coordinator that is no node may have begun a later round with others, if none of these has
+  // workers.
+  bool may_others_live = may_move(state) && state.former.is_broken;
+  if (!may_others_live) state.contacts.elsewhere = MonoTime::min();
 }
 
 }  // namespace
@@ -23,6 +26,7 @@ void found_if_first(State& state, const std::string& id, const request::Join& jo
   state.run_uuid = join.run_uuid.empty() ? id : join.run_uuid;
   state.settings = join.settings;
   state.policy = join.policy;
+  state.moving.endpoint = join.endpoint;
   state.lease_factor = 1;
   state.gathering_since = now;
   state.next_look = now + std::min(state.policy.keep_alive_interval, kLongestMute);

@@ -107,7 +107,24 @@ std::optional<std::vector<Body>> majority_basis(const State& state,
       {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
       present);
   if (!is_recent(state, heard, now)) return std::nullopt;
+  // Who was at another endpoint then might have kept the workers alive that are taken for dead.
+  bool is_after_leases = heard >= std::max(fence(state), state.contacts.judged_at);
+  if (may_move(state) && !is_after_leases) return std::nullopt;
   return bodies;
+}
+
+// When enough nodes of the round that goes on here were last heard; nothing if too few are here.
+std::optional<MonoTime> adopted_heard_at(const State& state) {
+  std::vector<Present> members = present_nodes(state);
+  std::erase_if(members, [](const Present& node) { return !node.is_member; });
+  Quorum line = line_of(state.quorum, *state.moving.adopted, members);
+  if (line.bodies.empty()) return std::nullopt;
+  return heard_at(line, members);
+}
+
+std::optional<MonoTime> round_heard_at(const State& state) {
+  if (state.moving.adopted) return adopted_heard_at(state);
+  return heard_in_round_at(state.quorum, present_nodes(state));
 }
 
 }  // namespace
@@ -140,7 +157,7 @@ bool note_round(State& state, const std::string& id, Node& node, std::uint64_t r
 
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
   auto node = state.nodes.find(id);
-  if (node == state.nodes.end()) {
+  if (node == state.nodes.end() || may_move(state)) {
     note_contact(state, left.knows.by, left.seen_of, now - left.seen_age.value_or(Duration{}));
   }
   if (!left.knows.by.empty()) {
@@ -186,6 +203,8 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
   bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
                   !state.had_round;
+  // At another endpoint others may begin it as well.
+  if (is_first && may_move(state) && state.moving.endpoint != 0) return std::nullopt;
   if (is_first) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
@@ -215,12 +234,17 @@ void set_former_end(State& state) {
   if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
   bool lacks_host = !former.accounted[former.id()].contains(hosting_node(former.by));
   former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
-  if (missing(former) > 1 || !lacks_host) former.until += beyond_alone(state);
+  bool may_others_live = missing(former) > 1 || !lacks_host || may_move(state);
+  if (may_others_live) former.until += beyond_alone(state);
   if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
 }
 
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats) {
   if (!may_change_host(state)) return;
+  if (may_move(state)) {
+    round.by = state.quorum.self;
+    return;
+  }
   for (const Seat& seat : seats) {
     const request::Join& join = seat.node->join;
     if (join.stand_in_port == 0) continue;
@@ -251,6 +275,8 @@ std::string host_text(const State& state, const std::vector<Body>& from) {
   const std::string now = hosting_node(state.quorum.self);
   const std::string before = hosting_node(from.back().id.by);
   if (now == before) return host_of(now) + " hosts the run again";
+  if (may_move(state))
+    return "the run is at " + host_of(now) + " now; it was at " + host_of(before);
   std::string text = host_of(now) + " hosts the run now; " + host_of(before) + ", which did, ";
   auto gone = state.quorum.gone.find(before);
   if (is_here(state, before)) return text + "was cut off, and has come back as a node";
@@ -268,28 +294,51 @@ void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTi
   body.nodes = static_cast<int>(body.names.size());
   formed(state.quorum, std::move(from), std::move(body));
   state.contacts.unanswered.clear();
+  state.moving.adopted.reset();
   look_at_contacts(state, now);
 }
 
 void look_at_contacts(State& state, MonoTime now) {
   bool has_workers = state.phase == Phase::Running || state.up_count > 0;
-  bool goes_on = has_workers && !state.quorum.bodies.empty();
+  bool goes_on = has_workers && (!state.quorum.bodies.empty() || state.moving.adopted);
   state.contacts.next_look = goes_on ? now + state.policy.silence_limit() / 20 : MonoTime::max();
-  state.contacts.heard_at =
-      heard_in_round_at(state.quorum, present_nodes(state)).value_or(MonoTime::min());
+  state.contacts.heard_at = round_heard_at(state).value_or(MonoTime::min());
 }
 
 bool is_alone(const State& state, MonoTime now) {
   bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
   MonoTime heard_at = state.contacts.heard_at;
-  if (!has_round || state.quorum.bodies.empty() || heard_at == MonoTime::max()) return false;
+  bool may_be = has_round && (!state.quorum.bodies.empty() || state.moving.adopted);
+  if (!may_be || heard_at == MonoTime::max()) return false;
   return heard_at == MonoTime::min() || now >= heard_at + alone_after(state);
 }
 
 bool must_stop_alone(const State& state, MonoTime now) {
   if (state.phase != Phase::Running || !is_alone(state, now)) return false;
+  // First the other endpoints are asked whether the round goes on there.
+  MonoTime heard_at = state.contacts.heard_at;
+  bool is_known = may_move(state) && heard_at != MonoTime::min();
+  if (is_known && now < heard_at + alone_after(state) * 3 / 2) return false;
+  // The others of a round that is to go on here are on their way.
+  if (state.moving.adopted && now < state.moving.adopted_at + alone_after(state)) return false;
   MonoTime woke_at = state.contacts.woke_at;
   return woke_at == MonoTime::min() || now >= woke_at + alone_after(state);
+}
+
+bool is_adopted_broken(const State& state) {
+  if (!state.moving.adopted || !is_taken_over(state)) return false;
+  auto is_of_it = [&](const auto& gone) { return gone.second.knows == *state.moving.adopted; };
+  return is_broken(state) || std::ranges::any_of(state.quorum.gone, is_of_it);
+}
+
+bool may_give_way(const State& state, MonoTime now) {
+  return state.phase == Phase::Gathering || (may_move(state) && is_alone(state, now));
+}
+
+bool is_anyone_heard(const State& state, MonoTime now) {
+  return std::ranges::any_of(state.nodes, [&](const auto& node) {
+    return !node.second.away_at && now - node.second.seen < alone_after(state);
+  });
 }
 
 std::uint64_t last_formed(const State& state) {
@@ -299,6 +348,9 @@ std::uint64_t last_formed(const State& state) {
 
 bool holds_run(const State& state, MonoTime now) {
   const std::vector<Body>& bodies = state.quorum.bodies;
+  if (state.moving.adopted) {
+    return state.phase != Phase::Ended && is_recent(state, adopted_heard_at(state), now);
+  }
   if (state.phase == Phase::Ended || bodies.empty() || !bodies.back().is_own) return false;
   return is_recent(state, heard_at(state.quorum, present_nodes(state)), now);
 }

@@ -24,6 +24,11 @@ inline bool goes_on_from_a_round(const State& state) {
   return may_change_host(state) && (state.quorum.seen || !state.quorum.bodies.empty());
 }
 
+// The nodes have several endpoints, between which the run may move.
+inline bool may_move(const State& state) {
+  return may_change_host(state) && !state.settings.endpoints.empty();
+}
+
 // Of a node that comes.
 RoundId known_round(const request::Join& join);
 // When a pulse that a node has seen was published, by this clock: it is that time.
@@ -73,10 +78,20 @@ bool is_alone(const State& state, MonoTime now);
 // stood still as well.
 bool must_stop_alone(const State& state, MonoTime now);
 
+// A round of another coordinator goes on here, and one of its nodes does not.
+bool is_adopted_broken(const State& state);
+
+// The run may be given to another place that has it, or is to have it: no round is out here, or,
+// where the run may move, too few of its nodes are heard.
+bool may_give_way(const State& state, MonoTime now);
+// A node has been heard lately.
+bool is_anyone_heard(const State& state, MonoTime now);
+
 // One more than the number of the last round that was formed here, if it is the last here; else 0.
 std::uint64_t last_formed(const State& state);
 
-// The last round was formed here, and enough of its nodes are heard: the run is here.
+// The last round was formed here, or goes on here, and enough of its nodes are heard: the run is
+// here.
 bool holds_run(const State& state, MonoTime now);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -48,7 +48,9 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
     const Node& node = state_.nodes.at(id);
     std::string why = node.join.host + " was lost (silent for " + seconds_text(now_ - node.seen) +
                       (node.away_at ? ", its connection broken)" : ")");
-    if (node.leaves_by && *node.leaves_by <= now_) {
+    bool is_grace_over = node.leaves_by && *node.leaves_by <= now_;
+    if (is_up(node) && !is_grace_over) state_.contacts.judged_at = now_;
+    if (is_grace_over) {
       why = node.join.host + " has not ended its workers within the grace that it announced";
     }
     out_.send(id, command::Dropped{why});

@@ -51,12 +51,12 @@ bool has_stand_ins(const State& state) {
 // It may follow this one as soon as the first round is out, which the others may have and this node
 // not yet: it may stand still between the two.
 bool may_change_host(const State& state, const Config& config) {
-  return config.stand_in_port != 0 || has_stand_ins(state);
+  return config.stand_in_port != 0 || config.may_move() || has_stand_ins(state);
 }
 
 // Others count on this node, also where it would host nowhere itself.
 bool says_contacts(const State& state, const Config& config) {
-  return config.stand_in_port != 0 || has_stand_ins(state);
+  return may_change_host(state, config);
 }
 
 // What stops this node does not stop its coordinator, for the others: it has a lease like them.
@@ -70,7 +70,8 @@ void note_known(const State& state, request::Left& left) {
   left.knows = state.last->id();
   left.nodes = state.last->ranks.group_world_size;
   left.after = state.last->after;
-  if (state.contact) left.seen_of = state.contact->of;
+  // Each coordinator that hears it is to count it, since one may not know of another.
+  if (state.contact && !state.unreported) left.seen_of = state.contact->of;
 }
 
 request::Left left_at_end(const State& state, MonoTime now) {
@@ -137,7 +138,9 @@ struct Place {
 };
 std::vector<Place> places_of(const State& state, const Config& config) {
   std::vector<Place> all{{}};
-  if (!has_stand_ins(state)) return all;
+  const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
+  for (std::size_t i = 1; i < endpoints.size(); ++i) all.push_back({.at = endpoints[i], .own = {}});
+  if (config.may_move() || !has_stand_ins(state)) return all;
   const std::vector<StandIn>& stand_ins = state.last->stand_ins;
   for (std::size_t i = 0; i < stand_ins.size(); ++i) {
     bool is_own = stand_ins[i].name == config.name;
@@ -145,6 +148,13 @@ std::vector<Place> places_of(const State& state, const Config& config) {
         {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
   }
   return all;
+}
+
+// Which of several endpoints a place is; none of them: their number.
+std::size_t endpoint_of(const std::optional<Endpoint>& place, const Config& config) {
+  if (!place) return 0;
+  const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
+  return static_cast<std::size_t>(std::ranges::find(endpoints, *place) - endpoints.begin());
 }
 
 // One step: the state being changed and the actions being collected.
@@ -314,6 +324,9 @@ class MemberTransition {
       if (is_unheard_for_long() && !has_workers(state_)) return give_up_unheard();
       // A host that breaks one connection after the other is not asked without a pause.
       if (now_ - state_.connected_at >= kLasting) state_.attempts = 0;
+      state_.is_first_try = true;
+      // Of one that is silent there is no time to wait for another answer.
+      if (config_.may_move() && event.is_mute) return try_next_endpoint();
       if (state_.attempts > 0) return connect_again(kLongestPause, longest_pause());
       ++state_.attempts;
       ++state_.connection;
@@ -385,8 +398,9 @@ class MemberTransition {
     if (auto due = mute_at(state_, config_);
         due && now_ >= std::max(*due, reads_until(state_, config_))) {
       state_.muted_at = now_;
-      return (*this)(event::ConnectionLost{"it has not answered for " +
-                                           seconds_text(now_ - *state_.asked_at)});
+      return (*this)(event::ConnectionLost{
+          .why = "it has not answered for " + seconds_text(now_ - *state_.asked_at),
+          .is_mute = true});
     }
     look();
   }
@@ -420,9 +434,9 @@ class MemberTransition {
 
   void note_pulse(const std::string& pulse, MonoTime asked_at) {
     state_.pulse_time = std::strtoll(pulse.c_str(), nullptr, 10);
-    if (state_.is_joined) state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    if (state_.is_joined) note_contact();
     if (std::exchange(state_.is_echo_due, false)) look();
-    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease();
+    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease() && !state_.awaits_continue;
     // Whether this node still counts, only the answer to its question says.
     if (!renews || state_.asks_since) return;
     state_.pulse_at = std::max(state_.pulse_at, asked_at);
@@ -442,11 +456,16 @@ class MemberTransition {
   }
 
   // What people call the place where this node is, or tries to be.
-  std::string where() const { return state_.place ? to_string(*state_.place) : config_.endpoint; }
+  std::string where() const {
+    if (state_.place) return to_string(*state_.place);
+    if (config_.may_move() && state_.link == Link::Up)
+      return to_string(config_.node.settings.endpoints.front());
+    return config_.endpoint;
+  }
 
   // A place that does not answer holds up the others.
   Duration try_time() const {
-    if (!has_stand_ins(state_)) return Duration::zero();
+    if (!has_stand_ins(state_) && !config_.may_move()) return Duration::zero();
     return std::max(kLeastTry, policy_of(state_, config_).silence_limit() / 5);
   }
 
@@ -530,6 +549,18 @@ class MemberTransition {
                          .timeout = try_time()});
   }
 
+  void note_contact() {
+    Contact contact{.at = now_, .of = state_.coordinator};
+    bool is_another = state_.contact && state_.contact->of != contact.of;
+    if (config_.may_move() && is_another) state_.unreported = state_.contact;
+    state_.contact = std::move(contact);
+  }
+  // The last with another coordinator than this one, or one with this one.
+  std::optional<Contact> contact_elsewhere() const {
+    bool is_here = state_.contact && state_.contact->of == state_.coordinator;
+    return is_here && state_.unreported ? state_.unreported : state_.contact;
+  }
+
   request::Join join_request() const {
     const NodeConfig& node = config_.node;
     request::Join join{.host = node.host,
@@ -544,6 +575,7 @@ class MemberTransition {
                        .preflight_failure = node.preflight_failure,
                        .addresses = state_.addresses};
     join.is_back = state_.has_joined;
+    if (config_.may_move()) join.endpoint = endpoint_of(state_.place, config_);
     join.was_in_round = state_.workers != Workers::Down ||
                         (state_.was_in_round_until && now_ < *state_.was_in_round_until);
     if (state_.last) {
@@ -559,9 +591,9 @@ class MemberTransition {
       join.is_host = state_.is_own_host;
       join.pulse = state_.pulse_time;
       join.died = state_.died;
-      if (state_.contact) {
-        join.seen_age = now_ - state_.contact->at;
-        join.seen_of = state_.contact->of;
+      if (const std::optional<Contact> seen = contact_elsewhere()) {
+        join.seen_age = now_ - seen->at;
+        join.seen_of = seen->of;
       }
     }
     return join;
@@ -585,7 +617,7 @@ class MemberTransition {
     state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
     if (!says_contacts(state_, config_)) return;  // from here on there may be later rounds
     state_.contact_before = state_.contact;
-    state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    note_contact();
     if (!has_stand_ins(state_)) return;  // nobody counts on it yet
     state_.is_echo_due = true;
     look();
@@ -594,8 +626,8 @@ class MemberTransition {
   // Without contact it may be the end of the lease, or of a peer, that ended the worker: it waits
   // until the run is known to go on with this node.
   void post_failure() {
-    bool has_contact =
-        !state_.asks_since && now_ - state_.pulse_at < contact_limit(state_, config_);
+    bool has_contact = !state_.asks_since && !state_.awaits_continue &&
+                       now_ - state_.pulse_at < contact_limit(state_, config_);
     if (!has_contact && !state_.is_own_host) return;
     if (state_.failed && !std::exchange(state_.is_failure_posted, true)) post(*state_.failed);
   }
@@ -608,6 +640,13 @@ class MemberTransition {
     post(request::Resume{
         .join = join_request(), .workers = state_.workers, .failed = state_.failed});
     if (state_.leaving) post(*state_.leaving);
+    bool is_elsewhere = state_.contact && state_.contact->of != state_.coordinator;
+    if (!config_.may_move() || !is_elsewhere) return;
+    // From here on it may count on this node.
+    state_.awaits_continue = has_workers(state_);
+    note_contact();
+    state_.is_echo_due = true;
+    look();
   }
 
   void resume_later(const event::ConnectFailed& event) {
@@ -615,12 +654,34 @@ class MemberTransition {
     if (event.is_final || is_gone) {
       return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
+    if (config_.may_move()) return try_next_endpoint();
     connect_again(kLongestPause, longest_pause());
   }
   // Often enough that the host may be away for most of the time that the workers have.
   Duration longest_pause() const {
     Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
     return std::min(longest, kLongestPause);
+  }
+
+  // With workers: first the others in their order, then all of them, with a pause before each
+  // round.
+  void try_next_endpoint() {
+    std::size_t here = endpoint_of(state_.place, config_);
+    std::size_t next = here + 1;
+    if (std::exchange(state_.is_first_try, false)) next = here == 0 ? 1 : 0;
+    bool has_tried_all = next >= config_.node.settings.endpoints.size();
+    if (has_tried_all) next = 0;
+    go_to_endpoint(next);
+    if (has_tried_all) return connect_again(kLongestPause, longest_pause());
+    ++state_.connection;
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .place = state_.place,
+                         .timeout = try_time()});
+  }
+  void go_to_endpoint(std::size_t number) {
+    state_.place.reset();
+    if (number > 0) state_.place = config_.node.settings.endpoints[number];
   }
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
@@ -630,6 +691,7 @@ class MemberTransition {
     MonoTime lease_end = state_.pulse_at + lease(state_, config_);
     state_.woke_at.reset();
     state_.asks_since.reset();
+    state_.awaits_continue = false;
     ++state_.incarnation;
     state_.connection = 0;
     want(action::Disconnect{});
@@ -688,9 +750,11 @@ class MemberTransition {
     state_.last = round;
     want(action::NotifyRound{round});
     if (round.by.empty()) return;
-    state_.contact = Contact{.at = now_, .of = state_.coordinator};
+    note_contact();
+    state_.unreported.reset();
     state_.contact_before.reset();
     state_.was_in_round_until_before.reset();
+    state_.awaits_continue = false;
     if (!round.after.empty()) look();  // so that it is settled soon
   }
   void heard(const command::Inspect& inspect) {
@@ -736,6 +800,8 @@ class MemberTransition {
     if (state_.resumes.empty()) return;
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
+    state_.awaits_continue = false;
+    state_.unreported.reset();
     if (!hosts_with_lease()) state_.pulse_at = std::max(state_.pulse_at, asked_at);
     if (state_.asks_since) {
       if (asked_at < *state_.asks_since) return;
@@ -747,6 +813,7 @@ class MemberTransition {
   // The coordinator has gone without a round; none of what it knew is lost, since this node is as
   // it was before it came here.
   void heard(const command::Moved& moved) {
+    if (config_.may_move() && state_.is_joined && !state_.wants_round) return follow(moved);
     bool may_go = may_change_host(state_, config_) && state_.is_joined && state_.wants_round;
     if (!may_go) return;
     state_.sent_to = moved.to;
@@ -754,6 +821,24 @@ class MemberTransition {
     state_.is_own_host = false;
     if (state_.contact_before) state_.contact = std::exchange(state_.contact_before, std::nullopt);
     state_.was_in_round_until = state_.was_in_round_until_before;
+  }
+  // With workers, which go on.
+  void follow(const command::Moved& moved) {
+    std::size_t number = endpoint_of(moved.to, config_);
+    if (number >= config_.node.settings.endpoints.size()) return;
+    want(action::NotifyUser{moved.why + ", at " + to_string(moved.to) + "; going on there"});
+    want(action::Disconnect{});
+    state_.asked_at.reset();
+    state_.link = Link::Connecting;
+    state_.connecting_since = now_;
+    state_.attempts = 0;
+    state_.is_first_try = true;
+    ++state_.connection;
+    go_to_endpoint(number);
+    want(action::Connect{.node = node_id(state_, config_),
+                         .connection = state_.connection,
+                         .place = state_.place,
+                         .timeout = try_time()});
   }
   void heard(const command::Settled& settled) {
     if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();

@@ -41,6 +41,9 @@ struct Config {
   // Where this node would host the run: its port, bound already.  0: nowhere; where no node says
   // one, the run ends with its host.
   std::uint16_t stand_in_port = 0;
+  // The nodes have several endpoints, at a ddpd each: node.settings.endpoints.  `endpoint` names
+  // all.
+  bool may_move() const { return !node.settings.endpoints.empty(); }
   // Instead of an endpoint, a registry says who hosts (rendezvous/host_registry.h).
   bool has_registry = false;
   // No node counts on this one.  If there is no host, the run may have ended before it came, and
@@ -87,6 +90,9 @@ struct State {
   std::optional<Endpoint> sent_to;  // where a coordinator has sent it, to be tried first
   MonoTime seeks_since{};           // the host is lost
   std::optional<Contact> contact;
+  // With several endpoints: the last one with another coordinator than that of `contact`, until
+  // that one has answered, and so knows of it.
+  std::optional<Contact> unreported;
   std::optional<Contact> contact_before;  // with the coordinator before, until this one has a round
   std::optional<MonoTime> was_in_round_until_before;
   std::int64_t pulse_time = 0;  // as the pulse says it
@@ -119,6 +125,10 @@ struct State {
   // Having stood still, the node has asked whether it is still part of its round; since when.
   std::optional<MonoTime> asks_since;
   std::deque<MonoTime> resumes;  // when each was sent that has no answer yet, on this connection
+  // It has come to another of several endpoints with workers: until the coordinator there has said
+  // that enough nodes of the round have, no pulse renews a lease.
+  bool awaits_continue = false;
+  bool is_first_try = false;  // of the endpoint at which the connection was lost
   MonoTime last_tick{};
   // Of the workers of an incarnation that was cut off, while they are being stopped.
   std::optional<MonoTime> cut_off_lease;
@@ -166,6 +176,7 @@ struct ConnectFailed {
 };
 struct ConnectionLost {
   std::string why;
+  bool is_mute = false;  // it may be there: no answer has come
 };
 // What this agent hosts has ended, and no other part of the agent has.
 struct HostFailed {

@@ -300,6 +300,8 @@ Json to_json(const request::Join& join) {
   if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
   if (!join.preflight_failure.empty()) json["preflight_failure"] = join.preflight_failure;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
+  for (const Endpoint& each : join.settings.endpoints) json["endpoints"].push_back(to_json(each));
+  if (join.endpoint > 0) json["endpoint"] = join.endpoint;
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
   if (join.stand_in_port != 0) json["stand_in_port"] = join.stand_in_port;
@@ -334,6 +336,24 @@ std::string read_words(Reader& reader, const char* name) {
   return std::string(beginning_of(reader.text(name), kMostBytes));
 }
 
+void read_endpoints(Reader& reader, request::Join& join) {
+  for (const Json& each : reader.array("endpoints")) {
+    Reader part(each);
+    join.settings.endpoints.push_back({.host = part.name("host"), .port = part.port("port")});
+    reader.include(part);
+    if (join.settings.endpoints.size() > kMaxEndpoints) break;
+  }
+  std::size_t count = join.settings.endpoints.size();
+  if (count < 2 || count > kMaxEndpoints) {
+    reader.wrong("endpoints", "not 2 to " + std::to_string(kMaxEndpoints) + " of them");
+    return;
+  }
+  if (reader.has("endpoint")) {
+    join.endpoint =
+        static_cast<std::size_t>(reader.integer("endpoint", 0, static_cast<int>(count) - 1));
+  }
+}
+
 request::Join read_join(Reader& reader) {
   request::Join join;
   join.host = reader.name("host");
@@ -347,6 +367,7 @@ request::Join read_join(Reader& reader) {
     reader.wrong("min_nodes", "more than max_nodes");
   }
   if (reader.has("master")) join.settings.master = read_endpoint(reader, "master");
+  if (reader.has("endpoints")) read_endpoints(reader, join);
   join.policy = {.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max()),
                  .join_timeout = reader.duration("join_timeout_ms"),
                  .last_call_timeout = reader.duration("last_call_ms"),
@@ -477,9 +498,13 @@ Json to_json(const Request& request) {
                           return Json{{"type", "lost"}};
                         },
                         [](const request::Knock& knock) {
-                          return Json{{"type", "knock"},         {"from", to_json(knock.from)},
-                                      {"to", to_json(knock.to)}, {"has_round", knock.has_round},
-                                      {"formed", knock.formed},  {"order", knock.order}};
+                          Json json{{"type", "knock"},         {"from", to_json(knock.from)},
+                                    {"to", to_json(knock.to)}, {"has_round", knock.has_round},
+                                    {"formed", knock.formed},  {"order", knock.order}};
+                          if (!knock.run_uuid.empty()) json["run_uuid"] = knock.run_uuid;
+                          if (knock.is_over) json["is_over"] = true;
+                          if (knock.begins) json["begins"] = true;
+                          return json;
                         },
                         [](const request::Foreign&) {
                           return Json{{"type", "foreign"}};
@@ -524,11 +549,15 @@ Request read_request(Reader& reader) {
   }
   if (type == "lost") return request::Lost{};
   if (type == "knock") {
-    return request::Knock{.from = read_endpoint(reader, "from"),
-                          .to = read_endpoint(reader, "to"),
-                          .has_round = reader.flag("has_round"),
-                          .formed = reader.round("formed"),
-                          .order = reader.round("order")};
+    request::Knock knock{.from = read_endpoint(reader, "from"),
+                         .to = read_endpoint(reader, "to"),
+                         .has_round = reader.flag("has_round"),
+                         .formed = reader.round("formed"),
+                         .order = reader.round("order")};
+    if (reader.has("run_uuid")) knock.run_uuid = reader.name("run_uuid");
+    if (reader.has("is_over")) knock.is_over = reader.flag("is_over");
+    if (reader.has("begins")) knock.begins = reader.flag("begins");
+    return knock;
   }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return request::Heartbeat{};

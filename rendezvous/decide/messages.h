@@ -89,12 +89,18 @@ inline constexpr std::size_t kMaxAddresses = 16;
 // Beyond the grace that a leaving node announces: for SIGKILL and the sweep.
 inline constexpr Duration kLeaveMargin = std::chrono::seconds(5);
 
+// The most endpoints that a run has.
+inline constexpr std::size_t kMaxEndpoints = 8;
+
 // What all nodes of a run must agree on; the first to join sets it.
 struct Settings {
   int min_nodes = 1;
   int max_nodes = 1;
   // Where the workers meet in every round, if the user fixed that (the static backend).
   std::optional<Endpoint> master;
+  // Where the nodes meet, in the order in which they are tried: at a ddpd each, of which the others
+  // stand in for one that is lost.  Empty: the user named one place.
+  std::vector<Endpoint> endpoints{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
 };
@@ -157,6 +163,7 @@ struct Join {
   bool is_back = false;              // it has joined before, maybe at another coordinator
   bool was_in_round = false;         // that round was the present one when it lost its coordinator
   std::string preflight_failure{};   // why this node can start no worker; empty where it can
+  std::size_t endpoint = 0;          // which of settings.endpoints this one is
   std::uint16_t stand_in_port = 0;   // where it would host the run; 0: nowhere
   bool is_host = false;              // its agent hosts this coordinator
   std::string round_by{};            // RoundId::by of the last round it knows
@@ -231,6 +238,10 @@ struct Knock {
   bool has_round = false;    // a round is out there, and enough of its nodes are heard
   std::uint64_t formed = 0;  // one more than the last round formed there; 0: none was
   std::uint64_t order = 0;   // 0: it is at the endpoint; else the number of the stand-in
+  // Between the endpoints of a run.  The start of the run that is there; empty: none had a round.
+  std::string run_uuid{};
+  bool is_over = false;  // it has ended there
+  bool begins = false;   // no node there knows of a round, and the first one is to begin here
 };
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {

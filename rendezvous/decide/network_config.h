@@ -30,7 +30,7 @@ struct EtcdUse {
 };
 
 struct NetworkConfig {
-  Endpoint endpoint;  // where the nodes meet
+  Endpoint endpoint;  // where the nodes meet; the first of several (Settings::endpoints)
   // Further ports of the same host, in the command to try them: the host takes the first that is
   // free, and the others go on where something else answers.  Empty: only the endpoint's.
   std::vector<std::uint16_t> other_ports{};

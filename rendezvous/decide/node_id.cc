@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/node_id.h"
 
+#include <string_view>
 #include <utility>
 
 namespace ddprun::rendezvous::coordinator {
@@ -12,7 +13,9 @@ std::string name_of(const std::string& id) {
 std::string host_of(const std::string& name) {
   constexpr std::size_t kEnd = 37;  // "-" and a UUID
   bool has_id = name.size() > kEnd && name[name.size() - kEnd] == '-';
-  return has_id ? name.substr(0, name.size() - kEnd) : name;
+  if (!name.starts_with(kDaemonName)) return has_id ? name.substr(0, name.size() - kEnd) : name;
+  std::size_t begin = std::string_view(kDaemonName).size();
+  return "ddpd on " + name.substr(begin, name.rfind('-') - begin);
 }
 
 bool comes_before(const std::string& one, const std::string& other) {

@@ -11,6 +11,9 @@ namespace ddprun::rendezvous::coordinator {
 // The id without its incarnation.
 std::string name_of(const std::string& id);
 
+// The name of a daemon begins with this, which no name of a machine does.
+inline constexpr const char* kDaemonName = "ddpd:";
+
 // What people call the node with this name, "host-uuid".
 std::string host_of(const std::string& name);
 

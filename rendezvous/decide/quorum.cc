@@ -187,6 +187,14 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   return std::move(lines.front().bodies);
 }
 
+Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Present> present) {
+  if (!quorum.bodies.empty() && quorum.bodies.back().id == round) return quorum;
+  for (Quorum& line : ForeignRounds(quorum, present).lines()) {
+    if (line.bodies.back().id == round) return std::move(line);
+  }
+  return {.self = quorum.self, .bodies = {}, .heard_of = {}, .gone = quorum.gone};
+}
+
 void note_seen(Quorum& quorum, const RoundId& knows, int nodes) {
   if (quorum.self.empty() || knows.by.empty() || knows.by == quorum.self) return;
   if (!quorum.seen || quorum.seen->round < knows)

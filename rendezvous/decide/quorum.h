@@ -79,6 +79,10 @@ int enough(int nodes, int gone, bool is_own);
 // they may not, since others may.
 std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Present> present);
 
+// The rounds that are needed for going on with the workers of this one, which another coordinator
+// has formed, with the nodes of each as far as they are here.
+Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Present> present);
+
 // What they lack, if they may not.
 std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present);
 

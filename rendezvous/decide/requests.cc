@@ -35,6 +35,10 @@ void Requests::note_round_of(const std::string& id, Node& node, std::uint64_t ro
 void Requests::heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat) {
   node.contact = std::max(node.contact, published_at(heartbeat.pulse, now_));
   if (heartbeat.round) note_round_of(id, node, *heartbeat.round);
+  if (state_.moving.adopted && is_alone(state_, now_)) {
+    look_at_contacts(state_, now_);
+    if (!is_alone(state_, now_)) answer_those_who_asked();
+  }
   admission_.refuse_contenders_of(id);
   // Enough of the nodes may have been heard now.
   bool counts = state_.phase == Phase::Gathering && goes_on_from_a_round(state_);
@@ -153,6 +157,14 @@ void Requests::heard(const std::string&, Node& node, const request::Lost&) {
 void Requests::heard(const std::string& id, Node& node, const request::Resume& resume) {
   if (state_.phase == Phase::Ended) return out_.send(id, state_.verdict);
   node.away_at.reset();
+  if (may_move(state_)) {
+    note_contact_elsewhere(state_, resume.join, now_);
+    if (has_gone_on_elsewhere(node, resume.join)) {
+      std::string why = node.join.host + " has gone on elsewhere";
+      out_.send(id, command::Dropped{why});
+      return admission_.lose(id, why);
+    }
+  }
   if (node.is_down) {
     bool is_back = std::exchange(node.join, resume.join).is_back;
     node.join.is_back = is_back;  // before it came here
@@ -167,6 +179,13 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
   answer(id, node, resume);
 }
 
+// It was at another endpoint, and heard of another round there.
+bool Requests::has_gone_on_elsewhere(const Node& node, const request::Join& join) const {
+  RoundId knows = known_round(join);
+  bool is_known = knows == node.knows || (node.round && knows == node.round->id());
+  return !knows.by.empty() && !is_known;
+}
+
 // Its workers may live.
 void Requests::answer(const std::string& id, Node& node, const request::Resume& resume) {
   out_.send(id, command::Continue{});
@@ -177,12 +196,19 @@ void Requests::answer(const std::string& id, Node& node, const request::Resume& 
   // It may have missed that, and the lease of its next workers depends on it.
   if (!has_same_lease(resume.join.policy, state_.policy))
     out_.send(id, keep_alive_of(state_.policy, lease_text(state_)));
-  reconcile(id, node, resume);
+  if (state_.moving.adopted) {
+    reconcile_adopted(id, node, resume);
+  } else {
+    reconcile(id, node, resume);
+  }
   rounds_.form_if_due();
 }
 
 void Requests::answer_those_who_asked() {
   std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
+  if (is_adopted_broken(state_)) {
+    rounds_.stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
+  }
   while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
     Unanswered asks = std::move(unanswered.front());
     unanswered.pop_front();
@@ -212,6 +238,20 @@ void Requests::reconcile(const std::string& id, Node& node, const request::Resum
       break;
   }
   if (state_.phase == Phase::Stopping && state_.last_stop) out_.send(id, *state_.last_stop);
+}
+
+void Requests::reconcile_adopted(const std::string& id, Node& node, const request::Resume& resume) {
+  // The coordinator before has counted a failure whose restart count is that of an attempt
+  // before.
+  bool is_counted = resume.failed && resume.failed->failure.restart_count < state_.restarts.count;
+  request::Resume news = resume;
+  if (is_counted) news.failed.reset();
+  reconcile(id, node, news);
+  bool is_stopping = news.workers == Workers::Stopping && !news.failed;
+  if (is_stopping && state_.phase == Phase::Running) {
+    rounds_.stop({.cause = StopCause::NodeLost,
+                  .why = "the round was being stopped when the rendezvous began anew"});
+  }
 }
 
 // One that may be lost, and that the others need: its connection is broken.

@@ -24,6 +24,8 @@ class Requests {
 
   // What a node that is back may have missed, and what it could not say.
   void reconcile(const std::string& id, Node& node, const request::Resume& resume);
+  // The same, of a node whose round another coordinator has begun.
+  void reconcile_adopted(const std::string& id, Node& node, const request::Resume& resume);
 
   // Enough nodes are heard again: those that asked meanwhile are answered.
   void answer_those_who_asked();
@@ -46,6 +48,7 @@ class Requests {
   void heard(const std::string&, Node&, const request::Join&) {}
   void heard(const std::string&, Node&, const request::Knock&) {}
   void heard(const std::string&, Node&, const request::Foreign&) {}
+  bool has_gone_on_elsewhere(const Node& node, const request::Join& join) const;
   void answer(const std::string& id, Node& node, const request::Resume& resume);
 
   // What a failure costs.

@@ -188,6 +188,7 @@ void Rounds::keep_run_file() {
                .lease = state_.policy.lease(),
                .nodes = {}};
   if (!state_.quorum.bodies.empty()) file.by = state_.quorum.bodies.back().id.by;
+  if (state_.moving.adopted) file.by = state_.moving.adopted->by;
   for (const auto& [id, node] : state_.nodes) {
     if (node.is_member) file.nodes.insert(name_of(id));
   }
@@ -300,6 +301,7 @@ void Rounds::announce_shortage() {
 }
 
 void Rounds::end_if_all_succeeded() {
+  if (may_move(state_) && is_alone(state_, now_)) return;  // others may go on with it
   if (state_.phase == Phase::Running && state_.up_count == 0 &&
       (!state_.former.awaited || state_.has_formed)) {
     if (has_any_succeeded(state_)) end({.exit_code = 0});

@@ -98,7 +98,18 @@ struct Contacts {
   MonoTime next_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();   // from a standstill of its own
   MonoTime tried_at = MonoTime::min();  // to form a round, since a heartbeat came
-  std::deque<Unanswered> unanswered;    // until enough nodes are heard again
+  // When workers were last taken for dead since their lease was over here.
+  MonoTime judged_at = MonoTime::min();
+  std::deque<Unanswered> unanswered;  // until enough nodes are heard again
+};
+
+// Where the nodes have several endpoints (rendezvous/PROTOCOL.md).
+struct Moving {
+  std::string daemon;        // what the coordinator here is called in the rounds of such runs
+  std::size_t endpoint = 0;  // of the run's endpoints, this one
+  std::optional<RoundId> adopted{};  // the round of another coordinator that goes on here
+  MonoTime adopted_at{};
+  MonoTime knocks_at = MonoTime::min();  // next, at the other endpoints
 };
 
 // The worker of a node has waited in vain for others, and the nodes are asked who did not come
@@ -139,6 +150,7 @@ struct State {
   FormerRounds former;
   Quorum quorum;
   Contacts contacts;
+  Moving moving;
   bool were_all_former = false;  // all nodes of the round before are back: no others are waited for
   std::optional<command::Stop> last_stop;  // in Stopping
   MonoTime round_began{};                  // of the last one

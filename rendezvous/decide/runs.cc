@@ -48,6 +48,20 @@ std::string run_uuid_of(const coordinator::Event& event) {
   return resume == nullptr ? "" : resume->join.run_uuid;
 }
 
+bool is_given_away(const State& state, const std::string& run, MonoTime now) {
+  auto given = state.given_away.find(run);
+  return given != state.given_away.end() && now < given->second;
+}
+
+bool has_several_endpoints(const coordinator::Event& event) {
+  const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
+  if (arrived == nullptr) return false;
+  if (const auto* join = std::get_if<request::Join>(&arrived->request))
+    return !join->settings.endpoints.empty();
+  const auto* resume = std::get_if<request::Resume>(&arrived->request);
+  return resume != nullptr && !resume->join.settings.endpoints.empty();
+}
+
 // One step: the state being changed and the actions being collected.
 class RunsTransition {
  public:
@@ -61,6 +75,7 @@ class RunsTransition {
   void operator()(const event::Begun& event) {
     state_.name = event.name;
     state_.order = event.order;
+    state_.is_daemon = event.is_daemon;
     for (const RunFile& file : event.files) {
       state_.filed.insert(file.run);
       state_.formers[file.run] = coordinator::former_of(file, now_.mono);
@@ -113,6 +128,8 @@ class RunsTransition {
       state_.runs[name].beside = who_waits_beside(name);
       step(name, coordinator::event::Tick{});
     }
+    if (!state_.is_daemon) return;
+    for (auto& [name, run] : state_.runs) knock_if_due(name, run);
   }
 
   void operator()(const event::MarkRead& event) {
@@ -122,9 +139,10 @@ class RunsTransition {
 
   void operator()(const event::Answered& event) {
     auto run = state_.runs.find(event.run);
-    bool waits = run != state_.runs.end() && run->second.phase == coordinator::Phase::Gathering;
+    bool waits = run != state_.runs.end() && coordinator::may_give_way(run->second, now_.mono);
     if (!waits) return;
-    state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
+    if (!state_.is_daemon)
+      state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
     give_way(event.run, event.moved.to);
   }
 
@@ -145,31 +163,120 @@ class RunsTransition {
     if (state_.name.empty()) return;  // no run here changes its host
     auto run = state_.runs.find(message.run);
     bool is_known = run != state_.runs.end();
+    if (is_known && !coordinator::may_change_host(run->second)) return;
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
-    bool waits = is_known && run->second.phase == coordinator::Phase::Gathering;
+    if (state_.is_daemon && !is_here) {
+      if (knock.has_round || knock.is_over) acquit_those_of(message.run);
+      if (hears_of_an_end(message, knock)) return;
+    }
+    bool waits = is_known && coordinator::may_give_way(run->second, now_.mono);
     // Two that opened in different rounds may have one number.
     std::uint64_t formed = is_known ? coordinator::last_formed(run->second) : 0;
-    bool comes_first = std::tie(knock.formed, state_.order, knock.to.host, knock.to.port) <
+    std::uint64_t order = is_known && state_.is_daemon ? run->second.moving.endpoint : state_.order;
+    bool comes_first = std::tie(knock.formed, order, knock.to.host, knock.to.port) <
                        std::tie(formed, knock.order, knock.from.host, knock.from.port);
+    if (waits && state_.is_daemon)
+      comes_first = comes_first && coordinator::is_anyone_heard(run->second, now_.mono);
     if (is_here || (waits && !knock.has_round && comes_first)) {
       if (knock.has_round) return;
       return send_last(message.node, message.connection,
                        command::Moved{.to = knock.to, .why = "the run is there"});
     }
     if (knock.has_round && (waits || !is_known)) {
-      state_.moved[message.run] = {.to = knock.from, .until = now_.mono + kMovedAge};
+      state_.moved[message.run] = {.to = knock.from,
+                                   .until = now_.mono + kMovedAge,
+                                   .by = coordinator::name_of(message.node)};
     }
     if (waits) give_way(message.run, knock.from);
   }
+  // Between endpoints of a run, of which one has seen the end of it, or none has had a round.
+  bool hears_of_an_end(const Message& message, const request::Knock& knock) {
+    auto run = state_.runs.find(message.run);
+    bool is_known = run != state_.runs.end();
+    bool is_same = is_known && run->second.run_uuid == knock.run_uuid;
+    if (knock.is_over) {
+      if (auto known = state_.quorums.extract(message.run); !known.empty())
+        state_.quorum_times.erase(message.run);
+      if (is_same && coordinator::may_give_way(run->second, now_.mono))
+        give_way(message.run, knock.from);
+      return true;
+    }
+    bool is_over_here = is_same && run->second.phase == coordinator::Phase::Ended;
+    is_over_here |= std::ranges::any_of(state_.verdicts, [&](const Verdict& verdict) {
+      return verdict.run == message.run && verdict.run_uuid == knock.run_uuid;
+    });
+    bool is_to_begin = !is_known && knock.begins && !state_.moved.contains(message.run);
+    if (!is_over_here && !is_to_begin) return false;
+    send_last(message.node, message.connection,
+              command::Moved{.to = knock.to,
+                             .why = is_to_begin ? "the first round of a run begins there"
+                                                : "the run has ended there"});
+    return true;
+  }
+
+  // They are nodes of another coordinator by now.
+  void acquit_those_of(const std::string& run) {
+    std::erase_if(state_.given_up, [&](GivenUp& given_up) {
+      if (given_up.run != run) return false;
+      actions_.emplace_back(action::Acquit{std::move(given_up.node)});
+      return true;
+    });
+  }
+
+  // The daemons at the endpoints of a run do not know each other but by its nodes.
+  void knock_if_due(const std::string& name, coordinator::State& run) {
+    bool is_due = coordinator::may_move(run) && now_.mono >= run.moving.knocks_at;
+    if (!is_due || run.nodes.empty()) return;
+    bool is_here = coordinator::holds_run(run, now_.mono);
+    run.moving.knocks_at = now_.mono + kKnockPeriod;
+    bool is_over = run.phase == coordinator::Phase::Ended;
+    bool waits =
+        coordinator::may_give_way(run, now_.mono) && coordinator::is_anyone_heard(run, now_.mono);
+    if (!is_here && !waits && !is_over) return;
+    const std::vector<Endpoint>& endpoints = run.settings.endpoints;
+    for (std::size_t i = 0; i < endpoints.size(); ++i) {
+      if (i == run.moving.endpoint || run.moving.endpoint >= endpoints.size()) continue;
+      actions_.emplace_back(
+          action::Knock{.run = name,
+                        .knock = {.from = endpoints[run.moving.endpoint],
+                                  .to = endpoints[i],
+                                  .has_round = is_here,
+                                  .formed = coordinator::last_formed(run),
+                                  .order = run.moving.endpoint,
+                                  .run_uuid = run.had_round ? run.run_uuid : "",
+                                  .is_over = is_over,
+                                  .begins = i == 0 && !run.had_round && !run.quorum.seen}});
+    }
+  }
+
   void give_way(const std::string& run, const Endpoint& to) {
+    note_given_away(run);
     step(run, coordinator::event::GivesWay{.to = to, .why = "the run has another host"});
+  }
+
+  // What its nodes have asked is answered no more, and by a pulse least of all.
+  void note_given_away(const std::string& name) {
+    auto run = state_.runs.find(name);
+    if (!state_.is_daemon || run == state_.runs.end()) return;
+    state_.given_away[name] = now_.mono + run->second.policy.lease();
+  }
+
+  // Of runs that change their hosts: who comes is sent on, unless it comes from there.
+  std::optional<Endpoint> moved_to(const std::string& run, const request::Join& join) {
+    auto moved = state_.moved.find(run);
+    if (moved == state_.moved.end()) return std::nullopt;
+    if (!state_.is_daemon) return moved->second.to;
+    if (join.settings.endpoints.empty() || holds(state_, run, now_.mono)) return std::nullopt;
+    if (join.seen_of != moved->second.by) return moved->second.to;
+    state_.moved.erase(moved);
+    return std::nullopt;
   }
 
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join) {
-    if (auto moved = state_.moved.find(message.run); moved != state_.moved.end()) {
+    if (auto to = moved_to(message.run, join)) {
       send_last(message.node, message.connection,
-                command::Moved{.to = moved->second.to, .why = "the run has another host"});
+                command::Moved{.to = std::move(*to), .why = "the run has another host"});
       return true;
     }
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
@@ -222,10 +329,15 @@ class RunsTransition {
     coordinator::State run;
     if (auto known = state_.quorums.extract(name); !known.empty()) {
       run.quorum = std::move(known.mapped());
+      state_.quorum_times.erase(name);
     }
     run.quorum.self = state_.name;
     auto former = state_.formers.extract(name);
     if (!former.empty()) begin_after(run, std::move(former.mapped()));
+    if (state_.is_daemon) {
+      run.moving.daemon = state_.name;
+      if (!has_several_endpoints(event)) run.quorum = {};
+    }
     const std::string uuid = run_uuid_of(event);
     for (const Past& past : state_.pasts) {
       if (past.run != name) continue;
@@ -241,8 +353,12 @@ class RunsTransition {
     auto [entry, is_new] = state_.runs.try_emplace(name);
     coordinator::State& run = entry->second;
     if (is_new) run = begin(name, event);
+    bool was_over = run.phase == coordinator::Phase::Ended;
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
+    bool is_over_now = run.phase == coordinator::Phase::Ended && !was_over;
+    if (is_over_now) run.moving.knocks_at = now_.mono;
+    if (state_.is_daemon) knock_if_due(name, run);
     for (coordinator::Action& action : next.actions) {
       if (auto* over = std::get_if<coordinator::action::Over>(&action)) {
         remember(name, std::move(*over));
@@ -275,7 +391,7 @@ class RunsTransition {
         continue;
       }
       auto& send = std::get<coordinator::action::Send>(action);
-      if (std::holds_alternative<command::Dropped>(send.command)) note_given_up(send.node);
+      if (std::holds_alternative<command::Dropped>(send.command)) note_given_up(name, send.node);
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
         send_last(send.node, send.connection, std::move(send.command));
       } else {
@@ -313,6 +429,7 @@ class RunsTransition {
                      (!quorum.bodies.empty() || !quorum.gone.empty() || quorum.seen);
     if (may_go_on && state_.quorums.size() < kMaxRuns) {
       state_.quorums[name] = std::move(run.mapped().quorum);
+      if (state_.is_daemon) state_.quorum_times[name] = now_.mono;
     }
     bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
     std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
@@ -336,9 +453,9 @@ class RunsTransition {
     state_.departed.push_back({.node = node, .connection = connection, .at = now_.mono});
   }
 
-  void note_given_up(const std::string& node) {
+  void note_given_up(const std::string& run, const std::string& node) {
     if (state_.given_up.size() >= kMaxDeparted) acquit_oldest();
-    state_.given_up.push_back({.node = node, .at = now_.mono});
+    state_.given_up.push_back({.node = node, .at = now_.mono, .run = run});
   }
   // Its connections are long gone.
   void acquit_oldest() {
@@ -391,6 +508,13 @@ class RunsTransition {
     }
     std::erase_if(state_.moved,
                   [this](const auto& moved) { return moved.second.until <= now_.mono; });
+    std::erase_if(state_.given_away,
+                  [this](const auto& given) { return given.second <= now_.mono; });
+    std::erase_if(state_.quorum_times, [this](const auto& known) {
+      bool is_old = known.second + kQuorumAge <= now_.mono;
+      if (is_old) state_.quorums.erase(known.first);
+      return is_old;
+    });
     while (!state_.verdicts.empty() && state_.verdicts.front().at + kVerdictAge <= now_.mono) {
       state_.verdicts.pop_front();
     }
@@ -428,6 +552,10 @@ std::optional<MonoTime> deadline(const State& state) {
   MonoTime due = MonoTime::max();
   for (const auto& [name, run] : state.runs)
     due = std::min(due, coordinator::deadline(run).value_or(due));
+  for (const auto& [name, run] : state.runs) {
+    bool knocks = state.is_daemon && coordinator::may_move(run) && !run.nodes.empty();
+    if (knocks) due = std::min(due, run.moving.knocks_at);
+  }
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
   if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
@@ -457,13 +585,18 @@ bool holds(const State& state, const std::string& run, MonoTime now) {
 
 bool is_alone(const State& state, const std::string& run, MonoTime now) {
   auto known = state.runs.find(run);
-  return known != state.runs.end() && coordinator::is_alone(known->second, now);
+  if (known == state.runs.end()) return is_given_away(state, run, now);
+  return coordinator::is_alone(known->second, now);
 }
 
 std::vector<std::string> alone(const State& state, MonoTime now) {
   std::vector<std::string> names;
   for (const auto& [name, run] : state.runs) {
     if (coordinator::is_alone(run, now)) names.push_back(name);
+  }
+  for (const auto& [name, until] : state.given_away) {
+    bool is_back = state.runs.contains(name);
+    if (!is_back && is_given_away(state, name, now)) names.push_back(name);
   }
   return names;
 }

@@ -63,6 +63,7 @@ struct Departed {
 struct GivenUp {
   std::string node;
   MonoTime at{};
+  std::string run{};
 };
 inline constexpr Duration kGivenUpAge = std::chrono::minutes(10);
 
@@ -85,7 +86,15 @@ inline constexpr Duration kMovedAge = std::chrono::seconds(10);
 struct Moved {
   Endpoint to;
   MonoTime until{};
+  std::string by{};  // the coordinator there, where a run has several endpoints
 };
+
+// Between its endpoints a run is asked for so often.
+inline constexpr Duration kKnockPeriod = std::chrono::seconds(1);
+
+// A daemon forgets the rounds of a run that has had no node here for so long, and no word from
+// another endpoint: its nodes may all be dead.
+inline constexpr Duration kQuorumAge = std::chrono::minutes(10);
 
 struct State {
   std::map<std::string, coordinator::State> runs;
@@ -96,6 +105,11 @@ struct State {
   std::map<std::string, Moved> moved;
   // Of runs without a coordinator here: the rounds that others may have gone on from.
   std::map<std::string, coordinator::Quorum> quorums;
+  // No agent hosts here: only runs whose nodes have several endpoints can change their hosts.
+  bool is_daemon = false;
+  std::map<std::string, MonoTime> quorum_times;  // there: since when each is in `quorums`
+  // There: runs that were given away while workers lived.  Until then no pulse renews their leases.
+  std::map<std::string, MonoTime> given_away;
   // A run whose id no later one has, that of the host's own step: who comes to it late, and was
   // never part of it, hears how it ended.  Empty: none.
   std::string only_run;
@@ -118,6 +132,7 @@ struct Begun {
   std::vector<RunFile> files;
   std::string name{};
   std::uint64_t order = 0;
+  bool is_daemon = false;
 };
 struct Arrived {
   Message message;
@@ -158,6 +173,12 @@ struct Mark {
   std::uint64_t number = 0;
 };
 using EmptyCommonSpace = coordinator::action::EmptyCommonSpace;
+// Of a run with several endpoints: to be said to the coordinator at another one; the answer comes
+// as event::Answered.
+struct Knock {
+  std::string run;
+  request::Knock knock;
+};
 using KeepRunFile = coordinator::action::KeepRunFile;
 // No worker of this run lives.
 struct DropRunFile {
@@ -166,7 +187,7 @@ struct DropRunFile {
 }  // namespace action
 using Action =
     std::variant<action::Send, action::Forget, action::Suspect, action::Acquit, action::Mark,
-                 action::EmptyCommonSpace, action::KeepRunFile, action::DropRunFile>;
+                 action::EmptyCommonSpace, action::Knock, action::KeepRunFile, action::DropRunFile>;
 
 struct Step {
   State state;

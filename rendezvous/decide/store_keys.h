@@ -35,7 +35,9 @@ inline bool is_at_daemon(std::string_view record) {
 // What a coordinator is called: where the hosts of its runs may change "<node>@<generation>", by
 // which its rounds are known (RoundId::by); else its record.
 inline std::string name_of_coordinator(const std::string& record) {
-  std::string last = record.substr(record.rfind(' ') + 1);
+  std::string words = record;
+  if (is_at_daemon(record)) words.resize(words.size() - std::string_view(kDaemonMark).size());
+  std::string last = words.substr(words.rfind(' ') + 1);
   return last.ends_with('@' + generation_of(record)) ? last : record;
 }
 

@@ -12,6 +12,7 @@ namespace ddprun::rendezvous::coordinator {
 
 void Takeover::node_resumed(const std::string& id, const request::Resume& resume,
                             std::uint64_t connection) {
+  if (may_move(state_)) note_contact_elsewhere(state_, resume.join, now_);
   // It may have overtaken its own join, on the connection before.
   bool is_new_here = resume.workers == Workers::Down && !state_.taken_out.contains(id);
   if (state_.phase == Phase::Ended || is_new_here) {
@@ -22,7 +23,8 @@ void Takeover::node_resumed(const std::string& id, const request::Resume& resume
 }
 
 bool Takeover::can_adopt(const request::Resume& resume) const {
-  if (state_.has_formed || may_change_host(state_)) return false;
+  bool may_move = !resume.join.settings.endpoints.empty();
+  if (state_.has_formed || (may_change_host(state_) && !may_move)) return false;
   if (auto rank = resume.join.node_rank) {
     auto holder = state_.holders.find(*rank);
     if (holder != state_.holders.end() && state_.nodes.at(holder->second).is_member) return false;
@@ -32,8 +34,11 @@ bool Takeover::can_adopt(const request::Resume& resume) const {
   std::uint64_t round = resume.join.next_round - 1;
   if (state_.former.is_past(resume.join.run_uuid, round)) return false;
   if (state_.phase == Phase::Gathering) {
+    // Others of that round have ended their workers.
+    if (may_move && state_.former.is_broken && state_.former.awaits(round)) return false;
     return round + 1 >= state_.next_round && !state_.former.awaits_later_than(round);
   }
+  if (state_.moving.adopted && *state_.moving.adopted != known_round(resume.join)) return false;
   return state_.former.awaits(round) && state_.phase != Phase::Ended;
 }
 
@@ -44,6 +49,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
   found_if_first(state_, id, join, now_);
   bool is_first = state_.phase == Phase::Gathering;
   learn_rounds(state_, join);
+  if (may_move(state_)) note_contact_elsewhere(state_, join, now_);
   expect_others(state_, id, join, true, now_);
   Node& node = state_.nodes[id];
   node = {.join = join,
@@ -68,29 +74,31 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
     state_.round_began = now_;
     state_.last_call.reset();
     state_.were_all_former = false;
+    if (may_move(state_)) state_.moving.adopted = known_round(join);
+    state_.moving.adopted_at = now_;
   }
   if (!state_.former.awaited) rounds_.keep_run_file();
+  if (state_.moving.adopted && is_alone_now()) {
+    state_.contacts.unanswered.push_back({.id = id, .connection = connection, .resume = resume});
+    return;
+  }
   out_.send(id, command::Continue{});
-  if (is_broken(state_)) {
+  if (is_broken(state_) || is_adopted_broken(state_)) {
     rounds_.stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
   }
-  // The coordinator before has counted a failure whose restart count is that of an attempt
-  // before.
-  bool is_counted = resume.failed && resume.failed->failure.restart_count < state_.restarts.count;
-  request::Resume news = resume;
-  if (is_counted) news.failed.reset();
-  requests_.reconcile(id, node, news);
-  bool is_stopping = news.workers == Workers::Stopping && !news.failed;
-  if (is_stopping && state_.phase == Phase::Running) {
-    rounds_.stop({.cause = StopCause::NodeLost,
-                  .why = "the round was being stopped when the rendezvous began anew"});
-  }
+  requests_.reconcile_adopted(id, node, resume);
+}
+
+// Until more than half of the round's nodes are here, others may go on with it elsewhere.
+bool Takeover::is_alone_now() {
+  look_at_contacts(state_, now_);
+  return is_alone(state_, now_);
 }
 
 void Takeover::node_left(const std::string& id, const request::Left& left) {
   note_gone(state_, id, left, now_);
   account_for_left(state_, id, left);
-  if (is_broken(state_)) {
+  if (is_broken(state_) && !is_alone(state_, now_)) {
     rounds_.stop({.cause = StopCause::NodeLost,
                   .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
   }
@@ -101,7 +109,8 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
 void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
   int lost = state_.former.settle();
-  state_.contacts.elsewhere = MonoTime::min();
+  if (!may_move(state_)) state_.contacts.elsewhere = MonoTime::min();
+  state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     return rounds_.stop({.cause = StopCause::NodeLost,
                          .why = count_of(static_cast<std::size_t>(lost), "node") +

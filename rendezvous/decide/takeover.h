@@ -40,6 +40,7 @@ class Takeover {
 
  private:
   bool can_adopt(const request::Resume& resume) const;
+  bool is_alone_now();
   void adopt(const std::string& id, const request::Resume& resume, std::uint64_t connection);
 
   State& state_;

@@ -59,6 +59,12 @@ bool waits_for_leases(const State& state) {
          fence(state) > state.last_turn;
 }
 
+// No round has been, and here none is to begin.
+bool waits_for_the_first_endpoint(const State& state) {
+  return may_move(state) && state.moving.endpoint != 0 && !state.had_round && !state.quorum.seen &&
+         state.quorum.bodies.empty();
+}
+
 // What the user has said about it.
 std::string quorum_text(const State& state) {
   return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
@@ -83,6 +89,10 @@ std::string waiting_text(const State& state) {
     return "waiting for " +
            names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
            " to stop the workers";
+  }
+  if (has_all && waits_for_the_first_endpoint(state)) {
+    return "waiting for " + to_string(state.settings.endpoints.front()) +
+           ": the first round of a run begins at its first endpoint";
   }
   if (auto lack = has_all ? lacking_now(state) : std::nullopt) {
     return "waiting for more of the last round's nodes, since the others may go on without "
@@ -122,6 +132,12 @@ std::string too_few_text(const State& state) {
 }
 
 std::string no_majority_text(const State& state) {
+  if (waits_for_the_first_endpoint(state)) {
+    return to_string(state.settings.endpoints.front()) + " was not there within " +
+           whole_seconds(state.policy.join_timeout) +
+           ": the first round of a run begins at its first endpoint; name another one first, or "
+           "start ddpd there";
+  }
   std::string text =
       "too few nodes of the last round came within " + whole_seconds(state.policy.join_timeout);
   if (auto lack = lacking_now(state)) text += ": " + lack_text(state, *lack);
@@ -134,6 +150,14 @@ std::string difference_text(const Settings& settings, const Settings& expected) 
   };
   if (nnodes(settings) != nnodes(expected))
     return "--nnodes=" + nnodes(settings) + ", not " + nnodes(expected);
+  auto places = [](const Settings& of) {
+    std::string names;
+    for (const Endpoint& each : of.endpoints)
+      names += (names.empty() ? "--rdzv-endpoint=" : ",") + to_string(each);
+    return names.empty() ? "one place in --rdzv-endpoint" : names;
+  };
+  if (settings.endpoints != expected.endpoints)
+    return places(settings) + ", not " + places(expected);
   auto master = [](const Settings& of) {
     return of.master ? "the static backend with the workers' store at " + to_string(*of.master)
                      : std::string("the c10d backend");

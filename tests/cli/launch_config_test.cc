@@ -252,6 +252,39 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK_FALSE(node.node_rank.has_value());
   }
 
+  TEST_CASE_FIXTURE(Launch, "several endpoints name a ddpd each") {
+    const std::vector<std::string> given = {"--nnodes=2", "--rdzv-backend=c10d",
+                                            "--rdzv-endpoint=d1,d2:7", "train.py"};
+    LaunchConfig config = accepted(given);
+    REQUIRE(config.network);
+    CHECK(config.network->endpoint == Endpoint{"d1", 29400});
+    CHECK(config.network->member.node.settings.endpoints ==
+          std::vector<Endpoint>{{"d1", 29400}, {"d2", 7}});
+    CHECK(config.network->member.endpoint == "d1:29400,d2:7");
+    CHECK(config.network->is_host == false);
+    CHECK_FALSE(config.network->may_stand_in);
+
+    auto why_not_at = [&](const std::string& endpoints, const std::string& conf = "is_host=0") {
+      return why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoints,
+                      "--rdzv-conf=" + conf, "train.py"});
+    };
+    CHECK(why_not_at("d1,d2") == "accepted");
+    CHECK(why_not_at("d1,d2", "is_host=1") ==
+          "is_host=1 does not go with several endpoints: a ddpd is to be at each of them; name one "
+          "endpoint where an agent is to host");
+    CHECK(why_not_at("d1,d1:29400") == "--rdzv-endpoint=d1,d1:29400: d1:29400 is there twice");
+    CHECK(why_not_at("d1,d2:0") == "--rdzv-endpoint=d1,d2:0: several nodes must know the port");
+    CHECK(why_not_at("d1,0.0.0.0").starts_with("0.0.0.0:29400 is no address to connect to"));
+    CHECK(why_not_at("d1,") != "accepted");
+    CHECK(why_not_at("1,2,3,4,5,6,7,8,9") ==
+          "--rdzv-endpoint=1,2,3,4,5,6,7,8,9: 9 endpoints; at most 8 are tried");
+    CHECK(why_not({"--nnodes=2", "--rdzv-endpoint=d1,d2", "train.py"}) ==
+          "--rdzv-endpoint=d1,d2: the workers of the static backend meet at one place; several go "
+          "with --rdzv-backend=c10d");
+    CHECK(accepted({"--rdzv-backend=c10d", "--rdzv-endpoint=d1,d2", "train.py"}).network ==
+          std::nullopt);
+  }
+
   TEST_CASE_FIXTURE(Launch, "the static backend has one address for nodes and workers") {
     LaunchConfig config = accepted(
         {"--nnodes=2", "--node-rank=1", "--master-addr=node0", "--master-port=1234", "train.py"});

@@ -117,6 +117,12 @@ class Hosts:
         """Frames from `source` to all others are dropped; what they send arrives."""
         self._drop(f"iifname p{source}")
 
+    def fall_apart(self, *part):
+        """Nothing passes between these hosts and the others."""
+        others = [k for k in range(self.count) if k not in part]
+        pairs = [(one, other) for one in part for other in others]
+        self._drop(*(f"iifname p{a} oifname p{b}" for pair in pairs for a, b in (pair, pair[::-1])))
+
     def cut_flow(self, source, port):
         """Packets of one TCP connection of a host are dropped, in both directions."""
         self._drop(f"ip saddr {self.address(source)} tcp sport {port}",

@@ -28,13 +28,14 @@ void Host::begin() {
   if (world_.scenario.has_stand_ins) {
     begun.name = name();
     begun.order = order_;
+    begun.is_daemon = world_.scenario.daemons > 0;
   }
   for (const RunFile& file : found) {
     found_starts.insert(file.run_uuid);
     begun.files.push_back(file);
   }
   if (port_ != kEndpointPort) return step(begun);
-  for (const auto& [run, text] : world_.run_files) {
+  for (const auto& [run, text] : world_.run_files[process_.machine]) {
     auto file = decode_run_file(text);
     if (!file || encode(*file) != text) world_.violate("a run file that cannot be read: " + text);
     found_starts.insert(file->run_uuid);
@@ -69,6 +70,11 @@ std::optional<std::string> Host::knock(const Endpoint& to) {
   auto knock = runs::knock(state_, kRun, from, to, world_.now(process_.machine).mono);
   if (!knock) return std::nullopt;
   return encode(Message{kRun, process_.name + ".knock", *knock, ++knocks_});
+}
+
+std::optional<std::string> Host::knock(const std::string& run, const request::Knock& knock) {
+  if (is_closed) return std::nullopt;
+  return encode(Message{run, name() + ".knock", knock, ++knocks_});
 }
 
 std::optional<std::string> Host::answer(const std::string& knock) {
@@ -175,13 +181,17 @@ void Host::perform(const std::vector<runs::Action>& actions) {
       world_.time.to(process_, read, [this, put = *mark] {
         step(runs::event::MarkRead{.run = put.run, .number = put.number});
       });
+    } else if (const auto* knocks = std::get_if<runs::action::Knock>(&action)) {
+      world_.knock(*this, knocks->knock.to, knock(knocks->run, knocks->knock));
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
     } else if (const auto* kept = std::get_if<runs::action::KeepRunFile>(&action)) {
-      if (port_ == kEndpointPort) world_.run_files[kept->file.run] = encode(kept->file);
+      if (port_ == kEndpointPort)
+        world_.run_files[process_.machine][kept->file.run] = encode(kept->file);
       if (keep) keep(kept->file);
     } else if (const auto* dropped = std::get_if<runs::action::DropRunFile>(&action)) {
-      bool is_there = port_ != kEndpointPort || world_.run_files.erase(dropped->run) > 0;
+      bool is_there =
+          port_ != kEndpointPort || world_.run_files[process_.machine].erase(dropped->run) > 0;
       if (!is_there && !world_.scenario.has_stand_ins)
         world_.violate("a run file is dropped that is not there");
       if (drop) drop();

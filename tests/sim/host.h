@@ -53,6 +53,7 @@ class Host {
 
   // Between hosts of one run, which find each other.
   static Endpoint endpoint() { return {.host = "10.0.0.0", .port = kEndpointPort}; }
+  std::optional<std::string> knock(const std::string& run, const rendezvous::request::Knock& knock);
   std::optional<std::string> knock(const Endpoint& to);
   std::optional<std::string> answer(const std::string& knock);
   void answered(const std::string& answer);

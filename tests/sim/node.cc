@@ -33,7 +33,8 @@ Node::Node(World& world, Process& process, NodePlan plan, int pid)
                       .node_rank = plan_.node_rank},
              .read_timeout = world_.scenario.read_timeout,
              .stop_grace = world_.scenario.grace};
-  if (world_.scenario.has_stand_ins) config_.stand_in_port = world_.next_port();
+  bool has_stand_ins = world_.scenario.has_stand_ins && world_.scenario.daemons == 0;
+  if (has_stand_ins) config_.stand_in_port = world_.next_port();
   config_.has_registry = world_.scenario.has_registry;
 }
 
@@ -370,8 +371,14 @@ void Node::agent_killed(bool has_guardian) {
     round_.reset();
     std::string left =
         encode(member::last_message(member_, config_, "was lost (its agent was killed)"));
-    world_.deliver(plan_.machine, left, world_.time.now() + seconds(5), registered_at_);
+    std::optional<Endpoint> last_place =
+        world_.scenario.daemons > 0 ? member_.place : registered_at_;
+    world_.deliver(plan_.machine, left, world_.time.now() + seconds(5), last_place);
     if (!member_.last) return;
+    bool is_taken = world_.at(last_place) != nullptr;
+    for (const Endpoint& endpoint : plan_.settings.endpoints) {
+      if (!is_taken) world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), endpoint);
+    }
     for (const StandIn& stand_in : member_.last->stand_ins) {
       world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), stand_in.at);
     }
@@ -525,7 +532,8 @@ void Node::shake_hands(const member::action::Connect& wanted) {
   reaching_.reset();
   if (config_.has_registry && !wanted.place) return seek(wanted);
   bool is_here = plan_.machine == 0 && !wanted.place;
-  if (world_.host == nullptr && is_here && !world_.scenario.has_daemon) {
+  bool has_daemon = world_.scenario.has_daemon || world_.scenario.daemons > 0;
+  if (world_.host == nullptr && is_here && !has_daemon) {
     hosting_ = world_.listen(process_);
   }
   open_or_close(wanted);
@@ -567,7 +575,9 @@ void Node::reach(const member::action::Connect& wanted, const std::optional<Endp
       world_.send_up(wire, [this, wire, host, attempt] {
         wire->has_will = world_.scenario.has_wills;
         host->pop(wire);
-        std::string pulse = world_.scenario.has_stand_ins ? host->pulse(plan_.run) : "";
+        // That of a ddpd is not asked for.
+        bool is_known = world_.scenario.has_stand_ins && world_.scenario.daemons == 0;
+        std::string pulse = is_known ? host->pulse(plan_.run) : "";
         world_.send_down(wire, [this, wire, attempt, pulse] { connected(wire, attempt, pulse); });
       });
     });
@@ -808,12 +818,13 @@ void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string&
   reaching_.reset();
   is_sending_ = false;
   outgoing_.clear();
-  step(member::event::Connected{.address = address(),
-                                .coordinator = wire->host->name(),
-                                .is_at_daemon = world_.scenario.has_daemon,
-                                .is_own_host = &wire->host->process() == &process_,
-                                .pulse = pulse,
-                                .died = died_here()});
+  step(member::event::Connected{
+      .address = address(),
+      .coordinator = wire->host->name(),
+      .is_at_daemon = world_.scenario.has_daemon || world_.scenario.daemons > 0,
+      .is_own_host = &wire->host->process() == &process_,
+      .pulse = pulse,
+      .died = died_here()});
   tick();
 }
 

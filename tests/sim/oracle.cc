@@ -62,6 +62,7 @@ void Oracle::stepped(Host& host, const runs::State& state,
   for (const auto& action : actions) {
     const auto* send = std::get_if<runs::action::Send>(&action);
     if (send == nullptr) continue;
+    if (world_.scenario.daemons > 0 && send->node.ends_with(".knock")) continue;
     const Node* node = world_.find(send->node);
     require(node != nullptr, "a command to nobody: " + send->node);
     sends[node->plan().run].push_back(send);
@@ -283,17 +284,28 @@ void Oracle::check_all_dead(const Host& host, const std::string& run, const std:
   for (const auto& node : world_.nodes) {
     std::string its = node->round() ? rounds_[*node->round()].run_uuid : "";
     bool is_other_start = its != run_uuid && !host.found_starts.contains(its);
-    if (world_.scenario.has_stand_ins && !world_.scenario.has_registry && is_other_start) continue;
+    if (may_begin_twice() && is_other_start) continue;
     bool is_alive = node->plan().run == run && node->workers_alive() > 0 && !node->is_held();
     require(!is_alive, node->process().name + " still runs workers of an earlier round");
   }
+}
+
+// Of several endpoints only the first begins a run, and what it knows is lost with its machine
+// only.
+bool Oracle::may_begin_twice() const {
+  const Scenario& scenario = world_.scenario;
+  if (!scenario.has_stand_ins || scenario.has_registry) return false;
+  return scenario.daemons == 0 || std::ranges::any_of(scenario.faults, [&](const Fault& fault) {
+           return fault.kind == FaultKind::LoseMachine && fault.target % scenario.machines == 0;
+         });
 }
 
 void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
   for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
-    bool is_other_start = world_.scenario.has_stand_ins && rounds_[later].run_uuid != its.run_uuid;
+    bool may_be_other = world_.scenario.has_registry || may_begin_twice();
+    bool is_other_start = may_be_other && rounds_[later].run_uuid != its.run_uuid;
     require(rounds_[later].run != its.run || is_other_start,
             node.process().name + " goes on with round " + std::to_string(its.number) +
                 ", and there is a later one");
@@ -438,12 +450,15 @@ void Oracle::at_the_end() {
       require(*node->exit_code() == *node->verdict(), name + " ends with another verdict");
     }
     bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
-                        world_.scenario.is_begun_anew || (is_judged && !is_the_lost(*node));
+                        world_.scenario.is_begun_anew || world_.scenario.is_undisturbed ||
+                        (is_judged && !is_the_lost(*node));
     if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));
     }
   }
+  require(!world_.scenario.is_undisturbed || rounds_.size() == 1,
+          "workers were stopped, and only one ddpd was away at a time");
   if (world_.scenario.start_load > Duration::zero()) {
     require(rounds_.size() <= kMostRoundsUnderLoad,
             "the start of workers has cost " + std::to_string(rounds_.size()) + " rounds");

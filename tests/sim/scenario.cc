@@ -346,6 +346,53 @@ void stall_registry(std::uint64_t seed, Scenario& scenario) {
   }
 }
 
+// Several ddpds, on machines of their own or beside nodes.
+void add_daemons(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 9);
+  scenario.daemons = random.chance(70) ? 2 : 3;
+  bool have_own_machines = random.chance(60);
+  if (have_own_machines) {
+    for (NodePlan& plan : scenario.nodes) plan.machine += scenario.daemons;
+    scenario.machines += scenario.daemons;
+  }
+  scenario.machines = std::max(scenario.machines, scenario.daemons);
+  for (NodePlan& plan : scenario.nodes) {
+    for (int i = 0; i < scenario.daemons; ++i) {
+      plan.settings.endpoints.push_back({.host = "10.0.0." + std::to_string(i), .port = 29400});
+    }
+  }
+}
+
+// One ddpd is killed, or another one stands still: the workers go on, however often it comes.
+void lose_a_daemon(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 10);
+  scenario.is_undisturbed = true;
+  scenario.victims_fail = false;
+  scenario.max_delay = milliseconds(2);
+  scenario.slow_stop_percent = 0;
+  int size = static_cast<int>(scenario.nodes.size());
+  for (NodePlan& plan : scenario.nodes) {
+    plan.settings.min_nodes = plan.settings.max_nodes = size;
+    plan.comes_back = false;
+    plan.policy.keep_alive_interval = seconds(1);
+    plan.policy.keep_alive_max_attempt = 8;
+    plan.policy.join_timeout = seconds(60);
+  }
+  scenario.work = random.duration(seconds(60), seconds(70));
+  scenario.faults.clear();
+  Duration at = seconds(5) + random.duration(seconds(0), seconds(3));
+  for (int left = random.number(1, 3); left > 0; --left) {
+    bool is_killed = random.chance(60);
+    scenario.faults.push_back(
+        {.kind = is_killed ? FaultKind::KillHost : FaultKind::FreezeHost,
+         .at = at,
+         .lasts = random.duration(milliseconds(10), seconds(10)),
+         .target = random.chance(80) ? -1 : random.number(0, scenario.daemons - 1)});
+    at += seconds(14) + random.duration(seconds(0), seconds(4));
+  }
+  scenario.faults_end = at;
+}
+
 Scenario make_stand_in_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
   Scenario scenario{.seed = seed};
@@ -360,12 +407,13 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   scenario.read_timeout = random.duration(seconds(5), seconds(20));
   scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
   int size = random.chance(90) ? random.number(2, 6) : random.number(7, 12);
-  scenario.has_registry = seed >= kFirstRegistrySeed;
+  bool has_daemons = seed >= kFirstDaemonsSeed;
+  scenario.has_registry = seed >= kFirstRegistrySeed && !has_daemons;
   if (scenario.has_registry) stall_registry(seed, scenario);
   bool is_quorum_chosen = seed >= kFirstQuorumSeed && seed < kFirstKilledSeed;
   if (is_quorum_chosen) size = std::min(size, 9);  // so that one of the stand-ins is spared
-  bool has_kills = seed >= kFirstKilledSeed && !scenario.has_registry;
-  bool is_one_loss = !is_quorum_chosen && !has_kills && random.chance(25);
+  bool has_kills = seed >= kFirstKilledSeed && !scenario.has_registry && !has_daemons;
+  bool is_one_loss = !is_quorum_chosen && !has_kills && !has_daemons && random.chance(25);
   if (is_one_loss) size = std::max(size, 3);
   int most = is_one_loss ? size : std::max(1, size - (random.chance(20) ? 1 : 0));
   int least = std::max(1, most - random.number(0, 4));
@@ -379,6 +427,13 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
     plan.start = random.duration(seconds(0), milliseconds(i == 0 ? 100 : 900));
     scenario.nodes.push_back(plan);
     scenario.machines = std::max(scenario.machines, plan.machine + 1);
+  }
+  if (has_daemons) {
+    add_daemons(seed, scenario);
+    if (seed % 4 == 1) {
+      lose_a_daemon(seed, scenario);
+      return scenario;
+    }
   }
   if (is_quorum_chosen) {
     lose_all_but_quorum(random, scenario);
@@ -401,9 +456,16 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
     if (random.chance(40)) kinds.push_back(kind);
   }
   if (kinds.empty()) kinds.push_back(FaultKind::FallApart);
+  if (has_daemons && random.chance(60)) kinds.push_back(FaultKind::KillHost);
+  if (has_daemons && random.chance(60)) kinds.push_back(FaultKind::FreezeHost);
   for (int left = random.number(1, 6); left > 0; --left) {
     Fault fault = make_fault(random, kinds[random.next() % kinds.size()], scenario);
     if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
+    bool is_of_host = fault.kind == FaultKind::KillHost || fault.kind == FaultKind::FreezeHost;
+    if (is_of_host && has_daemons)
+      fault.target = random.chance(60) ? -1 : random.number(0, scenario.daemons - 1);
+    bool hits_a_machine = fault.kind == FaultKind::Cut || fault.kind == FaultKind::LoseMachine;
+    if (hits_a_machine && has_daemons) fault.target = random.number(0, scenario.machines - 1);
     scenario.faults.push_back(fault);
   }
   // While they come: each part may begin the run.
@@ -421,7 +483,8 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
 // In a tenth of the seeds the loss, or one more fault, is a SIGTERM, mostly to the first host. From
 // a chance of its own, so that the rest of a seed does not depend on it.
 void stop_one(std::uint64_t seed, Scenario& scenario) {
-  bool is_judged = scenario.is_healed || scenario.is_quorum_chosen || scenario.is_begun_anew;
+  bool is_judged = scenario.is_healed || scenario.is_quorum_chosen || scenario.is_begun_anew ||
+                   scenario.is_undisturbed;
   if (seed % 10 != 4 || is_judged) return;
   Random random(seed * 2 + 8);
   int size = static_cast<int>(scenario.nodes.size());
@@ -504,9 +567,9 @@ bool Scenario::has_watches() const {
 }
 
 std::string to_string(const Fault& fault) {
-  static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal", "reset",
-                                           "half-open",  "cut",          "freeze", "pause",
-                                           "wall clock", "kill host",    "cancel", "fall apart"};
+  static constexpr const char* kNames[] = {
+      "kill agent", "lose machine", "signal",    "reset",       "half-open", "cut",       "freeze",
+      "pause",      "wall clock",   "kill host", "freeze host", "cancel",    "fall apart"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.takes_guardian) text += " and its guardian";
@@ -526,6 +589,8 @@ std::string to_string(const Scenario& scenario) {
          std::to_string(first.settings.max_nodes) +
          ", --max-restarts=" + std::to_string(first.policy.max_restarts) +
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
+         (scenario.daemons > 0 ? ", " + std::to_string(scenario.daemons) + " ddpds" : "") +
+         (scenario.is_undisturbed ? ", undisturbed" : "") +
          (scenario.has_registry ? ", registry" : "") + (scenario.is_one_loss ? ", one loss" : "") +
          (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +

@@ -47,6 +47,7 @@ enum class FaultKind : std::uint8_t {
   Pause,        // all that runs on a machine (or, cut both ways, on all machines), for a time
   WallClock,    // a machine's wall clock jumps
   KillHost,     // whoever hosts, with its store
+  FreezeHost,   // a ddpd, for a time
   Cancel,       // SIGTERM to all agents, within a second
   FallApart,    // the network falls into two parts, for a time: the bits of `target` say which
 };
@@ -69,12 +70,16 @@ struct Scenario {
   bool has_daemon = false;     // ddpd hosts, else the first agent on machine 0
   bool has_wills = true;       // a server with our extensions
   bool has_stand_ins = false;  // other nodes can host the run
+  // So many ddpds, on the first machines, are the endpoints of the run; 0: there is one endpoint.
+  int daemons = 0;
   // No endpoint is fixed: a registry says who hosts.  It does not answer from one of these moments
   // to the next, in pairs.
   bool has_registry = false;
   std::vector<Duration> registry_stalls;
   // One node is lost for good, and nothing else goes wrong: the others go on by themselves.
   bool is_one_loss = false;
+  // One ddpd is lost, and nothing else goes wrong: no worker is stopped.
+  bool is_undisturbed = false;
   // The network and the machines have faults that pass, and no process is lost: all succeed.
   bool is_healed = false;
   // So many are lost for good that too few are left, but for --rdzv-conf quorum.
@@ -116,6 +121,9 @@ inline constexpr std::uint64_t kFirstKilledSeed = 30'000'000;
 
 // And from here on of runs whose host stands in a registry.
 inline constexpr std::uint64_t kFirstRegistrySeed = 40'000'000;
+
+// And from here on of runs that have several endpoints.
+inline constexpr std::uint64_t kFirstDaemonsSeed = 50'000'000;
 
 // And from here on of runs of the first two kinds, whose workers fail since others did not come.
 inline constexpr std::uint64_t kFirstWaitSeed = 60'000'000;

@@ -65,7 +65,8 @@ Node* World::find(const std::string& node_id) {
 
 void World::run() {
   trace("scenario", to_string(scenario));
-  if (scenario.has_daemon) start_daemon();
+  if (scenario.has_daemon) start_daemon(0);
+  for (int i = 0; i < scenario.daemons; ++i) start_daemon(i);
   to_come_ = static_cast<int>(scenario.nodes.size());
   Duration last_start{};
   for (const NodePlan& plan : scenario.nodes) {
@@ -119,10 +120,22 @@ void World::start(const NodePlan& plan) {
   nodes.back()->begin();
 }
 
-void World::start_daemon() {
-  if (!machines[0].is_up) return time.after(seconds(1), [this] { start_daemon(); });
-  daemon_ = &add_process("ddpd-" + std::to_string(++pids_), 0);
-  listen(*daemon_);
+void World::start_daemon(int machine) {
+  if (!machines[static_cast<std::size_t>(machine)].is_up)
+    return time.after(seconds(1), [this, machine] { start_daemon(machine); });
+  Process* daemon = &add_process("ddpd-" + std::to_string(++pids_), machine);
+  daemons_[machine] = daemon;
+  if (machine == 0) {
+    listen(*daemon);
+    return;
+  }
+  stand_in(*daemon, kEndpointPort, 0, [](Host&) {});
+}
+
+// The one that has published the last round, or the one that the fault names.
+int World::daemon_to_strike(const Fault& fault) const {
+  if (fault.target >= 0) return fault.target % std::max(1, scenario.daemons);
+  return last_host != nullptr ? last_host->process().machine : 0;
 }
 
 Host* World::listen(Process& process) {
@@ -336,17 +349,30 @@ void World::strike(const Fault& fault) {
       machines[static_cast<std::size_t>(fault.target) % machines.size()].wall_jump +=
           random.duration(-std::chrono::hours(1), std::chrono::hours(1));
       return;
+    case FaultKind::FreezeHost: {
+      auto daemon = daemons_.find(daemon_to_strike(fault));
+      if (daemon == daemons_.end() || !daemon->second->is_alive) return;
+      return freeze(*daemon->second, fault.lasts);
+    }
     case FaultKind::KillHost:
+      if (scenario.daemons > 0) {
+        int machine = daemon_to_strike(fault);
+        auto daemon = daemons_.find(machine);
+        if (daemon == daemons_.end() || !daemon->second->is_alive) return;
+        trace(daemon->second->name, "is killed");
+        exit(*daemon->second, true);
+        return time.after(fault.lasts, [this, machine] { start_daemon(machine); });
+      }
       if (scenario.has_stand_ins && last_host != nullptr) {
         for (auto& each : nodes) {
           if (&each->process() == &last_host->process()) return kill(*each, true);
         }
       }
       if (host == nullptr) return;
-      if (daemon_ != nullptr && daemon_->is_alive) {
-        exit(*daemon_, true);
+      if (daemons_.contains(0) && daemons_[0]->is_alive) {
+        exit(*daemons_[0], true);
         return time.after(random.duration(milliseconds(10), seconds(3)),
-                          [this] { start_daemon(); });
+                          [this] { start_daemon(0); });
       }
       for (auto& each : nodes) {
         if (&each->process() == &host->process()) return kill(*each, true);
@@ -383,14 +409,15 @@ void World::lose_machine(const Fault& fault) {
   }
   for (Node* node : lost) kill(*node, false);
   Duration down = fault.lasts;
-  if (index == 0) {
+  int machine = static_cast<int>(index);
+  if (index == 0 || daemons_.contains(machine)) {
     // Run files are lost with the machine; it takes longer to begin anew than any lease.
-    run_files.clear();
+    run_files.erase(machine);
     for (const NodePlan& plan : scenario.nodes) down = std::max(down, plan.policy.lease());
   }
-  if (index == 0 && daemon_ != nullptr && daemon_->is_alive) {
-    exit(*daemon_, false);
-    time.after(seconds(1), [this] { start_daemon(); });
+  if (daemons_.contains(machine) && daemons_[machine]->is_alive) {
+    exit(*daemons_[machine], false);
+    time.after(seconds(1), [this, machine] { start_daemon(machine); });
   }
   time.after(down, [this, index] { machines[index].is_up = true; });
 }
@@ -421,15 +448,18 @@ void World::fall_apart(const Fault& fault) {
 
 void World::freeze(const Fault& fault) {
   Process* target = nullptr;
-  if (fault.target == 0 && daemon_ != nullptr) target = daemon_;
+  if (fault.target == 0 && scenario.daemons == 0 && daemons_.contains(0)) target = daemons_[0];
   if (target == nullptr && static_cast<std::size_t>(fault.target) < nodes.size())
     target = &nodes[static_cast<std::size_t>(fault.target)]->process();
-  if (target == nullptr || !target->is_alive) return;
-  trace(target->name, "freezes");
-  Timeline::freeze(*target);
-  time.after(fault.lasts, [this, target] {
-    trace(target->name, "thaws");
-    time.thaw(*target);
+  if (target != nullptr && target->is_alive) freeze(*target, fault.lasts);
+}
+
+void World::freeze(Process& target, Duration lasts) {
+  trace(target.name, "freezes");
+  Timeline::freeze(target);
+  time.after(lasts, [this, &target] {
+    trace(target.name, "thaws");
+    time.thaw(target);
   });
 }
 
@@ -445,8 +475,10 @@ void World::pause(const Fault& fault) {
     nodes_paused.push_back(node.get());
     paused.push_back(&node->process());
   }
-  bool has_daemon = daemon_ != nullptr && daemon_->is_alive && !daemon_->is_frozen;
-  if (has_daemon && (all || machine == 0)) paused.push_back(daemon_);
+  for (auto& [its_machine, daemon] : daemons_) {
+    bool is_hit = daemon->is_alive && !daemon->is_frozen && (all || machine == its_machine);
+    if (is_hit) paused.push_back(daemon);
+  }
   trace("world", all ? "pauses everywhere" : "pauses on machine " + std::to_string(machine));
   for (Process* process : paused) Timeline::freeze(*process);
   for (Node* node : nodes_paused) node->pause();
@@ -484,10 +516,16 @@ void World::knock(Host& from, const std::optional<Endpoint>& place) {
   Host* there = at(place);
   if (there == nullptr || there == &from) return;
   Process& asked = there->process();
+  if (!reaches(from.process().machine, asked.machine) || asked.is_frozen) return;
+  knock(from, place.value_or(Host::endpoint()), from.knock(place.value_or(Host::endpoint())));
+}
+
+void World::knock(Host& from, const Endpoint& place, const std::optional<std::string>& message) {
+  Host* there = at(place);
+  if (!message || there == nullptr || there == &from) return;
+  Process& asked = there->process();
   Process& asker = from.process();
   if (!reaches(asker.machine, asked.machine) || asked.is_frozen) return;
-  std::optional<std::string> message = from.knock(place.value_or(Host::endpoint()));
-  if (!message) return;
   time.after(random.duration(Duration(1000), scenario.max_delay), [=, this, &from, &asked, &asker] {
     if (there->is_closed) return;
     time.to(asked, Duration::zero(), [=, this, &from, &asked, &asker] {

@@ -121,6 +121,7 @@ class World {
                const std::optional<Endpoint>& place = std::nullopt);
   // A host asks at another place whether the run is there.
   void knock(Host& from, const std::optional<Endpoint>& place);
+  void knock(Host& from, const Endpoint& place, const std::optional<std::string>& message);
   std::uint16_t next_port() { return port_ = port_ >= 60000 ? 1024 : port_ + 1; }
 
   void trace(const std::string& who, const std::string& what) const;
@@ -138,7 +139,8 @@ class World {
   std::map<std::pair<int, std::uint16_t>, Host*> stand_ins;  // who listens elsewhere
   Host* last_host = nullptr;                                 // who has published the last round
   bool closed_on_nodes = false;  // a host that had given way has, while one came to it
-  std::map<std::string, std::string> run_files;  // on machine 0, of each run
+  // On each machine, of each run.
+  std::map<int, std::map<std::string, std::string>> run_files;
   // In the memory of each machine: of each agent that was there, what it knows.
   struct NodeMemory {
     std::string text;
@@ -157,11 +159,13 @@ class World {
  private:
   Duration delay(const Wire& wire);
   void start(const NodePlan& plan);
-  void start_daemon();
+  void start_daemon(int machine);
+  int daemon_to_strike(const Fault& fault) const;
   void strike(const Fault& fault);
   void kill(Node& node, bool tells, bool has_guardian = true);
   void lose_machine(const Fault& fault);
   void freeze(const Fault& fault);
+  void freeze(Process& target, Duration lasts);
   void pause(const Fault& fault);
   void cut(const Fault& fault);
   void heal(int machine);
@@ -171,7 +175,7 @@ class World {
 
   std::deque<Process> processes_;
   std::map<std::string, Node*> by_name_;
-  Process* daemon_ = nullptr;
+  std::map<int, Process*> daemons_;  // by machine
   int pids_ = 100;
   int to_come_ = 0;
   std::uint16_t port_ = 1024;
