@@ -22,7 +22,11 @@ STEPS = 6
 TOLERANCE = 1e-6
 # Three ranks or more over shared memory add half types up in float and round once, where Gloo
 # rounds after each addition.  A few units in the last place, beside the largest of a tensor.
-HALF_TOLERANCE = {"float16": 4 * 2**-10, "bfloat16": 4 * 2**-7}
+HALF_TOLERANCE = {
+    "float16": 4 * 2**-10,
+    "bfloat16": 4 * 2**-7,
+    "float16_module": 4 * 2**-10,
+}
 MODES = {
     "plain": {},
     "views": {"gradient_as_bucket_view": True},
