@@ -46,6 +46,21 @@ StopReasonFileConfig stop_file_config(const AgentConfig& config) {
           .search_path = process::search_path_of(environment)};
 }
 
+// What a node does in a phase of its core.  Running: until all workers run, and then it trains.
+Doing doing_in(Phase phase) {
+  switch (phase) {
+    case Phase::Running:
+      return Doing::Starting;
+    case Phase::Stopping:
+      return Doing::Stopping;
+    case Phase::Joining:
+    case Phase::Waiting:
+    case Phase::Finished:
+      break;
+  }
+  return Doing::Waiting;
+}
+
 HangMonitorConfig hang_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.decide = {.timeout = config.hang_timeout},
@@ -105,6 +120,7 @@ asio::awaitable<int> Agent::run() {
   }
 
   rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
+  time_.begin(clock_().mono);
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
@@ -126,8 +142,10 @@ asio::awaitable<int> Agent::run() {
 // The loop's body: one event in, its actions out, one line about it.
 void Agent::on(const Event& event) {
   Phase before = state_.phase;
-  Step next = step(std::move(state_), event, clock_(), config_.core);
+  Now now = clock_();
+  Step next = step(std::move(state_), event, now, config_.core);
   state_ = std::move(next.state);
+  if (state_.phase != before) time_.enter(doing_in(state_.phase), now.mono);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = mono_now();
@@ -261,6 +279,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
 }
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
+  time_.interrupted(cause_of(stop));
   others_are_signalled_ = stop.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{stop.signal});
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
@@ -333,6 +352,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   }
   rendezvous_.workers_started(round_, std::move(started));
   ending_.workers_started();
+  time_.enter(Doing::Training, clock_().mono);
   failures_.attempt_started(restart_count, mono_now());
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
@@ -412,7 +432,8 @@ asio::awaitable<void> Agent::finish(int exit_code) {
   if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
   stop_file_.on(stop_reason::event::Cleared{});
   if (stop_file_.is_writing()) co_await stop_file_.written();
-  exit_code_ = co_await ending_.report(state_, exit_code, round_.max_restarts);
+  exit_code_ =
+      co_await ending_.report(state_, exit_code, round_.max_restarts, time_.account(clock_().mono));
   finished_.notify();
 }
 

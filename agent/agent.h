@@ -16,6 +16,7 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
+#include "agent/decide/time_account.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
 #include "agent/guardian_watch.h"
@@ -111,6 +112,7 @@ class Agent {
   StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
   WorkerSignals worker_signals_;
   RunEnding ending_;
+  TimeKeeper time_;
   MonoTime stop_began_{};  // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};   // when the last worker to end did
   int exit_code_ = 0;
