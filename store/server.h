@@ -98,6 +98,8 @@ struct ServerConfig {
   std::function<void(const std::string&)> log{};
 };
 
+class PageSource;  // store/page_source.h
+
 // A listening store.
 //
 // Threads: used from the executor's thread only; the executor must not run on more than one.
@@ -142,6 +144,11 @@ class Server {
   // executor runs: no client may have entered the namespace.
   void reserve_namespace(std::string name);
 
+  // What a key holds in the reserved namespace of those who know this secret; empty where there is
+  // none.
+  std::string value_of(std::string_view reserved_name, std::size_t secret,
+                       std::string_view key) const;
+
   // Closes every connection that is in the common namespace, and empties that namespace; last wills
   // left in it are not carried out.  Connections in a named namespace live on, and those that have
   // not shaken hands may go on.  So several rounds of workers share a port, and each begins with an
@@ -149,6 +156,9 @@ class Server {
   // admits are served there: another client is closed at its first request that is neither part of
   // the handshake nor ENTER_NAMESPACE.
   void renew_common_namespace(std::optional<Gate> gate = std::nullopt);
+
+  // Shows more on the pages; nullptr: no more.  `source` must outlive this, or be taken back.
+  void show(const PageSource* source);
 
   std::size_t connection_count() const;
   const Namespaces& namespaces() const;
