@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/chronicle.h"
+#include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
 #include "store/decide/rate_limited_log.h"
@@ -85,6 +87,8 @@ class CoordinatorService {
   std::string who_is_here() const { return runs::who_is_here(state_); }
   MonoTime heard_at(const std::string& run) const;
   bool holds(const std::string& run) const;
+  // For the pages, without the nodes' vitals.  Valid as long as this object.
+  RunsSource source() const { return {.state = &state_, .chronicle = &chronicle_}; }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`
   // on the connection `number`: see runs::knock().  The answer goes to answered().
@@ -107,6 +111,7 @@ class CoordinatorService {
   std::string pulse(std::uint64_t count) const;
   void take(const std::string& text);
   void step(const runs::Event& event);
+  void note_in_chronicle(const runs::Event& event, Now now);
   void failed(const std::string& why);
   void cannot(const std::string& what, const Error& error);
 
@@ -126,6 +131,7 @@ class CoordinatorService {
   std::unique_ptr<store::Client> in_;           // waits for messages
   std::unique_ptr<store::Client> out_;          // everything else
   runs::State state_;
+  Chronicle chronicle_;
   std::deque<Outgoing> outgoing_;
   bool is_open_ = true;
   bool has_begun_ = false;           // a round, in that may_begin was asked

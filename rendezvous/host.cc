@@ -48,12 +48,24 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       endpoint_(server_->endpoint()),
       config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
+  server_->show(&pages_);
   for (const std::string& mark : config_.secret_marks) {
     RunFilePlace place = config_.run_files;
     if (!mark.empty()) place.prefix += mark + "-";
     run_files_.push_back(
         std::make_unique<RunFiles>(executor_, std::move(place), server_->endpoint(), config_.log));
   }
+}
+
+std::vector<RunsSource> Host::sources() const {
+  std::vector<RunsSource> sources;
+  for (std::size_t secret = 0; secret < coordinators_.size(); ++secret) {
+    sources.push_back(coordinators_[secret]->source());
+    sources.back().vitals = [this, secret](const std::string& node) {
+      return server_->value_of(keys::kNamespace, secret, keys::vitals(node));
+    };
+  }
+  return sources;
 }
 
 store::Async<std::unique_ptr<store::Client>> Host::connect(std::size_t secret) {

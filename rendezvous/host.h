@@ -16,6 +16,7 @@
 #include "rendezvous/coordinator_service.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/run_files.h"
+#include "rendezvous/run_pages.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
 
@@ -83,6 +84,7 @@ class Host {
   boost::asio::awaitable<void> stop();
 
  private:
+  std::vector<RunsSource> sources() const;
   store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
   void failed(const std::string& why);
 
@@ -96,6 +98,7 @@ class Host {
   // For each secret.
   std::vector<std::unique_ptr<RunFiles>> run_files_;
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
+  RunPages pages_{[this] { return sources(); }};
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.
