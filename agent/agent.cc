@@ -69,6 +69,11 @@ HangMonitorConfig hang_config(const AgentConfig& config) {
           .search_path = process::search_path_of(environment)};
 }
 
+VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
+  return {.period = rendezvous.shows_vitals() ? config.vitals_period : Duration::zero(),
+          .shares_last_lines = config.shares_last_lines};
+}
+
 }  // namespace
 
 Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts parts)
@@ -85,6 +90,8 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
           executor, parts.reaper, parts.disk, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
           [this](const RunningWorker& worker) { abandon_hung(worker); }),
+      vitals_(executor, vitals_config(config_, rendezvous_), workers_,
+              [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(
           executor, [this](int signal) { stop_signalled(signal); },
@@ -132,6 +139,7 @@ asio::awaitable<int> Agent::run() {
   signals_.stop_forwarding();
   worker_signals_.close();
   co_await hangs_.stop();
+  co_await vitals_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
@@ -149,7 +157,10 @@ void Agent::on(const Event& event) {
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   if (before == Phase::Running && state_.phase == Phase::Stopping) stop_began_ = mono_now();
-  if (state_.phase != Phase::Running) workers_.stop_starting();
+  if (state_.phase != Phase::Running) {
+    workers_.stop_starting();
+    vitals_.workers_stop();
+  }
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
   arm_deadline();
@@ -354,6 +365,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   ending_.workers_started();
   time_.enter(Doing::Training, clock_().mono);
   failures_.attempt_started(restart_count, mono_now());
+  vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
   int previous_attempt = std::exchange(attempt_, restart_count);

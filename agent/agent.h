@@ -26,6 +26,7 @@
 #include "agent/outside_signals.h"
 #include "agent/run_ending.h"
 #include "agent/stop_reason_file.h"
+#include "agent/vitals_sampler.h"
 #include "agent/worker_signals.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"
@@ -96,6 +97,7 @@ class Agent {
   store::TaskGroup tasks_;
   FailureCollector failures_;
   HangMonitor hangs_;
+  VitalsSampler vitals_;
   EventRecorder events_;
   OutsideSignals signals_;
   JobControl job_control_;

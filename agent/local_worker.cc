@@ -107,9 +107,18 @@ RunningWorker LocalWorker::describe() const {
           .rank = parts_.rank,
           .pid = pid_,
           .folder = streams.folder,
-          .output_bytes = [out = streams.stdout_tail, err = streams.stderr_tail] {
-            return out->total_bytes() + err->total_bytes();
-          }};
+          .output_bytes =
+              [out = streams.stdout_tail, err = streams.stderr_tail] {
+                return out->total_bytes() + err->total_bytes();
+              },
+          .last_line =
+              [out = streams.stdout_tail, err = streams.stderr_tail] {
+                for (const auto& tail : {out, err}) {
+                  std::vector<std::string> lines = tail->lines(1);
+                  if (!lines.empty()) return lines.back();
+                }
+                return std::string();
+              }};
 }
 
 }  // namespace ddprun::agent

@@ -26,6 +26,7 @@ struct RunningWorker {
   int pid = 0;
   std::string folder{};                           // in the log folder; empty where it has none
   std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent
+  std::function<std::string()> last_line{};       // of it; empty where none went that way
 };
 
 // Threads: used from the executor's only thread.

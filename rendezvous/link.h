@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rendezvous/decide/messages.h"
@@ -52,6 +53,9 @@ class Link {
   // The same, followed by a look at the pulse.
   void post_heartbeat(std::string message);
 
+  // Says how the workers are: sets keys::vitals().  Of several that wait to be sent the last goes.
+  void post_vitals(std::string text);
+
   // What happens on it, each to be run once.
   static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   static boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
@@ -72,6 +76,7 @@ class Link {
   Listener listener_;
   store::RateLimitedLog ignored_{listener_.info};  // what is no command
   std::deque<Outgoing> outgoing_;
+  std::optional<std::string> vitals_{};
   bool is_sending_ = false;
   bool is_open_ = true;
   store::Event has_mail_;  // there is something to send

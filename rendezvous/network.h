@@ -54,6 +54,8 @@ class NetworkHandler final : public Handler {
   void workers_started(const Round& round, std::vector<StartedWorker> workers) override;
   void report_failure(Failure failure, bool is_final) override;
   void report_success() override;
+  bool shows_vitals() const override { return true; }
+  void say_vitals(std::string text) override;
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;
