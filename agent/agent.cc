@@ -48,6 +48,22 @@ StopReasonFileConfig stop_file_config(const AgentConfig& config) {
           .search_path = process::search_path_of(environment)};
 }
 
+// What a node does in a phase of its core.  Running: until all workers run, and then it trains.
+Doing doing_in(Phase phase) {
+  switch (phase) {
+    case Phase::Running:
+      return Doing::Starting;
+    case Phase::Inspecting:
+    case Phase::Stopping:
+      return Doing::Stopping;
+    case Phase::Joining:
+    case Phase::Waiting:
+    case Phase::Finished:
+      break;
+  }
+  return Doing::Waiting;
+}
+
 HangMonitorConfig hang_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.decide = {.timeout = config.hang_timeout},
@@ -60,6 +76,11 @@ InspectionConfig inspection_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.environment = process::to_assignments(environment),
           .search_path = process::search_path_of(environment)};
+}
+
+VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
+  return {.period = rendezvous.shows_vitals() ? config.vitals_period : Duration::zero(),
+          .shares_last_lines = config.shares_last_lines};
 }
 
 }  // namespace
@@ -81,6 +102,8 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       inspection_(
           executor, parts.reaper, parts.disk, inspection_config(config_), workers_,
           [this](rendezvous::Findings findings) { on(event::Inspected{std::move(findings)}); }),
+      vitals_(executor, vitals_config(config_, rendezvous_), workers_,
+              [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
       signals_(
           executor, [this](int signal) { stop_signalled(signal); },
@@ -116,6 +139,7 @@ asio::awaitable<int> Agent::run() {
   }
 
   rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
+  time_.begin(clock_().mono);
   Step first = begin();
   state_ = std::move(first.state);
   perform(first.actions);
@@ -130,6 +154,7 @@ asio::awaitable<int> Agent::run() {
   worker_signals_.close();
   co_await hangs_.stop();
   co_await inspection_.stop();
+  co_await vitals_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
   co_await tasks_.join();
@@ -140,14 +165,19 @@ asio::awaitable<int> Agent::run() {
 // The loop's body: one event in, its actions out, one line about it.
 void Agent::on(const Event& event) {
   Phase before = state_.phase;
-  Step next = step(std::move(state_), event, clock_(), config_.core);
+  Now now = clock_();
+  Step next = step(std::move(state_), event, now, config_.core);
   state_ = std::move(next.state);
+  if (state_.phase != before) time_.enter(doing_in(state_.phase), now.mono);
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   bool had_workers = before == Phase::Running || before == Phase::Inspecting;
   if (had_workers && state_.phase == Phase::Stopping) stop_began_ = mono_now();
   if (before == Phase::Inspecting && state_.phase != before) inspection_.interrupt();
-  if (state_.phase != Phase::Running) workers_.stop_starting();
+  if (state_.phase != Phase::Running) {
+    workers_.stop_starting();
+    vitals_.workers_stop();
+  }
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
   arm_deadline();
@@ -284,6 +314,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
 }
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
+  time_.interrupted(cause_of(stop));
   others_are_signalled_ = stop.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{stop.signal});
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
@@ -363,7 +394,9 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   }
   rendezvous_.workers_started(round_, std::move(started));
   ending_.workers_started();
+  time_.enter(Doing::Training, clock_().mono);
   failures_.attempt_started(restart_count, mono_now());
+  vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
   int previous_attempt = std::exchange(attempt_, restart_count);
@@ -477,7 +510,8 @@ asio::awaitable<void> Agent::finish(int exit_code) {
   if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
   stop_file_.on(stop_reason::event::Cleared{});
   if (stop_file_.is_writing()) co_await stop_file_.written();
-  exit_code_ = co_await ending_.report(state_, exit_code, round_.max_restarts);
+  exit_code_ =
+      co_await ending_.report(state_, exit_code, round_.max_restarts, time_.account(clock_().mono));
   finished_.notify();
 }
 

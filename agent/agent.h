@@ -16,6 +16,7 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
+#include "agent/decide/time_account.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
 #include "agent/guardian_watch.h"
@@ -26,6 +27,7 @@
 #include "agent/outside_signals.h"
 #include "agent/run_ending.h"
 #include "agent/stop_reason_file.h"
+#include "agent/vitals_sampler.h"
 #include "agent/worker_signals.h"
 #include "agent/workers.h"
 #include "rendezvous/handler.h"
@@ -100,6 +102,7 @@ class Agent {
   FailureCollector failures_;
   HangMonitor hangs_;
   Inspection inspection_;
+  VitalsSampler vitals_;
   EventRecorder events_;
   OutsideSignals signals_;
   JobControl job_control_;
@@ -117,6 +120,7 @@ class Agent {
   StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
   WorkerSignals worker_signals_;
   RunEnding ending_;
+  TimeKeeper time_;
   MonoTime stop_began_{};  // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};   // when the last worker to end did
   int exit_code_ = 0;

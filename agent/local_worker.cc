@@ -111,7 +111,15 @@ RunningWorker LocalWorker::describe() const {
       .output_bytes = [out = streams.stdout_tail,
                        err =
                            streams.stderr_tail] { return out->total_bytes() + err->total_bytes(); },
-      .stderr_lines = [err = streams.stderr_tail] { return err->lines(WorkerExit::kStderrLines); }};
+      .stderr_lines = [err = streams.stderr_tail] { return err->lines(WorkerExit::kStderrLines); },
+      .last_line =
+          [out = streams.stdout_tail, err = streams.stderr_tail] {
+            for (const auto& tail : {out, err}) {
+              std::vector<std::string> lines = tail->lines(1);
+              if (!lines.empty()) return lines.back();
+            }
+            return std::string();
+          }};
 }
 
 }  // namespace ddprun::agent

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/report/advice.h"
+#include "agent/report/time_text.h"
 #include "agent/report_writer.h"
 #include "store/clock.h"
 
@@ -36,7 +37,8 @@ void RunEnding::ended(const rendezvous::command::End& end,
   last.also_waited = judged.also_waited;
 }
 
-asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int max_restarts) {
+asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int max_restarts,
+                                       TimeAccount time) {
   bool is_stopped = state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal;
   int agents_code = exit_code_in(config_.exit_codes, exit_code, outcome_);
   const auto& outside = parts_.stop_file.reason();
@@ -49,20 +51,23 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
     parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
+    if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
     co_return agents_code;
   }
   if (is_stopped) {
     std::string logs = parts_.workers.log_path();
     parts_.logger->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
     if (!outcome_.loss.empty()) parts_.logger->error("next: {}", step_after_loss(outcome_.loss));
+    if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
   }
-  co_await report_failures(state, agents_code, max_restarts, is_stopped);
+  co_await report_failures(state, agents_code, max_restarts, is_stopped, std::move(time));
   co_return agents_code;
 }
 
 // The cause, in full, as the last thing that is said.
 asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_code,
-                                                 int max_restarts, bool is_stopped) {
+                                                 int max_restarts, bool is_stopped,
+                                                 TimeAccount time) {
   // A failure that no node is left to judge stands before the end all the same.
   if (state.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state.failure);
   JobReport report = parts_.failures.report(outcome_, config_.workers.hostname);
@@ -71,6 +76,7 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   report.max_restarts = max_restarts;
   report.log_path = parts_.workers.log_path();
   report.log_loss = parts_.workers.log_loss();
+  report.time = std::move(time);
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state.error;
   }

@@ -14,6 +14,7 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
+#include "agent/decide/time_account.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
 #include "agent/report/report.h"
@@ -52,11 +53,13 @@ class RunEnding {
   bool is_by_own_worker() const { return is_by_own_worker_; }
 
   // Says all of it and returns the agent's exit code.  The core has finished with `exit_code`.
-  boost::asio::awaitable<int> report(const State& state, int exit_code, int max_restarts);
+  // `time`: where that of this node has gone.
+  boost::asio::awaitable<int> report(const State& state, int exit_code, int max_restarts,
+                                     TimeAccount time);
 
  private:
   boost::asio::awaitable<void> report_failures(const State& state, int exit_code, int max_restarts,
-                                               bool is_stopped);
+                                               bool is_stopped, TimeAccount time);
 
   const AgentConfig& config_;
   Parts parts_;

@@ -28,6 +28,7 @@ struct RunningWorker {
   std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent
   // The last of its stderr, at most WorkerExit::kStderrLines; none where it goes past the agent.
   std::function<std::vector<std::string>()> stderr_lines{};
+  std::function<std::string()> last_line{};  // of it; empty where none went that way
 };
 
 // Threads: used from the executor's only thread.

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ddpctl: looks at what runs leave behind.
+// ddpctl: looks at runs, and at what they leave behind.
 //
+//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [--secret-file FILE] ENDPOINT
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
 //   ddpctl page-token FILE
 //
-// Exit code: 0; 1 when a checkpoint is damaged or something failed; 2 for a bad command line.
+// Exit code: 0; 1 when a checkpoint is damaged or something failed; 2 for a bad command line, and
+// for a page that is refused.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 #include "cli/checkpoint_commands.h"
 #include "cli/print.h"
+#include "cli/status_commands.h"
 #include "store/auth/secret.h"
 
 namespace {
@@ -22,7 +27,10 @@ struct Arguments {
   std::string path;
   std::string to;
   std::optional<TensorFormat> format;
+  ddprun::cli::StatusQuestion question;
 };
+
+using ShowStatus = ddprun::Result<void> (*)(const ddprun::cli::StatusQuestion&, std::ostream&);
 
 struct Commands {
   CLI::App* list;
@@ -30,7 +38,32 @@ struct Commands {
   CLI::App* show;
   CLI::App* convert;
   CLI::App* page_token;
+  std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
+
+void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands) {
+  auto add = [&](const char* name, ShowStatus show, const char* help) {
+    CLI::App* command = app.add_subcommand(name, help);
+    ddprun::cli::StatusQuestion& question = arguments.question;
+    command->add_option("ENDPOINT", question.endpoint, "Where the nodes meet: HOST[:PORT]")
+        ->required()
+        ->type_name("");
+    command->add_option("--run", question.run, "One run only (default: all that meet there)")
+        ->type_name("ID");
+    command
+        ->add_option("--secret-file", question.secret_file,
+                     "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+        ->type_name("FILE");
+    command->add_flag("--json", question.as_json, "As JSON");
+    commands.about_runs.emplace_back(command, show);
+  };
+  add("status", ddprun::cli::show_status, "What each run does, and where its time went");
+  add("nodes", ddprun::cli::show_nodes, "The nodes of each run");
+  add("ranks", ddprun::cli::show_ranks, "Each worker, as its node saw it last");
+  add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
+  add("report", ddprun::cli::show_report, "The failures of workers so far");
+  add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
+}
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
   app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
@@ -68,6 +101,7 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
   commands.page_token->add_option("FILE", arguments.path, "The file of the secret")
       ->required()
       ->type_name("");
+  add_status_commands(app, arguments, commands);
   return commands;
 }
 
@@ -100,6 +134,9 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }
+  for (const auto& [command, show] : commands.about_runs) {
+    if (*command) done = of(show(arguments.question, std::cout));
+  }
   if (done) return written(*done ? 0 : 1);
   std::cerr << "ddpctl: " << to_string(done.error()) << std::endl;
   return done.error().code == Errc::InvalidInput ? 2 : 1;
@@ -108,7 +145,7 @@ int run(const Commands& commands, const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Looks at what runs leave behind.", "ddpctl");
+  CLI::App app("Looks at runs, and at what they leave behind.", "ddpctl");
   Arguments arguments;
   Commands commands = add_commands(app, arguments);
   try {

@@ -192,8 +192,10 @@ void CoordinatorService::check_addresses(Message& message, const std::string& sh
 }
 
 void CoordinatorService::step(const runs::Event& event) {
-  runs::Step next = runs::step(std::move(state_), event, read_clocks());
+  Now now = read_clocks();
+  runs::Step next = runs::step(std::move(state_), event, now);
   state_ = std::move(next.state);
+  note_in_chronicle(event, now);
   hold_for_begin(next.actions);
   for (runs::Action& action : next.actions) {
     std::visit(
@@ -206,6 +208,8 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::Forget& forget) {
               outgoing_.push_back({.kind = Outgoing::Kind::Clear,
                                    .name = keys::mailbox(forget.node, forget.connection)});
+              outgoing_.push_back(
+                  {.kind = Outgoing::Kind::DeleteKey, .name = keys::vitals(forget.node)});
             },
             [this](runs::action::Suspect& suspect) {
               outgoing_.push_back(
@@ -234,6 +238,16 @@ void CoordinatorService::step(const runs::Event& event) {
   has_mail_.notify();
   MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
   if (due != alarm_.expiry()) alarm_.expires_at(due);
+}
+
+// A message changes its own run only.
+void CoordinatorService::note_in_chronicle(const runs::Event& event, Now now) {
+  if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
+    auto run = state_.runs.find(arrived->message.run);
+    return chronicle_.look(arrived->message.run, run == state_.runs.end() ? nullptr : &run->second,
+                           now);
+  }
+  chronicle_.look_at_all(state_.runs, now);
 }
 
 // What is said of the first round waits behind the question whether it may begin.

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/chronicle.h"
+#include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
 #include "store/client.h"
 #include "store/event.h"
@@ -97,6 +99,8 @@ class CoordinatorService {
   std::string who_is_here() const { return runs::who_is_here(state_); }
   MonoTime heard_at(const std::string& run) const;
   bool holds(const std::string& run) const;
+  // For the pages, without the nodes' vitals.  Valid as long as this object.
+  RunsSource source() const { return {.state = &state_, .chronicle = &chronicle_}; }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`
   // on the connection `number`: see runs::knock().  The answer goes to answered().
@@ -121,6 +125,7 @@ class CoordinatorService {
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
+  void note_in_chronicle(const runs::Event& event, Now now);
   void failed(const std::string& why);
   void cannot(const std::string& what, const Error& error);
 
@@ -142,6 +147,7 @@ class CoordinatorService {
   runs::State state_;
   std::vector<std::string> own_addresses_;  // of this machine
   MonoTime own_addresses_until_ = MonoTime::min();
+  Chronicle chronicle_;
   std::deque<Outgoing> outgoing_;
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;

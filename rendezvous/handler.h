@@ -72,6 +72,11 @@ class Handler {
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;
 
+  // Whether others can see what is said by say_vitals(), and what this node's workers do, for
+  // them: the text of a Vitals (rendezvous/decide/vitals.h).  It may get lost.
+  virtual bool shows_vitals() const { return false; }
+  virtual void say_vitals(std::string /*text*/) {}
+
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
   // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.
   virtual void leave(std::string why, int signal) = 0;

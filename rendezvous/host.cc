@@ -54,6 +54,7 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
   server_->stamp_queues(std::string("/") + keys::kInboxes);  // as our client says their names
+  server_->show(&pages_);
   for (const std::string& mark : config_.secret_marks) {
     RunFilePlace place = config_.run_files;
     if (!mark.empty()) place.prefix += mark + "-";
@@ -65,6 +66,17 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
     if (number < config_.secrets.size()) secret = config_.secrets[number];
     knockers_.push_back(std::make_unique<Knocker>(executor_, std::move(secret)));
   }
+}
+
+std::vector<RunsSource> Host::sources() const {
+  std::vector<RunsSource> sources;
+  for (std::size_t secret = 0; secret < coordinators_.size(); ++secret) {
+    sources.push_back(coordinators_[secret]->source());
+    sources.back().vitals = [this, secret](const std::string& node) {
+      return server_->value_of(keys::kNamespace, secret, keys::vitals(node));
+    };
+  }
+  return sources;
 }
 
 store::Async<std::unique_ptr<store::Client>> Host::connect(std::size_t secret) {

@@ -17,6 +17,7 @@
 #include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/knocker.h"
 #include "rendezvous/run_files.h"
+#include "rendezvous/run_pages.h"
 #include "store/auth/secret.h"
 #include "store/base/endpoint.h"
 #include "store/server.h"
@@ -88,6 +89,7 @@ class Host {
   boost::asio::awaitable<void> stop();
 
  private:
+  std::vector<RunsSource> sources() const;
   store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
   void failed(const std::string& why);
 
@@ -102,6 +104,7 @@ class Host {
   std::vector<std::unique_ptr<RunFiles>> run_files_;
   std::vector<std::unique_ptr<Knocker>> knockers_;  // of a daemon
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
+  RunPages pages_{[this] { return sources(); }};
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.

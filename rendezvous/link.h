@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rendezvous/decide/messages.h"
@@ -52,6 +53,9 @@ class Link {
   // The same, followed by a look at the pulse.
   void post_heartbeat(std::string message);
 
+  // Says how the workers are: sets keys::vitals().  Of several that wait to be sent the last goes.
+  void post_vitals(std::string text);
+
   // What happens on it, each to be run once.
   static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   static boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
@@ -71,6 +75,7 @@ class Link {
   Parts parts_;
   Listener listener_;
   std::deque<Outgoing> outgoing_;
+  std::optional<std::string> vitals_{};
   bool is_sending_ = false;
   bool is_open_ = true;
   store::Event has_mail_;  // there is something to send

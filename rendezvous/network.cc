@@ -104,6 +104,11 @@ void NetworkHandler::report_success() {
   step(member::event::WorkersSucceeded{});
 }
 
+// On torch's own server there are no pages.
+void NetworkHandler::say_vitals(std::string text) {
+  if (link_ && link_->client().has_extensions()) link_->post_vitals(std::move(text));
+}
+
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
   endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);

@@ -57,6 +57,8 @@ class NetworkHandler final : public Handler {
                       const std::optional<TimedOutWait>& wait) override;
   void report_findings(Findings findings) override;
   void report_success() override;
+  bool shows_vitals() const override { return true; }
+  void say_vitals(std::string text) override;
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;

@@ -55,6 +55,15 @@ std::string HttpReader::bearer() const {
   return is_bearer ? std::string(value.substr(kScheme.size())) : "";
 }
 
+std::string HttpReader::host() const {
+  return std::string(parser_->parser.get()[http::field::host]);
+}
+
+bool HttpReader::accepts(std::string_view type) const {
+  std::string_view value = parser_->parser.get()[http::field::accept];
+  return value.find(type) != std::string_view::npos;
+}
+
 std::string http_response(const Page& page, bool has_body) {
   std::ostringstream out;
   out << "HTTP/1.1 " << page.status << ' '

@@ -26,6 +26,8 @@ class HttpReader {
   std::string method() const;  // "GET"
   std::string target() const;  // "/status", without what follows a '?'
   std::string bearer() const;  // what follows "Authorization: Bearer "; empty where nothing does
+  std::string host() const;    // "node0:29400"; empty where the client does not say it
+  bool accepts(std::string_view type) const;  // named in the field Accept
 
  private:
   struct Parser;

@@ -115,6 +115,15 @@ Result<Fd> Server::connect(std::size_t secret) {
   return impl_->connect(secret);
 }
 
+std::string Server::value_of(std::string_view reserved_name, std::size_t secret,
+                             std::string_view key) const {
+  return impl_->value_of(reserved_name, secret, key);
+}
+
+void Server::show(const PageSource* source) {
+  impl_->show(source);
+}
+
 void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
 }

@@ -106,6 +106,8 @@ struct ServerConfig {
   std::function<void(const std::string&)> log{};
 };
 
+class PageSource;  // store/page_source.h
+
 // A listening store.
 //
 // Threads: used from the executor's thread only; the executor must not run on more than one.
@@ -155,6 +157,11 @@ class Server {
   // Connections of this process itself stamp nothing.  To be called before the executor runs.
   void stamp_queues(std::string beginning);
 
+  // What a key holds in the reserved namespace of those who know this secret; empty where there is
+  // none.
+  std::string value_of(std::string_view reserved_name, std::size_t secret,
+                       std::string_view key) const;
+
   // Closes every connection that is in the common namespace, and empties that namespace; last wills
   // left in it are not carried out.  Connections in a named namespace live on, and those that have
   // not shaken hands may go on.  So several rounds of workers share a port, and each begins with an
@@ -165,6 +172,9 @@ class Server {
 
   // Whether a client must know a secret to enter a reserved namespace.
   bool asks_for_secret() const;
+
+  // Shows more on the pages; nullptr: no more.  `source` must outlive this, or be taken back.
+  void show(const PageSource* source);
 
   std::size_t connection_count() const;
   const Namespaces& namespaces() const;

@@ -85,6 +85,9 @@ class Server::Impl {
   Result<Fd> connect(std::size_t secret);
   void reserve_namespace(std::string name);
   void stamp_queues(std::string beginning) { stamped_queues_ = std::move(beginning); }
+  std::string value_of(std::string_view reserved_name, std::size_t secret,
+                       std::string_view key) const;
+  void show(const PageSource* source) { status_.source = source; }
   void close();
 
  private:
@@ -164,7 +167,8 @@ class Server::Impl {
   void challenge(Session& session, const request::Authenticate& request);
   void prove(Session& session, const request::Prove& request);
   void seal_some(Session& session);
-  bool may_read_pages(Session& session);
+  bool is_of_this_user(Session& session);
+  std::optional<Reader> reader_of(Session& session);
 
   boost::asio::any_io_executor executor_;
   ServerConfig config_;

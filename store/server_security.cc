@@ -28,6 +28,13 @@ std::string name_for(std::size_t secret, std::string_view name) {
   return own_name;
 }
 
+// Of the field Host: "127.0.0.1:29400", "localhost", or nothing, which no browser says.
+bool is_by_address(const std::string& host) {
+  if (host.empty()) return true;
+  Result<Endpoint> said = parse_endpoint(host, 80);
+  return said && (said->host == "localhost" || is_numeric_host(said->host));
+}
+
 }  // namespace
 
 // Whether nothing is left to be done for `request`.  The session may be gone then, or about to be
@@ -144,16 +151,35 @@ void Server::Impl::seal_some(Session& session) {
   }
 }
 
-// With secrets: a reader that has the token of the first, and processes here of the same user or
-// root.
-bool Server::Impl::may_read_pages(Session& session) {
-  if (config_.secrets.empty() || session.http->target() == "/healthz") return true;
-  if (config_.secrets.front().is_page_token(session.http->bearer())) return true;
+std::string Server::Impl::value_of(std::string_view reserved_name, std::size_t secret,
+                                   std::string_view key) const {
+  const Namespace* ns = namespaces_.find(name_for(secret, reserved_name));
+  if (ns == nullptr) return "";
+  std::string name("/");  // as clients of c10d name a key
+  name.append(key);
+  return std::string(ns->keyspace.peek(name).view());
+}
+
+// A process here of the same user, or of root.
+bool Server::Impl::is_of_this_user(Session& session) {
   Gate gate{.user = ::geteuid()};
   if (!has_asked_for_owners_) find_owners(gate);
   has_asked_for_owners_ = true;
   int fd = session.fd.get();
   return owners_.can_answer() && !why_refused_at(gate, fd, peer_host(fd));
+}
+
+// Who reads the pages; nullopt: it may not.  With secrets a stranger reads /healthz and the empty
+// page only.  A page of another site that a browser here has open can have a name of its own lead
+// to this address; so a process counts as the user's only if it says an address or "localhost".
+std::optional<Reader> Server::Impl::reader_of(Session& session) {
+  bool has_secret = !config_.secrets.empty();
+  std::string target = session.http->target();
+  if (target == "/healthz" || target == "/") return Reader::Stranger;  // "/" asks for the rest
+  if (has_secret && config_.secrets.front().is_page_token(session.http->bearer()))
+    return Reader::Trusted;
+  if (!is_of_this_user(session)) return has_secret ? std::nullopt : std::optional(Reader::Stranger);
+  return is_by_address(session.http->host()) ? Reader::Trusted : Reader::Stranger;
 }
 
 }  // namespace ddprun::store

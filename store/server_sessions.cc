@@ -485,8 +485,9 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
     case HttpReader::State::Done:
       break;
   }
-  Page page = may_read_pages(session) ? status_.page_for(*session.http, mono_now())
-                                      : page_for_strangers(config_.credential.empty());
+  std::optional<Reader> reader = reader_of(session);
+  Page page = reader ? status_.page_for(*session.http, *reader, mono_now())
+                     : page_for_strangers(config_.credential.empty());
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});

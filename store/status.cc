@@ -44,32 +44,43 @@ Page page_for_strangers(bool has_token) {
   return {.status = 401, .body = std::string("this server shows this to some only: ") + how};
 }
 
-Page Status::page_for(const HttpReader& request, MonoTime now) {
+Page Status::page_for(const HttpReader& request, Reader reader, MonoTime now) {
   if (request.method() != "GET" && request.method() != "HEAD") {
     return {.status = 405, .body = "only GET and HEAD\n"};
   }
   std::string target = request.target();
   if (target == "/healthz") return {.body = "ok\n"};
-  if (target == "/status") return status_page_at(now);
-  if (target != "/metrics")
-    return {.status = 404, .body = "there are /healthz, /metrics and /status\n"};
+  if (target == "/status") return status_page_at(reader, now);
+  if (target == "/metrics") return metrics_page_in(request.accepts("application/openmetrics-text"));
+  if (std::optional<Page> page = source ? source->page(target) : std::nullopt) return *page;
+  return {.status = 404,
+          .body = source ? "there are /, /healthz, /metrics and /status\n"
+                         : "there are /healthz, /metrics and /status\n"};
+}
+
+Page Status::metrics_page_in(bool is_open_metrics) {
   measure();
-  return {.content_type = "text/plain; version=0.0.4", .body = metrics_page(metrics)};
+  std::string text = metrics_page(metrics) + (source ? source->metrics() : "");
+  if (!is_open_metrics) return {.content_type = "text/plain; version=0.0.4", .body = text};
+  return {.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+          .body = to_open_metrics(text)};
 }
 
 // A page that cost much is shown for a while to all who ask, so that such pages take a twentieth of
 // the server's time at most.
-Page Status::status_page_at(MonoTime now) {
+Page Status::status_page_at(Reader reader, MonoTime now) {
   constexpr int kTimesItsCost = 20;
   constexpr Duration kMuch = std::chrono::microseconds(100);
-  if (now < shown_until_) return shown_;
+  Shown& shown = shown_.at(static_cast<std::size_t>(reader));
+  if (now < shown.until) return shown.page;
   Duration start = thread_time();
   measure();
-  shown_ = {.content_type = "application/json",
-            .body = status_page(metrics, join_progress(), waiters(now))};
+  std::string more = source ? source->status(reader) : "";
+  shown.page = {.content_type = "application/json",
+                .body = status_page(metrics, join_progress(), waiters(now), more)};
   Duration cost = thread_time() - start;
-  shown_until_ = cost > kMuch ? now + kTimesItsCost * cost : MonoTime::min();
-  return shown_;
+  shown.until = cost > kMuch ? now + kTimesItsCost * cost : MonoTime::min();
+  return shown.page;
 }
 
 void Status::measure() {

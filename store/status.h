@@ -3,6 +3,7 @@
 // What a server counts, and the pages that it serves about itself.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "store/base/time.h"
@@ -10,6 +11,7 @@
 #include "store/decide/namespaces.h"
 #include "store/decide/pages.h"
 #include "store/http.h"
+#include "store/page_source.h"
 #include "store/session.h"
 
 namespace ddprun::store {
@@ -31,14 +33,18 @@ class Status {
   // Counts a request, and takes what it says about expected clients.
   void note(Session& session, const Request& request);
 
-  Page page_for(const HttpReader& request, MonoTime now);
+  // What else the pages show; nullptr: nothing.  It must outlive this object, or be taken back.
+  const PageSource* source = nullptr;
+
+  Page page_for(const HttpReader& request, Reader reader, MonoTime now);
 
   // At most `max_count` of the clients that were announced and have not connected.
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
 
  private:
   void match_expected();
-  Page status_page_at(MonoTime now);
+  Page status_page_at(Reader reader, MonoTime now);
+  Page metrics_page_in(bool is_open_metrics);
   void measure();
   std::size_t wait_count() const;
   std::vector<Waiter> waiters(MonoTime now) const;
@@ -46,8 +52,11 @@ class Status {
 
   const Namespaces& namespaces_;
   const Sessions& sessions_;
-  Page shown_;  // as it was computed last
-  MonoTime shown_until_ = MonoTime::min();
+  struct Shown {
+    Page page;  // as it was computed last
+    MonoTime until = MonoTime::min();
+  };
+  std::array<Shown, 2> shown_;  // to each kind of reader
 };
 
 }  // namespace ddprun::store

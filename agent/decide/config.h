@@ -125,6 +125,8 @@ struct AgentConfig {
   std::function<void(std::string_view)> event_sink;  // of each event, a line; nullptr: none
   std::string rdzv_backend = "static";               // named in events
   ExitCodes exit_codes = ExitCodes::Distinct;
+  Duration vitals_period{};        // after which people hear of the workers again; zero: never
+  bool shares_last_lines = false;  // with the last line that each has written
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
   std::optional<Scheduler> scheduler{};  // of the job that this agent runs in
   // Reports of signals that reached the guardian (worker/process/guardian.h), where the

@@ -8,6 +8,7 @@
 #include "agent/decide/rank_text.h"
 #include "agent/report/advice.h"
 #include "agent/report/report.h"
+#include "agent/report/time_text.h"
 #include "rendezvous/decide/messages.h"
 #include "store/base/text.h"
 
@@ -193,6 +194,8 @@ std::vector<std::string> to_lines(const JobReport& report) {
   }
   if (!logs.empty())
     lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
+  if (report.time && is_worth_a_line(*report.time))
+    lines.push_back("  time: " + time_line(*report.time));
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);

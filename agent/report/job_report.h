@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/decide/time_account.h"
 #include "rendezvous/decide/failure.h"
 #include "store/base/exit_status.h"
 
@@ -45,10 +46,11 @@ struct JobReport {
   std::string log_path;              // the run's log folder on this node; empty: none
   std::string log_loss;              // why the logs on this node are not whole; empty: they are
   std::optional<OutsideSignal> outside{};  // the last one
+  std::optional<TimeAccount> time{};       // where this node's time has gone
 };
 
 // All of a report fits into this many lines.
-inline constexpr std::size_t kReportLines = 28;
+inline constexpr std::size_t kReportLines = 32;
 inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
 
 // The report, one entry a line, without line ends.  The first line says what failed.

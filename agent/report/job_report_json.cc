@@ -4,6 +4,7 @@
 
 #include "agent/report/advice.h"
 #include "agent/report/job_report.h"
+#include "agent/report/time_text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -54,6 +55,28 @@ Json to_json(const rendezvous::Failure& failure) {
   return json;
 }
 
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+Json to_json(const TimeAccount& time) {
+  Json json = {
+      {"up", seconds(time.up)},
+      {"training", seconds(time.of(Doing::Training))},
+      {"starting", seconds(time.of(Doing::Starting))},
+      {"stopping", seconds(time.of(Doing::Stopping))},
+      {"waiting", seconds(time.of(Doing::Waiting))},
+      {"until_training", time.until_training ? Json(seconds(*time.until_training)) : Json()},
+      {"restarts", Json::array()}};
+  for (const RestartCost& each : time.restarts) {
+    json["restarts"].push_back({{"cause", name_of(each.cause)},
+                                {"node", text_or_null(each.cause.node)},
+                                {"count", each.count},
+                                {"cost", seconds(each.cost)}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const JobReport& report) {
@@ -72,6 +95,7 @@ std::string to_json(const JobReport& report) {
                {"flight_recorder", report.dumps},
                {"log_path", text_or_null(report.log_path)},
                {"log_loss", text_or_null(report.log_loss)},
+               {"time", report.time ? to_json(*report.time) : Json()},
                {"next_step", text_or_null(next_step(report))}};
   if (report.outside) {
     json["signalled"] = {{"signal", report.outside->signal},

@@ -10,6 +10,9 @@
 namespace ddprun::cli {
 namespace {
 
+constexpr Duration kVitalsPeriod = std::chrono::seconds(2);
+constexpr double kLeastVitalsPeriod = 0.1;  // of what a user may ask for, in seconds
+
 // Other nodes may have more workers.
 void note_unknown(ConfigBuilder& builder, const OptionValue& value, int local_rank) {
   builder.note(value.origin + " names local rank " + std::to_string(local_rank) +
@@ -87,6 +90,26 @@ Result<void> add_filters(ConfigBuilder& builder, const char* name,
   return {};
 }
 
+// What people who watch the run see of this node's workers.
+Result<void> add_vitals(ConfigBuilder& builder) {
+  agent::AgentConfig& agent = builder.config.agent;
+  agent.vitals_period = kVitalsPeriod;
+  agent.shares_last_lines = builder.given("share-last-lines") != nullptr;
+  const OptionValue* period = builder.given("vitals");
+  if (period == nullptr) return {};
+  if (period->text == "0") {
+    agent.vitals_period = Duration::zero();
+    return {};
+  }
+  Result<double> seconds = parse_seconds(*period);
+  if (!seconds) return seconds.error();
+  if (*seconds < kLeastVitalsPeriod)
+    return invalid_value(*period, "0 (never) or a number of seconds from 0.1 on");
+  agent.vitals_period =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+  return {};
+}
+
 // Whether the workers' folders hold error files at most, in a place that the user did not name.
 bool only_error_files(ConfigBuilder& builder) {
   const agent::WorkerGroupConfig& workers = builder.workers();
@@ -117,8 +140,9 @@ Result<void> add_logs(ConfigBuilder& builder) {
   if (!filters) return filters.error();
   filters = add_filters(builder, "duplicate-stderr-filters", &agent::WorkerRoutes::err,
                         workers.stderr_filters);
+  if (!filters) return filters.error();
   workers.has_late_folders = only_error_files(builder);
-  return filters;
+  return add_vitals(builder);
 }
 
 }  // namespace ddprun::cli

@@ -164,6 +164,12 @@ constexpr std::array kSpecs = {
                "of the attempt; ',,' is a comma"},
     OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kOutput,
                "The same for stderr, into filtered_stderr.log"},
+    OptionSpec{"vitals", 0, "SECONDS", true, kOutput,
+               "How often the host of several nodes hears how each worker is, for its pages "
+               "(default 2; 0: never)",
+               kNoChoices, kOurs},
+    OptionSpec{"share-last-lines", 0, nullptr, true, kOutput,
+               "And with it the last line that each worker has written", kNoChoices, kOurs},
 
     OptionSpec{"monitor-interval", 0, "SECONDS", true, kNoEffect,
                "torchrun's polling period; here a worker's exit is seen when it happens"},

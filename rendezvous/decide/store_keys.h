@@ -54,6 +54,10 @@ inline std::string pulse(const std::string& record) {
 inline std::string given_up(const std::string& node) {
   return "ddprun/given_up/" + node;
 }
+// A key under which a node says what its workers do; see vitals.h.
+inline std::string vitals(const std::string& node) {
+  return "ddprun/vitals/" + node;
+}
 // The queue of all commands to one node, on one of its connections: what is under way to a broken
 // one cannot be taken for what is sent to the next.
 inline std::string mailbox(const std::string& node, std::uint64_t connection) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/decide/pages.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 #include <string_view>
@@ -86,8 +87,25 @@ std::string metrics_page(const Metrics& metrics) {
   return out.str();
 }
 
+std::string to_open_metrics(std::string_view metrics) {
+  constexpr std::string_view kTotal = "_total";
+  std::string out;
+  while (!metrics.empty()) {
+    std::size_t length = std::min(metrics.find('\n'), metrics.size());
+    std::string line(metrics.substr(0, length));
+    metrics.remove_prefix(std::min(length + 1, metrics.size()));
+    // "# TYPE NAME counter", "# HELP NAME ..."
+    std::size_t name_ends = line.starts_with("# ") ? line.find(' ', sizeof "# TYPE " - 1) : 0;
+    bool is_declared = name_ends != 0 && name_ends != std::string::npos;
+    if (is_declared && line.substr(0, name_ends).ends_with(kTotal))
+      line.erase(name_ends - kTotal.size(), kTotal.size());
+    out += line + '\n';
+  }
+  return out + "# EOF\n";
+}
+
 std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
-                        const std::vector<Waiter>& waiters) {
+                        const std::vector<Waiter>& waiters, std::string_view more) {
   std::ostringstream out;
   out << "{\"connections\": " << metrics.connections << ", \"keys\": " << metrics.keys
       << ", \"bytes\": " << metrics.bytes << ", \"waits\": " << metrics.waits
@@ -113,7 +131,7 @@ std::string status_page(const Metrics& metrics, const JoinProgress& join_progres
     out << "]}";
     separator = ",";
   }
-  out << "]}\n";
+  out << ']' << (more.empty() ? "" : ", ") << more << "}\n";
   return out.str();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "store/base/time.h"
@@ -52,8 +53,12 @@ struct JoinProgress {
 // Prometheus's text form.
 std::string metrics_page(const Metrics& metrics);
 
-// JSON: the metrics, the announced clients that are missing, and the waits.
+// The same in OpenMetrics: counters are declared without their "_total", and the end is marked.
+std::string to_open_metrics(std::string_view metrics);
+
+// JSON: the metrics, the announced clients that are missing, and the waits; `more`: further fields
+// in JSON ("\"runs\": []"), or nothing.
 std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
-                        const std::vector<Waiter>& waiters);
+                        const std::vector<Waiter>& waiters, std::string_view more = "");
 
 }  // namespace ddprun::store

@@ -3,8 +3,9 @@
 // Many light nodes in one process, over real sockets, for scripts/bench/rendezvous: each has one
 // connection, sends one join and takes one round.
 //
-//   rendezvous_load PORT NODES
+//   rendezvous_load PORT NODES [SECONDS]
 //
+// With SECONDS each node says for so long, every 2 s, how its eight workers are.
 // With $DDPRUN_SECRET the nodes share that.
 //
 // Prints how long the connections took, and from the first join to the last round, in milliseconds.
@@ -12,6 +13,8 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +25,7 @@
 
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/decide/vitals.h"
 #include "store/auth/secret.h"
 #include "store/client.h"
 #include "store/system_limits.h"
@@ -38,6 +42,7 @@ struct Load {
   asio::io_context loop{1};
   std::uint16_t port = 0;
   int count = 0;
+  std::chrono::seconds vitals_for{0};
   std::string record;
   std::vector<std::unique_ptr<store::Client>> clients;
   int done = 0;
@@ -66,10 +71,48 @@ asio::awaitable<void> connect(Load& load, int index) {
   ++load.done;
 }
 
+std::string run_name() {
+  return "load" + std::to_string(::getpid());
+}
+
+std::string node_name(int index) {
+  return run_name() + "-" + std::to_string(index) + ".0";  // its first incarnation
+}
+
+asio::awaitable<void> say_vitals(Load& load, int index) {
+  constexpr std::chrono::milliseconds kPeriod(2000);
+  store::Client& client = *load.clients[static_cast<std::size_t>(index)];
+  asio::steady_timer timer(load.loop, kPeriod * index / load.count);
+  auto end = std::chrono::steady_clock::now() + load.vitals_for;
+  const std::string key = keys::vitals(node_name(index));
+  Vitals vitals;
+  for (int local_rank = 0; local_rank < 8; ++local_rank) {
+    vitals.workers.push_back({.local_rank = local_rank,
+                              .state = 'R',
+                              .pid = 100'000 + local_rank,
+                              .cpu_percent = 230,
+                              .rss_kib = 12'345'678,
+                              .output_bytes = 1'234'567,
+                              .output_age_ms = 1234,
+                              .heartbeat_age_ms = 567,
+                              .gpu = GpuVitals{70'000, 81'559, 98}});
+  }
+  while (timer.expiry() < end) {
+    co_await timer.async_wait(asio::use_awaitable);
+    ++vitals.number;
+    for (WorkerVitals& worker : vitals.workers) worker.step = 1000 + vitals.number;
+    std::string text = encode(vitals);
+    auto set = co_await client.set(key, std::move(text));
+    if (!set) co_return note(load, to_string(set.error()));
+    timer.expires_at(timer.expiry() + kPeriod);
+  }
+  ++load.done;
+}
+
 asio::awaitable<void> join(Load& load, int index) {
   store::Client& client = *load.clients[static_cast<std::size_t>(index)];
-  std::string run = "load" + std::to_string(::getpid());
-  std::string node = run + "-" + std::to_string(index) + ".0";  // its first incarnation
+  std::string run = run_name();
+  std::string node = node_name(index);
   request::Join join;
   join.host = node;
   join.address = "10.0.0.1";
@@ -110,12 +153,13 @@ double run(Load& load, asio::awaitable<void> (*step)(Load&, int)) {
 
 int main(int argc, char** argv) {
   Load load;
-  if (argc == 3) {
+  if (argc == 3 || argc == 4) {
+    if (argc == 4) load.vitals_for = std::chrono::seconds(std::atoi(argv[3]));
     load.port = static_cast<std::uint16_t>(std::atoi(argv[1]));
     load.count = std::atoi(argv[2]);
   }
   if (load.port == 0 || load.count < 1) {
-    std::fprintf(stderr, "usage: rendezvous_load PORT NODES\n");
+    std::fprintf(stderr, "usage: rendezvous_load PORT NODES [SECONDS]\n");
     return 2;
   }
   if (const char* text = std::getenv("DDPRUN_SECRET")) {
@@ -131,6 +175,8 @@ int main(int argc, char** argv) {
   double connected_ms = run(load, connect);
   if (load.failed > 0) return 1;
   double formed_ms = run(load, join);
+  if (load.failed > 0) return 1;
+  if (load.vitals_for > std::chrono::seconds(0)) run(load, say_vitals);
   if (load.failed > 0) return 1;
   std::printf("%.1f %.1f %zu\n", connected_ms, formed_ms, load.bytes);
 }

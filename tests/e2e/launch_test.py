@@ -210,6 +210,41 @@ class FailureTest(LaunchCase):
         self.assertIn("finished: 2 workers succeeded after 1 restart (rank 1 was killed by SIGKILL)",
                       run.stderr)
 
+    def test_restarts_that_took_long_are_counted_at_the_end(self):
+        script = self.script(
+            "import os, signal, sys, time\n"
+            "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "    if os.environ['RANK'] == '0':\n"
+            "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "        open('deaf', 'w')\n"
+            "        time.sleep(1000)\n"
+            "    while not os.path.exists('deaf'): time.sleep(0.01)\n"
+            "    os.kill(os.getpid(), signal.SIGKILL)\n"
+            "if len(sys.argv) > 1 and os.environ['RANK'] == '1': sys.exit(3)\n")
+        options = ("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=1", script)
+        line = r"up \d[^,]*, \d+\.\d % of it training; (it began [^;]*; )?1 restart cost [1-9][^(]* \(SIGKILL\)"
+        run = self.ddprun(*options)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr.splitlines()[-1], line + "$")
+        (self.path / "deaf").unlink()
+        run = self.ddprun(*options, "fail")
+        self.assertEqual(run.returncode, 82, run.stderr)
+        self.assertRegex(run.stderr, r"\n  time: " + line + r"\n  exit code: 82")
+        (path,) = [p for p in self.logs.glob("*/report.json") if p.parent.name != "latest"]
+        spent = json.loads(path.read_text())["time"]
+        self.assertEqual([(each["cause"], each["node"], each["count"]) for each in spent["restarts"]],
+                         [("SIGKILL", None, 1)])
+        self.assertGreaterEqual(spent["restarts"][0]["cost"], 1)
+        parts = sum(spent[name] for name in ("training", "starting", "stopping", "waiting"))
+        self.assertAlmostEqual(parts, spent["up"], delta=1e-6)
+
+    def test_a_short_run_says_nothing_of_its_time(self):
+        run = self.ddprun("--no-python", "true")
+        self.assertNotIn("of it training", run.stderr)
+        run = self.ddprun("--no-python", "false")
+        self.assertIn("exit code: 1", run.stderr)
+        self.assertNotIn("of it training", run.stderr)
+
     def test_the_exit_code_is_that_of_the_first_failure(self):
         run = self.ddprun("--nproc-per-node=2", "--no-python", "sh", "-c",
                           "[ $RANK = 1 ] && exit 9; exec sleep 1000")

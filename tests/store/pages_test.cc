@@ -65,6 +65,20 @@ TEST_SUITE("store/decide/pages") {
     CHECK(page.find("\nddprun_store_requests_total{operation=\"get\"} 17\n") != std::string::npos);
     CHECK(page.find("operation=\"\"") == std::string::npos);
   }
+
+  TEST_CASE("OpenMetrics declares a counter without its _total, and says where it ends") {
+    CHECK(to_open_metrics("# HELP a_total As a_total.\n# TYPE a_total counter\na_total{x=\"y\"} 1\n"
+                          "# HELP b B.\n# TYPE b gauge\nb 2\n") ==
+          "# HELP a As a_total.\n# TYPE a counter\na_total{x=\"y\"} 1\n"
+          "# HELP b B.\n# TYPE b gauge\nb 2\n# EOF\n");
+    CHECK(to_open_metrics(metrics_page({})).ends_with("# EOF\n"));
+  }
+
+  TEST_CASE("further fields are part of the status") {
+    auto status = nlohmann::json::parse(status_page({}, {}, {}, "\"runs\": [1]"));
+    CHECK(status["runs"][0] == 1);
+    CHECK(status["waiting"].empty());
+  }
 }
 
 TEST_SUITE("store/http") {
@@ -81,6 +95,9 @@ TEST_SUITE("store/http") {
       REQUIRE(state == State::Done);
       REQUIRE(reader.method() == "GET");
       REQUIRE(reader.target() == "/status");
+      REQUIRE(reader.host() == "x");
+      REQUIRE(reader.accepts("*/*"));
+      REQUIRE_FALSE(reader.accepts("application/openmetrics-text"));
     }
   }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/time_account.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "store/base/exit_status.h"
+
+namespace ddprun::agent {
+namespace {
+
+// A longer name of an exception is cut.
+constexpr std::size_t kMostOfName = 40;
+
+bool has(std::string_view text, std::string_view words) {
+  return text.find(words) != std::string_view::npos;
+}
+
+// "ValueError" of "ValueError: boom"; empty where the message does not begin with a name.
+std::string_view exception_of(std::string_view message) {
+  auto is_of_name = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; };
+  auto end = std::ranges::find_if_not(message, is_of_name);
+  auto length = static_cast<std::size_t>(end - message.begin());
+  bool is_name = length > 0 && end != message.end() && *end == ':';
+  return is_name ? message.substr(0, std::min(length, kMostOfName)) : "";
+}
+
+std::string briefly(const rendezvous::Failure& failure) {
+  if (has(failure.message, "OOM killer")) return "OOM";
+  if (failure.message.starts_with("hung: ")) return "hang";
+  if (has(failure.message, "CUDA out of memory")) return "CUDA out of memory";
+  if (failure.status.signal != 0) return process::signal_name(failure.status.signal);
+  std::string_view exception = exception_of(failure.message);
+  return exception.empty() ? "exit code " + std::to_string(failure.status.exit_code)
+                           : std::string(exception);
+}
+
+}  // namespace
+
+RestartCause cause_of(const rendezvous::command::Stop& stop) {
+  if (stop.failure) return {.what = briefly(*stop.failure), .node = stop.failure->node};
+  bool is_joined = stop.cause == rendezvous::StopCause::NodeJoined;
+  return {.kind = is_joined ? RestartCause::Kind::NodeJoined : RestartCause::Kind::NodeLost};
+}
+
+void TimeKeeper::begin(MonoTime now) {
+  began_ = now;
+  since_ = now;
+}
+
+void TimeKeeper::enter(Doing doing, MonoTime now) {
+  settle(now);
+  if (doing == Doing::Training) {
+    if (!account_.until_training) account_.until_training = now - began_;
+    if (auto cause = std::exchange(cause_, std::nullopt)) {
+      auto same = std::ranges::find(account_.restarts, *cause, &RestartCost::cause);
+      if (same == account_.restarts.end()) {
+        account_.restarts.push_back({.cause = std::move(*cause)});
+        same = std::prev(account_.restarts.end());
+      }
+      ++same->count;
+      same->cost += now - trained_until_;
+    }
+  } else if (doing_ == Doing::Training) {
+    trained_until_ = now;
+  }
+  doing_ = doing;
+}
+
+void TimeKeeper::interrupted(RestartCause cause) {
+  bool has_trained = account_.until_training.has_value();
+  if (has_trained && !cause_) cause_ = std::move(cause);
+}
+
+TimeAccount TimeKeeper::account(MonoTime now) const {
+  TimeKeeper until_now = *this;
+  until_now.settle(now);
+  until_now.account_.up = now - began_;
+  return std::move(until_now.account_);
+}
+
+void TimeKeeper::settle(MonoTime now) {
+  account_.spent.at(static_cast<std::size_t>(doing_)) += now - since_;
+  since_ = now;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/page_client.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include "store/base/fd.h"
+#include "store/base/text.h"
+
+namespace ddprun::cli {
+namespace {
+
+// A page of more is refused: something is wrong.
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Result<Addresses> look_up(const Endpoint& at) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  int error = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found);
+  if (error != 0) return Error{Errc::InvalidInput, at.host + ": " + ::gai_strerror(error)};
+  return Addresses(found);
+}
+
+void limit(int fd, Duration timeout) {
+  auto us = std::chrono::duration_cast<std::chrono::microseconds>(timeout).count();
+  timeval time{.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+  for (int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+    ::setsockopt(fd, SOL_SOCKET, option, &time, sizeof time);
+}
+
+// To the first of its addresses that answers, and that address.
+Result<Fd> connect_to(const Endpoint& at, Duration timeout, std::string& numeric) {
+  Result<Addresses> addresses = look_up(at);
+  if (!addresses) return addresses.error();
+  int last_error = 0;
+  for (const addrinfo* each = addresses->get(); each != nullptr; each = each->ai_next) {
+    Fd fd(::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol));
+    limit(fd.get(), timeout);
+    if (fd && ::connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) {
+      std::array<char, NI_MAXHOST> host{};
+      ::getnameinfo(each->ai_addr, each->ai_addrlen, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST);
+      numeric = to_string(Endpoint{.host = host.data(), .port = at.port});
+      return fd;
+    }
+    last_error = errno == EINPROGRESS ? ETIMEDOUT : errno;
+  }
+  return system_error(last_error, "connect to " + to_string(at));
+}
+
+Result<std::string> talk(int fd, const std::string& request, const Endpoint& at) {
+  std::size_t sent = 0;
+  while (sent < request.size()) {
+    ssize_t count = ::send(fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (count <= 0) return system_error(errno, "ask " + to_string(at));
+    sent += static_cast<std::size_t>(count);
+  }
+  std::string response;
+  std::array<char, 64 * 1024> bytes;
+  for (;;) {
+    ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
+    if (count == 0) return response;
+    if (count < 0) {
+      int error = errno == EAGAIN ? ETIMEDOUT : errno;
+      return system_error(error, "wait for the page of " + to_string(at));
+    }
+    response.append(bytes.data(), static_cast<std::size_t>(count));
+    if (response.size() > kMostBytes)
+      return Error{Errc::Protocol, to_string(at) + " sends more than a page has"};
+  }
+}
+
+}  // namespace
+
+Result<std::string> get_page(const Endpoint& at, const std::string& path, const std::string& token,
+                             Duration timeout) {
+  std::string numeric;
+  Result<Fd> fd = connect_to(at, timeout, numeric);
+  if (!fd) return fd.error();
+  // A server takes a process of the same user for one only if it says an address.
+  std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + numeric + "\r\n";
+  if (!token.empty()) request += "Authorization: Bearer " + token + "\r\n";
+  Result<std::string> response = talk(fd->get(), request + "\r\n", at);
+  if (!response) return response;
+  std::size_t head = response->find("\r\n\r\n");
+  bool is_ours = response->starts_with("HTTP/1.1 ") && head != std::string::npos &&
+                 response->substr(0, head).find("\r\nServer: ddprun") != std::string::npos;
+  if (!is_ours) {
+    return Error{Errc::Protocol, "neither a ddprun nor a ddpd answers at " + to_string(at) +
+                                     (response->empty() ? ", or it does not take connections from "
+                                                          "this address"
+                                                        : "")};
+  }
+  std::string status = response->substr(9, 3);
+  std::string body = response->substr(head + 4);
+  if (status == "200") return body;
+  return Error{Errc::InvalidInput, to_string(at) + " says " + status + ": " +
+                                       printable(body.substr(0, body.find('\n')))};
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/status_commands.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <thread>
+
+#include "cli/page_client.h"
+#include "cli/status_text.h"
+#include "store/auth/secret.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29400;  // as for --rdzv-endpoint
+constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr Duration kWatchPeriod = std::chrono::seconds(2);
+
+// Empty: there is no secret.
+Result<std::string> token_for(const StatusQuestion& question) {
+  auto token_of = [](const Result<store::Secret>& secret) -> Result<std::string> {
+    if (!secret) return secret.error();
+    return secret->page_token();
+  };
+  if (!question.secret_file.empty())
+    return token_of(store::Secret::from_file(question.secret_file, "--secret-file"));
+  const char* secret = std::getenv("DDPRUN_SECRET");
+  if (secret == nullptr || *secret == '\0') return std::string();
+  return token_of(store::Secret::from_text(secret));
+}
+
+Result<Json> fetch(const Endpoint& at, const std::string& token) {
+  Result<std::string> page = get_page(at, "/status", token, kPatience);
+  if (!page) return page.error();
+  Json json = Json::parse(*page, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    return Error{Errc::Protocol, "the page of " + to_string(at) + " is no JSON object"};
+  return json;
+}
+
+Result<Json> page_of(const StatusQuestion& question) {
+  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort);
+  if (!at) return at.error();
+  Result<std::string> token = token_for(question);
+  if (!token) return token.error();
+  Result<Json> page = fetch(*at, *token);
+  if (page && !page->contains("runs"))
+    return Error{Errc::Protocol,
+                 to_string(*at) + " is a store where no runs meet, or an older one"};
+  return page;
+}
+
+void write(const Lines& lines, std::ostream& out) {
+  for (const std::string& line : lines) out << line << '\n';
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+template <class ToLines, class ToJson>
+Result<void> show(const StatusQuestion& question, std::ostream& out, ToLines to_lines,
+                  ToJson to_json) {
+  Result<Json> page = page_of(question);
+  if (!page) return page.error();
+  if (question.as_json) {
+    out << dump(to_json(*page, question.run), 2) << '\n';
+  } else {
+    write(to_lines(*page, question.run), out);
+  }
+  return {};
+}
+
+// What a terminal shows: 80 x 24 where there is none.
+winsize terminal_size() {
+  winsize size{};
+  bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  if (!is_known) size = {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  return size;
+}
+
+// Over what the terminal shows already, so that nothing flickers.
+void draw(const Lines& lines, bool is_terminal, std::ostream& out) {
+  if (!is_terminal) {
+    write(lines, out);
+    out << std::endl;
+    return;
+  }
+  out << "\x1b[H";
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    out << lines[i] << "\x1b[K" << (i + 1 < lines.size() ? "\r\n" : "");
+  out << "\x1b[J" << std::flush;
+}
+
+}  // namespace
+
+Result<void> show_status(const StatusQuestion& question, std::ostream& out) {
+  return show(question, out, status_lines, status_json);
+}
+
+Result<void> show_nodes(const StatusQuestion& question, std::ostream& out) {
+  return show(question, out, node_lines, node_json);
+}
+
+Result<void> show_ranks(const StatusQuestion& question, std::ostream& out) {
+  return show(question, out, rank_lines, rank_json);
+}
+
+Result<void> show_report(const StatusQuestion& question, std::ostream& out) {
+  return show(question, out, report_lines, report_json);
+}
+
+Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
+  Result<Json> page = page_of(question);
+  if (!page) return page.error();
+  Lines lines = wait_lines(*page, question.run);
+  Json json = wait_json(*page, question.run);
+  // The store at the rendezvous has the waits of the static backend's workers.
+  Lines here = store_wait_lines(*page);
+  lines.insert(lines.end(), here.begin(), here.end());
+  for (const std::string& address : stores_of(*page, question.run)) {
+    Result<Endpoint> at = parse_endpoint(address, 0);
+    Result<Json> store = at ? fetch(*at, "") : Result<Json>(at.error());
+    if (!store) {
+      lines.push_back("who waits in the workers' store is shown on the nodes of the run only (" +
+                      to_string(store.error()) + ")");
+      continue;
+    }
+    Lines there = store_wait_lines(*store);
+    lines.insert(lines.end(), there.begin(), there.end());
+    for (Json& run : json) {
+      if (run["master"] != address) continue;
+      run["expected"] = store->value("expected", Json());
+      run["waiting"] = store->value("waiting", Json());
+    }
+  }
+  if (question.as_json) {
+    out << dump(json, 2) << '\n';
+  } else {
+    write(lines.empty() ? Lines{"nothing is waited for"} : lines, out);
+  }
+  return {};
+}
+
+Result<void> watch_status(const StatusQuestion& question, std::ostream& out) {
+  bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  if (is_terminal && !question.as_json) out << "\x1b[2J";
+  while (out) {
+    Result<Json> page = page_of(question);
+    if (!page) return page.error();
+    if (question.as_json) {
+      out << dump(status_json(*page, question.run), -1) << std::endl;
+    } else {
+      winsize size = terminal_size();
+      draw(screen(*page, question.run, size.ws_col, size.ws_row), is_terminal, out);
+    }
+    std::this_thread::sleep_for(kWatchPeriod);
+  }
+  return {};
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/status_text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "store/base/count.h"
+#include "store/base/duration_text.h"
+#include "store/base/text.h"
+
+namespace ddprun::cli {
+namespace {
+
+// A field that is absent or of another kind is like none.
+const Json& field(const Json& json, const char* name) {
+  static const Json kNone;
+  if (!json.is_object()) return kNone;
+  auto found = json.find(name);
+  return found == json.end() ? kNone : *found;
+}
+std::string text(const Json& json, const char* name) {
+  const Json& value = field(json, name);
+  return value.is_string() ? printable(value.get_ref<const std::string&>()) : "";
+}
+std::optional<double> number(const Json& json, const char* name) {
+  const Json& value = field(json, name);
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+std::int64_t count(const Json& json, const char* name) {
+  double value = number(json, name).value_or(0);
+  return static_cast<std::int64_t>(std::clamp(value, -9e15, 9e15));
+}
+bool is_set(const Json& json, const char* name) {
+  const Json& value = field(json, name);
+  return value.is_boolean() && value.get<bool>();
+}
+
+std::string for_seconds(double seconds) {
+  return duration_text(std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
+}
+
+// By this machine's clock and zone.
+std::string clock_text(double time) {
+  auto seconds = static_cast<std::time_t>(std::clamp(time, 0.0, 1e12));
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%H:%M:%S", &local);
+  return text;
+}
+
+std::vector<const Json*> runs_of(const Json& page, std::string_view run) {
+  std::vector<const Json*> runs;
+  for (const Json& each : field(page, "runs")) {
+    const Json& name = field(each, "run");
+    bool is_wanted = run.empty() || (name.is_string() && name.get<std::string>() == run);
+    if (is_wanted) runs.push_back(&each);
+  }
+  return runs;
+}
+
+// Rows of words, each column as wide as its widest.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> titles) { rows_.push_back(std::move(titles)); }
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::size_t size() const { return rows_.size() - 1; }
+
+  Lines lines() const {
+    std::vector<std::size_t> widths(rows_.front().size());
+    for (const auto& row : rows_) {
+      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    Lines lines;
+    for (const auto& row : rows_) {
+      std::string line;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        line += row[i];
+        if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+void append(Lines& lines, Lines more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+std::string bytes_text(double kib) {
+  const char* unit = "K";
+  for (const char* next : {"M", "G", "T"}) {
+    if (kib < 1000) break;
+    kib /= 1024;
+    unit = next;
+  }
+  char out[32];
+  std::snprintf(out, sizeof out, kib < 10 ? "%.1f%s" : "%.0f%s", kib, unit);
+  return out;
+}
+
+std::string parts_of_time(const Json& run) {
+  const Json& time = field(run, "time");
+  double whole = 0;
+  for (const char* name : {"training", "waiting", "stopping"})
+    whole += number(time, name).value_or(0);
+  if (whole <= 0) return "";
+  std::string line;
+  for (const char* name : {"training", "waiting", "stopping"}) {
+    char part[64];
+    std::snprintf(part, sizeof part, "%s%s %.1f %%", line.empty() ? "" : ", ", name,
+                  100 * number(time, name).value_or(0) / whole);
+    line += part;
+  }
+  return line;
+}
+
+std::string describe(const Json& failure) {
+  std::string line = "rank " + std::to_string(count(failure, "rank"));
+  if (std::string node = text(failure, "node"); !node.empty()) line += " on " + node;
+  std::string signal = text(failure, "signal");
+  line += signal.empty() ? " exited with code " + std::to_string(count(failure, "exit_code"))
+                         : " was killed by " + signal;
+  const Json& message = field(failure, "message");
+  if (!message.is_string()) return line;
+  std::string words = message.get<std::string>();
+  return line + ": " + printable(words.substr(0, words.find('\n')));
+}
+
+Lines run_lines(const Json& run) {
+  std::string first = text(run, "run") + ": " + text(run, "state");
+  if (auto round = number(run, "round")) first += ", round " + std::to_string(count(run, "round"));
+  if (number(run, "world_size")) {
+    std::int64_t nodes = 0;
+    for (const Json& node : field(run, "nodes")) nodes += number(node, "group_rank") ? 1 : 0;
+    first += ", " + count_of(count(run, "world_size"), "worker") + " on " + count_of(nodes, "node");
+  }
+  if (auto since = number(run, "in_state_s")) first += ", for " + for_seconds(*since);
+  Lines lines{first};
+  std::string restarts = "  restarts " + std::to_string(count(run, "restart_count")) + " of " +
+                         std::to_string(count(run, "max_restarts"));
+  std::string parts = parts_of_time(run);
+  lines.push_back(restarts + (parts.empty() ? "" : "; time: " + parts));
+  if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
+  if (std::string lost = text(run, "lost"); !lost.empty()) lines.push_back("  lost: " + lost);
+  const Json& history = field(run, "history");
+  for (auto event = history.rbegin(); event != history.rend(); ++event) {
+    if (text(*event, "what") != "stop") continue;
+    lines.push_back("  last stop: " + clock_text(number(*event, "time").value_or(0)) + " (" +
+                    text(*event, "cause") + ") " + text(*event, "why"));
+    break;
+  }
+  return lines;
+}
+
+Lines ended_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json& ended : field(page, "ended")) {
+    if (!run.empty() && text(ended, "run") != run) continue;
+    std::string line = text(ended, "run") + ": ended " +
+                       for_seconds(number(ended, "ago_s").value_or(0)) + " ago, exit code " +
+                       std::to_string(count(ended, "exit_code"));
+    if (count(ended, "restart_count") > 0)
+      line += ", after " + count_of(count(ended, "restart_count"), "restart");
+    if (std::string why = text(ended, "why"); !why.empty()) line += ": " + why;
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Lines none(std::string_view run) {
+  return {run.empty() ? "no run meets here" : "no run '" + printable(run) + "' meets here"};
+}
+
+// One worker with what is known of its node.
+struct Rank {
+  std::int64_t rank = 0;
+  const Json* run = nullptr;
+  const Json* node = nullptr;
+  const Json* worker = nullptr;  // nullptr: no vitals have come
+};
+
+std::vector<Rank> ranks_of(const Json& run) {
+  std::vector<Rank> ranks;
+  for (const Json& node : field(run, "nodes")) {
+    if (!number(node, "base_rank")) continue;
+    const Json& vitals = field(node, "vitals");
+    std::int64_t workers = std::clamp<std::int64_t>(count(node, "workers"), 0, 1'000'000);
+    for (std::int64_t local_rank = 0; local_rank < workers; ++local_rank) {
+      Rank rank{.rank = count(node, "base_rank") + local_rank, .run = &run, .node = &node};
+      for (const Json& worker : vitals) {
+        if (count(worker, "local_rank") == local_rank) rank.worker = &worker;
+      }
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+std::string state_text(const Rank& rank) {
+  std::string state = text(*rank.node, "state");
+  if (rank.worker == nullptr) return state;
+  std::string process = text(*rank.worker, "process");
+  if (state != "training") return state;
+  if (process == "D") return "in D state";
+  if (process == "T" || process == "t") return "stopped";
+  if (process == "Z" || process == "X") return "ended";
+  return state;
+}
+
+std::vector<std::string> row_of(const Rank& rank) {
+  std::vector<std::string> row{std::to_string(rank.rank), text(*rank.node, "host"),
+                               state_text(rank)};
+  if (rank.worker == nullptr) return row;
+  const Json& worker = *rank.worker;
+  row.push_back(std::to_string(count(worker, "pid")));
+  row.push_back(std::to_string(count(worker, "cpu_percent")) + "%");
+  row.push_back(bytes_text(number(worker, "rss_kib").value_or(0)));
+  row.push_back(bytes_text(number(worker, "output_bytes").value_or(0) / 1024));
+  auto age = number(worker, "output_age_ms");
+  row.push_back(age ? for_seconds(*age / 1000) : "-");
+  row.push_back(number(worker, "step") ? std::to_string(count(worker, "step")) : "-");
+  const Json& gpu = field(worker, "gpu");
+  row.push_back(gpu.is_object() ? bytes_text(number(gpu, "used_mib").value_or(0) * 1024) + " " +
+                                      std::to_string(count(gpu, "busy_percent")) + "%"
+                                : "-");
+  row.push_back(text(worker, "last_line"));
+  return row;
+}
+
+Table table_of(const std::vector<Rank>& ranks) {
+  Table table(
+      {"RANK", "NODE", "STATE", "PID", "CPU", "RSS", "OUT", "SILENT", "STEP", "GPU", "LAST LINE"});
+  for (const Rank& rank : ranks) table.add(row_of(rank));
+  return table;
+}
+
+// What a person wants to see first.
+int badness(const Rank& rank) {
+  std::string state = state_text(rank);
+  if (state == "training") return 2;
+  return state == "succeeded" ? 3 : state == "waiting" ? 1 : 0;
+}
+
+}  // namespace
+
+Lines status_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json* each : runs_of(page, run)) append(lines, run_lines(*each));
+  append(lines, ended_lines(page, run));
+  return lines.empty() ? none(run) : lines;
+}
+
+Lines node_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json* each : runs_of(page, run)) {
+    lines.push_back(text(*each, "run") + ":");
+    Table table({"NODE", "HOST", "STATE", "RANKS", "AGENT", "HEARD", "CPU", "RSS"});
+    for (const Json& node : field(*each, "nodes")) {
+      std::string ranks = "-";
+      if (auto base = number(node, "base_rank")) {
+        std::int64_t first = count(node, "base_rank");
+        std::int64_t workers = count(node, "workers");
+        ranks = std::to_string(first);
+        if (workers > 1) ranks += ".." + std::to_string(first + workers - 1);
+      }
+      double cpu = 0;
+      double rss = 0;
+      const Json& vitals = field(node, "vitals");
+      for (const Json& worker : vitals) {
+        cpu += number(worker, "cpu_percent").value_or(0);
+        rss += number(worker, "rss_kib").value_or(0);
+      }
+      bool is_known = vitals.is_array() && !vitals.empty();
+      table.add({number(node, "group_rank") ? std::to_string(count(node, "group_rank")) : "-",
+                 text(node, "host") + (is_set(node, "is_host") ? " (host)" : ""),
+                 text(node, "state"), ranks, std::to_string(count(node, "agent_pid")),
+                 for_seconds(number(node, "silent_s").value_or(0)) + " ago",
+                 is_known ? std::to_string(std::llround(cpu)) + "%" : "-",
+                 is_known ? bytes_text(rss) : "-"});
+    }
+    append(lines, table.lines());
+  }
+  return lines.empty() ? none(run) : lines;
+}
+
+Lines rank_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json* each : runs_of(page, run)) {
+    lines.push_back(text(*each, "run") + ":");
+    append(lines, table_of(ranks_of(*each)).lines());
+  }
+  return lines.empty() ? none(run) : lines;
+}
+
+Lines report_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  auto add = [&](const Json& each) {
+    for (const Json& failure : field(each, "failures")) {
+      lines.push_back(text(each, "run") + ", attempt " + std::to_string(count(failure, "attempt")) +
+                      ": " + describe(failure));
+      if (std::string logs = text(failure, "log_path"); !logs.empty())
+        lines.push_back("  logs: " + logs);
+      const Json& traceback = field(failure, "traceback");
+      const Json& words = traceback.is_string() ? traceback : field(failure, "stderr_tail");
+      if (!words.is_string()) continue;
+      std::string rest = printable(words.get<std::string>(), true);
+      while (!rest.empty()) {
+        std::size_t end = std::min(rest.find('\n'), rest.size());
+        lines.push_back("    " + rest.substr(0, end));
+        rest.erase(0, end + 1);
+      }
+    }
+  };
+  for (const Json* each : runs_of(page, run)) add(*each);
+  for (const Json& ended : field(page, "ended")) {
+    if (run.empty() || text(ended, "run") == run) add(ended);
+  }
+  if (!lines.empty()) return lines;
+  return {"no worker has failed"};
+}
+
+Lines wait_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json* each : runs_of(page, run)) {
+    if (std::string waits = text(*each, "waiting_for"); !waits.empty())
+      lines.push_back(text(*each, "run") + ": " + waits);
+    for (const Json& node : field(*each, "nodes")) {
+      std::string state = text(node, "state");
+      if (state != "away" && state != "leaving") continue;
+      lines.push_back(text(*each, "run") + ": " + text(node, "host") + " is " + state +
+                      ", last heard " + for_seconds(number(node, "silent_s").value_or(0)) + " ago");
+    }
+  }
+  return lines;
+}
+
+Lines store_wait_lines(const Json& store) {
+  Lines lines;
+  const Json& expected = field(store, "expected");
+  for (const Json& missing : field(expected, "missing")) {
+    lines.push_back(text(missing, "name") + " (pid " + std::to_string(count(missing, "pid")) +
+                    " on " + text(missing, "host") + ") has not connected");
+  }
+  for (const Json& waiter : field(store, "waiting")) {
+    if (text(waiter, "namespace").starts_with("ddprun")) continue;  // the agents, as always
+    std::string names;
+    for (const Json& name : field(waiter, "missing")) {
+      if (name.is_string())
+        names += (names.empty() ? "" : ", ") + printable(name.get<std::string>());
+    }
+    std::string pid = number(waiter, "pid") ? "pid " + std::to_string(count(waiter, "pid")) : "";
+    lines.push_back(text(waiter, "peer") + (pid.empty() ? "" : " (" + pid + ")") + " has waited " +
+                    for_seconds(number(waiter, "waiting_ms").value_or(0) / 1000) + " for " + names);
+  }
+  return lines;
+}
+
+Lines screen(const Json& page, std::string_view run, std::size_t columns, std::size_t rows) {
+  Lines lines;
+  std::vector<Rank> ranks;
+  for (const Json* each : runs_of(page, run)) {
+    append(lines, run_lines(*each));
+    for (Rank& rank : ranks_of(*each)) ranks.push_back(rank);
+  }
+  append(lines, ended_lines(page, run));
+  if (lines.empty()) lines = none(run);
+  std::ranges::stable_sort(ranks, {}, badness);
+  std::size_t room = rows > lines.size() + 2 ? rows - lines.size() - 2 : 0;
+  std::size_t more = ranks.size() > room ? ranks.size() - room : 0;
+  ranks.resize(ranks.size() - more);
+  if (!ranks.empty()) append(lines, table_of(ranks).lines());
+  if (more > 0) lines.push_back("and " + std::to_string(more) + " more");
+  if (lines.size() > rows) lines.resize(rows);
+  for (std::string& line : lines) line = std::string(beginning_of(line, columns));
+  return lines;
+}
+
+namespace {
+
+Json picked(const Json& page, std::string_view run, const std::function<Json(const Json&)>& pick) {
+  Json json = Json::array();
+  for (const Json* each : runs_of(page, run)) json.push_back(pick(*each));
+  return json;
+}
+
+}  // namespace
+
+Json status_json(const Json& page, std::string_view run) {
+  Json ended = Json::array();
+  for (const Json& each : field(page, "ended")) {
+    if (run.empty() || text(each, "run") == run) ended.push_back(each);
+  }
+  return {{"runs", picked(page, run, [](const Json& each) { return each; })}, {"ended", ended}};
+}
+
+Json node_json(const Json& page, std::string_view run) {
+  return picked(page, run, [](const Json& each) {
+    return Json{{"run", field(each, "run")}, {"nodes", field(each, "nodes")}};
+  });
+}
+
+Json rank_json(const Json& page, std::string_view run) {
+  return picked(page, run, [](const Json& each) {
+    Json ranks = Json::array();
+    for (const Rank& rank : ranks_of(each)) {
+      ranks.push_back({{"rank", rank.rank},
+                       {"host", field(*rank.node, "host")},
+                       {"state", state_text(rank)},
+                       {"vitals", rank.worker ? *rank.worker : Json()}});
+    }
+    return Json{{"run", field(each, "run")}, {"ranks", std::move(ranks)}};
+  });
+}
+
+Json report_json(const Json& page, std::string_view run) {
+  Json all = picked(page, run, [](const Json& each) {
+    return Json{{"run", field(each, "run")}, {"failures", field(each, "failures")}};
+  });
+  for (const Json& each : field(page, "ended")) {
+    if (run.empty() || text(each, "run") == run)
+      all.push_back({{"run", field(each, "run")}, {"failures", field(each, "failures")}});
+  }
+  return all;
+}
+
+Json wait_json(const Json& page, std::string_view run) {
+  return picked(page, run, [](const Json& each) {
+    return Json{{"run", field(each, "run")},
+                {"waiting_for", field(each, "waiting_for")},
+                {"master", field(each, "master")}};
+  });
+}
+
+std::vector<std::string> stores_of(const Json& page, std::string_view run) {
+  std::vector<std::string> stores;
+  for (const Json* each : runs_of(page, run)) {
+    const Json& master = field(*each, "master");
+    if (master.is_string()) stores.push_back(master.get<std::string>());
+  }
+  return stores;
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The page /status (store/PROTOCOL.md) as lines for a terminal.  What a server says is only shown:
+// controls are quoted.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::cli {
+
+using Json = nlohmann::ordered_json;
+using Lines = std::vector<std::string>;
+
+// What is wanted of a page; empty `run`: all runs.
+Lines status_lines(const Json& page, std::string_view run);
+Lines node_lines(const Json& page, std::string_view run);
+Lines rank_lines(const Json& page, std::string_view run);
+Lines report_lines(const Json& page, std::string_view run);
+// `store`: the page of the workers' store, where that could be read; else why not.
+Lines wait_lines(const Json& page, std::string_view run);
+Lines store_wait_lines(const Json& store);
+
+// One screen: the status, and below it as many ranks as fit, those with something wrong first.
+Lines screen(const Json& page, std::string_view run, std::size_t columns, std::size_t rows);
+
+// The same as JSON.
+Json status_json(const Json& page, std::string_view run);
+Json node_json(const Json& page, std::string_view run);
+Json rank_json(const Json& page, std::string_view run);
+Json report_json(const Json& page, std::string_view run);
+Json wait_json(const Json& page, std::string_view run);
+
+// Of each run, the address of its workers' store: "10.0.0.7:40112".
+std::vector<std::string> stores_of(const Json& page, std::string_view run);
+
+}  // namespace ddprun::cli

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/chronicle.h"
+
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using coordinator::Phase;
+
+void add(RunChronicle& chronicle, Happening happening) {
+  ++chronicle.happened;
+  chronicle.happenings.push_back(std::move(happening));
+  if (chronicle.happenings.size() > kKeptHappenings) chronicle.happenings.pop_front();
+}
+
+Happening round_of(const coordinator::State& state, WallTime at) {
+  Happening round{.kind = Happening::Kind::RoundBegan, .at = at, .round = state.round};
+  for (const auto& [id, node] : state.nodes) {
+    if (!node.is_member) continue;
+    ++round.nodes;
+    round.workers += node.join.participant.local_world_size;
+  }
+  return round;
+}
+
+Happening stop_of(const coordinator::State& state, WallTime at) {
+  Happening stop{.kind = Happening::Kind::RoundStopped, .at = at, .round = state.round};
+  if (!state.last_stop) return stop;
+  stop.cause = word_of(state.last_stop->cause);
+  stop.why = state.last_stop->why;
+  stop.briefly = stop.why;
+  if (auto failure = state.last_stop->failure) {
+    stop.why = describe_briefly(*failure);
+    failure->message.clear();
+    stop.briefly = describe_briefly(*failure);
+  }
+  return stop;
+}
+
+// Of a run that ends without a stop, its rounds are over as well.
+void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
+  Phase before = std::exchange(chronicle.phase, state.phase);
+  chronicle.spent.at(static_cast<std::size_t>(before)) += now.mono - chronicle.since;
+  chronicle.since = now.mono;
+  if (state.phase == Phase::Running) {
+    ++chronicle.rounds;
+    add(chronicle, round_of(state, now.wall));
+  } else if (state.phase == Phase::Stopping) {
+    Happening stop = stop_of(state, now.wall);
+    ++chronicle.stops[stop.cause];
+    add(chronicle, std::move(stop));
+  } else if (state.phase == Phase::Ended) {
+    add(chronicle, {.kind = Happening::Kind::RunEnded,
+                    .at = now.wall,
+                    .round = state.round,
+                    .why = state.verdict.why});
+  }
+}
+
+}  // namespace
+
+std::string word_of(StopCause cause) {
+  switch (cause) {
+    case StopCause::WorkerFailed:
+      return "failed";
+    case StopCause::NodeLost:
+      return "lost";
+    case StopCause::NodeJoined:
+      return "joined";
+  }
+  return "?";
+}
+
+void Chronicle::look(const std::string& run, const coordinator::State* state, Now now) {
+  if (state == nullptr) {
+    runs_.erase(run);
+    return;
+  }
+  auto [found, is_new] = runs_.try_emplace(run);
+  RunChronicle& chronicle = found->second;
+  if (is_new || (!state->run_uuid.empty() && !chronicle.run_uuid.empty() &&
+                 state->run_uuid != chronicle.run_uuid)) {
+    chronicle = {.began = now.wall, .since = now.mono};
+  }
+  chronicle.run_uuid = state->run_uuid;
+  bool is_other_round = state->phase == Phase::Running && !chronicle.happenings.empty() &&
+                        chronicle.happenings.back().kind == Happening::Kind::RoundBegan &&
+                        chronicle.happenings.back().round != state->round;
+  if (state->phase != chronicle.phase || is_other_round) change(chronicle, *state, now);
+}
+
+void Chronicle::look_at_all(const std::map<std::string, coordinator::State>& runs, Now now) {
+  std::erase_if(runs_, [&](const auto& entry) { return !runs.contains(entry.first); });
+  for (const auto& [name, state] : runs) look(name, &state, now);
+}
+
+const RunChronicle* Chronicle::find(const std::string& run) const {
+  auto found = runs_.find(run);
+  return found == runs_.end() ? nullptr : &found->second;
+}
+
+std::array<Duration, kPhases> spent_until(const RunChronicle& chronicle, MonoTime now) {
+  auto spent = chronicle.spent;
+  spent.at(static_cast<std::size_t>(chronicle.phase)) += now - chronicle.since;
+  return spent;
+}
+
+}  // namespace ddprun::rendezvous

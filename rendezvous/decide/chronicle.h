@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What has happened to the runs of one host, for people: its rounds and stops, and how long it was
+// in each phase.  It looks at a run's state after each step and decides nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+
+#include "rendezvous/decide/run_state.h"
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+
+// One thing that has happened to a run.
+struct Happening {
+  enum class Kind : std::uint8_t { RoundBegan, RoundStopped, RunEnded };
+
+  Kind kind = Kind::RoundBegan;
+  WallTime at{};  // by the host's clock
+  std::uint64_t round = 0;
+  int nodes = 0;    // of a round
+  int workers = 0;  // of a round
+  // Of a stop: "failed", "lost" or "joined", and a sentence.  That has the words of a worker, which
+  // are for some readers only; `briefly` has not.
+  std::string cause{};
+  std::string why{};
+  std::string briefly{};
+};
+
+// Of a run so many are kept, the last.
+inline constexpr std::size_t kKeptHappenings = 256;
+
+inline constexpr std::size_t kPhases = 4;  // of coordinator::Phase
+
+struct RunChronicle {
+  std::string run_uuid{};
+  WallTime began{};
+  std::deque<Happening> happenings{};
+  std::size_t happened = 0;  // with those that are not kept
+  std::array<Duration, kPhases> spent{};
+  std::map<std::string, std::uint64_t> stops{};  // by cause, ever
+
+  coordinator::Phase phase = coordinator::Phase::Gathering;
+  MonoTime since{};  // in that phase
+  std::uint64_t rounds = 0;
+};
+
+class Chronicle {
+ public:
+  // A step may have changed this run; nullptr: it is gone.
+  void look(const std::string& run, const coordinator::State* state, Now now);
+  // It may have changed any of these, which are all that there are.
+  void look_at_all(const std::map<std::string, coordinator::State>& runs, Now now);
+  const RunChronicle* find(const std::string& run) const;
+
+ private:
+  std::map<std::string, RunChronicle> runs_;
+};
+
+// With what the present phase has taken so far.
+std::array<Duration, kPhases> spent_until(const RunChronicle& chronicle, MonoTime now);
+
+// "failed", "lost", "joined".
+std::string word_of(StopCause cause);
+
+}  // namespace ddprun::rendezvous

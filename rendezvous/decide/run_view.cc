@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/run_view.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/decide/vitals.h"
+#include "rendezvous/decide/waiting_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using coordinator::Node;
+using coordinator::Phase;
+
+// Of runs that are over the last ones are shown.
+constexpr std::size_t kEndedShown = 32;
+
+constexpr std::array<const char*, kPhases> kPhaseNames{"waiting", "training", "stopping", "ended"};
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(std::max(duration, Duration::zero())).count();
+}
+
+double seconds(WallTime at) {
+  return std::chrono::duration<double>(at.time_since_epoch()).count();
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+const char* name_of(Phase phase) {
+  return kPhaseNames.at(static_cast<std::size_t>(phase));
+}
+
+const char* state_of(const Node& node, Phase phase) {
+  if (node.is_standby) return "standby";
+  if (node.leaves_by) return "leaving";
+  if (node.away_at) return "away";
+  if (!node.is_member) return "waiting";
+  if (node.has_succeeded) return "succeeded";
+  if (node.is_down) return "waiting";
+  return phase == Phase::Running ? "training" : "stopping";
+}
+
+Json to_json(const WorkerVitals& worker, bool is_trusted) {
+  auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json json = {{"local_rank", worker.local_rank},
+               {"process", std::string(1, worker.state)},
+               {"pid", worker.pid},
+               {"cpu_percent", worker.cpu_percent},
+               {"rss_kib", worker.rss_kib},
+               {"output_bytes", worker.output_bytes},
+               {"output_age_ms", or_null(worker.output_age_ms)},
+               {"heartbeat_age_ms", or_null(worker.heartbeat_age_ms)},
+               {"step", or_null(worker.step)}};
+  if (worker.gpu) {
+    json["gpu"] = {{"used_mib", worker.gpu->used_mib},
+                   {"total_mib", worker.gpu->total_mib},
+                   {"busy_percent", worker.gpu->busy_percent}};
+  }
+  if (is_trusted && !worker.last_line.empty()) json["last_line"] = worker.last_line;
+  return json;
+}
+
+// What a node has said last of its workers in this round.
+Json workers_of(const Node& node, const std::string& text, bool is_trusted) {
+  auto most = static_cast<std::size_t>(std::max(node.join.participant.local_world_size, 0));
+  std::optional<Vitals> vitals = decode_vitals(text, most);
+  bool is_of_round = vitals && node.round && vitals->round == node.round->number && !node.is_down;
+  if (!is_of_round) return {};
+  Json workers = Json::array();
+  for (const WorkerVitals& worker : vitals->workers) workers.push_back(to_json(worker, is_trusted));
+  return workers;
+}
+
+Json to_json(const std::string& id, const Node& node, const coordinator::State& run,
+             const RunsSource& source, bool is_trusted, MonoTime now) {
+  bool has_place = node.is_member && node.round && node.round->number == run.round;
+  Json json = {{"node", id},
+               {"host", node.join.host},
+               {"state", state_of(node, run.phase)},
+               {"is_host", node.join.is_host},
+               {"agent_pid", node.join.pid},
+               {"role", node.join.participant.role},
+               {"workers", node.join.participant.local_world_size},
+               {"group_rank", has_place ? Json(node.round->ranks.group_rank) : Json()},
+               {"base_rank", has_place ? Json(node.round->ranks.base_rank) : Json()},
+               {"silent_s", seconds(now - node.seen)},
+               {"vitals", Json()}};
+  if (has_place && source.vitals) json["vitals"] = workers_of(node, source.vitals(id), is_trusted);
+  return json;
+}
+
+Json to_json(const Failure& failure, bool is_trusted) {
+  Json json = {{"attempt", failure.restart_count},
+               {"node", text_or_null(failure.node)},
+               {"rank", failure.rank},
+               {"local_rank", failure.local_rank},
+               {"pid", failure.pid},
+               {"exit_code", failure.status.shell_code()},
+               {"signal", Json()},
+               {"time", failure.at == WallTime{} ? Json() : Json(seconds(failure.at))}};
+  if (failure.status.signal != 0) json["signal"] = process::signal_name(failure.status.signal);
+  if (!is_trusted) return json;
+  json["message"] = text_or_null(failure.message);
+  json["log_path"] = text_or_null(failure.log_path);
+  json["traceback"] = text_or_null(failure.traceback);
+  json["stderr_tail"] = text_or_null(failure.stderr_tail);
+  return json;
+}
+
+Json to_json(const std::vector<Failure>& failures, bool is_trusted) {
+  Json json = Json::array();
+  for (const Failure& failure : failures) json.push_back(to_json(failure, is_trusted));
+  return json;
+}
+
+Json to_json(const Happening& happening, bool is_trusted) {
+  if (happening.kind == Happening::Kind::RoundBegan) {
+    return {{"what", "round"},
+            {"time", seconds(happening.at)},
+            {"round", happening.round},
+            {"nodes", happening.nodes},
+            {"workers", happening.workers}};
+  }
+  bool is_stop = happening.kind == Happening::Kind::RoundStopped;
+  return {{"what", is_stop ? "stop" : "end"},
+          {"time", seconds(happening.at)},
+          {"round", happening.round},
+          {"cause", text_or_null(happening.cause)},
+          {"why", text_or_null(is_trusted ? happening.why : happening.briefly)}};
+}
+
+void add_chronicle(Json& json, const RunChronicle& chronicle, bool is_trusted, MonoTime now) {
+  json["began"] = seconds(chronicle.began);
+  json["in_state_s"] = seconds(now - chronicle.since);
+  auto spent = spent_until(chronicle, now);
+  for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping})
+    json["time"][name_of(phase)] = seconds(spent.at(static_cast<std::size_t>(phase)));
+  json["stops"] = chronicle.stops;
+  json["happened"] = chronicle.happened;
+  json["history"] = Json::array();
+  for (const Happening& happening : chronicle.happenings)
+    json["history"].push_back(to_json(happening, is_trusted));
+}
+
+// The round that the nodes have now.
+const command::Round* round_of(const coordinator::State& run) {
+  for (const auto& [id, node] : run.nodes) {
+    if (node.is_member && node.round && node.round->number == run.round) return &*node.round;
+  }
+  return nullptr;
+}
+
+// Members by rank, then the others.
+std::vector<const std::pair<const std::string, Node>*> in_order(const coordinator::State& run) {
+  std::vector<const std::pair<const std::string, Node>*> nodes;
+  for (const auto& entry : run.nodes) nodes.push_back(&entry);
+  auto place = [&](const auto* entry) {
+    const Node& node = entry->second;
+    bool has_place = node.is_member && node.round && node.round->number == run.round;
+    return std::pair(has_place ? node.round->ranks.group_rank : kMaxCount, node.arrival);
+  };
+  std::ranges::sort(nodes, {}, place);
+  return nodes;
+}
+
+Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
+             bool is_trusted, MonoTime now) {
+  const command::Round* round = round_of(run);
+  bool waits = run.phase == Phase::Gathering || run.phase == Phase::Stopping;
+  Json json = {{"run", name},
+               {"uuid", text_or_null(run.run_uuid)},
+               {"state", name_of(run.phase)},
+               {"round", run.has_formed ? Json(run.round) : Json()},
+               {"world_size", round ? Json(round->ranks.world_size) : Json()},
+               {"master", round ? Json(to_string(round->master)) : Json()},
+               {"min_nodes", run.settings.min_nodes},
+               {"max_nodes", run.settings.max_nodes},
+               {"restart_count", run.restarts.count},
+               {"max_restarts", run.policy.max_restarts},
+               {"waiting_for", waits ? Json(waiting_text(run) + time_left_text(run, now)) : Json()},
+               {"lost", run.shortage ? Json(run.shortage->why) : Json()}};
+  if (const RunChronicle* chronicle = source.chronicle->find(name))
+    add_chronicle(json, *chronicle, is_trusted, now);
+  json["failures"] = to_json(run.restarts.failures, is_trusted);
+  json["nodes"] = Json::array();
+  for (const auto* entry : in_order(run))
+    json["nodes"].push_back(to_json(entry->first, entry->second, run, source, is_trusted, now));
+  return json;
+}
+
+Json to_json(const runs::Verdict& verdict, bool is_trusted, MonoTime now) {
+  return {{"run", verdict.run},
+          {"uuid", text_or_null(verdict.run_uuid)},
+          {"exit_code", verdict.end.exit_code},
+          {"why", is_trusted ? text_or_null(verdict.end.why) : Json()},
+          {"restart_count", verdict.end.restart_count},
+          {"ago_s", seconds(now - verdict.at)},
+          {"failures", to_json(verdict.end.failures, is_trusted)}};
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Metrics.
+
+// Of a label: backslash, quote and line end.
+std::string label(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '\\' || c == '"' || c == '\n') out += '\\';
+    out += c == '\n' ? 'n' : c;
+  }
+  return out;
+}
+
+// The lines of one family stand together.
+class Family {
+ public:
+  Family(std::string& out, std::string name, std::string_view type, std::string_view help)
+      : out_(out), name_(std::move(name)) {
+    out_ += "# HELP " + name_ + ' ' + std::string(help) + "\n# TYPE " + name_ + ' ' +
+            std::string(type) + '\n';
+  }
+  void add(const std::string& run, const std::string& value, std::string_view key = "",
+           std::string_view of_key = "") {
+    out_ += name_ + "{run=\"" + label(run) + '"';
+    if (!key.empty()) out_ += ',' + std::string(key) + "=\"" + label(of_key) + '"';
+    out_ += "} " + value + '\n';
+  }
+
+ private:
+  std::string& out_;
+  std::string name_;
+};
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", value);
+  return text;
+}
+
+using EachRun =
+    std::function<void(const std::string&, const coordinator::State&, const RunChronicle*)>;
+
+void for_each_run(std::span<const RunsSource> sources, const EachRun& visit) {
+  for (const RunsSource& source : sources) {
+    for (const auto& [name, run] : source.state->runs)
+      visit(name, run, source.chronicle->find(name));
+  }
+}
+
+std::map<std::string, int> count_by_state(const coordinator::State& run, bool counts_workers) {
+  std::map<std::string, int> counts;
+  for (const char* state :
+       {"training", "stopping", "succeeded", "waiting", "standby", "leaving", "away"})
+    counts[state] = 0;
+  for (const auto& [id, node] : run.nodes)
+    counts[state_of(node, run.phase)] +=
+        counts_workers ? node.join.participant.local_world_size : 1;
+  return counts;
+}
+
+}  // namespace
+
+std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now now) {
+  Json runs = Json::array();
+  Json ended = Json::array();
+  for (const RunsSource& source : sources) {
+    for (const auto& [name, run] : source.state->runs)
+      runs.push_back(to_json(name, run, source, is_trusted, now.mono));
+    const auto& verdicts = source.state->verdicts;
+    auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
+    for (auto verdict = first; verdict != verdicts.end(); ++verdict)
+      ended.push_back(to_json(*verdict, is_trusted, now.mono));
+  }
+  return "\"time\": " + number(seconds(now.wall)) + ", \"runs\": " + dump(runs) +
+         ", \"ended\": " + dump(ended);
+}
+
+std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
+  std::string out;
+  Family round(out, "ddprun_round", "gauge", "Number of the last round.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    if (run.has_formed) round.add(name, std::to_string(run.round));
+  });
+  Family world(out, "ddprun_world_size", "gauge",
+               "Workers of the present round; 0: there is none.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    const command::Round* present = run.phase == Phase::Running ? round_of(run) : nullptr;
+    world.add(name, std::to_string(present ? present->ranks.world_size : 0));
+  });
+  Family wanted(out, "ddprun_wanted_nodes", "gauge", "The least nodes that a round needs.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    wanted.add(name, std::to_string(run.settings.min_nodes));
+  });
+  Family nodes(out, "ddprun_nodes", "gauge", "Nodes by what they do.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    for (const auto& [state, count] : count_by_state(run, false))
+      nodes.add(name, std::to_string(count), "state", state);
+  });
+  Family workers(out, "ddprun_workers", "gauge", "Workers by what their node does.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    for (const auto& [state, count] : count_by_state(run, true))
+      workers.add(name, std::to_string(count), "state", state);
+  });
+  Family restarts(out, "ddprun_restarts_total", "counter",
+                  "Rounds that were stopped for another one, by cause.");
+  for_each_run(sources, [&](const auto& name, const auto&, const RunChronicle* chronicle) {
+    for (StopCause cause : {StopCause::WorkerFailed, StopCause::NodeLost, StopCause::NodeJoined}) {
+      std::string word = word_of(cause);
+      auto found = chronicle ? chronicle->stops.find(word) : decltype(chronicle->stops.end()){};
+      bool is_known = chronicle && found != chronicle->stops.end();
+      restarts.add(name, std::to_string(is_known ? found->second : 0), "cause", word);
+    }
+  });
+  Family left(out, "ddprun_restarts_left", "gauge", "Failures of workers that the run survives.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    left.add(name, std::to_string(run.policy.max_restarts - run.restarts.count));
+  });
+  Family phases(out, "ddprun_time_seconds_total", "counter",
+                "Time of the run on this host, by what it did.");
+  for_each_run(sources, [&](const auto& name, const auto&, const RunChronicle* chronicle) {
+    if (chronicle == nullptr) return;
+    auto spent = spent_until(*chronicle, now.mono);
+    for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping}) {
+      phases.add(name, number(seconds(spent.at(static_cast<std::size_t>(phase)))), "phase",
+                 name_of(phase));
+    }
+  });
+  Family silence(out, "ddprun_node_silence_seconds", "gauge",
+                 "The longest time for which a node of the run was not heard.");
+  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+    Duration longest{};
+    for (const auto& [id, node] : run.nodes) longest = std::max(longest, now.mono - node.seen);
+    silence.add(name, number(seconds(longest)));
+  });
+  return out;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/decide/time_account.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <numeric>
+
+#include "agent/report/time_text.h"
+#include "store/base/duration_text.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace std::chrono_literals;
+
+namespace {
+
+rendezvous::command::Stop stop_by(rendezvous::Failure failure) {
+  return {.cause = rendezvous::StopCause::WorkerFailed, .failure = std::move(failure)};
+}
+
+RestartCause oom(const std::string& node) {
+  return cause_of(stop_by({.node = node,
+                           .status = {.signal = SIGKILL},
+                           .message = "the kernel's OOM killer: memory cgroup limit reached"}));
+}
+
+RestartCause lost_node() {
+  return cause_of({.cause = rendezvous::StopCause::NodeLost, .why = "n3 was lost"});
+}
+
+// A run, told by what its node does for how long.
+struct Run {
+  TimeKeeper keeper;
+  MonoTime now{};
+
+  Run() { keeper.begin(now); }
+  void spend(Doing doing, Duration time) {
+    keeper.enter(doing, now);
+    now += time;
+  }
+  void restart(RestartCause cause, Duration stopping, Duration waiting, Duration starting) {
+    keeper.enter(Doing::Stopping, now);
+    keeper.interrupted(std::move(cause));
+    now += stopping;
+    spend(Doing::Waiting, waiting);
+    spend(Doing::Starting, starting);
+    keeper.enter(Doing::Training, now);
+  }
+  TimeAccount account() const { return keeper.account(now); }
+};
+
+std::string words_of(rendezvous::Failure failure) {
+  return name_of(cause_of(stop_by(std::move(failure))));
+}
+
+}  // namespace
+
+TEST_SUITE("agent/decide/time_account") {
+  TEST_CASE("every second of a run is one of training, starting, stopping or waiting") {
+    Run run;
+    run.spend(Doing::Waiting, 3s);
+    run.spend(Doing::Starting, 1s);
+    run.spend(Doing::Training, 100s);
+    run.restart(oom("node7"), 5s, 2s, 1s);
+    run.spend(Doing::Training, 50s);
+    run.spend(Doing::Stopping, 1s);
+    TimeAccount account = run.account();
+    CHECK(account.up == 163s);
+    CHECK(account.of(Doing::Waiting) == 5s);
+    CHECK(account.of(Doing::Starting) == 2s);
+    CHECK(account.of(Doing::Training) == 150s);
+    CHECK(account.of(Doing::Stopping) == 6s);
+    CHECK(account.until_training == 4s);
+    REQUIRE(account.restarts.size() == 1);
+    CHECK(account.restarts[0].cost == 8s);
+    CHECK(account.restarts[0].count == 1);
+  }
+
+  TEST_CASE("what is under way counts up to now") {
+    Run run;
+    run.spend(Doing::Training, 10s);
+    CHECK(run.keeper.account(run.now + 5s).of(Doing::Training) == 15s);
+    CHECK(run.account().of(Doing::Training) == 10s);
+  }
+
+  TEST_CASE("a stop that no training follows is no restart") {
+    Run run;
+    run.spend(Doing::Training, 10s);
+    run.keeper.enter(Doing::Stopping, run.now);
+    run.keeper.interrupted(lost_node());
+    run.now += 30s;
+    CHECK(run.account().restarts.empty());
+    CHECK(run.account().of(Doing::Stopping) == 30s);
+  }
+
+  TEST_CASE("of several causes until the workers run again the first counts") {
+    Run run;
+    run.spend(Doing::Training, 10s);
+    run.keeper.enter(Doing::Stopping, run.now);
+    run.keeper.interrupted(oom("node7"));
+    run.keeper.interrupted(lost_node());
+    run.now += 2s;
+    run.spend(Doing::Training, 1s);
+    REQUIRE(run.account().restarts.size() == 1);
+    CHECK(run.account().restarts[0].cause == oom("node7"));
+  }
+
+  TEST_CASE("a failure is named in a few words") {
+    CHECK(words_of({.status = {.exit_code = 1}, .message = "ValueError: boom"}) == "ValueError");
+    CHECK(words_of({.status = {.exit_code = 1},
+                    .message = "torch.cuda.OutOfMemoryError: CUDA out "
+                               "of memory. Tried"}) == "CUDA out of memory");
+    CHECK(words_of({.status = {.exit_code = 7}, .message = "no: name"}) == "no");
+    CHECK(words_of({.status = {.exit_code = 7}, .message = "it failed"}) == "exit code 7");
+    CHECK(words_of({.status = {.exit_code = 7}}) == "exit code 7");
+    CHECK(words_of({.status = {.signal = SIGSEGV}}) == "SIGSEGV");
+    CHECK(words_of({.status = {.signal = SIGABRT}, .message = "hung: no sign of life"}) == "hang");
+    CHECK(words_of({.status = {.exit_code = 1}, .message = std::string(999, 'x') + ":"}).size() ==
+          40);
+  }
+}
+
+TEST_SUITE("agent/report/time_text") {
+  TEST_CASE("the line of a long run") {
+    Run run;
+    run.spend(Doing::Training, 1h);
+    run.restart(oom("node7"), 5s, 0s, 5s);
+    run.spend(Doing::Training, 1h);
+    run.restart(lost_node(), 10s, 10s, 1s);
+    run.spend(Doing::Training, 10min);
+    run.restart(oom("node7"), 5s, 0s, 5s);
+    run.spend(Doing::Training, 2min + 19s);
+    CHECK(time_line(run.account()) ==
+          "up 2 h 13 min, 99.4 % of it training; 3 restarts cost 41 s (2 x OOM on node7, 1 lost "
+          "node)");
+    CHECK(is_worth_a_line(run.account()));
+  }
+
+  TEST_CASE("a run of one node names none, and one restart is one") {
+    Run run;
+    run.spend(Doing::Training, 98s);
+    run.restart(oom(""), 2s, 0s, 0s);
+    CHECK(time_line(run.account()) ==
+          "up 1 min 40 s, 98.0 % of it training; 1 restart cost 2.0 s (OOM)");
+  }
+
+  TEST_CASE("a slow start is said, and that there was no training") {
+    Run run;
+    run.spend(Doing::Waiting, 10min);
+    CHECK(time_line(run.account()) == "up 10 min, none of it training");
+    run.spend(Doing::Training, 30min);
+    CHECK(time_line(run.account()) == "up 40 min, 75.0 % of it training; it began after 10 min");
+  }
+
+  TEST_CASE("of many causes the first are named") {
+    Run run;
+    run.spend(Doing::Training, 1min);
+    for (int node = 0; node < 8; ++node) run.restart(oom("n" + std::to_string(node)), 1s, 0s, 0s);
+    CHECK(time_line(run.account())
+              .ends_with("8 restarts cost 8.0 s (OOM on n0, OOM on n1, OOM on n2, OOM on n3, OOM "
+                         "on n4, and 3 "
+                         "more)"));
+  }
+
+  TEST_CASE("only a run without anything else trains for all of its time") {
+    Run run;
+    run.spend(Doing::Training, 100h);
+    CHECK(time_line(run.account()) == "up 4 d 4 h, 100.0 % of it training");
+    run.restart(oom(""), 1s, 0s, 0s);
+    CHECK(time_line(run.account()).starts_with("up 4 d 4 h, 99.9 % of it training"));
+  }
+
+  TEST_CASE("a short run says nothing, unless its restarts took a second") {
+    Run run;
+    run.spend(Doing::Training, 5s);
+    CHECK(!is_worth_a_line(run.account()));
+    run.restart(oom(""), 3ms, 0s, 1ms);
+    CHECK(!is_worth_a_line(run.account()));
+    run.restart(oom(""), 1s, 0s, 1ms);
+    CHECK(is_worth_a_line(run.account()));
+    Run minute;
+    minute.spend(Doing::Training, 1min);
+    CHECK(is_worth_a_line(minute.account()));
+  }
+
+  TEST_CASE("durations have one unit or two") {
+    CHECK(duration_text(0s) == "0.0 s");
+    CHECK(duration_text(449ms) == "0.4 s");
+    CHECK(duration_text(9900ms) == "9.9 s");
+    CHECK(duration_text(9960ms) == "10 s");
+    CHECK(duration_text(59400ms) == "59 s");
+    CHECK(duration_text(59600ms) == "1 min");
+    CHECK(duration_text(61s) == "1 min 1 s");
+    CHECK(duration_text(1h) == "1 h");
+    CHECK(duration_text(24h) == "1 d");
+    CHECK(duration_text(25h + 29min) == "1 d 1 h");
+  }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the pages show of runs, and to whom.
+#include "rendezvous/decide/run_view.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/decide/vitals.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+namespace {
+
+// A host, by what is said to it.
+struct Place {
+  runs::State state;
+  Chronicle chronicle;
+  std::map<std::string, std::string> vitals;
+  Now now{.mono = MonoTime(1h), .wall = WallTime(1000s)};
+
+  void says(const std::string& run, const std::string& node, Request request) {
+    auto next = runs::step(
+        std::move(state),
+        runs::event::Arrived{{.run = run, .node = node, .request = std::move(request)}}, now);
+    state = std::move(next.state);
+    auto found = state.runs.find(run);
+    chronicle.look(run, found == state.runs.end() ? nullptr : &found->second, now);
+  }
+  void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
+    says(run, node,
+         request::Join{.host = node,
+                       .address = node,
+                       .pid = 17,
+                       .participant = {.local_world_size = 2},
+                       .settings = {.min_nodes = nodes, .max_nodes = nodes},
+                       .policy = {.max_restarts = max_restarts},
+                       .store_port = 1000,
+                       .run_uuid = run + "-uuid"});
+  }
+  void fails(const std::string& run, const std::string& node, std::uint64_t round) {
+    says(run, node,
+         request::Failed{.round = round,
+                         .failure = {.rank = 1,
+                                     .local_rank = 1,
+                                     .pid = 99,
+                                     .status = {.exit_code = 1},
+                                     .message = "ValueError: token=hunter2",
+                                     .log_path = "/home/me/logs"}});
+  }
+  void pass(Duration time) {
+    now.mono += time;
+    now.wall += std::chrono::duration_cast<WallTime::duration>(time);
+  }
+
+  RunsSource source() const {
+    return {.state = &state, .chronicle = &chronicle, .vitals = [this](const std::string& node) {
+              auto found = vitals.find(node);
+              return found == vitals.end() ? std::string() : found->second;
+            }};
+  }
+  std::string text(bool is_trusted = true) const {
+    RunsSource one = source();
+    return "{" + runs_json({&one, 1}, is_trusted, now) + "}";
+  }
+  Json page(bool is_trusted = true) const { return Json::parse(text(is_trusted)); }
+  Json run(bool is_trusted = true) const { return page(is_trusted)["runs"].at(0); }
+  std::string metrics() const {
+    RunsSource one = source();
+    return runs_metrics({&one, 1}, now);
+  }
+};
+
+// Two nodes that train for 90 s.
+struct Training : Place {
+  Training() {
+    joins("job", "a");
+    pass(10s);
+    joins("job", "b");
+    pass(90s);
+  }
+};
+
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_SUITE("rendezvous/decide/run_view") {
+  TEST_CASE("a run that waits says for whom") {
+    Place place;
+    place.joins("job", "a");
+    Json run = place.run();
+    CHECK(run["run"] == "job");
+    CHECK(run["state"] == "waiting");
+    CHECK(run["round"].is_null());
+    CHECK(
+        run["waiting_for"].get<std::string>().starts_with("waiting for nodes: 1 of 2 joined (a)"));
+    CHECK(run["nodes"][0]["state"] == "waiting");
+    CHECK(run["nodes"][0]["base_rank"].is_null());
+  }
+
+  TEST_CASE("a run that trains has its nodes by rank, and its time") {
+    Training place;
+    Json run = place.run();
+    CHECK(run["state"] == "training");
+    CHECK(run["round"] == 0);
+    CHECK(run["world_size"] == 4);
+    CHECK(run["waiting_for"].is_null());
+    CHECK(run["time"]["waiting"] == 10.0);
+    CHECK(run["time"]["training"] == 90.0);
+    CHECK(run["nodes"][1]["host"] == "b");
+    CHECK(run["nodes"][1]["base_rank"] == 2);
+    CHECK(run["nodes"][1]["state"] == "training");
+    CHECK(run["history"].size() == 1);
+    CHECK(run["history"][0]["workers"] == 4);
+    CHECK(run["history"][0]["time"] == 1010.0);
+  }
+
+  TEST_CASE("a failure stops the round: the history has the cause") {
+    Training place;
+    place.fails("job", "b", 0);
+    place.pass(1s);
+    Json run = place.run();
+    CHECK(run["state"] == "stopping");
+    CHECK(run["restart_count"] == 1);
+    CHECK(run["stops"]["failed"] == 1);
+    CHECK(run["history"][1]["what"] == "stop");
+    CHECK(run["history"][1]["cause"] == "failed");
+    CHECK(run["nodes"][0]["state"] == "stopping");
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.says("job", "b", request::Ready{.round = 0, .store_port = 1});
+    run = place.run();
+    CHECK(run["state"] == "training");
+    CHECK(run["round"] == 1);
+    CHECK(run["time"]["stopping"] == 1.0);
+  }
+
+  TEST_CASE("what workers have said, and paths, are for a trusted reader only") {
+    Training place;
+    Vitals vitals{.workers = {{.local_rank = 0, .pid = 5, .last_line = "hunter2 at /home/me"}}};
+    place.vitals["a"] = encode(vitals);
+    place.fails("job", "b", 0);
+    CHECK(place.run(true)["failures"][0]["message"] == "ValueError: token=hunter2");
+    CHECK(place.run(true)["nodes"][0]["vitals"][0]["last_line"] == "hunter2 at /home/me");
+    std::string shown = place.text(false);
+    CHECK(shown.find("hunter2") == std::string::npos);
+    CHECK(shown.find("/home") == std::string::npos);
+    CHECK(place.run(false)["failures"][0]["exit_code"] == 1);
+    CHECK(place.run(false)["history"][1]["why"] == "rank 1 on b exited with code 1");
+    CHECK(place.run(false)["nodes"][0]["vitals"][0]["pid"] == 5);
+  }
+
+  TEST_CASE(
+      "vitals of another round, of a stranger's making, or of too many workers are not shown") {
+    Training place;
+    Vitals vitals{.round = 9, .workers = {{.local_rank = 0, .pid = 5}}};
+    place.vitals["a"] = encode(vitals);
+    CHECK(place.run()["nodes"][0]["vitals"].is_null());
+    place.vitals["a"] = "{\"pid\": 5}";
+    CHECK(place.run()["nodes"][0]["vitals"].is_null());
+    vitals.round = 0;
+    vitals.workers.assign(50, {.local_rank = 0, .pid = 5});
+    place.vitals["a"] = encode(vitals);
+    CHECK(place.run()["nodes"][0]["vitals"].size() == 2);
+  }
+
+  TEST_CASE("a run that is over is listed with its end") {
+    Training place;
+    place.says("job", "a", request::Succeeded{0});
+    place.says("job", "b", request::Succeeded{0});
+    place.says("job", "a", request::Left{});
+    place.says("job", "b", request::Left{});
+    place.pass(5s);
+    Json page = place.page();
+    CHECK(page["runs"].empty());
+    CHECK(page["ended"][0]["run"] == "job");
+    CHECK(page["ended"][0]["exit_code"] == 0);
+    CHECK(page["ended"][0]["ago_s"] == 5.0);
+  }
+
+  TEST_CASE("the history of a run that restarts for ever is bounded") {
+    Place place;
+    place.joins("job", "a", 1, 100'000);
+    for (std::uint64_t round = 0; round < 1000; ++round) {
+      place.fails("job", "a", round);
+      place.says("job", "a", request::Ready{.round = round, .store_port = 1});
+    }
+    CHECK(place.run()["history"].size() == kKeptHappenings);
+    CHECK(place.run()["happened"] == 2001);
+    CHECK(place.run()["stops"]["failed"] == 1000);
+  }
+
+  TEST_CASE("the metrics have each run as a label") {
+    Training place;
+    place.fails("job", "b", 0);
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.says("job", "b", request::Ready{.round = 0, .store_port = 1});
+    place.joins("an \"odd\\one\"\n", "c");
+    std::string text = place.metrics();
+    CHECK(has_line(text, "# TYPE ddprun_restarts_total counter"));
+    CHECK(has_line(text, "ddprun_restarts_total{run=\"job\",cause=\"failed\"} 1"));
+    CHECK(has_line(text, "ddprun_restarts_total{run=\"job\",cause=\"lost\"} 0"));
+    CHECK(has_line(text, "ddprun_round{run=\"job\"} 1"));
+    CHECK(has_line(text, "ddprun_world_size{run=\"job\"} 4"));
+    CHECK(has_line(text, "ddprun_workers{run=\"job\",state=\"training\"} 4"));
+    CHECK(has_line(text, "ddprun_nodes{run=\"job\",state=\"waiting\"} 0"));
+    CHECK(has_line(text, "ddprun_time_seconds_total{run=\"job\",phase=\"training\"} 90.000"));
+    CHECK(has_line(text, "ddprun_restarts_left{run=\"job\"} 2"));
+    CHECK(text.find("run=\"an \\\"odd\\\\one\\\"\\n\"") != std::string::npos);
+  }
+}
