@@ -332,6 +332,13 @@ class SameTest(TemplateCase):
         for _ in range(2):
             self.is_equal(warm.run()[0], warm.cold())
 
+    def test_packages_of_another_environment(self):
+        self.file("base/site-packages/library.py", "")
+        warm = self.warm("import sys; found = 'library' in sys.modules; import library; print(found)",
+                         env={"PYTHONPATH": str(self.folder / "base/site-packages")})
+        warm.ready()
+        self.assertEqual(warm.run()[0][1], b"True\n")
+
     def test_environment_that_imports_change(self):
         self.file("lib/setter.py", "import os\nos.environ.setdefault('FROM_IMPORT', '1')\nos.environ.pop('GIVEN', 0)\n"
                   "os.environb[b'BYTES'] = b'\\xff'\n")

@@ -64,7 +64,9 @@ def folders_of_libraries():
     import site
 
     found = {os.path.dirname(os.path.realpath(os.__file__))}
-    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+    # A .pth file of one environment may lead to the packages of another.
+    others = [entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")]
+    for folder in (*site.getsitepackages(), site.getusersitepackages(), *others):
         found.add(os.path.realpath(folder))
     return tuple(folder + os.sep for folder in sorted(found))
 
