@@ -12,7 +12,8 @@ from steps import Failed, output_of
 PAGES = {
     "ddprun": (1, [], ["ddpd(8) ,", "ddpctl(1)"]),
     "ddpd": (8, [], ["ddprun(1)"]),
-    "ddpctl": (1, ["ckpt ls", "ckpt verify", "ckpt show", "ckpt convert", "page-token"], ["ddprun(1)"]),
+    "ddpctl": (1, ["ckpt ls", "ckpt verify", "ckpt show", "ckpt convert", "page-token", "status", "nodes", "ranks",
+                   "waits", "report", "watch"], ["ddprun(1)"]),
 }
 
 

@@ -86,9 +86,9 @@ class Pages(unittest.TestCase):
 
     def test_every_subcommand_has_its_place(self):
         words = [name for name, _ in dict(man_page.parse_help(help_of("ddpctl", [])).groups)["Subcommands"]]
-        self.assertEqual(words, ["ckpt", "page-token"])
+        self.assertEqual(words[0], "ckpt")
         below = [name for name, _ in dict(man_page.parse_help(help_of("ddpctl", ["ckpt"])).groups)["Subcommands"]]
-        self.assertEqual(man_page.PAGES["ddpctl"][1], [f"ckpt {name}" for name in below] + ["page-token"])
+        self.assertEqual(man_page.PAGES["ddpctl"][1], [f"ckpt {name}" for name in below] + words[1:])
 
     @unittest.skipUnless(shutil.which("man"), "no man here")
     def test_man_shows_them_without_a_warning(self):
