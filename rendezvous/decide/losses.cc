@@ -106,7 +106,8 @@ void Losses::found_anew() {
   if (first->second.join.policy == state_.policy) return;
   state_.policy = first->second.join.policy;
   state_.next_look = now_;
-  for (const auto& [id, node] : state_.nodes) {
+  for (auto& [id, node] : state_.nodes) {
+    node.seen = now_;  // until now it went by another limit
     out_.send(id, keep_alive_of(state_.policy,
                                 "the first node is gone, and the run goes by the settings of the "
                                 "next one: " +
