@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,7 +100,7 @@ class Watch {
     if (has_goodbye_ || !is_own_proc()) return;
     const MonoTime deadline = std::chrono::steady_clock::now() + kKilling;
     bool is_one_left = true;
-    while ((is_one_left = signal_marked(SIGKILL)) && std::chrono::steady_clock::now() < deadline)
+    while ((is_one_left = kill_marked()) && std::chrono::steady_clock::now() < deadline)
       await_killed();
     // One that does not end, as in D state, may come back to life: the others wait for the lease.
     if (!is_one_left && deliver_ && !last_word_.empty()) deliver_(last_word_);
@@ -147,7 +146,7 @@ class Watch {
         patience_ = Duration(head.patience);
         if (end_ <= std::chrono::steady_clock::now()) return true;  // given up, or written before
         has_stood_still_ = false;
-        if (std::exchange(is_holding_, false)) signal_marked(SIGCONT);
+        if (std::exchange(is_holding_, false)) signal_all_marked(SIGCONT);
         return true;
       case MessageHead::Kind::LastWord:
         last_word_.resize(head.size);
@@ -163,10 +162,10 @@ class Watch {
                (has_stood_still_ || std::chrono::steady_clock::now() - end_ >= kLate)) {
       is_holding_ = true;
       end_ = std::chrono::steady_clock::now() + patience_;
-      signal_marked(SIGSTOP);
+      signal_all_marked(SIGSTOP);
     } else {
       // Until nothing is found any more; a message from the agent comes first.
-      if (!signal_marked(SIGKILL)) end_ = MonoTime::max();
+      if (!kill_marked()) end_ = MonoTime::max();
       if (end_ != MonoTime::max()) end_ = std::chrono::steady_clock::now() + kPause;
     }
   }
@@ -181,31 +180,38 @@ class Watch {
     }
   }
 
-  // Whether there was one, or may have been.  A worker that is started after a renewal is found
-  // after it, too: so the signal is sent only while no message has come.  Those that carry the
-  // limit come first: to read the environment of one that stands in the kernel, be it anybody's,
-  // may take for ever.
-  bool signal_marked(int signal) {
+  // Whether there was one, or may have been.  The environment is looked at when nothing has the
+  // limit any more: to read that of a process that stands in the kernel, be it anybody's, may take
+  // for ever.
+  bool kill_marked() {
     killed_.clear();
-    std::set<pid_t> found;
-    for (auto* is_marked : {carries_limit, carries_name}) {
-      std::error_code error;
-      for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
-        auto pid = number_in<pid_t>(folder.path().filename().native());
-        if (!pid || *pid == self_ || *pid == agent_ || found.contains(*pid)) continue;
-        if (!is_marked(*pid, marks_)) continue;
-        SignalTarget process(*pid);
-        if (!is_marked(*pid, marks_)) continue;  // its number may have become another's before
-        bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
-        if (is_for_lease && is_readable(Duration::zero())) return true;
-        found.insert(*pid);
-        process.send(signal);
-        bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
-        if (is_awaited) killed_.push_back(std::move(process));
-      }
-      if (error) return true;
+    return signal_marked(SIGKILL, carries_limit) || signal_marked(SIGKILL, carries_name);
+  }
+
+  // SIGSTOP or SIGCONT, which change nothing for those that get them twice.
+  void signal_all_marked(int signal) {
+    signal_marked(signal, carries_limit);
+    signal_marked(signal, carries_name);
+  }
+
+  // Whether there was one, or may have been.  A worker that is started after a renewal is found
+  // after it, too: so the signal is sent only while no message has come.
+  bool signal_marked(int signal, bool (*is_marked)(pid_t, const Marks&)) {
+    bool has_found = false;
+    std::error_code error;
+    for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
+      auto pid = number_in<pid_t>(folder.path().filename().native());
+      if (!pid || *pid == self_ || *pid == agent_ || !is_marked(*pid, marks_)) continue;
+      SignalTarget process(*pid);
+      if (!is_marked(*pid, marks_)) continue;  // its number may have become another's before
+      bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
+      if (is_for_lease && is_readable(Duration::zero())) return true;
+      has_found = true;
+      process.send(signal);
+      bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
+      if (is_awaited) killed_.push_back(std::move(process));
     }
-    return !found.empty();
+    return has_found || error;
   }
 
   const Marks& marks_;
