@@ -194,6 +194,7 @@ class MemberTransition {
         return;
       case Link::Up:
         if (!state_.is_joined) return join();
+        state_.ready_at = now_;
         return post(request::Ready{.round = state_.last ? state_.last->number : 0,
                                    .store_port = event.store_port});
     }
@@ -748,6 +749,10 @@ class MemberTransition {
     state_.workers = Workers::Up;
     state_.restart_count = round.restart_count;
     state_.last = round;
+    // The coordinator has heard what it answers, and counts this node's silence from then at the
+    // earliest.
+    if (!hosts_with_lease())
+      state_.pulse_at = std::max({state_.pulse_at, state_.joined_at, state_.ready_at});
     want(action::NotifyRound{round});
     if (round.by.empty()) return;
     note_contact();

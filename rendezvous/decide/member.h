@@ -109,6 +109,7 @@ struct State {
   int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so
+  MonoTime ready_at{};                           // likewise, that it can begin a round
   MonoTime connecting_since{};
   // It has joined, in whatever incarnation, and no coordinator has given a sign of life since.
   std::optional<MonoTime> unheard_since;

@@ -631,6 +631,16 @@ TEST_CASE("Member: the lease counts from the question, not from a late answer") 
   CHECK(play.ticks().find("has been silent for 2.5 s") != std::string::npos);
 }
 
+TEST_CASE("Member: a round renews the lease from when the node said that it is ready") {
+  Running play;
+  play.hears(command::Stop{.round = 4, .cause = StopCause::NodeJoined, .why = "a newcomer"});
+  play.now.mono += 2s;
+  CHECK(play.wants_round() == "post n.0 ready");
+  play.now.mono += 300ms;
+  play.hears(command::Round{.number = 5});
+  CHECK(play.lease() == "4200 ms");
+}
+
 TEST_CASE("Member: where answers are slow, the next question follows at once") {
   Running play;
   play.config.node.policy.keep_alive_max_attempt = 10;
