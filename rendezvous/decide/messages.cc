@@ -274,26 +274,29 @@ std::vector<Died> read_died(Reader& reader) {
   return all;
 }
 
+// Not by an initializer list, which copies each value twice: this and a round are what each node of
+// a large run sends and gets.
 Json to_json(const request::Join& join) {
-  Json json = {{"type", "join"},
-               {"host", join.host},
-               {"address", join.address},
-               {"pid", join.pid},
-               {"workers", join.participant.local_world_size},
-               {"role", join.participant.role},
-               {"min_nodes", join.settings.min_nodes},
-               {"max_nodes", join.settings.max_nodes},
-               {"max_restarts", join.policy.max_restarts},
-               {"join_timeout_ms", milliseconds(join.policy.join_timeout)},
-               {"last_call_ms", milliseconds(join.policy.last_call_timeout)},
-               {"heartbeat_ms", milliseconds(join.policy.keep_alive_interval)},
-               {"max_missed", join.policy.keep_alive_max_attempt},
-               {"lease_grace_ms", milliseconds(join.policy.lease_grace)},
-               {"flap_limit", join.policy.flap_limit},
-               {"store_port", join.store_port},
-               {"restart_count", join.restart_count},
-               {"next_round", join.next_round},
-               {"previous_nodes", join.previous_nodes}};
+  Json json;
+  json["type"] = "join";
+  json["host"] = join.host;
+  json["address"] = join.address;
+  json["pid"] = join.pid;
+  json["workers"] = join.participant.local_world_size;
+  json["role"] = join.participant.role;
+  json["min_nodes"] = join.settings.min_nodes;
+  json["max_nodes"] = join.settings.max_nodes;
+  json["max_restarts"] = join.policy.max_restarts;
+  json["join_timeout_ms"] = milliseconds(join.policy.join_timeout);
+  json["last_call_ms"] = milliseconds(join.policy.last_call_timeout);
+  json["heartbeat_ms"] = milliseconds(join.policy.keep_alive_interval);
+  json["max_missed"] = join.policy.keep_alive_max_attempt;
+  json["lease_grace_ms"] = milliseconds(join.policy.lease_grace);
+  json["flap_limit"] = join.policy.flap_limit;
+  json["store_port"] = join.store_port;
+  json["restart_count"] = join.restart_count;
+  json["next_round"] = join.next_round;
+  json["previous_nodes"] = join.previous_nodes;
   if (join.policy.quorum > 0) json["quorum"] = join.policy.quorum;
   if (join.is_back) json["is_back"] = true;
   if (join.was_in_round) json["was_in_round"] = true;
@@ -566,18 +569,19 @@ Request read_request(Reader& reader) {
 constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
 Json to_json(const command::Round& round) {
-  Json json{{"type", "round"},
-            {"round", round.number},
-            {"run_uuid", round.run_uuid},
-            {"restart_count", round.restart_count},
-            {"max_restarts", round.max_restarts},
-            {"group_rank", round.ranks.group_rank},
-            {"group_world_size", round.ranks.group_world_size},
-            {"base_rank", round.ranks.base_rank},
-            {"world_size", round.ranks.world_size},
-            {"role_base_rank", round.ranks.role_base_rank},
-            {"role_world_size", round.ranks.role_world_size},
-            {"master", to_json(round.master)}};
+  Json json;
+  json["type"] = "round";
+  json["round"] = round.number;
+  json["run_uuid"] = round.run_uuid;
+  json["restart_count"] = round.restart_count;
+  json["max_restarts"] = round.max_restarts;
+  json["group_rank"] = round.ranks.group_rank;
+  json["group_world_size"] = round.ranks.group_world_size;
+  json["base_rank"] = round.ranks.base_rank;
+  json["world_size"] = round.ranks.world_size;
+  json["role_base_rank"] = round.ranks.role_base_rank;
+  json["role_world_size"] = round.ranks.role_world_size;
+  json["master"] = to_json(round.master);
   if (round.peers) json["peers"] = *round.peers;
   if (!round.by.empty()) json["by"] = round.by;
   if (!round.after.empty()) json["after"] = to_json(round.after);
