@@ -258,6 +258,14 @@ TEST_CASE("Several endpoints: a round that has lost a node does not go on") {
   CHECK(second.run().phase == coordinator::Phase::Stopping);
 }
 
+TEST_CASE("Several endpoints: a round is not gone on with where a node has come without workers") {
+  Daemon second(1, "d2@0");
+  second.says("a.1", second.join_from("a.1", 100ms));
+  second.resumes("b.0");
+  CHECK(second.told<command::Dropped>() == 1);
+  CHECK(second.run().phase == coordinator::Phase::Gathering);
+}
+
 TEST_CASE("Several endpoints: the lease of a silent node is over when the others are heard later") {
   Daemon second(1, "d2@0");
   for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node);
