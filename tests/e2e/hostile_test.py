@@ -5,24 +5,18 @@ that are written to.  In each case others are served as before."""
 import json
 import os
 import pathlib
-import socket
 import stat
 import struct
 import subprocess
 import sys
-import threading
 import unittest
 
 from ddpd_process import Ddpd, ddpd_path
+from listener import MAGIC, Listener, text
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 
 NO_RENDEZVOUS = 80  # exit code
 STRANGER = 54321  # a user
-MAGIC = b"\0" + struct.pack("<I", 0x3C85F7CE)
-
-
-def text(data):
-    return struct.pack("<Q", len(data)) + data
 
 
 # Holds connections from another address, on each of which it has said something, until its stdin ends; says how
@@ -81,29 +75,19 @@ class CrowdTest(NodesCase):
         self.assert_all_succeed(host, other)
 
 
-class LyingHost:
+class LyingHost(Listener):
     """A host that speaks like ours up to some step, and then says something else."""
 
     RECORD = b"generation host 1 daemon"
 
     def __init__(self, step, answer):
         self.step, self.answer = step, answer
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                peer, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.speak, args=(peer,), daemon=True).start()
+        super().__init__()
 
     def say(self, peer, step, honest):
         peer.sendall(self.answer if step == self.step else honest)
 
-    def speak(self, peer):
+    def connect(self, peer):
         with peer:
             try:
                 self.answer_all(peer, peer.makefile("rb"))
@@ -155,10 +139,6 @@ class LyingHost:
                 self.say(peer, "command", b"")
             else:
                 return
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
 
 
 def command(**fields):

@@ -12,17 +12,13 @@ import time
 import unittest
 
 from ddpd_process import Ddpd, ddpd_path
+from listener import MAGIC, text
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 from proxy import Proxy
 
 SECRET = "correct horse battery staple"
 STRANGER = 54321  # a user
 NO_RENDEZVOUS = 80  # exit code
-MAGIC = b"\0" + struct.pack("<I", 0x3C85F7CE)
-
-
-def text(data):
-    return struct.pack("<Q", len(data)) + data
 
 
 class Recorder(Proxy):
@@ -37,10 +33,8 @@ class Recorder(Proxy):
         return data
 
 
-class Appender(Proxy):
-    """Adds bytes of its own to the server's answer to PROVE, as somebody between the two could."""
-
-    SHAKEN = 4 + 4 + (8 + 32) + (8 + 32 + 24)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+class Spoiler(Proxy):
+    """Changes what the server of each connection says, as somebody between the two could."""
 
     def __init__(self, port):
         self.passed = {}  # bytes of each connection's server
@@ -51,22 +45,27 @@ class Appender(Proxy):
             return data
         before = self.passed.get(one, 0)
         self.passed[one] = before + len(data)
+        return self.spoiled(before, data)
+
+    def spoiled(self, before, data):
+        """To be supplied: what is handed on of `data`, before which the server has said so many bytes."""
+        raise NotImplementedError
+
+
+class Appender(Spoiler):
+    """Adds bytes of its own to the server's answer to PROVE."""
+
+    SHAKEN = 4 + 4 + (8 + 32) + (8 + 32 + 24)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+
+    def spoiled(self, before, data):
         is_answer = before < self.SHAKEN <= before + len(data)
         return data + b"\0\0" + text(b"gen evil 1") + b"\0" if is_answer else data
 
 
-class Downgrader(Proxy):
+class Downgrader(Spoiler):
     """Takes from the server's answer to PROBE that it knows AUTHENTICATE."""
 
-    def __init__(self, port):
-        self.passed = {}
-        super().__init__(port)
-
-    def passes(self, one, data):
-        if one.getpeername()[1] != self.to:
-            return data
-        before = self.passed.get(one, 0)
-        self.passed[one] = before + len(data)
+    def spoiled(self, before, data):
         return bytes(byte & ~16 if before + i == 4 else byte for i, byte in enumerate(data))  # behind that to PING
 
 
