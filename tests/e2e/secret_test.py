@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A run whose nodes share a secret: who takes part, what others see, and what a wrong one costs."""
 
+import io
 import os
 import shutil
 import signal
@@ -13,12 +14,14 @@ import unittest
 
 from ddpd_process import Ddpd, ddpd_path
 from listener import MAGIC, text
+from lying_host import LyingHost
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 from proxy import Proxy
 
 SECRET = "correct horse battery staple"
 STRANGER = 54321  # a user
 NO_RENDEZVOUS = 80  # exit code
+PROOF = 32 + 24  # bytes of an HMAC, and of the header of a stream
 
 
 class Recorder(Proxy):
@@ -31,6 +34,29 @@ class Recorder(Proxy):
     def passes(self, one, data):
         self.seen += data
         return data
+
+
+class Tape(Proxy):
+    """Keeps what each end of each connection has said."""
+
+    def __init__(self, port):
+        self.said = {}
+        super().__init__(port)
+
+    def passes(self, one, data):
+        self.said[one] = self.said.get(one, b"") + data
+        return data
+
+    def handshake(self):
+        """What the ends of one connection have said until they knew each other: the client's bytes, and the server's
+        answers to AUTHENTICATE and PROVE."""
+        for near, far in self.pairs:
+            of_client, of_server = (io.BytesIO(self.said.get(end, b"")) for end in (near, far))
+            of_server.read(4 + 4)  # the answers to PING and PROBE
+            answers = [text(of_server.read(*struct.unpack("<Q", of_server.read(8)))) for _ in range(2)]
+            if len(answers[1]) == 8 + PROOF:
+                return of_client.read(len(MAGIC) + 5 + 1 + 1 + 8 + 32 + 1 + 8 + PROOF), answers
+        raise AssertionError("no handshake has passed")
 
 
 class Spoiler(Proxy):
@@ -55,7 +81,7 @@ class Spoiler(Proxy):
 class Appender(Spoiler):
     """Adds bytes of its own to the server's answer to PROVE."""
 
-    SHAKEN = 4 + 4 + (8 + 32) + (8 + 32 + 24)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+    SHAKEN = 4 + 4 + (8 + 32) + (8 + PROOF)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
 
     def spoiled(self, before, data):
         is_answer = before < self.SHAKEN <= before + len(data)
@@ -308,6 +334,34 @@ class MungeTest(NodesCase):
         self.assertIn("asks for the secret of the run", without.log)
         friend = self.member("--rdzv-auth=munge")
         wait_until((self.path / "started").exists, "the workers start")
+        (self.path / "go").touch()
+        for node in (host, friend):
+            self.assertEqual(node.ends(), 0, node.log)
+
+    def test_a_credential_that_was_seen_serves_nobody_else(self):
+        host = self.member("--rdzv-auth=munge")
+        wait_until(self.is_hosted, "the first agent listens")
+        tape = Tape(self.port)
+        self.addCleanup(tape.close)
+        friend = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{tape.port}")
+        self.until_started(2)
+        of_client, (credential, proof) = tape.handshake()
+        self.assertIn(b"MUNGE:", credential)
+        # Other programs that hand it on: with the proof that has come behind it, or with a refusal.
+        for answer in (proof, text(b"")):
+            lie = LyingHost({"authenticate": credential, "prove": answer})
+            self.addCleanup(lie.close)
+            victim = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{lie.port}")
+            self.assertEqual(victim.ends(), NO_RENDEZVOUS, victim.log)
+            self.assertIn("has sent a MUNGE credential that is not its own", victim.log)
+            self.assertIn("no other program answers there", victim.log)
+        # And one that says again what the friend has said.
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT) as stranger:
+            stranger.sendall(of_client)
+            heard = stranger.makefile("rb").read()
+        self.assertTrue(heard.endswith(text(b"")), heard)
+        host.says("refused 127.0.0.1: it does not know the secret")
+        self.assertEqual(len(self.started), 2, self.started)
         (self.path / "go").touch()
         for node in (host, friend):
             self.assertEqual(node.ends(), 0, node.log)
