@@ -3,7 +3,6 @@
 
 import io
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -15,6 +14,7 @@ import unittest
 from ddpd_process import Ddpd, ddpd_path
 from listener import MAGIC, text
 from lying_host import LyingHost
+from munged import Munged, munged_why_not
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 from proxy import Proxy
 
@@ -301,26 +301,16 @@ class SecretTest(NodesCase):
         self.let_go(*nodes)
 
 
-@unittest.skipUnless(shutil.which("munged") and os.geteuid() == 0, "munged is not here, or this is not root")
+@unittest.skipIf(munged_why_not(), munged_why_not())
 class MungeTest(NodesCase):
-    """Nodes of a cluster that has a munged; its configuration is where Slurm has it."""
+    """Nodes of a cluster that has a munged."""
 
     def setUp(self):
         super().setUp()
-        self.path.chmod(0o755)  # for another user
-        (self.path / "key").write_bytes(os.urandom(128))
-        (self.path / "key").chmod(0o600)
-        (self.path / "slurm.conf").write_text(f"authinfo = socket={self.path}/munge,cred_expire=5  # here\n")
-        self.munged = subprocess.Popen(
-            ["munged", "--foreground", "--force", "--num-threads=1", f"--key-file={self.path}/key",
-             f"--socket={self.path}/munge", f"--pid-file={self.path}/pid", f"--log-file={self.path}/log",
-             f"--seed-file={self.path}/seed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (self.munged.kill(), self.munged.wait()))
-        ask = f"munge -S {self.path}/munge -n | unmunge -S {self.path}/munge"
-        wait_until(lambda: subprocess.run(ask, shell=True, capture_output=True).returncode == 0, "munged answers")
+        self.munged = Munged(self)
 
     def member(self, *options, **more):
-        return self.node("--nnodes=2", *options, SLURM_CONF=str(self.path / "slurm.conf"), **more)
+        return self.node("--nnodes=2", *options, SLURM_CONF=self.munged.slurm_conf, **more)
 
     def test_nodes_of_one_user_meet_and_another_user_does_not(self):
         host = self.member("--rdzv-auth=munge")
@@ -407,8 +397,8 @@ class MungeTest(NodesCase):
         self.addCleanup(proxy.close)
         other = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}")
         self.until_started(2)
-        self.munged.send_signal(signal.SIGSTOP)
-        self.addCleanup(lambda: self.munged.send_signal(signal.SIGCONT))
+        self.munged.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: self.munged.process.send_signal(signal.SIGCONT))
         proxy.reset()
         other.says("again")
         self.assertEqual(len(self.started), 2, self.started)
