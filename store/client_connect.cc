@@ -73,6 +73,17 @@ asio::awaitable<void> ask_for_a_page(tcp::socket& socket, std::string& head) {
                                   asio::as_tuple(asio::use_awaitable));
 }
 
+// `peer` has refused this client's proof, or has shown none.
+Error unproved(const std::string& peer, bool has_refused, bool is_by_munge) {
+  if (is_by_munge) {
+    return {Errc::Protocol, peer +
+                                " has sent a MUNGE credential that is not its own: it does not "
+                                "know the secret that it holds"};
+  }
+  return {Errc::Protocol, peer + (has_refused ? " has another secret than this node"
+                                              : " does not know this node's secret")};
+}
+
 }  // namespace
 
 Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, Endpoint endpoint,
@@ -265,9 +276,7 @@ Async<void> Client::authenticate(ClientHandshake* handshake, MonoTime deadline) 
   if (!answer) co_return answer.error();
   stream_ = std::move(*handshake).finish(*answer);
   if (!stream_) {
-    co_return Error{Errc::Protocol,
-                    peer_ + (answer->empty() ? " has another secret than this node"
-                                             : " does not know this node's secret")};
+    co_return unproved(peer_, answer->empty(), config_.secret == nullptr);
   }
   // Whoever stands between the two could have added what comes behind the answer.
   std::string frames = input_.substr(taken_);

@@ -4,15 +4,14 @@
 #include <optional>
 #include <utility>
 
-#include "store/clock.h"
-
 namespace ddprun::store {
 
-LimitedLog::LimitedLog(boost::asio::any_io_executor executor, RateLimitedLog::Write write)
-    : log_(std::move(write)), timer_(std::move(executor)) {}
+LimitedLog::LimitedLog(boost::asio::any_io_executor executor, RateLimitedLog::Write write,
+                       std::function<MonoTime()> clock)
+    : log_(std::move(write)), clock_(std::move(clock)), timer_(std::move(executor)) {}
 
 void LimitedLog::line(const std::string& sentence) {
-  log_.line(sentence, mono_now());
+  log_.line(sentence, clock_());
   await_end();
 }
 
@@ -23,7 +22,7 @@ void LimitedLog::await_end() {
   timer_.async_wait([this, is_open = is_open_](const boost::system::error_code&) {
     if (!*is_open) return;
     is_awaited_ = false;
-    log_.tell_left_out(mono_now());
+    log_.tell_left_out(clock_());
     await_end();
   });
 }

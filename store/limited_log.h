@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "store/clock.h"
 #include "store/decide/rate_limited_log.h"
 
 namespace ddprun::store {
@@ -17,8 +18,10 @@ namespace ddprun::store {
 // Threads: used from the executor's thread only.
 class LimitedLog {
  public:
-  // `write` is called until this object is gone; an empty one is never called.
-  LimitedLog(boost::asio::any_io_executor executor, RateLimitedLog::Write write);
+  // `write` is called until this object is gone; an empty one is never called.  `clock` may be
+  // behind the system's, not ahead of it.
+  LimitedLog(boost::asio::any_io_executor executor, RateLimitedLog::Write write,
+             std::function<MonoTime()> clock = mono_now);
   ~LimitedLog() { close(); }
   LimitedLog(const LimitedLog&) = delete;
   LimitedLog& operator=(const LimitedLog&) = delete;
@@ -32,6 +35,7 @@ class LimitedLog {
   void await_end();
 
   RateLimitedLog log_;
+  std::function<MonoTime()> clock_;
   boost::asio::steady_timer timer_;
   bool is_awaited_ = false;
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // held by the timer's handler

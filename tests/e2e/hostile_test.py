@@ -5,24 +5,19 @@ that are written to.  In each case others are served as before."""
 import json
 import os
 import pathlib
-import socket
 import stat
 import struct
 import subprocess
 import sys
-import threading
 import unittest
 
 from ddpd_process import Ddpd, ddpd_path
+from listener import MAGIC, text
+from lying_host import LyingHost
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 
 NO_RENDEZVOUS = 80  # exit code
 STRANGER = 54321  # a user
-MAGIC = b"\0" + struct.pack("<I", 0x3C85F7CE)
-
-
-def text(data):
-    return struct.pack("<Q", len(data)) + data
 
 
 # Holds connections from another address, on each of which it has said something, until its stdin ends; says how
@@ -81,86 +76,6 @@ class CrowdTest(NodesCase):
         self.assert_all_succeed(host, other)
 
 
-class LyingHost:
-    """A host that speaks like ours up to some step, and then says something else."""
-
-    RECORD = b"generation host 1 daemon"
-
-    def __init__(self, step, answer):
-        self.step, self.answer = step, answer
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                peer, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.speak, args=(peer,), daemon=True).start()
-
-    def say(self, peer, step, honest):
-        peer.sendall(self.answer if step == self.step else honest)
-
-    def speak(self, peer):
-        with peer:
-            try:
-                self.answer_all(peer, peer.makefile("rb"))
-            except (OSError, struct.error):
-                pass
-
-    def answer_all(self, peer, read):
-        def number(form="<q"):
-            return struct.unpack(form, read.read(struct.calcsize(form)))[0]
-
-        def string():
-            return read.read(number())
-
-        while operation := read.read(1):
-            if operation == b"\0":  # VALIDATE
-                number("<I")
-                if self.step == "greeting":
-                    peer.sendall(self.answer)
-            elif operation == b"\x0d":  # PING
-                self.say(peer, "ping", struct.pack("<I", number("<I")))
-            elif operation == b"\x80":
-                self.say(peer, "probe", struct.pack("<I", 31))
-            elif operation == b"\x86":
-                string()
-                self.say(peer, "authenticate", text(b"y" * 32))
-            elif operation == b"\x87":
-                string()
-                self.say(peer, "prove", text(b"z" * 56))
-            elif operation == b"\x84":
-                string()
-                self.say(peer, "enter", b"\0")
-            elif operation in (b"\x05", b"\x06"):  # CHECK, WAIT
-                for _ in range(number()):
-                    key = string()
-                # No node is given up.
-                self.say(peer, "wait", b"\1" if operation == b"\x05" and b"given_up" in key else b"\0")
-            elif operation == b"\x03":
-                key = string()
-                is_pulse = b"pulse" in key
-                self.say(peer, "pulse" if is_pulse else "record", text(b"1" if is_pulse else self.RECORD))
-            elif operation == b"\x81":
-                string(), string()
-                self.say(peer, "will", b"\0")
-            elif operation == b"\x0e":
-                string(), string()
-            elif operation == b"\x83":
-                string()
-                number()
-                self.say(peer, "command", b"")
-            else:
-                return
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
 def command(**fields):
     return struct.pack("<q", 1) + text(json.dumps({"v": 1, **fields}).encode())
 
@@ -203,7 +118,7 @@ class LyingHostTest(NodesCase):
         agents = []
         for step, answers in LIES.items():
             for number, answer in enumerate(answers):
-                lie = LyingHost(step, answer)
+                lie = LyingHost({step: answer})
                 self.addCleanup(lie.close)
                 is_secret = step in ("authenticate", "prove")
                 extra = {"DDPRUN_SECRET": "correct horse battery staple"} if is_secret else {}

@@ -5,35 +5,27 @@ import socket
 import struct
 import threading
 
+from listener import Listener
 
-class Proxy:
+
+class Proxy(Listener):
     """Carries connections to a port of this machine; they can be reset, held up, and cut without a word."""
 
     def __init__(self, port):
         self.to, self.pairs, self.is_cut = port, [], False
         self.flows = threading.Event()
         self.flows.set()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
+        super().__init__()
 
-    def serve(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.connect, args=(near,), daemon=True).start()
-
-    def connect(self, near):
+    def connect(self, peer):
         self.flows.wait()
         try:
             far = socket.create_connection(("127.0.0.1", self.to))
         except OSError:
-            near.close()
+            peer.close()
             return
-        self.pairs.append((near, far))
-        for one, other in ((near, far), (far, near)):
+        self.pairs.append((peer, far))
+        for one, other in ((peer, far), (far, peer)):
             threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
 
     def carry(self, one, other):
@@ -75,10 +67,6 @@ class Proxy:
                 end.close()
 
     def close(self):
-        try:
-            self.listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self.listener.close()
+        super().close()
         self.flows.set()
         self.reset()

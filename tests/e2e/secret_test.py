@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A run whose nodes share a secret: who takes part, what others see, and what a wrong one costs."""
 
+import io
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -12,17 +12,16 @@ import time
 import unittest
 
 from ddpd_process import Ddpd, ddpd_path
+from listener import MAGIC, text
+from lying_host import LyingHost
+from munged import Munged, munged_why_not
 from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 from proxy import Proxy
 
 SECRET = "correct horse battery staple"
 STRANGER = 54321  # a user
 NO_RENDEZVOUS = 80  # exit code
-MAGIC = b"\0" + struct.pack("<I", 0x3C85F7CE)
-
-
-def text(data):
-    return struct.pack("<Q", len(data)) + data
+PROOF = 32 + 24  # bytes of an HMAC, and of the header of a stream
 
 
 class Recorder(Proxy):
@@ -37,10 +36,31 @@ class Recorder(Proxy):
         return data
 
 
-class Appender(Proxy):
-    """Adds bytes of its own to the server's answer to PROVE, as somebody between the two could."""
+class Tape(Proxy):
+    """Keeps what each end of each connection has said."""
 
-    SHAKEN = 4 + 4 + (8 + 32) + (8 + 32 + 24)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+    def __init__(self, port):
+        self.said = {}
+        super().__init__(port)
+
+    def passes(self, one, data):
+        self.said[one] = self.said.get(one, b"") + data
+        return data
+
+    def handshake(self):
+        """What the ends of one connection have said until they knew each other: the client's bytes, and the server's
+        answers to AUTHENTICATE and PROVE."""
+        for near, far in self.pairs:
+            of_client, of_server = (io.BytesIO(self.said.get(end, b"")) for end in (near, far))
+            of_server.read(4 + 4)  # the answers to PING and PROBE
+            answers = [text(of_server.read(*struct.unpack("<Q", of_server.read(8)))) for _ in range(2)]
+            if len(answers[1]) == 8 + PROOF:
+                return of_client.read(len(MAGIC) + 5 + 1 + 1 + 8 + 32 + 1 + 8 + PROOF), answers
+        raise AssertionError("no handshake has passed")
+
+
+class Spoiler(Proxy):
+    """Changes what the server of each connection says, as somebody between the two could."""
 
     def __init__(self, port):
         self.passed = {}  # bytes of each connection's server
@@ -51,22 +71,27 @@ class Appender(Proxy):
             return data
         before = self.passed.get(one, 0)
         self.passed[one] = before + len(data)
+        return self.spoiled(before, data)
+
+    def spoiled(self, before, data):
+        """To be supplied: what is handed on of `data`, before which the server has said so many bytes."""
+        raise NotImplementedError
+
+
+class Appender(Spoiler):
+    """Adds bytes of its own to the server's answer to PROVE."""
+
+    SHAKEN = 4 + 4 + (8 + 32) + (8 + PROOF)  # the server's bytes so far: PING, PROBE, AUTHENTICATE, PROVE
+
+    def spoiled(self, before, data):
         is_answer = before < self.SHAKEN <= before + len(data)
         return data + b"\0\0" + text(b"gen evil 1") + b"\0" if is_answer else data
 
 
-class Downgrader(Proxy):
+class Downgrader(Spoiler):
     """Takes from the server's answer to PROBE that it knows AUTHENTICATE."""
 
-    def __init__(self, port):
-        self.passed = {}
-        super().__init__(port)
-
-    def passes(self, one, data):
-        if one.getpeername()[1] != self.to:
-            return data
-        before = self.passed.get(one, 0)
-        self.passed[one] = before + len(data)
+    def spoiled(self, before, data):
         return bytes(byte & ~16 if before + i == 4 else byte for i, byte in enumerate(data))  # behind that to PING
 
 
@@ -276,26 +301,16 @@ class SecretTest(NodesCase):
         self.let_go(*nodes)
 
 
-@unittest.skipUnless(shutil.which("munged") and os.geteuid() == 0, "munged is not here, or this is not root")
+@unittest.skipIf(munged_why_not(), munged_why_not())
 class MungeTest(NodesCase):
-    """Nodes of a cluster that has a munged; its configuration is where Slurm has it."""
+    """Nodes of a cluster that has a munged."""
 
     def setUp(self):
         super().setUp()
-        self.path.chmod(0o755)  # for another user
-        (self.path / "key").write_bytes(os.urandom(128))
-        (self.path / "key").chmod(0o600)
-        (self.path / "slurm.conf").write_text(f"authinfo = socket={self.path}/munge,cred_expire=5  # here\n")
-        self.munged = subprocess.Popen(
-            ["munged", "--foreground", "--force", "--num-threads=1", f"--key-file={self.path}/key",
-             f"--socket={self.path}/munge", f"--pid-file={self.path}/pid", f"--log-file={self.path}/log",
-             f"--seed-file={self.path}/seed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (self.munged.kill(), self.munged.wait()))
-        ask = f"munge -S {self.path}/munge -n | unmunge -S {self.path}/munge"
-        wait_until(lambda: subprocess.run(ask, shell=True, capture_output=True).returncode == 0, "munged answers")
+        self.munged = Munged(self)
 
     def member(self, *options, **more):
-        return self.node("--nnodes=2", *options, SLURM_CONF=str(self.path / "slurm.conf"), **more)
+        return self.node("--nnodes=2", *options, SLURM_CONF=self.munged.slurm_conf, **more)
 
     def test_nodes_of_one_user_meet_and_another_user_does_not(self):
         host = self.member("--rdzv-auth=munge")
@@ -309,6 +324,34 @@ class MungeTest(NodesCase):
         self.assertIn("asks for the secret of the run", without.log)
         friend = self.member("--rdzv-auth=munge")
         wait_until((self.path / "started").exists, "the workers start")
+        (self.path / "go").touch()
+        for node in (host, friend):
+            self.assertEqual(node.ends(), 0, node.log)
+
+    def test_a_credential_that_was_seen_serves_nobody_else(self):
+        host = self.member("--rdzv-auth=munge")
+        wait_until(self.is_hosted, "the first agent listens")
+        tape = Tape(self.port)
+        self.addCleanup(tape.close)
+        friend = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{tape.port}")
+        self.until_started(2)
+        of_client, (credential, proof) = tape.handshake()
+        self.assertIn(b"MUNGE:", credential)
+        # Other programs that hand it on: with the proof that has come behind it, or with a refusal.
+        for answer in (proof, text(b"")):
+            lie = LyingHost({"authenticate": credential, "prove": answer})
+            self.addCleanup(lie.close)
+            victim = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{lie.port}")
+            self.assertEqual(victim.ends(), NO_RENDEZVOUS, victim.log)
+            self.assertIn("has sent a MUNGE credential that is not its own", victim.log)
+            self.assertIn("no other program answers there", victim.log)
+        # And one that says again what the friend has said.
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT) as stranger:
+            stranger.sendall(of_client)
+            heard = stranger.makefile("rb").read()
+        self.assertTrue(heard.endswith(text(b"")), heard)
+        host.says("refused 127.0.0.1: it does not know the secret")
+        self.assertEqual(len(self.started), 2, self.started)
         (self.path / "go").touch()
         for node in (host, friend):
             self.assertEqual(node.ends(), 0, node.log)
@@ -354,8 +397,8 @@ class MungeTest(NodesCase):
         self.addCleanup(proxy.close)
         other = self.member("--rdzv-auth=munge", "--rdzv-conf=is_host=0", endpoint=f"localhost:{proxy.port}")
         self.until_started(2)
-        self.munged.send_signal(signal.SIGSTOP)
-        self.addCleanup(lambda: self.munged.send_signal(signal.SIGCONT))
+        self.munged.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: self.munged.process.send_signal(signal.SIGCONT))
         proxy.reset()
         other.says("again")
         self.assertEqual(len(self.started), 2, self.started)

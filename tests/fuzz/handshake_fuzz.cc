@@ -9,14 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "store/auth/handshake.h"
 #include "store/base/check.h"
+#include "tests/fuzz/input.h"
 
 using namespace ddprun::store;
 using ddprun::check;
+using ddprun::test::FuzzInput;
 
 namespace {
 
@@ -25,30 +26,20 @@ const Secret& ours() {
   return secret;
 }
 
-// The next part of the input: a byte says how long it is.
-std::string_view next_part(std::string_view& input) {
-  if (input.empty()) return {};
-  std::size_t size = static_cast<unsigned char>(input.front());
-  input.remove_prefix(1);
-  std::string_view part = input.substr(0, size);
-  input.remove_prefix(part.size());
-  return part;
-}
-
-void strangers_client(std::string_view input) {
+void strangers_client(FuzzInput input) {
   ServerHandshake server({ours(), Secret::from_text("the secret of another group").value()});
-  auto challenge = server.challenge(next_part(input));
+  auto challenge = server.challenge(input.next_part());
   check(!server.challenge("again"), "a second challenge was taken");
-  check(!server.check(next_part(input)), "a stranger has shown that it knows the secret");
-  check(!server.check(input), "a second proof was taken");
+  check(!server.check(input.next_part()), "a stranger has shown that it knows the secret");
+  check(!server.check(input.rest()), "a second proof was taken");
 }
 
-void strangers_server(std::string_view input) {
+void strangers_server(FuzzInput input) {
   ClientHandshake client;
-  if (!client.prove(ours(), next_part(input))) return;
+  if (!client.prove(ours(), input.next_part())) return;
   std::string frames;
-  client.seal(next_part(input), frames);
-  check(!std::move(client).finish(input), "a stranger passes for the server");
+  client.seal(input.next_part(), frames);
+  check(!std::move(client).finish(input.rest()), "a stranger passes for the server");
 }
 
 struct Ends {
@@ -68,7 +59,7 @@ Ends shake_hands() {
 
 // Four frames; each step of the input sends one of them, from some byte to another, or something of
 // its own.
-void somebody_between(std::string_view input) {
+void somebody_between(FuzzInput input) {
   Ends ends = shake_hands();
   std::string plain;
   std::vector<std::string> frames;
@@ -80,7 +71,7 @@ void somebody_between(std::string_view input) {
   std::string opened;
   bool is_whole = true;
   while (is_whole && !input.empty()) {
-    std::string piece(next_part(input));
+    std::string piece(input.next_part());
     if (!piece.empty() && piece[0] >= 0) {
       std::string frame = frames[static_cast<std::size_t>(piece[0]) % frames.size()];
       std::size_t from = piece.size() > 1 ? static_cast<unsigned char>(piece[1]) : 0;
@@ -95,10 +86,8 @@ void somebody_between(std::string_view input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string_view input(reinterpret_cast<const char*>(data), size);
-  if (input.empty()) return 0;
-  char which = input.front();
-  input.remove_prefix(1);
+  FuzzInput input(data, size);
+  std::size_t which = input.next_byte();
   if (which % 3 == 0) strangers_client(input);
   if (which % 3 == 1) strangers_server(input);
   if (which % 3 == 2) somebody_between(input);

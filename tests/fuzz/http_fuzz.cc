@@ -12,6 +12,7 @@
 #include "rendezvous/etcd/http.h"
 #include "store/base/check.h"
 #include "store/http.h"
+#include "tests/fuzz/input.h"
 
 using namespace ddprun;
 
@@ -60,13 +61,11 @@ void body(std::string_view text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string_view input(reinterpret_cast<const char*>(data), size);
-  if (input.size() < 2) return 0;
-  auto which = static_cast<unsigned char>(input[0]);
-  std::size_t step = static_cast<unsigned char>(input[1]) + std::size_t{1};
-  input.remove_prefix(2);
-  if (which % 3 == 0) request(input, step);
-  if (which % 3 == 1) response(input, step);
-  if (which % 3 == 2) body(input);
+  test::FuzzInput input(data, size);
+  std::size_t which = input.next_byte();
+  std::size_t step = input.next_byte() + 1;
+  if (which % 3 == 0) request(input.rest(), step);
+  if (which % 3 == 1) response(input.rest(), step);
+  if (which % 3 == 2) body(input.rest());
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/run_file.h"
 #include "store/base/check.h"
+#include "tests/fuzz/input.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -43,15 +44,14 @@ void read_command(std::string_view text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string_view input(reinterpret_cast<const char*>(data), size);
-  if (input.empty()) return 0;
-  char which = input.front();
-  input.remove_prefix(1);
-  if (which % 6 == 0) read_message(input);
-  if (which % 6 == 1) read_command(input);
-  if (which % 6 == 2) decode_run_file(input);
-  if (which % 6 == 3) decode_node_file(input);
-  if (which % 6 == 4) decode_host_entry(input);
-  if (which % 6 == 5) pulse_for("run", std::string(input));
+  test::FuzzInput input(data, size);
+  std::size_t which = input.next_byte();
+  std::string_view text = input.rest();
+  if (which % 6 == 0) read_message(text);
+  if (which % 6 == 1) read_command(text);
+  if (which % 6 == 2) decode_run_file(text);
+  if (which % 6 == 3) decode_node_file(text);
+  if (which % 6 == 4) decode_host_entry(text);
+  if (which % 6 == 5) pulse_for("run", std::string(text));
   return 0;
 }
