@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
-#include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -20,34 +20,11 @@ using namespace std::chrono_literals;
 namespace {
 
 // A place where a run may be hosted.
-struct Place {
+struct Place : test::OneRun {
   std::string name;
-  runs::State state{};
-  Now now{.mono = MonoTime(1h)};
-  std::vector<runs::action::Send> sent{};  // by the last event
-  std::set<std::string> texts{};           // for people, by all events
 
   explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
     on(runs::event::Begun{.files = {}, .name = name, .order = order});
-  }
-  void on(const runs::Event& event) {
-    sent.clear();
-    step(event);
-  }
-  void step(const runs::Event& event) {
-    auto next = runs::step(std::move(state), event, now);
-    state = std::move(next.state);
-    for (auto& action : next.actions) {
-      if (auto* send = std::get_if<runs::action::Send>(&action)) {
-        sent.push_back(*send);
-        if (auto* info = std::get_if<command::Info>(&send->command)) texts.insert(info->text);
-      }
-      if (auto* mark = std::get_if<runs::action::Mark>(&action))
-        step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
-    }
-  }
-  void says(const std::string& node, Request request) {
-    on(runs::event::Arrived{{.run = "job", .node = node, .request = std::move(request)}});
   }
   request::Join join_of(const std::string& node) const {
     return {.host = node.substr(0, node.find('.')),
@@ -67,24 +44,10 @@ struct Place {
   request::Join join_from(const std::string& node, const RoundId& round, Duration age,
                           const std::string& of = "a@0", int nodes = 3) const {
     request::Join join = join_of(node);
-    join.previous_rank = node[0] - 'a';
-    join.next_round = round.number + 1;
-    join.round_by = round.by;
-    join.run_uuid = "a.0";
-    join.previous_nodes = nodes;
-    join.is_back = true;
-    join.was_in_round = true;
-    join.seen_age = age;
-    join.seen_of = of;
+    comes_from(join, round, nodes, age, of);
     return join;
   }
   std::int64_t pulse() const { return now.mono.time_since_epoch().count(); }
-  // What was said of a kind, and to how many.
-  template <class OneCommand>
-  std::size_t told() const {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        sent, [](const auto& send) { return std::holds_alternative<OneCommand>(send.command); }));
-  }
   // Time passes; those who see the pulses say so.
   bool has_begun_after(Duration duration, const std::vector<std::string>& nodes) {
     bool has_begun = false;
@@ -99,7 +62,6 @@ struct Place {
     }
     return has_begun;
   }
-  const coordinator::State& run() const { return state.runs.at("job"); }
 };
 
 const RoundId kRound{.number = 4, .by = "a@0"};

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
-#include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -22,37 +22,13 @@ const std::vector<Endpoint> kEndpoints = {{"d1", 1}, {"d2", 2}};
 const RoundId kRound{.number = 4, .by = "d1@0"};
 
 // A ddpd.
-struct Daemon {
+struct Daemon : test::OneRun {
   std::size_t number;  // of its endpoint
-  runs::State state{};
-  Now now{.mono = MonoTime(1h)};
-  std::vector<runs::action::Send> sent{};  // by the last event
-  std::vector<request::Knock> knocks{};
-  int acquitted = 0;
   Duration last_call{};
 
   explicit Daemon(std::size_t number_, const std::string& name, std::vector<RunFile> files = {})
       : number(number_) {
     on(runs::event::Begun{.files = std::move(files), .name = name, .is_daemon = true});
-  }
-  void on(const runs::Event& event) {
-    sent.clear();
-    knocks.clear();
-    step(event);
-  }
-  void step(const runs::Event& event) {
-    auto next = runs::step(std::move(state), event, now);
-    state = std::move(next.state);
-    for (auto& action : next.actions) {
-      if (auto* send = std::get_if<runs::action::Send>(&action)) sent.push_back(*send);
-      if (auto* knock = std::get_if<runs::action::Knock>(&action)) knocks.push_back(knock->knock);
-      if (std::holds_alternative<runs::action::Acquit>(action)) ++acquitted;
-      if (auto* mark = std::get_if<runs::action::Mark>(&action))
-        step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
-    }
-  }
-  void says(const std::string& node, Request request) {
-    on(runs::event::Arrived{{.run = "job", .node = node, .request = std::move(request)}});
   }
   request::Join join_of(const std::string& node) const {
     return {.host = node.substr(0, node.find('.')),
@@ -66,14 +42,7 @@ struct Daemon {
   request::Join join_from(const std::string& node, Duration age, const std::string& of = "d1@0",
                           int nodes = 3) const {
     request::Join join = join_of(node);
-    join.previous_rank = node[0] - 'a';
-    join.next_round = kRound.number + 1;
-    join.round_by = kRound.by;
-    join.run_uuid = "a.0";
-    join.previous_nodes = nodes;
-    join.is_back = join.was_in_round = true;
-    join.seen_age = age;
-    join.seen_of = of;
+    comes_from(join, kRound, nodes, age, of);
     return join;
   }
   void resumes(const std::string& node, Duration age = 100ms, const std::string& of = "d1@0",
@@ -85,13 +54,7 @@ struct Daemon {
     now.mono += 10ms;
     says(node, request::Heartbeat{.pulse = now.mono.time_since_epoch().count(), .round = 4});
   }
-  template <class OneCommand>
-  std::size_t told() const {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        sent, [](const auto& send) { return std::holds_alternative<OneCommand>(send.command); }));
-  }
   bool is_alone() const { return !runs::alone(state, now.mono).empty(); }
-  const coordinator::State& run() const { return state.runs.at("job"); }
 };
 
 struct Node {
