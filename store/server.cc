@@ -40,10 +40,6 @@ constexpr std::size_t kWorthwhileBytes = 4 << 20;
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;
 
-// When there is no room left, an address from which so large a part of all connections comes has
-// more than its share.
-constexpr std::size_t kShareOfAddress = 8;
-
 // A client that has sent so much of one request is not read from when the turn is over.
 constexpr std::size_t kLargeHeldBytes = 128 << 10;
 
@@ -305,12 +301,12 @@ bool Server::Impl::make_room() {
   return true;
 }
 
-bool Server::Impl::make_room_for_all() {
+bool Server::Impl::make_room_for(const std::string& host) {
   if (make_room()) return true;
-  Session* last = sessions_.last_of_crowd(max_connections_ / kShareOfAddress);
+  Session* last = sessions_.gives_way(host, max_connections_);
   if (last == nullptr) return false;
   ++status_.metrics.turned_away;
-  drop(*last, "very many connections come from its address, and others need the room");
+  drop(*last, "very many connections come from its address or network, and others need the room");
   return true;
 }
 
@@ -319,7 +315,7 @@ void Server::Impl::admit(Fd fd, MonoTime now, bool is_own) {
   std::size_t strangers = sessions_.count(Standing::Guest) + sessions_.count(Standing::Client);
   if (!is_own && strangers >= max_strangers_) make_room();
   bool is_full = sessions_.client_count() >= max_connections_;
-  if (!is_own && is_full && !make_room_for_all()) {
+  if (!is_own && is_full && !make_room_for(peer_host(fd.get()))) {
     ++status_.metrics.turned_away;
     return log("refused " + peer_of(fd.get()) + ": " + std::to_string(max_connections_) +
                " connections are open");

@@ -73,9 +73,9 @@ struct ServerConfig {
   std::size_t max_connections = std::numeric_limits<std::size_t>::max();
 
   // All connections together; at most as many as leave this process 64 descriptors for all else.
-  // When there are so many, the oldest makes room that has asked for nothing; else, where more than
-  // an eighth come from one address and have entered a reserved namespace, the last of these; else
-  // who comes is closed.
+  // When there are so many, the oldest makes room that has asked for nothing; else one of those
+  // that have entered a reserved namespace, if very many come from its address or network
+  // (store/decide/crowd.h); else who comes is closed.
   std::size_t max_all_connections = std::numeric_limits<std::size_t>::max();
 
   // A peer that has not shaken hands by then is no c10d client, and is closed; likewise one that

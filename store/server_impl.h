@@ -112,7 +112,7 @@ class Server::Impl {
   void add_session(Fd fd, MonoTime now);
   void admit(Fd fd, MonoTime now, bool is_own);
   bool make_room();
-  bool make_room_for_all();
+  bool make_room_for(const std::string& host);
   void find_owners(const Gate& gate);
   std::optional<Refusal> why_refused(int fd);
   std::optional<Refusal> why_refused_at(const Gate& gate, int fd, const std::string& host);

@@ -126,10 +126,10 @@ class Sessions {
     if (is_of_run(session)) nodes_.add(session.host, session.id);
   }
 
-  // Of the address from which most connections to reserved namespaces come, if they are more than
-  // `share`, the last one.
-  Session* last_of_crowd(std::size_t share) const {
-    std::optional<ClientId> last = nodes_.last_beyond(share);
+  // Of those that have entered a reserved namespace, who makes room for one more from `host`, where
+  // `most` connections are all that there may be (store/decide/crowd.h).
+  Session* gives_way(const std::string& host, std::size_t most) const {
+    std::optional<ClientId> last = nodes_.gives_way(host, most);
     return last ? find(*last) : nullptr;
   }
 

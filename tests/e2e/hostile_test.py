@@ -20,17 +20,17 @@ NO_RENDEZVOUS = 80  # exit code
 STRANGER = 54321  # a user
 
 
-# Holds connections from another address, on each of which it has said something, until its stdin ends; says how
-# many at a time it got.  argv: PORT COUNT, and in hexadecimal what it says.
+# Holds connections from other addresses, on each of which it has said something, until its stdin ends; says how many
+# at a time it got.  argv: PORT COUNT ADDRESSES, and in hexadecimal what it says.
 CROWD = """
 import resource, socket, sys
-port, count, words = int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3])
+port, count, addresses, words = *map(int, sys.argv[1:4]), bytes.fromhex(sys.argv[4])
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 held = []
-for _ in range(min(count, most - 64)):
+for i in range(min(count, most - 64)):
     one = socket.socket()
-    one.bind(("127.0.0.2", 0))
+    one.bind((f"127.0.{i % addresses // 250}.{2 + i % addresses % 250}", 0))
     try:
         one.connect(("127.0.0.1", port))
         one.sendall(words)
@@ -43,10 +43,11 @@ sys.stdin.read()
 
 
 class CrowdTest(NodesCase):
-    def crowd(self, count, words):
+    def crowd(self, count, words, addresses=1):
         """Strangers who have come and stay; how many."""
-        process = subprocess.Popen([sys.executable, "-c", CROWD, str(self.port), str(count), words.hex()],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", CROWD, str(self.port), str(count), str(addresses), words.hex()],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         return int(process.stdout.readline())
 
@@ -65,15 +66,25 @@ class CrowdTest(NodesCase):
         # Of the lines about strangers 20 in 10 s.
         self.assertLess(host.log.count("disconnected"), 1000, host.log)
 
-    def test_strangers_that_pass_for_nodes_leave_room_for_others(self):
+    def strangers_that_pass_for_nodes(self, addresses):
         few = ("prlimit", "--nofile=512:512")
         host = self.node("--nnodes=2", within=few)
         wait_until(self.is_hosted, "the first agent listens")
         entered = MAGIC + b"\x84" + text(b"ddprun")
-        self.assertGreater(self.crowd(600, entered + b"\x07"), 400)
+        self.assertGreater(self.crowd(600, entered + b"\x07", addresses), 400)
         other = self.node("--nnodes=2")
         self.until_round("0/2", "1/2")
         self.assert_all_succeed(host, other)
+
+    def test_strangers_that_pass_for_nodes_leave_room_for_others(self):
+        self.strangers_that_pass_for_nodes(addresses=1)
+
+    def test_strangers_from_many_addresses_leave_room_for_others(self):
+        # Each has less than the eighth of all that one address may have.
+        self.strangers_that_pass_for_nodes(addresses=20)
+
+    def test_strangers_from_all_addresses_of_one_network_leave_room_for_others(self):
+        self.strangers_that_pass_for_nodes(addresses=600)
 
 
 def command(**fields):

@@ -350,7 +350,7 @@ TEST_SUITE("store/server/hostile") {
     for (std::size_t i = 0; i < 8; ++i) CHECK(is_answered(crowd[i]));
     for (std::size_t i = 16; i < 24; ++i) CHECK(is_answered(crowd[i]));
     CHECK(server.log()[0].ends_with(
-        "very many connections come from its address, and others need the room"));
+        "very many connections come from its address or network, and others need the room"));
   }
 
   TEST_CASE("where all have asked for something, who comes is refused and nobody is closed") {
