@@ -27,11 +27,27 @@ constexpr auto kEndPatience = std::chrono::seconds(2);
 }  // namespace
 
 WarmRestarts::WarmRestarts(asio::any_io_executor executor, process::Reaper& reaper, Parts parts)
-    : executor_(std::move(executor)), reaper_(reaper), parts_(std::move(parts)) {}
+    : executor_(std::move(executor)),
+      reaper_(reaper),
+      parts_(std::move(parts)),
+      learning_(
+          executor_, reaper_,
+          {.workers = parts_.workers,
+           .idle_template = [this] { return idle_template(); },
+           .on_next = [this](auto next, pid_t pid,
+                             const std::string& text) { learned(std::move(next), pid, text); },
+           .on_refused =
+               [this](const std::string& why) {
+                 parts_.on_info("warm restarts learn nothing more from the workers: " + why);
+               },
+           .on_end = [this](pid_t pid, process::ExitStatus status) { ended(pid, status); }}) {}
 
 void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
   workers_ = static_cast<int>(specs.size());
-  if (state_ == State::Ready) return template_->park(workers_);
+  if (state_ == State::Ready) {
+    learning_.begin(WarmLearning::kPause);
+    return template_->park(workers_);
+  }
   if (state_ == State::None && pid_ == 0 && !is_ending_ && starts_ < kMostTemplates) make(specs);
 }
 
@@ -50,7 +66,9 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
   listener.on_ready = [this](const std::string& text) {
     state_ = State::Ready;
     parts_.on_info("warm restarts are ready: " + text);
-    waiting_ ? fork_waiting() : template_->park(workers_);
+    if (waiting_) return fork_waiting();
+    template_->park(workers_);
+    learning_.begin(Duration::zero());
   };
   listener.on_refused = [this](const std::string& why) { refused(why); };
   auto started = process::Template::start(executor_, spec_, std::move(listener));
@@ -59,7 +77,7 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
   state_ = State::Importing;
   why_none_.clear();
   process::Process process = template_->take_process();
-  pid_ = process.pid;
+  session_ = pid_ = process.pid;
   reaper_.watch(std::move(process),
                 [this, pid = pid_, alive = std::weak_ptr(alive_)](process::ExitStatus status) {
                   if (!alive.expired()) ended(pid, status);
@@ -70,6 +88,21 @@ void WarmRestarts::expect_restart() {
   if (state_ == State::Ready) template_->check_files();
 }
 
+// It has been forked from the one that it replaces, which serves until now.
+void WarmRestarts::learned(std::unique_ptr<process::Template> next, pid_t pid,
+                           const std::string& text) {
+  template_->kill_parked();
+  ::kill(std::exchange(pid_, pid), SIGKILL);
+  template_ = std::move(next);
+  parts_.on_info("warm restarts have learned from the workers: " + text);
+  template_->park(workers_);
+}
+
+process::Template* WarmRestarts::idle_template() const {
+  return state_ == State::Ready && !is_ending_ && !template_->is_forking() ? template_.get()
+                                                                           : nullptr;
+}
+
 void WarmRestarts::refused(const std::string& why) {
   state_ = State::Off;
   parts_.on_warning("no warm restarts: " + why);
@@ -77,6 +110,7 @@ void WarmRestarts::refused(const std::string& why) {
 }
 
 void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
+  if (pid != pid_) return;  // another one is in its place
   pid_ = 0;
   const State before = state_;
   if (state_ != State::Off) state_ = State::None;
@@ -105,6 +139,7 @@ void WarmRestarts::cold(const std::string& why) {
 // Returns the forks that waited, which may take a moment to end.
 std::vector<process::Process> WarmRestarts::kill() {
   std::vector<process::Process> parked;
+  learning_.stop();
   if (template_) parked = template_->kill_parked();
   template_.reset();
   if (pid_ != 0) ::kill(pid_, SIGKILL);  // its number is its own until the reaper has told its end

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/warm_learning.h"
 #include "store/base/fd.h"
 #include "worker/process/reaper.h"
 #include "worker/process/template.h"
@@ -29,9 +30,10 @@ class WarmRestarts {
  public:
   using Say = std::function<void(const std::string&)>;
   struct Parts {
-    std::vector<std::string> imports;    // that the user has named
-    std::vector<std::string> variables;  // that are different in each worker
-    bool has_first_attempt = false;      // it is forked, too
+    std::vector<std::string> imports;             // that the user has named
+    std::vector<std::string> variables;           // that are different in each worker
+    bool has_first_attempt = false;               // it is forked, too
+    std::function<std::vector<pid_t>()> workers;  // that run now
     Say on_info;
     Say on_warning;
   };
@@ -49,9 +51,8 @@ class WarmRestarts {
   // A worker has ended, so that a restart may follow: looks beforehand whether files have changed.
   void expect_restart();
 
-  // The template's process, a child of this one; 0 for none.  The forks that wait are in its
-  // session.
-  pid_t pid() const { return pid_; }
+  // The session of the templates and of the forks that wait; 0 for none.
+  pid_t session() const { return session_; }
 
   // Ends the template, and waits for its end; there will be no other.
   boost::asio::awaitable<void> end();
@@ -62,6 +63,8 @@ class WarmRestarts {
   void make(const std::vector<process::ProcessSpec>& specs);
   void fork_now(const std::vector<process::ProcessSpec>& specs, Then then);
   void fork_waiting();
+  process::Template* idle_template() const;
+  void learned(std::unique_ptr<process::Template> next, pid_t pid, const std::string& text);
   void refused(const std::string& why);
   void ended(pid_t pid, process::ExitStatus status);
   void cold(const std::string& why);
@@ -79,8 +82,10 @@ class WarmRestarts {
   std::vector<process::ProcessSpec> waiting_specs_;  // of the fork() that waits for the template
   Then waiting_;                                     // likewise; nullptr for none
   std::string why_none_;  // there is no template, as the last one has said; "" for nothing
-  pid_t pid_ = 0;
+  pid_t pid_ = 0;         // of the template; 0 for none
+  pid_t session_ = 0;
   std::function<void()> on_end_;  // of the process; nullptr: nobody waits for it
+  WarmLearning learning_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -22,6 +22,12 @@ namespace {
 // How long the end of the run waits for the removal of an empty folder.
 constexpr auto kCleaningPatience = std::chrono::seconds(1);
 
+std::vector<pid_t> pids_of(const std::vector<RunningWorker>& workers) {
+  std::vector<pid_t> pids;
+  for (const RunningWorker& worker : workers) pids.push_back(worker.pid);
+  return pids;
+}
+
 std::string of_local_rank(int local_rank, const Error& error) {
   return "local rank " + std::to_string(local_rank) + ": " + to_string(error);
 }
@@ -48,6 +54,7 @@ void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) {
   WarmRestarts::Parts parts{.imports = config_.warm_imports,
                             .variables = varying_variables(),
                             .has_first_attempt = config_.has_warm_start,
+                            .workers = [this] { return pids_of(running()); },
                             .on_info = std::move(on_info),
                             .on_warning = on_warning_};
   warm_ = std::make_unique<WarmRestarts>(executor_, reaper_, std::move(parts));

@@ -50,7 +50,7 @@ class WorkerGroup : public Workers {
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
   const std::string& log_loss() const override { return log_loss_; }
-  pid_t helper() const override { return warm_ ? warm_->pid() : 0; }
+  pid_t helper() const override { return warm_ ? warm_->session() : 0; }
   boost::asio::awaitable<void> end_helper() override;
   boost::asio::awaitable<void> remove_empty_log_dir() override;
 

@@ -96,8 +96,8 @@ class Workers {
   // Why the log files miss lines, "" while they miss none.
   virtual const std::string& log_loss() const = 0;
 
-  // A process beside the workers that no sweep may end, nor what is in its session; 0 for none. And
-  // the end of both, at the run's.
+  // A session beside the workers' of which no sweep may end a process; 0 for none.  And the end of
+  // all that is in it, at the run's.
   virtual pid_t helper() const = 0;
   virtual boost::asio::awaitable<void> end_helper() = 0;
 

@@ -238,6 +238,53 @@ class FirstAttemptTest(WarmCase):
         self.assertEqual(processes_with(str(self.path)), [])
 
 
+class LearningTest(WarmCase):
+    """The template comes to have what the workers have imported, without their knowing."""
+
+    LEARNED = "warm restarts have learned from the workers: "
+    # No source names the module: it comes from a file, in the third step.
+    LAZY = """
+import importlib, os, sys, time
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+name = open("config").read()
+say("begins with it", name in sys.modules)
+for step in range(3):
+    if step == 2:
+        importlib.import_module(name)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if os.environ["RANK"] == "0":
+        END
+    time.sleep(1000)
+"""
+
+    def learns(self, name, text, end="os._exit(9)"):
+        (self.path / "config").write_text(name)
+        return self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", self.script(self.LAZY.replace("END", end)),
+                             before_go=lambda job: self.wait_for(lambda: self.said(text), "the template has learned"))
+
+    def test_a_module_of_the_third_step(self):
+        for end in ("os._exit(9)", "os.kill(os.getpid(), 9)"):
+            job = self.learns("wave", self.LEARNED, end)
+            self.assertEqual(job.returncode, 0, self.text)
+            self.assertRegex(self.text, self.LEARNED + r"\d+ modules? \(.*wave.*\) in [\d.]+ s; the template uses \d+ MB\n")
+            self.assertEqual(re.findall("begins with it (.*)", self.text), ["False"] * 2 + ["True"] * 2)
+            self.assertIn("forked 2 workers from the template", self.text)
+            self.assertNotIn("left behind", self.text)
+
+    def test_a_module_that_cannot_be_imported_beforehand(self):
+        packages = self.path / "lib/site-packages"
+        packages.mkdir(parents=True)
+        (packages / "busy.py").write_text("import socket\nkept = socket.socket()\n")
+        os.environ["PYTHONPATH"] = str(packages)
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        self.learns("busy", "warm restarts learn nothing more from the workers: a module has left open descriptor")
+        self.assertEqual(re.findall("begins with it (.*)", self.text), ["False"] * 4)
+        self.assertIn("forked 2 workers from the template", self.text)
+
+
 class TemplateTest(WarmCase):
     """What happens to the template costs a line, and never the run."""
 

@@ -40,6 +40,7 @@ def archive():
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as out:
         out.writestr("sitecustomize.py", SOURCE.read_text())
+        out.writestr("ddprun_memory.py", SOURCE.with_name("template_memory.py").read_text())
     file = os.memfd_create("archive", 0)
     os.write(file, data.getvalue())
     return file
@@ -411,6 +412,103 @@ class SameTest(TemplateCase):
             own.close()
         self.assertEqual([os.waitpid(pid, 0)[1] >> 8 for pid in pids], [127, 127])
         self.assertFalse((self.folder / "ran").exists())
+
+
+class LearningTest(TemplateCase):
+    """The next template imports what the workers have imported."""
+
+    # No source names the modules.
+    IMPORTS = "import importlib, sys, time\nfor name in open('names').read().split(): importlib.import_module(name)\n"
+
+    def worker(self, env=None):
+        """One that has imported all, and goes on."""
+        self.file("worker.py", self.IMPORTS + "print(flush=True)\ntime.sleep(600)\n")
+        process = subprocess.Popen([PYTHON, "-u", "worker.py"], cwd=self.folder, stdout=subprocess.PIPE, env={**os.environ, **(env or {})})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        return process.pid
+
+    def next_of(self, warm, pids):
+        """What the next template says of itself; it is in the place of the other one then."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(ours.close)
+        files = [os.open(f"/proc/{pid}/{name}", os.O_RDONLY) for pid in pids for name in ("mem", "maps")]
+        message = array.array("i", [theirs.fileno(), *files])
+        warm.control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, message)])
+        theirs.close()
+        for file in files:
+            os.close(file)
+        heard = warm.hear()
+        self.assertRegex(heard, r"^L \d+$")
+        warm.first, warm.control, self.next_pid = warm.control, ours, int(heard[1:])
+        ours.send(b"L")
+        return warm.hear()
+
+    def learns(self, names, text="", **extra):
+        self.file("names", names)
+        warm = self.warm(self.IMPORTS + text, **extra)
+        warm.ready()
+        return warm, self.next_of(warm, [self.worker(extra.get("env"))])
+
+    def test_modules_that_no_source_names(self):
+        before = "import sys; print([n in sys.modules for n in ('wave', 'colorsys')])\n"
+        self.file("names", "wave colorsys")
+        warm = self.warm(before + self.IMPORTS)
+        warm.ready()
+        self.assertEqual(warm.run()[0], (0, b"[False, False]\n", b""))
+        self.assertRegex(self.next_of(warm, [self.worker()]), r"^R\d+ modules? \(.*wave.*\) in .* MB$")
+        self.assertEqual(os.getsid(self.next_pid), warm.process.pid)
+        warm.process.kill()  # the next one does not need it
+        warm.process.wait()
+        self.assertEqual([run for run in warm.run(2)], [(0, b"[True, True]\n", b"")] * 2)
+        warm.control.close()
+        self.assertEqual(os.waitpid(self.next_pid, 0)[1], 0)
+
+    def test_a_worker_is_as_a_cold_one(self):
+        warm, heard = self.learns("wave decimal", "import os; print(sorted(os.listdir('/proc/self/fd')), os.nice(0), os.getsid(0) == os.getpid(),"
+                                  " open('/proc/self/comm').read(), sys.path, sys.path_importer_cache.keys() >= set())")
+        self.assertRegex(heard, "^R")
+        self.is_equal(warm.run()[0], warm.cold())
+
+    def test_nothing_new(self):
+        self.assertEqual(self.learns("ctypes")[1], "N")  # the template has it itself
+
+    def test_modules_of_the_program_are_not_run(self):
+        self.file("mine.py", "open('ran %s' % __name__, 'a').write('x')")
+        self.file("mpi4py/__init__.py", "")
+        self.assertEqual(self.learns("mine mpi4py")[1], "N")
+        self.assertEqual((self.folder / "ran mine").read_text(), "x")  # by the worker
+
+    def test_what_a_fork_must_not_inherit(self):
+        self.file("lib/site-packages/busy.py", "import os, socket\nkept = socket.socket()\n")
+        env = {"PYTHONPATH": str(self.folder / "lib/site-packages")}
+        warm, heard = self.learns("busy", env=env)
+        self.assertRegex(heard, "^Na module has left open descriptor .*socket")
+        self.assertEqual(os.waitpid(self.next_pid, 0)[1], 0)
+        warm.control = warm.first
+        self.assertEqual(warm.run(2), [(0, b"", b"")] * 2)  # as before
+
+    def test_a_worker_that_has_ended(self):
+        self.file("names", "")
+        warm = self.warm(self.IMPORTS)
+        warm.ready()
+        child = subprocess.Popen(["sleep", "600"])
+        files = [os.open(f"/proc/{child.pid}/{name}", os.O_RDONLY) for name in ("mem", "maps")]
+        child.kill()
+        child.wait()
+        # The descriptors of one that has ended, and those of one that is no Python.
+        for given in (files, [os.dup(file) for file in files]):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            warm.control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno(), *given]))])
+            theirs.close()
+            self.assertRegex(warm.hear(), "^L")
+            ours.send(b"L")
+            self.assertEqual(ours.recv(100), b"N")
+            ours.close()
+            for file in given:
+                os.close(file)
 
 
 class RefusedTest(TemplateCase):

@@ -34,6 +34,7 @@ constexpr const char* kArchive = "/proc/self/fd/5";
 constexpr const char* kPath = "PYTHONPATH";
 constexpr std::size_t kMostMessage = 64 * 1024;
 constexpr std::size_t kMostForks = 200;  // one message takes 253 descriptors
+constexpr std::size_t kMostRead = 60;    // workers, with two descriptors each
 constexpr auto kForkPatience = std::chrono::seconds(2);
 constexpr auto kCheckHolds = std::chrono::seconds(1);
 
@@ -57,23 +58,33 @@ std::string little(std::uint32_t value, int bytes) {
   return text;
 }
 
-// A zip archive with one file in it, uncompressed: Python imports from it, and needs no folder.
-std::string archive_of(std::string_view name, std::string_view content) {
-  const auto size = static_cast<std::uint32_t>(content.size());
+struct ArchivedFile {
+  std::string_view name;
+  std::string_view content;
+};
+
+// A zip archive, uncompressed: Python imports from it, and needs no folder.
+std::string archive_of(const std::vector<ArchivedFile>& files) {
   constexpr std::uint32_t kFirstOfJanuary1980 = (1 << 5) | 1;
-  // Version, flags, method, time and date; checksum; two sizes; the name's length; no extras.
-  std::string head = little(10, 2) + little(0, 2) + little(0, 2) + little(0, 2) +
-                     little(kFirstOfJanuary1980, 2) + little(crc32(content), 4) + little(size, 4) +
-                     little(size, 4) + little(static_cast<std::uint32_t>(name.size()), 2) +
-                     little(0, 2);
-  std::string archive = little(0x04034B50, 4) + head;
-  archive.append(name).append(content);
+  std::string archive, directory;
+  for (const ArchivedFile& file : files) {
+    const auto size = static_cast<std::uint32_t>(file.content.size());
+    const auto at = static_cast<std::uint32_t>(archive.size());
+    // Version, flags, method, time and date; checksum; two sizes; the name's length; no extras.
+    std::string head = little(10, 2) + little(0, 2) + little(0, 2) + little(0, 2) +
+                       little(kFirstOfJanuary1980, 2) + little(crc32(file.content), 4) +
+                       little(size, 4) + little(size, 4) +
+                       little(static_cast<std::uint32_t>(file.name.size()), 2) + little(0, 2);
+    archive += little(0x04034B50, 4) + head;
+    archive.append(file.name).append(file.content);
+    directory += little(0x02014B50, 4) + little(10, 2) + head + little(0, 2) + little(0, 2) +
+                 little(0, 2) + little(0, 4) + little(at, 4);
+    directory.append(file.name);
+  }
   const auto directory_at = static_cast<std::uint32_t>(archive.size());
-  std::string directory = little(0x02014B50, 4) + little(10, 2) + head + little(0, 2) +
-                          little(0, 2) + little(0, 2) + little(0, 4) + little(0, 4);
-  directory.append(name);
-  archive += directory + little(0x06054B50, 4) + little(0, 2) + little(0, 2) + little(1, 2) +
-             little(1, 2) + little(static_cast<std::uint32_t>(directory.size()), 4) +
+  const auto count = static_cast<std::uint32_t>(files.size());
+  archive += directory + little(0x06054B50, 4) + little(0, 2) + little(0, 2) + little(count, 2) +
+             little(count, 2) + little(static_cast<std::uint32_t>(directory.size()), 4) +
              little(directory_at, 4) + little(0, 2);
   return archive;
 }
@@ -170,6 +181,25 @@ Error ended_error() {
   return {Errc::Closed, "the template has ended"};
 }
 
+// Those of `sockets`, which their processes have the other ends of.
+Result<std::vector<Fork>> forks_of(std::string_view pids, std::vector<Fd>& sockets) {
+  std::vector<Fork> forks;
+  for (Fd& socket : sockets) {
+    pids.remove_prefix(std::min(pids.find_first_not_of(' '), pids.size()));
+    auto pid = number_in<pid_t>(pids.substr(0, pids.find(' ')));
+    if (!pid) return Error{Errc::Closed, "the template could not fork as often as it was to"};
+    pids.remove_prefix(std::min(pids.find(' '), pids.size()));
+    Fd pidfd = open_pidfd(*pid);
+    if (!pidfd) return system_error(errno, "open the pidfd of a fork");
+    siginfo_t info;
+    if (!is_child(pidfd, info))
+      return Error{Errc::NotSupported, "forks do not become this process's"};
+    forks.push_back(
+        {.process = {.pid = *pid, .pidfd = std::move(pidfd)}, .socket = std::move(socket)});
+  }
+  return forks;
+}
+
 }  // namespace
 
 std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker) {
@@ -229,7 +259,9 @@ Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor
                                                   const TemplateSpec& spec, Listener listener) {
   Result<Pair> control = socket_pair();
   if (!control) return control.error();
-  Result<Fd> archive = file_with("template", archive_of("sitecustomize.py", kTemplateSource));
+  Result<Fd> archive =
+      file_with("template", archive_of({{"sitecustomize.py", kTemplateSource},
+                                        {"ddprun_memory.py", kTemplateMemorySource}}));
   if (!archive) return archive.error();
   Result<Fd> text = file_with("printed", "");
   if (!text) return text.error();
@@ -294,7 +326,9 @@ void Template::heard(std::string_view message) {
       why_ended_ = text;
       return settle(Error{Errc::Closed, std::string(text)});
     case 'F':
-      return forked(forks_of(text));
+      return forked(forks_of(text, sockets_));
+    case 'L':
+      return next_forked(text);
     case 'K':
       is_checking_ = false;
       checked_at_ = std::chrono::steady_clock::now();
@@ -328,27 +362,18 @@ void Template::forked(Result<std::vector<Fork>> forks) {
   if (then_) ask();
 }
 
+void Template::next_forked(std::string_view pid) {
+  std::vector<Fd> socket;
+  socket.push_back(std::move(next_socket_));
+  Result<std::vector<Fork>> forks = forks_of(pid, socket);
+  auto next = std::exchange(next_, nullptr);
+  if (!next || !forks) return;
+  if (send(forks->front().socket.get(), "L")) next(std::move(forks->front()));
+}
+
 bool Template::has_parked(int count) const {
   return static_cast<int>(parked_.size()) == count &&
          std::ranges::all_of(parked_, [](const Fork& fork) { return is_living(fork.process); });
-}
-
-Result<std::vector<Fork>> Template::forks_of(std::string_view pids) {
-  std::vector<Fork> forks;
-  for (Fd& socket : sockets_) {
-    pids.remove_prefix(std::min(pids.find_first_not_of(' '), pids.size()));
-    auto pid = number_in<pid_t>(pids.substr(0, pids.find(' ')));
-    if (!pid) return Error{Errc::Closed, "the template could not fork as often as it was to"};
-    pids.remove_prefix(std::min(pids.find(' '), pids.size()));
-    Fd pidfd = open_pidfd(*pid);
-    if (!pidfd) return system_error(errno, "open the pidfd of a fork");
-    siginfo_t info;
-    if (!is_child(pidfd, info))
-      return Error{Errc::NotSupported, "forks do not become this process's"};
-    forks.push_back(
-        {.process = {.pid = *pid, .pidfd = std::move(pidfd)}, .socket = std::move(socket)});
-  }
-  return forks;
 }
 
 void Template::fork(int count, std::function<void(Result<std::vector<Fork>>)> then) {
@@ -409,6 +434,33 @@ std::vector<Process> Template::kill_parked() {
     killed.push_back(std::move(fork.process));
   }
   return killed;
+}
+
+void Template::learn(const std::vector<pid_t>& workers, Listener listener, OnNext on_next) {
+  if (then_ || next_) return;
+  Result<Pair> pair = socket_pair();
+  Fd text(::fcntl(text_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!pair || !text) return;
+  std::vector<Fd> files;
+  for (pid_t pid : workers) {
+    std::string folder = "/proc/" + std::to_string(pid);
+    Fd memory(::open((folder + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
+    Fd maps(::open((folder + "/maps").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!memory || !maps || files.size() >= 2 * kMostRead) continue;
+    files.push_back(std::move(memory));
+    files.push_back(std::move(maps));
+  }
+  std::vector<int> fds{pair->theirs.get()};
+  for (const Fd& file : files) fds.push_back(file.get());
+  if (files.empty() || !send(control_.native_handle(), "L", fds)) return;
+  next_socket_ = std::move(pair->ours);
+  next_ = [executor = control_.get_executor(), listener = std::move(listener),
+           on_next = std::move(on_next), text = std::make_shared<Fd>(std::move(text))](Fork fork) {
+    std::unique_ptr<Template> made(new Template(executor, listener, std::move(fork.process),
+                                                std::move(fork.socket), std::move(*text)));
+    made->listen();
+    on_next(std::move(made));
+  };
 }
 
 // Each of `count` forks gets the other end of one of sockets_.

@@ -72,6 +72,8 @@ class Template {
   // template that is ready.
   void fork(int count, std::function<void(Result<std::vector<Fork>>)> then);
 
+  bool is_forking() const { return then_ != nullptr; }
+
   // Forks `count` processes beforehand.  The next fork() of as many has only to ask whether files
   // have changed since.  Does nothing where they are there already, or fork() is under way.
   void park(int count);
@@ -80,6 +82,14 @@ class Template {
   void check_files();
   bool is_checked() const;
   int parked() const { return static_cast<int>(parked_.size()); }
+
+  // Makes the next template, a fork of this one, in its session: it imports what these processes
+  // have imported and this one has not, at the lowest priority, and then calls `listener`; refused
+  // with "": there is nothing to import.  `on_next` gets it before that.  This one goes on as
+  // before, and the next one does not need it.  Processes that cannot be read are passed over.  If
+  // a fork() or learn() is under way, or no process can be read, nothing happens.
+  using OnNext = std::function<void(std::unique_ptr<Template>)>;
+  void learn(const std::vector<pid_t>& workers, Listener listener, OnNext on_next);
 
   // Those that wait, killed.  They are this process's children until it has collected them.
   std::vector<Process> kill_parked();
@@ -103,7 +113,7 @@ class Template {
   void fail_soon(Duration after, Error error);
   void forked(Result<std::vector<Fork>> forks);
   void settle(Result<std::vector<Fork>> forks);
-  Result<std::vector<Fork>> forks_of(std::string_view pids);
+  void next_forked(std::string_view pid);
   bool has_parked(int count) const;
 
   Listener listener_;
@@ -114,11 +124,13 @@ class Template {
   std::vector<Fd> sockets_;   // of the forks under way
   std::vector<Fork> parked_;  // they wait
   std::function<void(Result<std::vector<Fork>>)>
-      then_;                  // of the fork() under way; nullptr for none
-  int wanted_ = 0;            // by it
-  bool is_parking_ = false;   // the forks under way are to wait
-  bool is_checking_ = false;  // whether files have changed
-  MonoTime checked_at_{};     // when they had not
+      then_;                        // of the fork() under way; nullptr for none
+  int wanted_ = 0;                  // by it
+  Fd next_socket_;                  // of the next template, until it is forked
+  std::function<void(Fork)> next_;  // what then happens; nullptr for none
+  bool is_parking_ = false;         // the forks under way are to wait
+  bool is_checking_ = false;        // whether files have changed
+  MonoTime checked_at_{};           // when they had not
   std::string why_ended_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

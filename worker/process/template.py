@@ -20,6 +20,13 @@ With the agent it talks over the descriptor CONTROL, one message at a time:
     template  F and their pids, now children of the agent.  C and a text: not any more
     agent     K: are those that wait still of use?
     template  K: they are.  C and a text: not any more, since files have changed
+    agent     L, with a socket, and /proc/PID/mem and /proc/PID/maps of each worker: what have they
+              imported since?
+    template  L and the pid of the next template, a fork of this one.  The socket is its CONTROL, over
+              which the agent says L when it may begin
+
+The next template imports what the workers have imported and this one has not.  It says R, or N; no
+text after the N: there is nothing to import.  This one serves until the agent ends it.
 
 and with each worker over that worker's socket:
 
@@ -31,7 +38,7 @@ import os
 import sys
 
 CONTROL = 4
-ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with this file in it
+ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with this file and template_memory.py in it
 COMM = "/proc/self/comm"
 
 # What training programs come to import only in their first steps.
@@ -396,9 +403,10 @@ class Priority:
 
     def __init__(self):
         self.nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self.is_lowered = False
+        self.is_lowered = self.has_group = False
 
-    def lower(self):
+    def lower(self, with_group=True):
+        self.has_group = with_group
         self.group(19)
         child = os.fork()
         if child == 0:
@@ -420,8 +428,8 @@ class Priority:
     def group(self, nice):
         """Of this session's automatic group, where the kernel makes these.  Forks have their own."""
         try:
-            with open("/proc/self/autogroup", "w") as file:
-                file.write(str(nice))
+            with open("/proc/self/autogroup", "w" if self.has_group else "r") as file:
+                self.has_group and file.write(str(nice))
         except OSError:
             pass
 
@@ -519,11 +527,11 @@ def set_environment(given, changes):
 
 
 class Template:
-    def __init__(self, socket_module, control):
-        self.socket_module = socket_module
+    def __init__(self, socket_module, memory, control):
+        self.socket_module, self.memory = socket_module, memory
         self.control = control
         self.pid = os.getpid()
-        self.changes = {}
+        self.changes, self.known = {}, {}
 
     def prepare(self, message):
         """All until it is ready.  Returns the text about it."""
@@ -549,16 +557,27 @@ class Template:
         before.pop(b"PYTHONPATH")
         if b"PYTHONPATH" in os.environ._data:
             before[b"PYTHONPATH"] = os.environ._data[b"PYTHONPATH"]
+        self.before, self.named, self.variables = before, named, variables
         started = time.time_ns()
         if is_user_customized():
             raise Refused("there is a usercustomize module")
-        libraries = folders_of_libraries()
-        self.program = Program(arguments, list(sys.path), libraries)
-        modules = self.program.look()
-        preload(modules, named, libraries, variables)
-        after = os.environ._data
+        self.libraries = folders_of_libraries()
+        self.program = Program(arguments, list(sys.path), self.libraries)
+        self.import_all(self.program.look(), started)
+        with open(COMM, "rb") as file:
+            self.comm = file.read().rstrip(b"\n")
+        set_comm(b"ddprun-template")
+        priority.restore()
+        kib = memory_kib()
+        count = len(sys.modules)
+        return f"{count} modules in {time.monotonic() - began:.1f} s; the template uses {kib // 1024} MB"
+
+    def import_all(self, modules, started):
+        """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
+        preload(modules, self.named, self.libraries, self.variables)
+        before, after = self.before, os.environ._data
         self.changes = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
-        for name in variables:
+        for name in self.variables:
             if os.fsencode(name) in self.changes:
                 raise Refused(f"a module sets {name} when it is imported")
         path = shadowed(self.program, self.fresh)
@@ -569,22 +588,65 @@ class Template:
         sys.path_importer_cache.clear()  # what the folders held: for the workers to see anew
         gc.collect()
         check_state()
-        self.known = signatures()
+        self.known = {**signatures(), **self.known}  # of what was imported before, as it was then
         for file, known in self.known.items():
             if known is not None and known[0] >= started:
                 raise Refused(f"{file} has been changed just now")
-        with open(COMM, "rb") as file:
-            self.comm = file.read().rstrip(b"\n")
-        set_comm(b"ddprun-template")
+
+    def be_next(self, descriptor, files):
+        """In a fork: becomes the next template.  `files`: those of the workers."""
+        os.dup2(descriptor, CONTROL, inheritable=False)
+        os.close(descriptor)
+        module = self.socket_module
+        self.control = module.socket(module.AF_UNIX, module.SOCK_SEQPACKET, 0, CONTROL)
+        self.pid = os.getpid()
+        try:
+            if self.control.recv(1) != b"L":
+                os._exit(127)
+            self.die_with_agent()
+            self.control.send(b"R" + os.fsencode(self.learn(files)))
+        except BaseException as error:
+            why = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+            self.control.send(b"N" + os.fsencode(why[:2000]))
+            os._exit(0)
+
+    def learn(self, files):
+        """Imports what the workers have.  Returns the text about it; Refused(""): nothing new."""
+        import time
+
+        began, started = time.monotonic(), time.time_ns()
+        priority = Priority()
+        priority.lower(with_group=False)
+        before = set(sys.modules)
+        self.import_all([(name, ()) for name in self.new_of(self.memory.names_in(files))], started)
+        new = [name for name in sys.modules if name not in before]
+        if not new:
+            raise Refused("")
         priority.restore()
+        tops = list(dict.fromkeys(name.partition(".")[0] for name in new))
+        some = ", ".join(tops[:3]) + (", ..." if len(tops) > 3 else "")
+        took = time.monotonic() - began
         kib = memory_kib()
-        count = len(sys.modules)
-        return f"{count} modules in {time.monotonic() - began:.1f} s; the template uses {kib // 1024} MB"
+        return f"{len(new)} module{'s'[len(new) == 1:]} ({some}) in {took:.1f} s; the template uses {kib // 1024} MB"
+
+    def new_of(self, names):
+        """Those that are not imported here, and are neither of the program nor in NEVER."""
+        guard = Guard(self.libraries, {module.partition(".")[0] for module in self.named})
+        known, new = {}, []
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in known:
+                spec = guard.spec_of(top) if not top.startswith("__") and top not in sys.modules else None
+                known[top] = top in sys.modules or (spec is not None and not guard.is_kept_out(top, spec))
+            if known[top] and name not in sys.modules and not top.startswith("__"):
+                new.append(name)
+        return new
 
     def serve(self):
         """Forks workers until the agent has gone.  Returns, with its socket, in a worker only."""
         while True:
             message, sockets = self.receive(self.control, 1, 253)
+            files = sockets[1:] if message == b"L" else []
             if not message:
                 os._exit(0)
             try:
@@ -592,12 +654,14 @@ class Template:
                 if message == b"K":
                     self.control.send(b"K")
                     continue
-                socket = self.fork(sockets)
+                socket = self.fork(sockets[: len(sockets) - len(files)], files)
             except (Refused, OSError) as error:
                 if os.getpid() == self.pid:  # not a child that cannot fork
                     self.control.send(b"C" + os.fsencode(str(error)))
                 os._exit(0)
-            if socket is not None:
+            if socket is not None and message == b"L":
+                self.be_next(socket, files)
+            elif socket is not None:
                 return socket
 
     def check_files(self):
@@ -609,9 +673,11 @@ class Template:
         if path:
             raise Refused(f"{path} has the name of a library's module")
 
-    def fork(self, sockets):
-        """By a child that ends at once, so that they become the agent's children."""
-        agent = os.getppid()
+    def fork(self, sockets, files=()):
+        """By a child that ends at once, so that they become the agent's children.
+
+        Returns its socket in each of them, which has the `files`, too; None here."""
+        self.agent = os.getppid()
         read_end, write_end = os.pipe()
         middle = os.fork()
         if middle == 0:
@@ -621,13 +687,12 @@ class Template:
                     for descriptor in (*sockets[:index], *sockets[index + 1 :], read_end, write_end, CONTROL):
                         os.close(descriptor)
                     self.control.detach()
-                    self.agent = agent
                     return socket
                 os.write(write_end, b" %d" % child)
             os._exit(0)
         os.close(write_end)
-        for socket in sockets:
-            os.close(socket)
+        for descriptor in (*sockets, *files):
+            os.close(descriptor)
         os.waitpid(middle, 0)
         pids = b""
         # The workers have this end until they close it; what has been written is all there is.
@@ -637,7 +702,7 @@ class Template:
         except BlockingIOError:
             pass
         os.close(read_end)
-        self.control.send(b"F" + pids)
+        self.control.send((b"L" if files else b"F") + pids)
         return None
 
     def receive(self, socket, size, most):
@@ -665,16 +730,19 @@ class Template:
             os._exit(127)  # the agent does not want it any more
         return socket, found
 
+    def die_with_agent(self):
+        pr_set_pdeathsig, sigkill = 1, 9
+        self.libc.prctl(pr_set_pdeathsig, sigkill, 0, 0, 0)
+        if os.getppid() != self.agent:
+            os._exit(127)
+
     def become_worker(self, socket, found):
         """Makes a fork what a fresh worker is."""
         try:
             out, err, environment = found
             os.setsid()
             set_comm(self.comm)
-            pr_set_pdeathsig, sigkill = 1, 9
-            self.libc.prctl(pr_set_pdeathsig, sigkill, 0, 0, 0)
-            if os.getppid() != self.agent:
-                os._exit(127)
+            self.die_with_agent()
             os.dup2(out, 1)
             os.dup2(err, 2)
             given = read_environment(environment)
@@ -734,8 +802,11 @@ def main():
         fields = os.fsdecode(control.recv(most, _socket.MSG_PEEK)).split("\0")
         arguments = fields[1 : 1 + int(fields[0])]
         os.execve(arguments[0], arguments, first_environment())  # Python may have set some itself
-    template = Template(_socket, control)
     try:
+        import ddprun_memory  # beside this file
+
+        del sys.modules["ddprun_memory"]
+        template = Template(_socket, ddprun_memory, control)
         forget_archive()
         os.set_inheritable(CONTROL, False)
         real = import_real_one()

@@ -5,7 +5,8 @@
 
 namespace ddprun::process {
 
-// The text of worker/process/template.py.
+// The texts of worker/process/template.py and template_memory.py.
 extern const std::string_view kTemplateSource;
+extern const std::string_view kTemplateMemorySource;
 
 }  // namespace ddprun::process
