@@ -50,8 +50,12 @@ void Requests::heard(const std::string& id, Node& node, const request::Heartbeat
 
 void Requests::heard(const std::string& id, Node& node, const request::Ready& ready) {
   note_round_of(id, node, ready.round);
-  if (!node.is_member || node.is_down || ready.round != state_.round) return;
-  node.join.store_port = ready.store_port;
+  workers_ended(node, ready.round, ready.store_port);
+}
+
+void Requests::workers_ended(Node& node, std::uint64_t round, std::uint16_t store_port) {
+  if (!node.is_member || node.is_down || round != state_.round) return;
+  node.join.store_port = store_port;
   bool was_up = !node.has_succeeded;
   node.is_down = true;
   if (was_up) --state_.up_count;
@@ -221,9 +225,9 @@ void Requests::answer_those_who_asked() {
 void Requests::reconcile(const std::string& id, Node& node, const request::Resume& resume) {
   if (!node.is_member) return;
   if (node.round && resume.join.next_round <= node.round->number) {
-    // It has not heard of its round.
+    // It has not heard of its round, and so helps to settle nothing.
     if (state_.phase == Phase::Running) return out_.send(id, *node.round);
-    return heard(id, node, request::Ready{node.round->number, resume.join.store_port});
+    return workers_ended(node, node.round->number, resume.join.store_port);
   }
   std::uint64_t round = resume.join.next_round - 1;
   switch (resume.workers) {

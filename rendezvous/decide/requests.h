@@ -38,6 +38,8 @@ class Requests {
   void note_round_of(const std::string& id, Node& node, std::uint64_t round);
   void heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat);
   void heard(const std::string& id, Node& node, const request::Ready& ready);
+  // The node's workers of `round` are dead.
+  void workers_ended(Node& node, std::uint64_t round, std::uint16_t store_port);
   void heard(const std::string& id, Node& node, const request::Failed& failed);
   void heard(const std::string& id, Node& node, const request::Found& found);
   void heard(const std::string& id, Node& node, const request::Succeeded& succeeded);

@@ -208,6 +208,21 @@ TEST_CASE("Host change: a round names those before it until enough nodes have he
   CHECK(place.told<command::Settled>() == 0);
 }
 
+TEST_CASE("Host change: a node that has not heard of its round helps to settle nothing") {
+  Place place("b@1", 1);
+  const std::vector<std::string> nodes = {"b.1", "c.1", "d.1"};
+  for (const std::string& node : nodes) place.joins_from(node, kRound, 100ms, "a@0", 4);
+  REQUIRE(place.has_begun_after(60s, nodes));
+  for (const char* node : {"b.1", "c.1"})
+    place.says(node, request::Heartbeat{.pulse = place.pulse(), .round = 5});
+  place.says("c.1", request::Leaving{.why = "was stopped", .signal = 15, .grace = 1s});
+  REQUIRE(place.run().phase == coordinator::Phase::Stopping);
+  request::Join join = place.join_from("d.1", kRound, 100ms, "b@1", 4);
+  place.says("d.1", request::Resume{.join = join, .workers = Workers::Down, .failed = {}});
+  CHECK(place.told<command::Continue>() == 1);
+  CHECK(place.told<command::Settled>() == 0);
+}
+
 TEST_CASE("Host change: a node says which rounds came before its own until that is settled") {
   RoundSeeker node;
   const std::vector<Unsettled> after{{.id = {.number = 3, .by = "b@1"}, .nodes = 4}};
