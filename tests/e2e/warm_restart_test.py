@@ -364,6 +364,14 @@ class TemplateTest(WarmCase):
             "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n")
         self.is_cold_off("the imported modules have 1 threads\n", "busy")
 
+    def test_a_module_that_initializes_cuda(self):
+        if "FAKE_LIBCUDA" not in os.environ:
+            self.skipTest("FAKE_LIBCUDA names no folder with a libcuda.so.1")
+        (self.path / "lib").mkdir()
+        (self.path / "lib/gpu.py").write_text("import ctypes\nkept = ctypes.CDLL(%r)\nkept.cuInit(0)\n" %
+                                              os.path.join(os.environ["FAKE_LIBCUDA"], "libcuda.so.1"))
+        self.is_cold_off("CUDA is initialised by an import\n", "gpu")
+
     def test_a_library_that_changes(self):
         (self.path / "lib").mkdir()
         library = self.path / "lib/library.py"

@@ -547,6 +547,16 @@ class RefusedTest(TemplateCase):
         self.refused("CUDA is initialised by an import", "import torch; open('ran', 'w')", imports=("torch",),
                      env={"PYTHONPATH": str(self.folder / "lib")})
 
+    def test_a_driver_of_cuda(self):
+        """By a library other than torch: refused if it is initialised, and not if it is only loaded."""
+        if "FAKE_LIBCUDA" not in os.environ:
+            self.skipTest("FAKE_LIBCUDA names no folder with a libcuda.so.1")
+        loads = "import ctypes\nkept = ctypes.CDLL('libcuda.so.1')\n"
+        for text, heard in ((loads, "^R"), (loads + "kept.cuInit(0)\n", "^NCUDA is initialised by an import$")):
+            given = self.library(text)
+            given["env"]["LD_LIBRARY_PATH"] = os.environ["FAKE_LIBCUDA"]
+            self.assertRegex(self.warm(**given).hear(), heard)
+
     def test_no_memory_for_a_fork(self):
         self.file("lib/full.py", "import errno, os\nreal, when = os.fork, [0]\ndef fork():\n    if os.path.exists('full'):\n"
                   "        when[0] += 1\n        if when[0] == int(open('full').read()): raise OSError(errno.ENOMEM, 'no memory')\n"

@@ -375,6 +375,17 @@ def descriptors():
     return found
 
 
+def has_cuda():
+    """Whether CUDA's driver is initialised in this process, by whatever library."""
+    import ctypes
+
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD)
+        return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0
+    except (OSError, AttributeError):
+        return False  # it is not even loaded
+
+
 def check_state():
     """Raises Refused for what a fork must not inherit."""
     found = descriptors()
@@ -392,7 +403,7 @@ def check_state():
         raise Refused(f"the imported modules have started process {children()[0]}")
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is not None and cuda.is_initialized():
+    if (cuda is not None and cuda.is_initialized()) or has_cuda():
         raise Refused("CUDA is initialised by an import")
     if os.fstat(1).st_size > 0:
         raise Refused("the imported modules write to stdout or stderr")
