@@ -2,7 +2,8 @@
 //
 // ddpctl: looks at runs, and at what they leave behind.
 //
-//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [--secret-file FILE] ENDPOINT
+//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] ENDPOINT
+//   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
 //   ddpctl page-token FILE
@@ -16,6 +17,7 @@
 
 #include "cli/checkpoint_commands.h"
 #include "cli/print.h"
+#include "cli/stack_commands.h"
 #include "cli/status_commands.h"
 #include "store/auth/secret.h"
 
@@ -56,12 +58,17 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
         ->type_name("FILE");
     command->add_flag("--json", question.as_json, "As JSON");
     commands.about_runs.emplace_back(command, show);
+    return command;
   };
   add("status", ddprun::cli::show_status, "What each run does, and where its time went");
   add("nodes", ddprun::cli::show_nodes, "The nodes of each run");
   add("ranks", ddprun::cli::show_ranks, "Each worker, as its node saw it last");
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
+  add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks")
+      ->add_option("--rank", arguments.question.rank, "One rank only, with its frames")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
 }
 
