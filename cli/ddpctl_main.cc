@@ -2,7 +2,7 @@
 //
 // ddpctl: looks at runs, and at what they leave behind.
 //
-//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] ENDPOINT
+//   ddpctl status|nodes|ranks|waits|report|explain|watch [--run ID] [--json] ENDPOINT
 //   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cli/checkpoint_commands.h"
+#include "cli/explain_commands.h"
 #include "cli/print.h"
 #include "cli/stack_commands.h"
 #include "cli/status_commands.h"
@@ -65,6 +66,7 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("ranks", ddprun::cli::show_ranks, "Each worker, as its node saw it last");
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
+  add("explain", ddprun::cli::show_explanation, "Why a run was stopped last, or has ended");
   add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks")
       ->add_option("--rank", arguments.question.rank, "One rank only, with its frames")
       ->check(CLI::NonNegativeNumber)

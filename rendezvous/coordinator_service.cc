@@ -248,8 +248,8 @@ void CoordinatorService::step(const runs::Event& event) {
 void CoordinatorService::note_in_chronicle(const runs::Event& event, Now now) {
   if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
     auto run = state_.runs.find(arrived->message.run);
-    return chronicle_.look(arrived->message.run, run == state_.runs.end() ? nullptr : &run->second,
-                           now);
+    return chronicle_.heard(arrived->message, run == state_.runs.end() ? nullptr : &run->second,
+                            now);
   }
   chronicle_.look_at_all(state_.runs, now);
 }
