@@ -4,6 +4,8 @@
 //
 //   ddpctl status|nodes|ranks|waits|report|explain|watch [--run ID] [--json] ENDPOINT
 //   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
+//   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
+//   ddpctl bundle --show FILE
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
 //   ddpctl page-token FILE
@@ -15,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bundle_commands.h"
 #include "cli/checkpoint_commands.h"
 #include "cli/explain_commands.h"
 #include "cli/print.h"
@@ -31,6 +34,7 @@ struct Arguments {
   std::string to;
   std::optional<TensorFormat> format;
   ddprun::cli::StatusQuestion question;
+  ddprun::cli::BundleQuestion bundle;
 };
 
 using ShowStatus = ddprun::Result<void> (*)(const ddprun::cli::StatusQuestion&, std::ostream&);
@@ -41,6 +45,7 @@ struct Commands {
   CLI::App* show;
   CLI::App* convert;
   CLI::App* page_token;
+  CLI::App* bundle;
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
@@ -72,6 +77,33 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
+}
+
+void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
+  ddprun::cli::BundleQuestion& bundle = arguments.bundle;
+  CLI::App* command = app.add_subcommand("bundle", "One .tar.gz with what is known of a run");
+  command
+      ->add_option("TARGET", bundle.targets,
+                   "A log folder, or where the nodes meet (HOST[:PORT]); or several of them")
+      ->type_name("");
+  command->add_option("--run", arguments.question.run, "Which run, where several meet")
+      ->type_name("ID");
+  command
+      ->add_option("--secret-file", arguments.question.secret_file,
+                   "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+      ->type_name("FILE");
+  command
+      ->add_option("-o,--output", bundle.output,
+                   "The new file (default: ddprun-bundle-TIME.tar.gz in this folder)")
+      ->type_name("FILE");
+  command
+      ->add_option("--max-size", bundle.max_bytes,
+                   "Never more bytes than this, such as 8M (default: 32M)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
+  command->add_option("--show", bundle.show, "List the contents of this bundle instead")
+      ->type_name("FILE");
+  commands.bundle = command;
 }
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
@@ -111,6 +143,7 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
       ->required()
       ->type_name("");
   add_status_commands(app, arguments, commands);
+  add_bundle(app, arguments, commands);
   return commands;
 }
 
@@ -143,6 +176,8 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }
+  if (*commands.bundle)
+    done = of(cli::make_bundle(arguments.bundle, arguments.question, std::cout));
   for (const auto& [command, show] : commands.about_runs) {
     if (*command) done = of(show(arguments.question, std::cout));
   }
