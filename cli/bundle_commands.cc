@@ -124,10 +124,10 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
   question.endpoint = target;
   Result<Json> page = page_of(question);
   if (!page) {
-    std::string why = to_string(page.error());
     bool is_path = target.find('/') != std::string::npos;
-    return Error{page.error().code,
-                 is_path ? target + " is no folder, and no place where nodes meet: " + why : why};
+    if (!is_path) return page.error();
+    return Error{Errc::InvalidInput, target + " is no folder, and no place where nodes meet: " +
+                                         to_string(page.error())};
   }
   bundle.notes.push_back(prefix + " is what " + target + " says");
   auto added = bundle.add(prefix + "/status.json", dump(*page, 1) + '\n');

@@ -11,6 +11,7 @@ namespace ddprun::cli {
 namespace {
 
 constexpr std::size_t kShownRanges = 12;
+constexpr std::size_t kShownNotes = 16;
 
 // "load (data.py:40)": "load", "data.py:40".
 std::pair<std::string, std::string> parts_of(const std::string& frame) {
@@ -26,12 +27,20 @@ std::string native_place(const Json& worker) {
   return (is_set(worker, "waits") ? "waits for its peers, in " : "in ") + frame;
 }
 
-// What a node says where it has no stacks.
-std::string lack_of(const Json& node) {
+// "a and 2 other nodes"; "a" where all are of that name.
+std::string hosts_text(const std::vector<std::string>& hosts) {
+  auto others = static_cast<std::size_t>(
+      std::ranges::count_if(hosts, [&](const auto& host) { return host != hosts.front(); }));
+  return others == 0 ? hosts.front() : hosts.front() + " and " + count_of(others, "other node");
+}
+
+bool has_no_tools(const Json& node) {
   const Json& tools = field(node, "tools");
-  if (tools.is_array() && tools.empty())
-    return text(node, "host") +
-           " has neither py-spy nor eu-stack: its lines are what the kernel says";
+  return tools.is_array() && tools.empty();
+}
+
+// What a node with tools says where it has no stacks.
+std::string lack_of(const Json& node) {
   for (const Json& worker : field(node, "stacks")) {
     std::string problem = text(worker, "problem");
     if (!problem.empty())
@@ -86,6 +95,7 @@ Lines stack_lines(const Json& page, std::optional<int> rank) {
   std::map<std::string, std::vector<std::int64_t>> by_place;
   Lines frames;
   Lines notes;
+  std::vector<std::string> without_tools;
   for (const Json& node : field(page, "nodes")) {
     if (!is_set(node, "has_answered")) {
       notes.push_back(unanswered(node));
@@ -102,8 +112,20 @@ Lines stack_lines(const Json& page, std::optional<int> rank) {
         if (frame.is_string())
           frames.push_back("  " + printable(frame.get_ref<const std::string&>()));
     }
-    if (std::string lack = lack_of(node); !lack.empty()) notes.push_back(lack);
+    if (has_no_tools(node)) {
+      without_tools.push_back(text(node, "host"));
+    } else if (std::string lack = lack_of(node); !lack.empty()) {
+      notes.push_back(lack);
+    }
   }
+  if (notes.size() > kShownNotes) {
+    std::size_t more = notes.size() - kShownNotes;
+    notes.resize(kShownNotes);
+    notes.push_back("and " + count_of(more, "other node") + " likewise");
+  }
+  if (!without_tools.empty())
+    notes.push_back("no py-spy and no eu-stack on " + hosts_text(without_tools) +
+                    ": their lines are what the kernel says");
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> groups(by_place.begin(),
                                                                         by_place.end());
   for (auto& [place, ranks] : groups) std::ranges::sort(ranks);

@@ -75,8 +75,25 @@ TEST_SUITE("cli/stack_text") {
     page["age_ms"] = 4000;
     CHECK(stack_lines(page, std::nullopt) ==
           Lines{"ranks 0-1: running", "a has not answered (ranks 4-5)",
-                "b has neither py-spy nor eu-stack: its lines are what the kernel says",
-                "c: no stack of rank 1: no right", "as it was 4 s ago"});
+                "c: no stack of rank 1: no right",
+                "no py-spy and no eu-stack on b: their lines are what the kernel says",
+                "as it was 4 s ago"});
+  }
+
+  TEST_CASE("a thousand nodes that lack the same, or do not answer, fit a screen") {
+    Json nodes = Json::array();
+    for (int i = 0; i < 1000; ++i) {
+      nodes.push_back({{"host", "n" + std::to_string(i)},
+                       {"has_answered", i < 500},
+                       {"tools", Json::array()},
+                       {"stacks", {{{"rank", i}, {"doing", "running"}}}}});
+    }
+    Lines lines = stack_lines(page_of(nodes), std::nullopt);
+    CHECK(lines.size() < 24);
+    CHECK(lines[17] == "and 484 other nodes likewise");
+    CHECK(lines.back() ==
+          "no py-spy and no eu-stack on n0 and 499 other nodes: their lines are what the kernel "
+          "says");
   }
 
   TEST_CASE("an answer is ours if it is young, of this round, and about this rank or all") {

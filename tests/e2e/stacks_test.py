@@ -71,7 +71,7 @@ class StacksTest(PagesCase):
         shown = json.loads(self.ddpctl("stacks", "--json", self.endpoint))
         if any(node["tools"] for node in shown["nodes"]):
             self.skipTest("eu-stack is in /bin")
-        self.assertRegex(self.ddpctl("stacks", self.endpoint), r"has neither py-spy nor eu-stack")
+        self.assertRegex(self.ddpctl("stacks", self.endpoint), r"(?m)^no py-spy and no eu-stack on \S+: their lines")
 
     def test_a_node_that_stands_still_is_named(self):
         self.start("--rdzv-conf=keep_alive_interval=60")
