@@ -64,18 +64,18 @@ Doing doing_in(Phase phase) {
   return Doing::Waiting;
 }
 
-HangMonitorConfig hang_config(const AgentConfig& config) {
-  const auto& environment = config.workers.environment;
-  return {.decide = {.timeout = config.hang_timeout},
-          .timer_file = config.timer_file,
-          .environment = process::to_assignments(environment),
-          .search_path = process::search_path_of(environment)};
-}
-
-InspectionConfig inspection_config(const AgentConfig& config) {
+StackReaderConfig stack_config(const AgentConfig& config) {
   const auto& environment = config.workers.environment;
   return {.environment = process::to_assignments(environment),
           .search_path = process::search_path_of(environment)};
+}
+
+HangMonitorConfig hang_config(const AgentConfig& config) {
+  StackReaderConfig tools = stack_config(config);
+  return {.decide = {.timeout = config.hang_timeout},
+          .timer_file = config.timer_file,
+          .environment = std::move(tools.environment),
+          .search_path = std::move(tools.search_path)};
 }
 
 VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
@@ -98,10 +98,14 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       hangs_(
           executor, parts.reaper, parts.disk, hang_config(config_), workers_, logger_,
           [this](const WorkerExit& exit) { worker_exited(exit); },
-          [this](const RunningWorker& worker) { abandon_hung(worker); }),
+          [this](const RunningWorker& worker) { abandon_hung(worker); },
+          [this] { stack_show_.interrupt(); }),
       inspection_(
-          executor, parts.reaper, parts.disk, inspection_config(config_), workers_,
+          executor, parts.reaper, parts.disk, InspectionConfig{.tools = stack_config(config_)},
+          workers_,
           [this](rendezvous::Findings findings) { on(event::Inspected{std::move(findings)}); }),
+      stack_show_(executor, parts.reaper, parts.disk, stack_config(config_), workers_,
+                  [this](std::string stacks) { rendezvous_.say_stacks(std::move(stacks)); }),
       vitals_(executor, vitals_config(config_, rendezvous_), workers_,
               [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
@@ -154,6 +158,7 @@ asio::awaitable<int> Agent::run() {
   worker_signals_.close();
   co_await hangs_.stop();
   co_await inspection_.stop();
+  co_await stack_show_.stop();
   co_await vitals_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
@@ -177,6 +182,7 @@ void Agent::on(const Event& event) {
   if (state_.phase != Phase::Running) {
     workers_.stop_starting();
     vitals_.workers_stop();
+    stack_show_.interrupt();
   }
   if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
@@ -297,6 +303,10 @@ void Agent::heard(const rendezvous::Notice& notice) {
             on(event::RoundJoined{round.restart_count});
           },
           [this](const rendezvous::command::Inspect& inspect) { inspect_ordered(inspect); },
+          [this](const rendezvous::command::TakeStacks& take) {
+            if (state_.phase == Phase::Running && !hangs_.is_taking_stacks())
+              stack_show_.begin(take);
+          },
           [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
           [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },
@@ -475,6 +485,7 @@ void Agent::abandon_hung(const RunningWorker& worker) {
 asio::awaitable<void> Agent::sweep() {
   std::set<pid_t> no_leftovers = hangs_.sweep_begins();
   no_leftovers.merge(inspection_.interrupt());
+  no_leftovers.merge(stack_show_.interrupt());
   process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers), workers_.helper());
   workers_.finish_output();
   if (state_.stop_reason != StopReason::Succeeded) co_await keep_dumps();

@@ -26,6 +26,7 @@
 #include "agent/leftovers.h"
 #include "agent/outside_signals.h"
 #include "agent/run_ending.h"
+#include "agent/stack_show.h"
 #include "agent/stop_reason_file.h"
 #include "agent/vitals_sampler.h"
 #include "agent/worker_signals.h"
@@ -102,6 +103,7 @@ class Agent {
   FailureCollector failures_;
   HangMonitor hangs_;
   Inspection inspection_;
+  StackShow stack_show_;
   VitalsSampler vitals_;
   EventRecorder events_;
   OutsideSignals signals_;

@@ -64,13 +64,15 @@ HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper
                          process::IoThread& disk, HangMonitorConfig config, Workers& workers,
                          std::shared_ptr<spdlog::logger> logger,
                          std::function<void(const WorkerExit&)> on_exit,
-                         std::function<void(const RunningWorker&)> on_stuck)
+                         std::function<void(const RunningWorker&)> on_stuck,
+                         std::function<void()> before_stacks)
     : config_(std::move(config)),
       disk_(disk),
       workers_(workers),
       logger_(std::move(logger)),
       on_exit_(std::move(on_exit)),
       on_stuck_(std::move(on_stuck)),
+      before_stacks_(std::move(before_stacks)),
       stacks_(reaper, disk),
       state_(config_.decide),
       timer_(executor),
@@ -190,6 +192,7 @@ void HangMonitor::perform(const std::vector<hang::Action>& actions) {
                   std::chrono::duration<double>(leave.grace).count());
             },
             [this](const hang::action::TakeStacks& take) {
+              before_stacks_();
               tasks_.spawn(take_stacks(take.collection));
             },
             [this](const hang::action::Blame& blame) { causes_[blame.local_rank] = blame.cause; },

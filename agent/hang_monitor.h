@@ -47,12 +47,13 @@ std::string heartbeat_path(const std::string& folder);
 class HangMonitor {
  public:
   // `on_exit` gets the ends that were held back, `on_stuck` a hung worker that not even SIGKILL
-  // ends.
-  HangMonitor(boost::asio::any_io_executor executor, process::Reaper& reaper,
-              process::IoThread& disk, HangMonitorConfig config, Workers& workers,
-              std::shared_ptr<spdlog::logger> logger,
-              std::function<void(const WorkerExit&)> on_exit,
-              std::function<void(const RunningWorker&)> on_stuck);
+  // ends.  `before_stacks` is called before stacks are taken: a worker has one collector at a time.
+  HangMonitor(
+      boost::asio::any_io_executor executor, process::Reaper& reaper, process::IoThread& disk,
+      HangMonitorConfig config, Workers& workers, std::shared_ptr<spdlog::logger> logger,
+      std::function<void(const WorkerExit&)> on_exit,
+      std::function<void(const RunningWorker&)> on_stuck,
+      std::function<void()> before_stacks = [] {});
 
   // The workers of an attempt run, and are watched, if that is wanted; `has_other_nodes`: the run
   // has some.
@@ -72,6 +73,8 @@ class HangMonitor {
 
   // The first failure of the attempt: what hung, in words; "" for an ordinary end.
   std::string judge_failure(int local_rank);
+
+  bool is_taking_stacks() const { return state_.is_taking; }
 
   // Whether the workers end by a SIGABRT of ours, for what it makes them write.
   bool is_showing_stacks() const { return is_showing_stacks_; }
@@ -109,6 +112,7 @@ class HangMonitor {
   std::shared_ptr<spdlog::logger> logger_;
   std::function<void(const WorkerExit&)> on_exit_;
   std::function<void(const RunningWorker&)> on_stuck_;
+  std::function<void()> before_stacks_;
   process::StackCollector stacks_;
   std::optional<TimerPipe> timers_;
   hang::State state_;

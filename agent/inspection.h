@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Sees what the workers do when one has waited in vain for others, before they are stopped: by
-// their stacks (py-spy, eu-stack, where the machine has them), by what the kernel says of them, and
-// by what they have written.  It takes a second: workers that waited as well come to their end
-// within it, and are no suspects.
+// their stacks and what the kernel says of them (agent/stack_reader), and by what they have
+// written.  It takes a second: workers that waited as well come to their end within it, and are no
+// suspects.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -16,20 +16,19 @@
 #include <string>
 #include <vector>
 
+#include "agent/stack_reader.h"
 #include "agent/workers.h"
 #include "rendezvous/decide/findings.h"
 #include "store/base/time.h"
 #include "store/task_group.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
-#include "worker/process/stacks.h"
 
 namespace ddprun::agent {
 
 struct InspectionConfig {
   Duration limit = std::chrono::seconds(1);
-  std::vector<std::string> environment{};  // of the stack tools
-  std::string search_path{};               // where they are looked for
+  StackReaderConfig tools{};
 };
 
 // Threads: used from the executor's only thread.
@@ -52,15 +51,16 @@ class Inspection {
   boost::asio::awaitable<void> stop();
 
  private:
-  struct Seen;
+  using StderrLines = std::map<int, std::vector<std::string>>;  // of log files, by local rank
   boost::asio::awaitable<void> look(std::string in, int number);
-  rendezvous::Findings judge(const std::string& in, const std::map<int, Seen>& seen) const;
+  rendezvous::Findings judge(const std::string& in, const SeenWorkers& seen,
+                             const StderrLines& stderr_lines) const;
 
   InspectionConfig config_;
   process::IoThread& disk_;
   Workers& workers_;
   std::function<void(rendezvous::Findings)> on_found_;
-  process::StackCollector stacks_;
+  StackReader stacks_;
   boost::asio::steady_timer timer_;
   int number_ = 0;  // counts begin() and interrupt()
   store::TaskGroup tasks_;

@@ -2,7 +2,10 @@
 //
 // ddpctl: looks at runs, and at what they leave behind.
 //
-//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [--secret-file FILE] ENDPOINT
+//   ddpctl status|nodes|ranks|waits|report|explain|watch [--run ID] [--json] ENDPOINT
+//   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
+//   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
+//   ddpctl bundle --show FILE
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
 //   ddpctl page-token FILE
@@ -14,8 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bundle_commands.h"
 #include "cli/checkpoint_commands.h"
+#include "cli/explain_commands.h"
 #include "cli/print.h"
+#include "cli/stack_commands.h"
 #include "cli/status_commands.h"
 #include "store/auth/secret.h"
 
@@ -28,6 +34,7 @@ struct Arguments {
   std::string to;
   std::optional<TensorFormat> format;
   ddprun::cli::StatusQuestion question;
+  ddprun::cli::BundleQuestion bundle;
 };
 
 using ShowStatus = ddprun::Result<void> (*)(const ddprun::cli::StatusQuestion&, std::ostream&);
@@ -38,6 +45,7 @@ struct Commands {
   CLI::App* show;
   CLI::App* convert;
   CLI::App* page_token;
+  CLI::App* bundle;
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
@@ -56,13 +64,46 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
         ->type_name("FILE");
     command->add_flag("--json", question.as_json, "As JSON");
     commands.about_runs.emplace_back(command, show);
+    return command;
   };
   add("status", ddprun::cli::show_status, "What each run does, and where its time went");
   add("nodes", ddprun::cli::show_nodes, "The nodes of each run");
   add("ranks", ddprun::cli::show_ranks, "Each worker, as its node saw it last");
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
+  add("explain", ddprun::cli::show_explanation, "Why a run was stopped last, or has ended");
+  add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks")
+      ->add_option("--rank", arguments.question.rank, "One rank only, with its frames")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
+}
+
+void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
+  ddprun::cli::BundleQuestion& bundle = arguments.bundle;
+  CLI::App* command = app.add_subcommand("bundle", "One .tar.gz with what is known of a run");
+  command
+      ->add_option("TARGET", bundle.targets,
+                   "A log folder, or where the nodes meet (HOST[:PORT]); or several of them")
+      ->type_name("");
+  command->add_option("--run", arguments.question.run, "Which run, where several meet")
+      ->type_name("ID");
+  command
+      ->add_option("--secret-file", arguments.question.secret_file,
+                   "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+      ->type_name("FILE");
+  command
+      ->add_option("-o,--output", bundle.output,
+                   "The new file (default: ddprun-bundle-TIME.tar.gz in this folder)")
+      ->type_name("FILE");
+  command
+      ->add_option("--max-size", bundle.max_bytes,
+                   "Never more bytes than this, such as 8M (default: 32M)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
+  command->add_option("--show", bundle.show, "List the contents of this bundle instead")
+      ->type_name("FILE");
+  commands.bundle = command;
 }
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
@@ -102,6 +143,7 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
       ->required()
       ->type_name("");
   add_status_commands(app, arguments, commands);
+  add_bundle(app, arguments, commands);
   return commands;
 }
 
@@ -134,6 +176,8 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }
+  if (*commands.bundle)
+    done = of(cli::make_bundle(arguments.bundle, arguments.question, std::cout));
   for (const auto& [command, show] : commands.about_runs) {
     if (*command) done = of(show(arguments.question, std::cout));
   }

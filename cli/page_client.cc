@@ -85,12 +85,12 @@ Result<std::string> talk(int fd, const std::string& request, const Endpoint& at)
 }  // namespace
 
 Result<std::string> get_page(const Endpoint& at, const std::string& path, const std::string& token,
-                             Duration timeout) {
+                             Duration timeout, const std::string& method) {
   std::string numeric;
   Result<Fd> fd = connect_to(at, timeout, numeric);
   if (!fd) return fd.error();
   // A server takes a process of the same user for one only if it says an address.
-  std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + numeric + "\r\n";
+  std::string request = method + " " + path + " HTTP/1.1\r\nHost: " + numeric + "\r\n";
   if (!token.empty()) request += "Authorization: Bearer " + token + "\r\n";
   Result<std::string> response = talk(fd->get(), request + "\r\n", at);
   if (!response) return response;

@@ -5,62 +5,20 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
 
-#include "cli/page_client.h"
 #include "cli/status_text.h"
-#include "store/auth/secret.h"
+#include "store/base/time.h"
 
 namespace ddprun::cli {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;  // as for --rdzv-endpoint
-constexpr Duration kPatience = std::chrono::seconds(10);
 constexpr Duration kWatchPeriod = std::chrono::seconds(2);
-
-// Empty: there is no secret.
-Result<std::string> token_for(const StatusQuestion& question) {
-  auto token_of = [](const Result<store::Secret>& secret) -> Result<std::string> {
-    if (!secret) return secret.error();
-    return secret->page_token();
-  };
-  if (!question.secret_file.empty())
-    return token_of(store::Secret::from_file(question.secret_file, "--secret-file"));
-  const char* secret = std::getenv("DDPRUN_SECRET");
-  if (secret == nullptr || *secret == '\0') return std::string();
-  return token_of(store::Secret::from_text(secret));
-}
-
-Result<Json> fetch(const Endpoint& at, const std::string& token) {
-  Result<std::string> page = get_page(at, "/status", token, kPatience);
-  if (!page) return page.error();
-  Json json = Json::parse(*page, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    return Error{Errc::Protocol, "the page of " + to_string(at) + " is no JSON object"};
-  return json;
-}
-
-Result<Json> page_of(const StatusQuestion& question) {
-  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort);
-  if (!at) return at.error();
-  Result<std::string> token = token_for(question);
-  if (!token) return token.error();
-  Result<Json> page = fetch(*at, *token);
-  if (page && !page->contains("runs"))
-    return Error{Errc::Protocol,
-                 to_string(*at) + " is a store where no runs meet, or an older one"};
-  return page;
-}
 
 void write(const Lines& lines, std::ostream& out) {
   for (const std::string& line : lines) out << line << '\n';
-}
-
-std::string dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 template <class ToLines, class ToJson>
@@ -125,7 +83,7 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
   lines.insert(lines.end(), here.begin(), here.end());
   for (const std::string& address : stores_of(*page, question.run)) {
     Result<Endpoint> at = parse_endpoint(address, 0);
-    Result<Json> store = at ? fetch(*at, "") : Result<Json>(at.error());
+    Result<Json> store = at ? fetch({.at = *at, .token = ""}, "/status") : Result<Json>(at.error());
     if (!store) {
       lines.push_back("who waits in the workers' store is shown on the nodes of the run only (" +
                       to_string(store.error()) + ")");

@@ -5,18 +5,11 @@
 #pragma once
 
 #include <iosfwd>
-#include <string>
 
+#include "cli/run_question.h"
 #include "store/base/error.h"
 
 namespace ddprun::cli {
-
-struct StatusQuestion {
-  std::string endpoint;     // where the nodes meet: "node0:29400"
-  std::string run{};        // one run's id; empty: all
-  std::string secret_file;  // of the run or the ddpd; empty: DDPRUN_SECRET, or none
-  bool as_json = false;
-};
 
 // Each asks once and writes lines, or JSON.  Fails with Errc::InvalidInput for an address or a
 // secret that is none, and where the page is refused; else with what went wrong.

@@ -10,36 +10,13 @@
 #include <optional>
 #include <utility>
 
+#include "cli/json_fields.h"
 #include "store/base/count.h"
 #include "store/base/duration_text.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
 namespace {
-
-// A field that is absent or of another kind is like none.
-const Json& field(const Json& json, const char* name) {
-  static const Json kNone;
-  if (!json.is_object()) return kNone;
-  auto found = json.find(name);
-  return found == json.end() ? kNone : *found;
-}
-std::string text(const Json& json, const char* name) {
-  const Json& value = field(json, name);
-  return value.is_string() ? printable(value.get_ref<const std::string&>()) : "";
-}
-std::optional<double> number(const Json& json, const char* name) {
-  const Json& value = field(json, name);
-  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
-}
-std::int64_t count(const Json& json, const char* name) {
-  double value = number(json, name).value_or(0);
-  return static_cast<std::int64_t>(std::clamp(value, -9e15, 9e15));
-}
-bool is_set(const Json& json, const char* name) {
-  const Json& value = field(json, name);
-  return value.is_boolean() && value.get<bool>();
-}
 
 std::string for_seconds(double seconds) {
   return duration_text(std::chrono::duration_cast<Duration>(

@@ -94,6 +94,10 @@ void CoordinatorService::host_leaves(const std::string& why, int signal) {
   step(runs::event::HostLeaves{why, signal});
 }
 
+void CoordinatorService::stacks_wanted(const std::string& run, std::optional<int> rank) {
+  if (is_open_) step(runs::event::StacksWanted{.run = run, .rank = rank});
+}
+
 // One that has failed is seen by no node any more.
 MonoTime CoordinatorService::heard_at(const std::string& run) const {
   return is_open_ ? runs::heard_at(state_, run, mono_now()) : MonoTime::min();
@@ -208,8 +212,8 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::Forget& forget) {
               outgoing_.push_back({.kind = Outgoing::Kind::Clear,
                                    .name = keys::mailbox(forget.node, forget.connection)});
-              outgoing_.push_back(
-                  {.kind = Outgoing::Kind::DeleteKey, .name = keys::vitals(forget.node)});
+              for (std::string key : {keys::vitals(forget.node), keys::stacks(forget.node)})
+                outgoing_.push_back({.kind = Outgoing::Kind::DeleteKey, .name = std::move(key)});
             },
             [this](runs::action::Suspect& suspect) {
               outgoing_.push_back(
@@ -244,8 +248,8 @@ void CoordinatorService::step(const runs::Event& event) {
 void CoordinatorService::note_in_chronicle(const runs::Event& event, Now now) {
   if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
     auto run = state_.runs.find(arrived->message.run);
-    return chronicle_.look(arrived->message.run, run == state_.runs.end() ? nullptr : &run->second,
-                           now);
+    return chronicle_.heard(arrived->message, run == state_.runs.end() ? nullptr : &run->second,
+                            now);
   }
   chronicle_.look_at_all(state_.runs, now);
 }

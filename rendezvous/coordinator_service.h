@@ -85,6 +85,8 @@ class CoordinatorService {
   // Each run ends, for this reason and signal, and no other node is let in, or another node is to
   // host it; see coordinator::event::HostLeaves.
   void host_leaves(const std::string& why, int signal);
+  // A person wants to see what the workers do; see decide/stack_inquiry.h.
+  void stacks_wanted(const std::string& run, std::optional<int> rank);
   // Whether one is left to another node.
   bool leaves_to_others() const { return runs::leaves_to_others(state_); }
 

@@ -33,8 +33,9 @@ struct Info {
   std::string text;
 };
 }  // namespace notice
-using Notice = std::variant<Round, command::Inspect, command::Stop, command::Waiting, command::End,
-                            notice::Failed, notice::LeaseEnding, notice::Info>;
+using Notice =
+    std::variant<Round, command::Inspect, command::TakeStacks, command::Stop, command::Waiting,
+                 command::End, notice::Failed, notice::LeaseEnding, notice::Info>;
 
 // A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
@@ -76,6 +77,9 @@ class Handler {
   // them: the text of a Vitals (rendezvous/decide/vitals.h).  It may get lost.
   virtual bool shows_vitals() const { return false; }
   virtual void say_vitals(std::string /*text*/) {}
+
+  // The answer to a TakeStacks: the text of a NodeStacks (rendezvous/decide/stacks.h).  Likewise.
+  virtual void say_stacks(std::string /*text*/) {}
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
   // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.

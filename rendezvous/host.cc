@@ -12,6 +12,7 @@
 #include "rendezvous/worker_store.h"
 #include "store/base/count.h"
 #include "store/base/seconds.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -77,6 +78,20 @@ std::vector<RunsSource> Host::sources() const {
     };
   }
   return sources;
+}
+
+std::optional<std::string> Host::stacks(const StacksTarget& target, bool is_wanted) const {
+  for (std::size_t secret = 0; secret < coordinators_.size(); ++secret) {
+    CoordinatorService& coordinator = *coordinators_[secret];
+    const runs::State& state = *coordinator.source().state;
+    if (!state.runs.contains(target.run)) continue;
+    if (is_wanted) coordinator.stacks_wanted(target.run, target.rank);
+    auto text_of = [this, secret](const std::string& node) {
+      return server_->value_of(keys::kNamespace, secret, keys::stacks(node));
+    };
+    return stacks_json(state, target.run, text_of, mono_now());
+  }
+  return std::nullopt;
 }
 
 store::Async<std::unique_ptr<store::Client>> Host::connect(std::size_t secret) {

@@ -90,6 +90,7 @@ class Host {
 
  private:
   std::vector<RunsSource> sources() const;
+  std::optional<std::string> stacks(const StacksTarget& target, bool is_wanted) const;
   store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
   void failed(const std::string& why);
 
@@ -104,7 +105,9 @@ class Host {
   std::vector<std::unique_ptr<RunFiles>> run_files_;
   std::vector<std::unique_ptr<Knocker>> knockers_;  // of a daemon
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
-  RunPages pages_{[this] { return sources(); }};
+  RunPages pages_{
+      [this] { return sources(); },
+      [this](const StacksTarget& target, bool is_wanted) { return stacks(target, is_wanted); }};
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.

@@ -37,8 +37,8 @@ void Link::post_heartbeat(std::string message) {
   has_mail_.notify();
 }
 
-void Link::post_vitals(std::string text) {
-  vitals_ = std::move(text);
+void Link::post_key(std::string key, std::string value) {
+  values_[std::move(key)] = std::move(value);
   has_mail_.notify();
 }
 
@@ -47,7 +47,6 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
   std::string inbox = keys::inbox(link->parts_.record);
   std::string pulse_key = keys::pulse(link->parts_.record);
   std::string given_up_key = keys::given_up(link->parts_.node);
-  std::string vitals_key = keys::vitals(link->parts_.node);
   while (link->is_open_) {
     while (!link->outgoing_.empty()) {
       Outgoing next = std::move(link->outgoing_.front());
@@ -72,10 +71,9 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       link->is_sending_ = false;
     }
     if (!link->is_open_) co_return;
-    if (link->vitals_) {
-      std::string vitals = std::move(*link->vitals_);
-      link->vitals_.reset();
-      auto set = co_await client.set(vitals_key, std::move(vitals));
+    if (!link->values_.empty()) {
+      auto next = link->values_.extract(link->values_.begin());
+      auto set = co_await client.set(next.key(), std::move(next.mapped()));
       if (!set) co_return link->lost(set.error());
       continue;  // a message may have come meanwhile
     }

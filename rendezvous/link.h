@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/store_keys.h"
 #include "store/base/time.h"
 #include "store/client.h"
 #include "store/event.h"
@@ -54,7 +56,9 @@ class Link {
   void post_heartbeat(std::string message);
 
   // Says how the workers are: sets keys::vitals().  Of several that wait to be sent the last goes.
-  void post_vitals(std::string text);
+  void post_vitals(std::string text) { post_key(keys::vitals(parts_.node), std::move(text)); }
+  // Likewise what they do: keys::stacks().
+  void post_stacks(std::string text) { post_key(keys::stacks(parts_.node), std::move(text)); }
 
   // What happens on it, each to be run once.
   static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
@@ -70,12 +74,13 @@ class Link {
     std::string message;
     bool is_heartbeat = false;
   };
+  void post_key(std::string key, std::string value);
   void lost(const Error& error);
 
   Parts parts_;
   Listener listener_;
   std::deque<Outgoing> outgoing_;
-  std::optional<std::string> vitals_{};
+  std::map<std::string, std::string> values_{};  // to be set, by key, when no message waits
   bool is_sending_ = false;
   bool is_open_ = true;
   store::Event has_mail_;  // there is something to send

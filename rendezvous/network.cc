@@ -109,6 +109,10 @@ void NetworkHandler::say_vitals(std::string text) {
   if (link_ && link_->client().has_extensions()) link_->post_vitals(std::move(text));
 }
 
+void NetworkHandler::say_stacks(std::string text) {
+  if (link_ && link_->client().has_extensions()) link_->post_stacks(std::move(text));
+}
+
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
   endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
@@ -212,6 +216,7 @@ void NetworkHandler::perform(const member::Action& action) {
                    notices_.push(told.round);
                  },
                  [this](const member::action::NotifyInspect& told) { notices_.push(told.inspect); },
+                 [this](const member::action::NotifyTakeStacks& told) { notices_.push(told.take); },
                  [this](const member::action::NotifyStop& told) {
                    notices_.push(told.stop);
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});

@@ -59,6 +59,7 @@ class NetworkHandler final : public Handler {
   void report_success() override;
   bool shows_vitals() const override { return true; }
   void say_vitals(std::string text) override;
+  void say_stacks(std::string text) override;
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;

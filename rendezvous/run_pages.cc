@@ -19,4 +19,15 @@ std::optional<store::Page> RunPages::page(const std::string& target) const {
   return store::Page{.content_type = "text/html; charset=utf-8", .body = std::string(kPageSource)};
 }
 
+bool RunPages::is_private(const std::string& target) const {
+  return stacks_target_of(target).has_value();
+}
+
+store::Page RunPages::answer(const std::string& target, bool is_put) const {
+  auto wanted = stacks_target_of(target);
+  auto text = wanted ? stacks_(*wanted, is_put) : std::nullopt;
+  if (!text) return {.status = 404, .body = "no such run meets here\n"};
+  return {.content_type = "application/json", .body = std::move(*text)};
+}
+
 }  // namespace ddprun::rendezvous

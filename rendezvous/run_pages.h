@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/decide/run_view.h"
+#include "rendezvous/decide/stack_inquiry.h"
 #include "store/page_source.h"
 
 namespace ddprun::rendezvous {
@@ -18,15 +19,23 @@ namespace ddprun::rendezvous {
 // Threads: as its server.  Lifetime: what `sources` refers to must outlive it.
 class RunPages final : public store::PageSource {
  public:
-  explicit RunPages(std::function<std::vector<RunsSource>()> sources)
-      : sources_(std::move(sources)) {}
+  // The stacks of a run (decide/stack_inquiry.h); `is_wanted`: they are to be taken, if that may
+  // be.
+  using Stacks =
+      std::function<std::optional<std::string>(const StacksTarget& target, bool is_wanted)>;
+
+  RunPages(std::function<std::vector<RunsSource>()> sources, Stacks stacks)
+      : sources_(std::move(sources)), stacks_(std::move(stacks)) {}
 
   std::string status(store::Reader reader) const override;
   std::string metrics() const override;
   std::optional<store::Page> page(const std::string& target) const override;
+  bool is_private(const std::string& target) const override;
+  store::Page answer(const std::string& target, bool is_put) const override;
 
  private:
   std::function<std::vector<RunsSource>()> sources_;
+  Stacks stacks_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -28,6 +28,10 @@ class PageSource {
   virtual std::string metrics() const = 0;
   // A page of its own, if there is one.
   virtual std::optional<Page> page(const std::string& target) const = 0;
+  // Whether this target is for trusted readers only; then answer() has what they get.  A PUT may
+  // ask for work: for a page of another site a browser sends none without asking, which is refused.
+  virtual bool is_private(const std::string& /*target*/) const { return false; }
+  virtual Page answer(const std::string& /*target*/, bool /*is_put*/) const { return {}; }
 };
 
 }  // namespace ddprun::store

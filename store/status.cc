@@ -45,10 +45,13 @@ Page page_for_strangers(bool has_token) {
 }
 
 Page Status::page_for(const HttpReader& request, Reader reader, MonoTime now) {
-  if (request.method() != "GET" && request.method() != "HEAD") {
-    return {.status = 405, .body = "only GET and HEAD\n"};
-  }
   std::string target = request.target();
+  bool is_put = request.method() == "PUT";
+  bool is_private = source != nullptr && source->is_private(target);
+  bool is_known = request.method() == "GET" || request.method() == "HEAD" || (is_put && is_private);
+  if (!is_known) return {.status = 405, .body = "only GET and HEAD\n"};
+  if (is_private && reader != Reader::Trusted) return page_for_strangers(/*has_token=*/false);
+  if (is_private) return source->answer(target, is_put);
   if (target == "/healthz") return {.body = "ok\n"};
   if (target == "/status") return status_page_at(reader, now);
   if (target == "/metrics") return metrics_page_in(request.accepts("application/openmetrics-text"));

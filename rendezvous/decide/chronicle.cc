@@ -2,6 +2,7 @@
 #include "rendezvous/decide/chronicle.h"
 
 #include <utility>
+#include <vector>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -45,6 +46,7 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
   chronicle.since = now.mono;
   if (state.phase == Phase::Running) {
     ++chronicle.rounds;
+    chronicle.nodes.round_began();
     add(chronicle, round_of(state, now.wall));
   } else if (state.phase == Phase::Stopping) {
     Happening stop = stop_of(state, now.wall);
@@ -72,18 +74,40 @@ std::string word_of(StopCause cause) {
   return "?";
 }
 
-void Chronicle::look(const std::string& run, const coordinator::State* state, Now now) {
-  if (state == nullptr) {
-    runs_.erase(run);
-    return;
-  }
+RunChronicle& Chronicle::entry_of(const std::string& run, const coordinator::State& state,
+                                  Now now) {
   auto [found, is_new] = runs_.try_emplace(run);
   RunChronicle& chronicle = found->second;
-  if (is_new || (!state->run_uuid.empty() && !chronicle.run_uuid.empty() &&
-                 state->run_uuid != chronicle.run_uuid)) {
+  bool is_other = !state.run_uuid.empty() && !chronicle.run_uuid.empty() &&
+                  state.run_uuid != chronicle.run_uuid;
+  if (is_other) end(run);
+  if (is_other) return entry_of(run, state, now);
+  if (is_new) {
     chronicle = {.began = now.wall, .since = now.mono};
+    if (state.next_round > 0) chronicle.nodes.took_over(state.next_round - 1, now.wall);
   }
-  chronicle.run_uuid = state->run_uuid;
+  chronicle.run_uuid = state.run_uuid;
+  return chronicle;
+}
+
+void Chronicle::end(const std::string& run) {
+  auto gone = runs_.extract(run);
+  if (gone.empty()) return;
+  ended_.push_back({.run = run, .chronicle = std::move(gone.mapped())});
+  if (ended_.size() > kKeptEnded) ended_.pop_front();
+}
+
+void Chronicle::heard(const Message& message, const coordinator::State* state, Now now) {
+  if (state != nullptr) entry_of(message.run, *state, now);
+  auto known = runs_.find(message.run);
+  if (known != runs_.end()) known->second.nodes.heard(message, state, now.wall);
+  look(message.run, state, now);
+}
+
+void Chronicle::look(const std::string& run, const coordinator::State* state, Now now) {
+  if (state == nullptr) return end(run);
+  RunChronicle& chronicle = entry_of(run, *state, now);
+  chronicle.nodes.look(*state, now.wall);
   bool is_other_round = state->phase == Phase::Running && !chronicle.happenings.empty() &&
                         chronicle.happenings.back().kind == Happening::Kind::RoundBegan &&
                         chronicle.happenings.back().round != state->round;
@@ -91,8 +115,19 @@ void Chronicle::look(const std::string& run, const coordinator::State* state, No
 }
 
 void Chronicle::look_at_all(const std::map<std::string, coordinator::State>& runs, Now now) {
-  std::erase_if(runs_, [&](const auto& entry) { return !runs.contains(entry.first); });
+  std::vector<std::string> gone;
+  for (const auto& [name, chronicle] : runs_)
+    if (!runs.contains(name)) gone.push_back(name);
+  for (const std::string& name : gone) end(name);
   for (const auto& [name, state] : runs) look(name, &state, now);
+}
+
+const RunChronicle* Chronicle::find_ended(const std::string& run,
+                                          const std::string& run_uuid) const {
+  for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
+    if (ended->run == run && ended->chronicle.run_uuid == run_uuid) return &ended->chronicle;
+  }
+  return nullptr;
 }
 
 const RunChronicle* Chronicle::find(const std::string& run) const {

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 
+#include "rendezvous/decide/node_events.h"
 #include "rendezvous/decide/run_state.h"
 #include "store/base/time.h"
 
@@ -35,6 +36,9 @@ struct Happening {
 // Of a run so many are kept, the last.
 inline constexpr std::size_t kKeptHappenings = 256;
 
+// Of so many runs that are gone.
+inline constexpr std::size_t kKeptEnded = 32;
+
 inline constexpr std::size_t kPhases = 4;  // of coordinator::Phase
 
 struct RunChronicle {
@@ -44,6 +48,7 @@ struct RunChronicle {
   std::size_t happened = 0;  // with those that are not kept
   std::array<Duration, kPhases> spent{};
   std::map<std::string, std::uint64_t> stops{};  // by cause, ever
+  NodeEvents nodes{};
 
   coordinator::Phase phase = coordinator::Phase::Gathering;
   MonoTime since{};  // in that phase
@@ -52,14 +57,26 @@ struct RunChronicle {
 
 class Chronicle {
  public:
+  // This message was handled, which changes its own run only; nullptr: that is gone.
+  void heard(const Message& message, const coordinator::State* state, Now now);
   // A step may have changed this run; nullptr: it is gone.
   void look(const std::string& run, const coordinator::State* state, Now now);
   // It may have changed any of these, which are all that there are.
   void look_at_all(const std::map<std::string, coordinator::State>& runs, Now now);
   const RunChronicle* find(const std::string& run) const;
+  // Of a run that is gone, one of the last kKeptEnded; nullptr: not known any more.
+  const RunChronicle* find_ended(const std::string& run, const std::string& run_uuid) const;
 
  private:
+  RunChronicle& entry_of(const std::string& run, const coordinator::State& state, Now now);
+  void end(const std::string& run);
+
+  struct Ended {
+    std::string run;
+    RunChronicle chronicle;
+  };
   std::map<std::string, RunChronicle> runs_;
+  std::deque<Ended> ended_;  // oldest first
 };
 
 // With what the present phase has taken so far.

@@ -74,6 +74,10 @@ class CoordinatorTransition {
     rounds_.end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
+  void operator()(const event::StacksWanted& event) {
+    ask_for_stacks(state_, out_, event.rank, now_);
+  }
+
   void operator()(const event::GivesWay& event) {
     if (!may_give_way(state_, now_)) return;
     command::Moved moved{.to = event.to, .why = event.why};

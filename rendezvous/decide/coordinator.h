@@ -45,9 +45,13 @@ struct GivesWay {
   Endpoint to;
   std::string why;
 };
+// A person wants to see the stacks of all workers, or of this rank; see stack_inquiry.h.
+struct StacksWanted {
+  std::optional<int> rank{};
+};
 }  // namespace event
-using Event =
-    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay>;
+using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
+                           event::GivesWay, event::StacksWanted>;
 
 struct Step {
   State state;

@@ -767,6 +767,11 @@ class MemberTransition {
                    state_.last->number == inspect.round;
     if (is_ours) want(action::NotifyInspect{inspect});
   }
+  void heard(const command::TakeStacks& take) {
+    bool is_ours = state_.is_joined && state_.workers == Workers::Up && state_.last &&
+                   state_.last->number == take.round;
+    if (is_ours) want(action::NotifyTakeStacks{take});
+  }
   void heard(const command::Stop& stop) {
     bool is_ours =
         state_.is_joined && !state_.wants_round && state_.last && state_.last->number == stop.round;

@@ -231,6 +231,9 @@ struct NotifyRound {
 struct NotifyInspect {
   command::Inspect inspect;
 };
+struct NotifyTakeStacks {
+  command::TakeStacks take;
+};
 struct NotifyStop {
   command::Stop stop;
   // The lease of these workers: they must be dead by then, whatever the grace.
@@ -258,8 +261,9 @@ struct NotifyUser {
 }  // namespace action
 using Action = std::variant<action::Connect, action::Knock, action::Disconnect, action::Post,
                             action::Heartbeat, action::NotifyRound, action::NotifyInspect,
-                            action::NotifyStop, action::RenewLease, action::NotifyWaiting,
-                            action::NotifyEnd, action::NotifyFailure, action::NotifyUser>;
+                            action::NotifyTakeStacks, action::NotifyStop, action::RenewLease,
+                            action::NotifyWaiting, action::NotifyEnd, action::NotifyFailure,
+                            action::NotifyUser>;
 
 struct Step {
   State state;

@@ -698,6 +698,11 @@ Command read_command(Reader& reader) {
                             .in = reader.text("in", kMaxNameBytes),
                             .why = reader.text("why")};
   }
+  if (type == "take_stacks") {
+    command::TakeStacks take{.round = reader.round("round"), .number = reader.round("number")};
+    if (reader.has("rank")) take.rank = reader.integer("rank", 0);
+    return take;
+  }
   if (type == "stop") return read_stop(reader);
   if (type == "waiting") return command::Waiting{.why = reader.text("why")};
   if (type == "end") return read_end(reader);
@@ -756,6 +761,11 @@ std::string encode(const Command& command) {
                         {"round", inspect.round},
                         {"in", inspect.in},
                         {"why", inspect.why}};
+          },
+          [](const command::TakeStacks& take) {
+            Json fields{{"type", "take_stacks"}, {"round", take.round}, {"number", take.number}};
+            if (take.rank) fields["rank"] = *take.rank;
+            return fields;
           },
           [](const command::Stop& stop) { return to_json(stop); },
           [](const command::Waiting& waiting) {

@@ -288,6 +288,12 @@ struct Inspect {
   std::string in{};   // TimedOutWait::in
   std::string why{};  // for people: whose wait was over
 };
+// A person wants to see what the workers of `round` do.  Say it in keys::stacks(); they go on.
+struct TakeStacks {
+  std::uint64_t round = 0;
+  std::uint64_t number = 0;   // of this request, for the answer
+  std::optional<int> rank{};  // nullopt: of all workers here
+};
 // Stop the workers of `round`; another round follows.
 struct Stop {
   std::uint64_t round = 0;
@@ -352,10 +358,10 @@ struct Settled {
   RoundId round;
 };
 }  // namespace command
-using Command =
-    std::variant<command::Round, command::Inspect, command::Stop, command::Waiting, command::End,
-                 command::Refuse, command::Standby, command::Info, command::KeepAlive,
-                 command::Continue, command::Dropped, command::Moved, command::Settled>;
+using Command = std::variant<command::Round, command::Inspect, command::TakeStacks, command::Stop,
+                             command::Waiting, command::End, command::Refuse, command::Standby,
+                             command::Info, command::KeepAlive, command::Continue, command::Dropped,
+                             command::Moved, command::Settled>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -19,6 +19,7 @@
 #include "rendezvous/decide/quorum.h"
 #include "rendezvous/decide/recent_names.h"
 #include "rendezvous/decide/restarts.h"
+#include "rendezvous/decide/stack_inquiry.h"
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous::coordinator {
@@ -141,6 +142,7 @@ struct State {
   std::size_t up_count = 0;  // members that are neither down nor done
   Restarts restarts;
   std::optional<Inspection> inspection;  // in Running
+  StackInquiry stack_inquiry;
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;

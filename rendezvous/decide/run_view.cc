@@ -109,6 +109,8 @@ Json to_json(const Failure& failure, bool is_trusted) {
                {"time", failure.at == WallTime{} ? Json() : Json(seconds(failure.at))}};
   if (failure.status.signal != 0) json["signal"] = process::signal_name(failure.status.signal);
   if (!is_trusted) return json;
+  if (!failure.waited_in.empty() && failure.suspect_count > 0)
+    json["suspects"] = describe_suspects(failure);
   json["message"] = text_or_null(failure.message);
   json["log_path"] = text_or_null(failure.log_path);
   json["traceback"] = text_or_null(failure.traceback);
@@ -138,6 +140,23 @@ Json to_json(const Happening& happening, bool is_trusted) {
           {"why", text_or_null(is_trusted ? happening.why : happening.briefly)}};
 }
 
+Json to_json(const NodeEvent& event, bool is_trusted) {
+  return {{"what", name_of(event.kind)},
+          {"time", seconds(event.at)},
+          {"host", text_or_null(event.host)},
+          {"text", is_trusted ? event.what : event.briefly}};
+}
+
+void add_happenings(Json& json, const RunChronicle& chronicle, bool is_trusted) {
+  json["happened"] = chronicle.happened;
+  json["history"] = Json::array();
+  for (const Happening& happening : chronicle.happenings)
+    json["history"].push_back(to_json(happening, is_trusted));
+  json["events"] = Json::array();
+  for (const NodeEvent& event : chronicle.nodes.all())
+    json["events"].push_back(to_json(event, is_trusted));
+}
+
 void add_chronicle(Json& json, const RunChronicle& chronicle, bool is_trusted, MonoTime now) {
   json["began"] = seconds(chronicle.began);
   json["in_state_s"] = seconds(now - chronicle.since);
@@ -145,10 +164,7 @@ void add_chronicle(Json& json, const RunChronicle& chronicle, bool is_trusted, M
   for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping})
     json["time"][name_of(phase)] = seconds(spent.at(static_cast<std::size_t>(phase)));
   json["stops"] = chronicle.stops;
-  json["happened"] = chronicle.happened;
-  json["history"] = Json::array();
-  for (const Happening& happening : chronicle.happenings)
-    json["history"].push_back(to_json(happening, is_trusted));
+  add_happenings(json, chronicle, is_trusted);
 }
 
 // The round that the nodes have now.
@@ -197,14 +213,21 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
   return json;
 }
 
-Json to_json(const runs::Verdict& verdict, bool is_trusted, MonoTime now) {
-  return {{"run", verdict.run},
-          {"uuid", text_or_null(verdict.run_uuid)},
-          {"exit_code", verdict.end.exit_code},
-          {"why", is_trusted ? text_or_null(verdict.end.why) : Json()},
-          {"restart_count", verdict.end.restart_count},
-          {"ago_s", seconds(now - verdict.at)},
-          {"failures", to_json(verdict.end.failures, is_trusted)}};
+Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_trusted,
+             MonoTime now) {
+  Json json = {{"run", verdict.run},
+               {"uuid", text_or_null(verdict.run_uuid)},
+               {"exit_code", verdict.end.exit_code},
+               {"why", is_trusted ? text_or_null(verdict.end.why) : Json()},
+               {"restart_count", verdict.end.restart_count},
+               {"ago_s", seconds(now - verdict.at)},
+               {"failures", to_json(verdict.end.failures, is_trusted)}};
+  // Some of its nodes may still be leaving.
+  const RunChronicle* known = chronicle.find(verdict.run);
+  if (known == nullptr || known->run_uuid != verdict.run_uuid)
+    known = chronicle.find_ended(verdict.run, verdict.run_uuid);
+  if (known != nullptr) add_happenings(json, *known, is_trusted);
+  return json;
 }
 
 std::string dump(const Json& json) {
@@ -281,7 +304,7 @@ std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now 
     const auto& verdicts = source.state->verdicts;
     auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
     for (auto verdict = first; verdict != verdicts.end(); ++verdict)
-      ended.push_back(to_json(*verdict, is_trusted, now.mono));
+      ended.push_back(to_json(*verdict, *source.chronicle, is_trusted, now.mono));
   }
   return "\"time\": " + number(seconds(now.wall)) + ", \"runs\": " + dump(runs) +
          ", \"ended\": " + dump(ended);

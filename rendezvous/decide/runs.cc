@@ -146,6 +146,11 @@ class RunsTransition {
     give_way(event.run, event.moved.to);
   }
 
+  void operator()(const event::StacksWanted& event) {
+    if (state_.runs.contains(event.run))
+      step(event.run, coordinator::event::StacksWanted{event.rank});
+  }
+
   void operator()(const event::HostLeaves& event) {
     std::vector<std::string> names;
     for (const auto& [name, run] : state_.runs) names.push_back(name);

@@ -158,9 +158,15 @@ struct Answered {
   std::string run;
   command::Moved moved;
 };
+// See coordinator::event::StacksWanted.
+struct StacksWanted {
+  std::string run;
+  std::optional<int> rank{};
+};
 }  // namespace event
-using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
-                           event::MarkRead, event::HostLeaves, event::Answered>;
+using Event =
+    std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
+                 event::HostLeaves, event::Answered, event::StacksWanted>;
 
 namespace action {
 using Send = coordinator::action::Send;

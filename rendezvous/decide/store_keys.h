@@ -58,6 +58,10 @@ inline std::string given_up(const std::string& node) {
 inline std::string vitals(const std::string& node) {
   return "ddprun/vitals/" + node;
 }
+// Likewise the answer of a node to a command::TakeStacks; see stacks.h.
+inline std::string stacks(const std::string& node) {
+  return "ddprun/stacks/" + node;
+}
 // The queue of all commands to one node, on one of its connections: what is under way to a broken
 // one cannot be taken for what is sent to the next.
 inline std::string mailbox(const std::string& node, std::uint64_t connection) {

@@ -57,8 +57,8 @@ struct Job {
     inspection = std::make_unique<Inspection>(
         loop.get_executor(), reaper, disk,
         InspectionConfig{.limit = limit,
-                         .environment = {"PATH=/usr/bin:/bin", "TMPDIR=" + folder.path()},
-                         .search_path = folder.path()},
+                         .tools = {.environment = {"PATH=/usr/bin:/bin", "TMPDIR=" + folder.path()},
+                                   .search_path = folder.path()}},
         workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
     auto process = process::spawn({.argv = {"/bin/sleep", "1000"}, .environment = {}});
     REQUIRE(process.has_value());

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Words with two dashes that are options of others: Slurm's, and of the other page's program.
 OF_SLURM = {"--cpus-per-task", "--gpus-per-node", "--nodes", "--ntasks-per-node"}
-OF_DDPCTL = {"--json", "--secret-file"}
+OF_DDPCTL = {"--json", "--max-size", "--rank", "--secret-file", "--show"}
 NOT_ON_PAGES = {"--help", "--version"}
 
 

@@ -234,6 +234,22 @@ class StartTest(FaultCase):
         self.assertIn("ValueError: the cause", self.last)
         self.assertIn("\n  next: ", self.last)
 
+    def test_a_full_log_folder_is_named_again_at_the_end_of_a_run_that_succeeds(self):
+        disk = self.path / "disk"
+        disk.mkdir()
+        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
+        prefix = ("unshare", "-m", "sh", "-c", mount, "sh")
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nprint('done')\n")
+        run = subprocess.run([*prefix, DDPRUN, "--log-dir", str(disk / "logs"), "--tee=3", str(script)],
+                             env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        after = run.stdout[run.stdout.index(":done\n"):].splitlines()[1:]
+        self.assertRegex(after[-2], r" the log files in \S+ miss lines: .*No space left on device")
+        self.assertRegex(after[-1], r" finished: ")
+
 
 class StuckTest(FaultCase):
     """A worker that not even SIGKILL ends.  A frozen cgroup of version 1 makes one: its processes are

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import urllib.parse
 import urllib.request
 
 from ddpd_process import Ddpd
@@ -19,6 +20,7 @@ from nodes import DDPRUN, LIMIT, NodesCase, environment, wait_until
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from browser import Browser  # noqa: E402
+from free_port import free_port  # noqa: E402
 
 DDPCTL = os.path.join(os.path.dirname(DDPRUN), "ddpctl")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -245,6 +247,48 @@ class MetricsTest(PagesCase):
         rules = subprocess.run([promtool, "check", "rules", ROOT / "scripts/monitoring/alerts.yml"], capture_output=True,
                                text=True, timeout=LIMIT)
         self.assertEqual(rules.returncode, 0, rules.stdout + rules.stderr)
+
+
+    def query(self, port, expression):
+        """What Prometheus has: label sets with values.  Nothing while it does not answer."""
+        url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        try:
+            with urllib.request.urlopen(url, timeout=LIMIT) as page:
+                answer = json.load(page)
+        except (OSError, ValueError):
+            return []
+        return [(series["metric"], series["value"][1]) for series in answer["data"]["result"]]
+
+    def test_a_real_prometheus_scrapes_a_run(self):
+        prometheus, port = tool("prometheus"), free_port()
+        self.two_nodes()
+        (self.path / "fail.1.0").write_text("7")
+        self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
+        config = self.path / "prometheus.yml"
+        config.write_text(f"""
+global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
+rule_files: ["{ROOT}/scripts/monitoring/alerts.yml"]
+scrape_configs:
+- {{job_name: ddprun, static_configs: [{{targets: ["127.0.0.1:{self.port}"]}}]}}
+""")
+        log = open(self.path / "prometheus.log", "w")
+        self.addCleanup(log.close)
+        server = subprocess.Popen([prometheus, f"--config.file={config}", f"--storage.tsdb.path={self.path / 'tsdb'}",
+                                   f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: (server.kill(), server.wait()))
+
+        def until(expression, labels, value):
+            def has_it():
+                return any(value == shown and labels.items() <= metric.items()
+                           for metric, shown in self.query(port, expression))
+            try:
+                wait_until(has_it, f"{expression} is {value} for {labels}")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{(self.path / 'prometheus.log').read_text()}") from None
+        until("ddprun_world_size", {"run": "job"}, "4")
+        until("ddprun_restarts_total", {"run": "job", "cause": "failed"}, "1")
+        until("ddprun_restarts_total", {"run": "job", "cause": "lost"}, "0")
+        until("up", {"job": "ddprun"}, "1")
 
 
 class BrowserTest(PagesCase):

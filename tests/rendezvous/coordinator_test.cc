@@ -35,6 +35,10 @@ std::string words(const Command& command) {
                    std::to_string(round.ranks.group_world_size) + " at " + to_string(round.master);
           },
           [](const command::Inspect& inspect) { return "inspect, " + inspect.why; },
+          [](const command::TakeStacks& take) {
+            return "stacks " + std::to_string(take.number) +
+                   (take.rank ? " of rank " + std::to_string(*take.rank) : "");
+          },
           [](const command::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
                    (stop.failure ? "failed on " + stop.failure->node : stop.why) + by(stop.signal);

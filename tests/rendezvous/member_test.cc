@@ -39,6 +39,9 @@ std::string words(const member::Action& action) {
             return "round " + std::to_string(told.round.number);
           },
           [](const member::action::NotifyInspect& told) { return "inspect, " + told.inspect.in; },
+          [](const member::action::NotifyTakeStacks& told) {
+            return "stacks " + std::to_string(told.take.number);
+          },
           [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
           [](const member::action::RenewLease&) { return std::string(); },  // Play::lease
           [](const member::action::NotifyWaiting& told) { return "waiting, " + told.why; },
@@ -145,6 +148,14 @@ TEST_CASE("Member: a worker that waited in vain, here or on another node") {
   own.connects();
   REQUIRE(own.resume().failed);
   CHECK_FALSE(own.resume().failed->wait);  // by now its workers may have ended
+}
+
+TEST_CASE("Member: stacks are taken of the workers of this round") {
+  Running play;
+  CHECK(play.hears(command::TakeStacks{.round = 4, .number = 7}) == "stacks 7");
+  CHECK(play.hears(command::TakeStacks{.round = 3, .number = 8}) == "");
+  play.hears(command::Stop{.round = 4});
+  CHECK(play.hears(command::TakeStacks{.round = 4, .number = 9}) == "");
 }
 
 TEST_CASE("Member: a round, a stop, the next round") {

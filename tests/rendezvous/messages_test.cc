@@ -130,6 +130,8 @@ std::vector<Command> commands() {
                          .ranks = {.group_rank = 1, .group_world_size = 2},
                          .master = {"m", 9}},
           command::Inspect{.round = 3, .in = "all_reduce", .why = "rank 0 exited with code 1"},
+          command::TakeStacks{.round = 3, .number = 7},
+          command::TakeStacks{.round = 3, .number = 8, .rank = 5},
           command::End{.exit_code = 1, .failures = {suspected_failure()}},
           command::Round{.number = 3,
                          .master = {"m", 9},

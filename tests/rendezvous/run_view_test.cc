@@ -25,12 +25,11 @@ struct Place {
   Now now{.mono = MonoTime(1h), .wall = WallTime(1000s)};
 
   void says(const std::string& run, const std::string& node, Request request) {
-    auto next = runs::step(
-        std::move(state),
-        runs::event::Arrived{{.run = run, .node = node, .request = std::move(request)}}, now);
+    Message message{.run = run, .node = node, .request = std::move(request)};
+    auto next = runs::step(std::move(state), runs::event::Arrived{message}, now);
     state = std::move(next.state);
     auto found = state.runs.find(run);
-    chronicle.look(run, found == state.runs.end() ? nullptr : &found->second, now);
+    chronicle.heard(message, found == state.runs.end() ? nullptr : &found->second, now);
   }
   void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
     says(run, node,

@@ -495,6 +495,7 @@ void Node::perform(const member::Action& action) {
                  [this](const member::action::NotifyInspect& told) {
                    notice([this, in = told.inspect.in] { on(agent::event::InspectOrdered{in}); });
                  },
+                 [](const member::action::NotifyTakeStacks&) {},  // nobody asks
                  [this](const member::action::NotifyStop& told) {
                    notice([this, kill_by = told.kill_by] {
                      on(agent::event::StopOrdered{});

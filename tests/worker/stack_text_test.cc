@@ -71,6 +71,24 @@ TEST_SUITE("worker/process/decide/stack_text") {
     CHECK(python_stack(kImports)->place == "_process_class (dataclasses.py:1027)");
   }
 
+  TEST_CASE("the frames of the main thread, the innermost first") {
+    CHECK(main_frames("", kAsleep, 9) ==
+          std::vector<std::string>{"load (data.py:40)", "<module> (train.py:13)"});
+    CHECK(
+        main_frames("", kInAllReduce, 1) ==
+        std::vector<std::string>{"all_gather_single (torch/distributed/distributed_c10d.py:5430)"});
+    const char* eu_stack =
+        "PID 7 - process\nTID 7:\n#0  0x00007f12     __poll\n#1  0x00007f34 - 1 c10d::Work::wait\n"
+        "TID 8:\n#0  0x00007f56 epoll_wait\n";
+    CHECK(main_frames(eu_stack, "", 9) == std::vector<std::string>{"__poll", "c10d::Work::wait"});
+    CHECK(main_frames("Thread 1 (LWP 1):\n#0 x", "", 9).empty());
+    CHECK(main_frames("\nThread 1 (LWP 1):\n#0  0x00aa in poll () from /lib/libc.so\n#1 main ()",
+                      "", 9) == std::vector<std::string>{"poll () from /lib/libc.so", "main ()"});
+    CHECK(main_frames(eu_stack, kAsleep, 9).front() == "load (data.py:40)");
+    CHECK(main_frames("", "", 9).empty());
+    CHECK(main_frames(eu_stack, "", 0).empty());
+  }
+
   TEST_CASE("no stack") {
     CHECK_FALSE(python_stack(""));
     CHECK_FALSE(

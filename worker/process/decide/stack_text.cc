@@ -65,9 +65,8 @@ std::string text_of(const std::optional<PythonStack>& stack, std::string_view do
   return text;
 }
 
-}  // namespace
-
-std::optional<bool> waits_for_peers(std::string_view stacks) {
+// Of the native stacks, the main thread's; empty for a text without one.
+std::string_view native_main_thread(std::string_view stacks) {
   // gdb: "Thread 1 (Thread 0x... )" comes last, and is the main thread.  eu-stack: "TID 4211:", the
   // main thread first.  Of a worker that was silent before, the text holds those stacks as well.
   auto begin = stacks.rfind("\nThread 1 ");
@@ -75,9 +74,32 @@ std::optional<bool> waits_for_peers(std::string_view stacks) {
     auto process = stacks.rfind("PID ");
     begin = stacks.find("TID ", process == std::string_view::npos ? 0 : process);
   }
-  if (begin == std::string_view::npos) return std::nullopt;
+  if (begin == std::string_view::npos) return {};
   std::string_view own = stacks.substr(begin + 1);
-  own = own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
+  return own.substr(0, std::min(own.find("\n\n"), own.find("\nTID ")));
+}
+
+// "#3  0x00007f3a1b2c c10d::Work::wait" and "#3  0x00007f3a1b2c in c10d::Work::wait ()": the name.
+std::string_view native_frame(std::string_view line) {
+  auto skip = [&](std::string_view what) {
+    line.remove_prefix(std::min(line.find_first_not_of(what), line.size()));
+  };
+  skip("#0123456789");
+  skip(" ");
+  if (line.starts_with("0x")) {
+    line.remove_prefix(std::min(line.find(' '), line.size()));
+    skip(" ");
+  }
+  for (std::string_view mark : {"in ", "- 1 "})
+    if (line.starts_with(mark)) line.remove_prefix(mark.size());
+  return line;
+}
+
+}  // namespace
+
+std::optional<bool> waits_for_peers(std::string_view stacks) {
+  std::string_view own = native_main_thread(stacks);
+  if (own.empty()) return std::nullopt;
   return own.find("c10d::") != std::string_view::npos ||
          own.find("gloo::") != std::string_view::npos ||
          own.find("ddprun::ddp::ProcessGroup::") != std::string_view::npos ||
@@ -116,6 +138,24 @@ Activity activity_of(std::string_view native, std::string_view py_spy, std::stri
     activity.is_waiting = false;
   }
   return activity;
+}
+
+std::vector<std::string> main_frames(std::string_view native, std::string_view py_spy,
+                                     std::size_t most) {
+  std::vector<std::string> frames;
+  std::string_view python = main_thread(py_spy);
+  while (!python.empty() && frames.size() < most) {
+    std::string_view line = next_line(python);
+    if (!line.starts_with("    ")) break;
+    frames.emplace_back(line.substr(4));
+  }
+  if (!frames.empty()) return frames;
+  std::string_view own = native_main_thread(native);
+  while (!own.empty() && frames.size() < most) {
+    std::string_view line = next_line(own);
+    if (line.starts_with('#')) frames.emplace_back(native_frame(line));
+  }
+  return frames;
 }
 
 }  // namespace ddprun::process

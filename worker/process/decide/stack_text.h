@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun::process {
 
@@ -33,5 +34,10 @@ struct Activity {
 // `native`: of eu-stack or gdb, `py_spy`; both may be empty.  `doing`: of proc_files.h, such as
 // "sleeping in hrtimer_nanosleep".
 Activity activity_of(std::string_view native, std::string_view py_spy, std::string_view doing);
+
+// The frames of the main thread, the innermost first, at most `most`: Python's, or without a Python
+// stack those of eu-stack or gdb, without their numbers and addresses.
+std::vector<std::string> main_frames(std::string_view native, std::string_view py_spy,
+                                     std::size_t most);
 
 }  // namespace ddprun::process

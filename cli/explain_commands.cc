@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/explain_commands.h"
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "cli/explain_text.h"
+
+namespace ddprun::cli {
+
+Result<void> show_explanation(const StatusQuestion& question, std::ostream& out) {
+  Result<Json> page = page_of(question);
+  if (!page) return page.error();
+  std::vector<Json> runs = explained_runs(*page, question.run);
+  if (runs.empty() && !question.run.empty()) {
+    auto known = run_of(*page, question);
+    if (!known) return known.error();
+  }
+  if (question.as_json) {
+    Json all = Json::array();
+    for (const Json& run : runs) all.push_back(explain_json(run));
+    out << dump(all, 2) << '\n';
+    return {};
+  }
+  if (runs.empty()) out << "no run meets at " << question.endpoint << '\n';
+  for (const Json& run : runs)
+    for (const std::string& line : explain_lines(run)) out << line << '\n';
+  return {};
+}
+
+}  // namespace ddprun::cli

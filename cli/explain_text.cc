@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/explain_text.h"
+
+#include <chrono>
+#include <ctime>
+
+#include "cli/json_fields.h"
+#include "store/base/count.h"
+#include "store/base/duration_text.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::size_t kShownEvents = 7;
+constexpr std::size_t kLineBytes = 240;
+
+std::string for_seconds(double seconds) {
+  return duration_text(std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
+}
+
+// By this machine's clock and zone, with milliseconds.
+std::string clock_text(double time) {
+  time = std::clamp(time, 0.0, 1e12);
+  auto seconds = static_cast<std::time_t>(time);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[32];
+  std::size_t size = std::strftime(text, sizeof text, "%H:%M:%S", &local);
+  std::snprintf(text + size, sizeof text - size, ".%03d",
+                static_cast<int>((time - seconds) * 1000));
+  return text;
+}
+
+double time_of(const Json& event) {
+  return number(event, "time").value_or(0);
+}
+
+// What a stop or an end was, between the round before and the one after; a field is null where
+// there is none.
+struct Turn {
+  Json stop;  // of history: "stop", or "end"
+  Json round;
+  Json next;
+  std::vector<Json> events;  // of nodes, since the round before began
+};
+
+Turn last_turn(const Json& run) {
+  Turn turn;
+  for (const Json& event : field(run, "history")) {
+    std::string what = text(event, "what");
+    if (what == "round") {
+      (turn.stop.is_null() ? turn.round : turn.next) = event;
+      continue;
+    }
+    // The stop behind an end that says no reason has led to no round.
+    if (!turn.next.is_null()) turn = {.stop = {}, .round = turn.next, .next = {}, .events = {}};
+    bool says_why = !text(event, "why").empty() || turn.stop.is_null();
+    if (what == "stop" || says_why) turn.stop = event;
+  }
+  double from = turn.stop.is_null() ? 0 : time_of(turn.round);
+  double to = turn.next.is_null() ? 1e18 : time_of(turn.next);
+  for (const Json& event : field(run, "events"))
+    if (time_of(event) > from && time_of(event) <= to) turn.events.push_back(event);
+  // Of many, those that say why.
+  bool is_stop = !turn.stop.is_null() && text(turn.stop, "cause") != "joined";
+  if (is_stop && turn.events.size() > kShownEvents)
+    std::erase_if(turn.events, [](const Json& event) { return text(event, "what") == "joined"; });
+  return turn;
+}
+
+std::string failure_text(const Json& failure) {
+  std::string line = "rank " + std::to_string(count(failure, "rank"));
+  if (std::string node = text(failure, "node"); !node.empty()) line += " on " + node;
+  std::string signal = text(failure, "signal");
+  line += signal.empty() ? " exited with code " + std::to_string(count(failure, "exit_code"))
+                         : " was killed by " + signal;
+  std::string message = text(failure, "message");
+  return message.empty() ? line : line + ": " + message;
+}
+
+// That of this stop: the last one, unless it was for another reason.
+const Json* failure_of(const Json& run, const Turn& turn) {
+  const Json& failures = field(run, "failures");
+  bool is_failure = text(turn.stop, "cause") == "failed" || text(turn.stop, "what") == "end" ||
+                    turn.stop.is_null();
+  return is_failure && failures.is_array() && !failures.empty() ? &failures.back() : nullptr;
+}
+
+std::string meaning_of(const std::string& cause) {
+  if (cause == "failed") return "a worker failed, which costs one restart";
+  if (cause == "lost") return "a node left or was lost, which costs no restart";
+  return "a node joined, which costs no restart";
+}
+
+std::string round_text(const Json& round) {
+  return "round " + std::to_string(count(round, "round"));
+}
+
+std::string size_text(const Json& round) {
+  return count_of(static_cast<std::size_t>(std::max<std::int64_t>(count(round, "workers"), 0)),
+                  "worker") +
+         " on " +
+         count_of(static_cast<std::size_t>(std::max<std::int64_t>(count(round, "nodes"), 0)),
+                  "node");
+}
+
+std::string title(const Json& run) {
+  std::string line = text(run, "run") + ": ";
+  if (run.contains("exit_code")) {
+    return line + "over for " + for_seconds(number(run, "ago_s").value_or(0)) +
+           ", with exit code " + std::to_string(count(run, "exit_code")) + ", after " +
+           count_of(
+               static_cast<std::size_t>(std::max<std::int64_t>(count(run, "restart_count"), 0)),
+               "restart");
+  }
+  return line + text(run, "state") + " for " + for_seconds(number(run, "in_state_s").value_or(0)) +
+         ", restart " + std::to_string(count(run, "restart_count")) + " of " +
+         std::to_string(count(run, "max_restarts"));
+}
+
+void add_cause(const Json& run, const Turn& turn, Lines& lines) {
+  const Json* failure = failure_of(run, turn);
+  std::string why = text(turn.stop, "why");
+  if (text(turn.stop, "what") == "stop") {
+    std::string after = turn.round.is_null()
+                            ? ""
+                            : ", after " + for_seconds(time_of(turn.stop) - time_of(turn.round));
+    lines.push_back(round_text(turn.stop) + " was stopped at " + clock_text(time_of(turn.stop)) +
+                    after + ": " + meaning_of(text(turn.stop, "cause")));
+    lines.push_back("why: " + why);
+  } else if (!turn.stop.is_null()) {
+    lines.push_back("the run ended at " + clock_text(time_of(turn.stop)));
+    if (why.empty() && failure != nullptr) why = failure_text(*failure);
+    if (!why.empty()) lines.push_back("why: " + why);
+  } else if (run.contains("exit_code")) {  // nothing is known but the verdict
+    why = text(run, "why");
+    if (why.empty() && failure != nullptr) why = failure_text(*failure);
+    if (!why.empty()) lines.push_back("why: " + why);
+  }
+  if (failure == nullptr) return;
+  if (std::string suspects = text(*failure, "suspects"); !suspects.empty())
+    lines.push_back("suspected: " + suspects);
+  if (std::string logs = text(*failure, "log_path"); !logs.empty())
+    lines.push_back("its logs: " + logs);
+}
+
+void add_events(const Turn& turn, Lines& lines) {
+  if (turn.events.empty()) return;
+  std::size_t shown = std::min(turn.events.size(), kShownEvents);
+  lines.push_back("what the host heard from the nodes" +
+                  (shown < turn.events.size() ? " (the first " + std::to_string(shown) + " of " +
+                                                    std::to_string(turn.events.size()) + ")"
+                                              : std::string()) +
+                  ":");
+  for (std::size_t i = 0; i < shown; ++i) {
+    std::string host = text(turn.events[i], "host");
+    lines.push_back("  " + clock_text(time_of(turn.events[i])) + "  " +
+                    (host.empty() ? "" : host + " ") + text(turn.events[i], "text"));
+  }
+}
+
+void add_since(const Json& run, const Turn& turn, Lines& lines) {
+  if (!turn.next.is_null()) {
+    lines.push_back(round_text(turn.next) + " began " +
+                    for_seconds(time_of(turn.next) - time_of(turn.stop)) + " later, with " +
+                    size_text(turn.next));
+  }
+  if (std::string waits = text(run, "waiting_for"); !waits.empty())
+    lines.push_back("since then: " + waits);
+}
+
+}  // namespace
+
+Lines explain_lines(const Json& run) {
+  Lines lines{title(run)};
+  Turn turn = last_turn(run);
+  bool is_over = run.contains("exit_code");
+  if (turn.stop.is_null() && !is_over) {
+    lines.push_back(turn.round.is_null()
+                        ? "no round has begun yet"
+                        : "nothing has stopped it yet: " + round_text(turn.round) + " began at " +
+                              clock_text(time_of(turn.round)) + ", with " + size_text(turn.round));
+  }
+  add_cause(run, turn, lines);
+  add_events(turn, lines);
+  add_since(run, turn, lines);
+  if (lines.size() > kMostExplained) lines.resize(kMostExplained);
+  for (std::string& line : lines) line = cut(line, kLineBytes);
+  return lines;
+}
+
+Json explain_json(const Json& run) {
+  Turn turn = last_turn(run);
+  const Json* failure = failure_of(run, turn);
+  Json json = {{"run", field(run, "run")},
+               {"state", run.contains("exit_code") ? Json("ended") : field(run, "state")},
+               {"exit_code", field(run, "exit_code")},
+               {"stop", turn.stop},
+               {"round", turn.round},
+               {"next", turn.next},
+               {"waiting_for", field(run, "waiting_for")},
+               {"failure", failure != nullptr ? *failure : Json()},
+               {"events", Json::array()}};
+  for (const Json& event : turn.events) json["events"].push_back(event);
+  return json;
+}
+
+std::vector<Json> explained_runs(const Json& page, std::string_view run) {
+  std::vector<Json> found;
+  auto is_wanted = [&](const Json& each) {
+    const Json& name = field(each, "run");
+    return run.empty() || (name.is_string() && name.get_ref<const std::string&>() == run);
+  };
+  for (const Json& each : field(page, "runs"))
+    if (is_wanted(each) && text(each, "state") != "ended") found.push_back(each);
+  if (!found.empty()) return found;
+  for (const Json& each : field(page, "ended"))
+    if (is_wanted(each)) found.assign(1, each);
+  return found;
+}
+
+}  // namespace ddprun::cli

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Why a run was stopped last, or has ended, and which node said what when: from the page /status
+// (store/PROTOCOL.md), as lines for a terminal.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::cli {
+
+using Json = nlohmann::ordered_json;
+using Lines = std::vector<std::string>;
+
+// So many lines are said of a run at most.
+inline constexpr std::size_t kMostExplained = 15;
+
+// Of one run of "runs" or "ended".
+Lines explain_lines(const Json& run);
+// The same facts: the last stop or end, the round before and after it, the nodes' events in
+// between, the failure.
+Json explain_json(const Json& run);
+
+// The runs that are meant: those that are there, else the last one that ended; of `run`, if it is
+// not empty, the same.
+std::vector<Json> explained_runs(const Json& page, std::string_view run);
+
+}  // namespace ddprun::cli

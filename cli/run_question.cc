@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/run_question.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/json_fields.h"
+#include "cli/page_client.h"
+#include "store/auth/secret.h"
+
+namespace ddprun::cli {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29400;  // as for --rdzv-endpoint
+constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr std::size_t kNamedRuns = 8;
+
+// Empty: there is no secret.
+Result<std::string> token_for(const StatusQuestion& question) {
+  auto token_of = [](const Result<store::Secret>& secret) -> Result<std::string> {
+    if (!secret) return secret.error();
+    return secret->page_token();
+  };
+  if (!question.secret_file.empty())
+    return token_of(store::Secret::from_file(question.secret_file, "--secret-file"));
+  const char* secret = std::getenv("DDPRUN_SECRET");
+  if (secret == nullptr || *secret == '\0') return std::string();
+  return token_of(store::Secret::from_text(secret));
+}
+
+// "'job', 'job2'"
+std::string names_of(const std::vector<std::string>& runs) {
+  std::string names;
+  for (std::size_t i = 0; i < std::min(runs.size(), kNamedRuns); ++i)
+    names += (i > 0 ? ", '" : "'") + runs[i] + "'";
+  return runs.size() > kNamedRuns ? names + ", ..." : names;
+}
+
+}  // namespace
+
+Result<PageAccess> access_of(const StatusQuestion& question) {
+  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort);
+  if (!at) return at.error();
+  Result<std::string> token = token_for(question);
+  if (!token) return token.error();
+  return PageAccess{.at = *at, .token = *token};
+}
+
+Result<Json> fetch(const PageAccess& access, const std::string& path, const std::string& method) {
+  Result<std::string> page = get_page(access.at, path, access.token, kPatience, method);
+  if (!page) return page.error();
+  Json json = Json::parse(*page, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    return Error{Errc::Protocol, "the page of " + to_string(access.at) + " is no JSON object"};
+  return json;
+}
+
+Result<Json> page_of(const StatusQuestion& question) {
+  Result<PageAccess> access = access_of(question);
+  if (!access) return access.error();
+  Result<Json> page = fetch(*access, "/status");
+  if (page && !page->contains("runs"))
+    return Error{Errc::Protocol,
+                 to_string(access->at) + " is a store where no runs meet, or an older one"};
+  return page;
+}
+
+Result<std::string> run_of(const Json& page, const StatusQuestion& question) {
+  std::vector<std::string> runs;
+  for (const Json& run : field(page, "runs")) {
+    const Json& name = field(run, "run");
+    if (!name.is_string()) continue;
+    if (name.get<std::string>() == question.run) return question.run;
+    runs.push_back(text(run, "run"));
+  }
+  auto wrong = [](std::string what) { return Error{Errc::InvalidInput, std::move(what)}; };
+  if (question.run.empty() && runs.size() == 1)
+    return field(field(page, "runs").front(), "run").get<std::string>();
+  if (question.run.empty() && !runs.empty())
+    return wrong(std::to_string(runs.size()) + " runs meet at " + question.endpoint + ": " +
+                 names_of(runs) + "; choose one with --run");
+  for (const Json& run : field(page, "ended")) {
+    if (!question.run.empty() && text(run, "run") != printable(question.run)) continue;
+    return wrong("run '" + text(run, "run") + "' is over, with exit code " +
+                 std::to_string(count(run, "exit_code")) +
+                 "; ask 'ddpctl explain', 'ddpctl status'");
+  }
+  if (question.run.empty()) return wrong("no run meets at " + question.endpoint);
+  return wrong("no run '" + printable(question.run) + "' meets at " + question.endpoint +
+               (runs.empty() ? "" : ", but " + names_of(runs)));
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ddprun::cli

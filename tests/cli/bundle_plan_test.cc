@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/bundle_plan.h"
+
+#include <doctest/doctest.h>
+
+using namespace ddprun::cli;
+
+TEST_SUITE("cli/bundle_plan") {
+  TEST_CASE("what could be a secret is masked, and nothing else") {
+    for (const char* name : {"HF_TOKEN", "DDPRUN_SECRET", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD",
+                             "wandb_api_key", "MY_PASSWD", "GOOGLE_CREDENTIALS"})
+      CHECK(masked(std::string(name) + "=hunter2") == std::string(name) + "=***");
+    CHECK(masked("HF_TOKEN=") == "HF_TOKEN=");
+    CHECK(masked("PATH=/usr/bin:/bin") == "PATH=/usr/bin:/bin");
+    CHECK(masked("PROXY=http://me:hunter2@proxy:80/x http://a:b@c") ==
+          "PROXY=http://me:***@proxy:80/x http://a:***@c");
+    CHECK(masked("PROXY=http://me:hunter@2@proxy") == "PROXY=http://me:***@proxy");
+    CHECK(masked("URL=https://host:443/a@b:c") == "URL=https://host:443/a@b:c");
+    CHECK(masked("nothing") == "nothing");
+  }
+
+  TEST_CASE("those that say most come first, of one kind the newest") {
+    std::vector<LogFile> files{{"attempt_0/0/stdout.log", 1, 9},   {"attempt_0/0/heartbeat", 1, 9},
+                               {"attempt_0/1/stderr.log", 1, 5},   {"attempt_1/1/stderr.log", 1, 7},
+                               {"attempt_1/1/stack.py-spy", 1, 1}, {"report.json", 1, 1}};
+    sort_by_use(files);
+    std::vector<std::string> paths;
+    for (const LogFile& file : files) paths.push_back(file.path);
+    CHECK(paths == std::vector<std::string>{"report.json", "attempt_1/1/stack.py-spy",
+                                            "attempt_1/1/stderr.log", "attempt_0/1/stderr.log",
+                                            "attempt_0/0/stdout.log", "attempt_0/0/heartbeat"});
+  }
+
+  TEST_CASE("a header is read as it was written") {
+    for (const std::string& name : {std::string("a"), std::string(100, 'x'),
+                                    std::string(150, 'p') + "/" + std::string(90, 'x')}) {
+      auto header = tar_header(name, 8'000'000'000, 1'700'000'000);
+      REQUIRE(header);
+      CHECK(header->size() == kTarBlock);
+      auto entry = read_tar_header(*header);
+      REQUIRE(entry);
+      CHECK(entry->name == name);
+      CHECK(entry->size == 8'000'000'000);
+      (*header)[3] ^= 1;
+      CHECK_FALSE(read_tar_header(*header));
+    }
+    CHECK_FALSE(tar_header(std::string(101, 'x'), 1, 1));
+    CHECK_FALSE(tar_header(std::string(156, 'p') + "/" + std::string(100, 'x'), 1, 1));
+    CHECK(read_tar_header(std::string(kTarBlock, '\0'))->name.empty());
+    CHECK_FALSE(read_tar_header("short"));
+    CHECK((kTarBlock - tar_padding(1).size()) == 1);
+    CHECK(tar_padding(kTarBlock).empty());
+  }
+}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ddpctl explain: why a run was stopped last, or has ended, by what its host knows."""
+
+import json
+import os
+import signal
+import unittest
+
+from ddpd_process import Ddpd
+from nodes import wait_until
+from pages_test import PagesCase
+
+
+class ExplainTest(PagesCase):
+    """Two nodes that meet at a ddpd, so that the last answer is there when all nodes are gone."""
+
+    def setUp(self):
+        super().setUp()
+        daemon = Ddpd()
+        self.addCleanup(daemon.stop)
+        self.port, self.count = daemon.port, 1
+        self.endpoint = f"127.0.0.1:{self.port}"
+
+    def start(self, *options, nnodes="2"):
+        return [self.node(f"--nnodes={nnodes}", "--nproc-per-node=1", "--max-restarts=1", "--rdzv-id=job",
+                          "--rdzv-conf=last_call_timeout=1", *options) for _ in range(2)]
+
+    def explain(self, *options):
+        lines = self.ddpctl("explain", *options, self.endpoint).splitlines()
+        self.assertLessEqual(len(lines), 15, lines)
+        return "\n".join(lines)
+
+    def until_explained(self, words):
+        seen = []
+
+        def is_there():
+            seen[:] = [self.explain()]
+            return words in seen[0]
+        try:
+            wait_until(is_there, f"explain says {words!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{seen}") from None
+        return seen[0]
+
+    def test_from_nothing_to_a_failure_to_the_end(self):
+        self.assertEqual(self.explain(), f"no run meets at {self.endpoint}")
+        nodes = self.start()
+        self.until_started(2)
+        self.assertIn("nothing has stopped it yet: round 0 began at", self.explain())
+        self.make_fail(1, 0, 7)
+        text = self.until_explained("round 1 began")
+        self.assertRegex(text, r"round 0 was stopped at \S+, after .*: a worker failed, which costs one restart\n"
+                               r"why: rank 1 on \S+ exited with code 7")
+        self.assertRegex(text, r"\d\d:\d\d:\d\d\.\d{3}  \S+ reported: rank 1 .*exited with code 7")
+        shown = json.loads(self.ddpctl("explain", "--json", "--run=job", self.endpoint))[0]
+        self.assertEqual((shown["stop"]["cause"], shown["next"]["round"]), ("failed", 1))
+        self.until_started(4)
+        self.make_fail(0, 1, 9)
+        for node in nodes:
+            node.ends()
+        text = self.until_explained("over for")
+        self.assertIn("with exit code 82, after 1 restart", text)
+        self.assertRegex(text, r"why: .*rank 0 on \S+ exited with code 9")
+        self.assertIn("reported: rank 0", text)
+        self.assertRegex(self.ddpctl("explain", "--run=x", self.endpoint, code=2), r"^ddpctl: no run 'x' meets at .*\n$")
+
+    def test_a_killed_agent_a_newcomer_and_a_stop(self):
+        first, second = self.start("--rdzv-conf=last_call_timeout=1", nnodes="1:2")
+        self.until_round("0/2", "1/2")
+        os.kill(second.process.pid, signal.SIGKILL)
+        second.process.wait()
+        text = self.until_explained("a node left or was lost, which costs no restart")
+        self.assertRegex(text, r"why: .*was lost \(its agent, pid \d+, was killed\)")
+        self.until_explained("began")
+        since = len(self.started)
+        third = self.node("--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=1", "--rdzv-id=job")
+        self.until_round("0/2", "1/2", since=since)
+        self.until_explained("a node joined, which costs no restart")
+        since = len(self.started)
+        third.signal(signal.SIGTERM)
+        text = self.until_explained("was stopped by SIGTERM")
+        self.until_round("0/1", since=since)
+        self.assert_all_succeed(first)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
