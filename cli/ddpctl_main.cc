@@ -3,6 +3,7 @@
 // ddpctl: looks at runs, and at what they leave behind.
 //
 //   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [--secret-file FILE] ENDPOINT
+//   ddpctl timeline [--run ID] [--output FILE] [--secret-file FILE] ENDPOINT|LOGDIR
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
 //   ddpctl page-token FILE
@@ -17,6 +18,7 @@
 #include "cli/checkpoint_commands.h"
 #include "cli/print.h"
 #include "cli/status_commands.h"
+#include "cli/timeline_command.h"
 #include "store/auth/secret.h"
 
 namespace {
@@ -28,6 +30,7 @@ struct Arguments {
   std::string to;
   std::optional<TensorFormat> format;
   ddprun::cli::StatusQuestion question;
+  std::string output;  // of `timeline`
 };
 
 using ShowStatus = ddprun::Result<void> (*)(const ddprun::cli::StatusQuestion&, std::ostream&);
@@ -38,6 +41,7 @@ struct Commands {
   CLI::App* show;
   CLI::App* convert;
   CLI::App* page_token;
+  CLI::App* timeline;
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
@@ -63,6 +67,25 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
+}
+
+void add_timeline_command(CLI::App& app, Arguments& arguments, Commands& commands) {
+  CLI::App* command = app.add_subcommand(
+      "timeline", "What has happened to a run, for ui.perfetto.dev or chrome://tracing");
+  command
+      ->add_option("ENDPOINT", arguments.question.endpoint,
+                   "Where the nodes meet, HOST[:PORT], or the log folder of the node that hosts")
+      ->required()
+      ->type_name("");
+  command->add_option("--run", arguments.question.run, "Of this run (default: the only one)")
+      ->type_name("ID");
+  command->add_option("--output", arguments.output, "Into this file (default: stdout)")
+      ->type_name("FILE");
+  command
+      ->add_option("--secret-file", arguments.question.secret_file,
+                   "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+      ->type_name("FILE");
+  commands.timeline = command;
 }
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
@@ -102,6 +125,7 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
       ->required()
       ->type_name("");
   add_status_commands(app, arguments, commands);
+  add_timeline_command(app, arguments, commands);
   return commands;
 }
 
@@ -130,6 +154,8 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.list) done = of(cli::list_checkpoints(arguments.path, std::cout));
   if (*commands.verify) done = cli::verify_checkpoints(arguments.path, std::cout);
   if (*commands.show) done = of(cli::show_checkpoint(arguments.path, std::cout));
+  if (*commands.timeline)
+    done = of(cli::show_timeline(arguments.question, arguments.output, std::cout));
   if (*commands.page_token) done = of(print_page_token(arguments.path));
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));

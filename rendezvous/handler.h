@@ -12,6 +12,7 @@
 
 #include "rendezvous/announce.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/trace.h"
 
 namespace ddprun::rendezvous {
 
@@ -76,6 +77,10 @@ class Handler {
   // them: the text of a Vitals (rendezvous/decide/vitals.h).  It may get lost.
   virtual bool shows_vitals() const { return false; }
   virtual void say_vitals(std::string /*text*/) {}
+
+  // Who gets what the coordinator of this run sees, where it is in this process (decide/tracer.h).
+  // To be set before join(); called from within calls of this class, too.
+  virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
   // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.

@@ -59,6 +59,9 @@ class NetworkHandler final : public Handler {
   void report_success() override;
   bool shows_vitals() const override { return true; }
   void say_vitals(std::string text) override;
+  void trace_to(std::function<void(const TraceEvent&)> sink) override {
+    endpoint_.trace_to(std::move(sink));
+  }
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@ class RunPages final : public store::PageSource {
   std::optional<store::Page> page(const std::string& target) const override;
 
  private:
+  store::Page timeline_page(std::string_view target) const;
+
   std::function<std::vector<RunsSource>()> sources_;
 };
 

@@ -13,7 +13,7 @@ PAGES = {
     "ddprun": (1, [], ["ddpd(8) ,", "ddpctl(1)"]),
     "ddpd": (8, [], ["ddprun(1)"]),
     "ddpctl": (1, ["ckpt ls", "ckpt verify", "ckpt show", "ckpt convert", "page-token", "status", "nodes", "ranks",
-                   "waits", "report", "watch"], ["ddprun(1)"]),
+                   "waits", "report", "watch", "timeline"], ["ddprun(1)"]),
 }
 
 
