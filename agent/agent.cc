@@ -28,6 +28,9 @@ namespace {
 
 namespace asio = boost::asio;
 
+using TraceKind = rendezvous::TraceEvent::Kind;
+using rendezvous::kAgentThread;
+
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -46,6 +49,25 @@ StopReasonFileConfig stop_file_config(const AgentConfig& config) {
           .scheduler = config.scheduler,
           .environment = process::to_assignments(environment),
           .search_path = process::search_path_of(environment)};
+}
+
+// As the timeline has it.
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::Joining:
+      return "joining";
+    case Phase::Running:
+      return "workers run";
+    case Phase::Inspecting:
+      return "looking at the workers";
+    case Phase::Stopping:
+      return "stopping";
+    case Phase::Waiting:
+      return "waiting for the others";
+    case Phase::Finished:
+      break;
+  }
+  return "finished";
 }
 
 // What a node does in a phase of its core.  Running: until all workers run, and then it trains.
@@ -109,6 +131,13 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       vitals_(executor, vitals_config(config_, rendezvous_), workers_,
               [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
+      timeline_({.path = config_.timeline_path,
+                 .node = config_.node_name,
+                 .host = config_.workers.hostname},
+                parts.disk,
+                [this](const Error& error) {
+                  logger_->warn("the timeline is incomplete: {}", to_string(error));
+                }),
       signals_(
           executor, [this](int signal) { stop_signalled(signal); },
           [this](int signal) { forward_signalled(signal); }),
@@ -143,6 +172,8 @@ asio::awaitable<int> Agent::run() {
   }
 
   rendezvous_.listen([this](const rendezvous::Notice& notice) { heard(notice); });
+  if (timeline_.is_wanted())
+    rendezvous_.trace_to([this](const rendezvous::TraceEvent& event) { timeline_.hosted(event); });
   time_.begin(clock_().mono);
   Step first = begin();
   state_ = std::move(first.state);
@@ -153,6 +184,7 @@ asio::awaitable<int> Agent::run() {
   if (config_.workers.has_warm_restarts) co_await leftovers_.end(hangs_.sweep_begins(), 0);
   co_await rendezvous_.finish();
   rendezvous_.close();
+  timeline_.end();
   job_control_.stop();
   signals_.stop_forwarding();
   worker_signals_.close();
@@ -173,7 +205,10 @@ void Agent::on(const Event& event) {
   Now now = clock_();
   Step next = step(std::move(state_), event, now, config_.core);
   state_ = std::move(next.state);
-  if (state_.phase != before) time_.enter(doing_in(state_.phase), now.mono);
+  if (state_.phase != before) {
+    time_.enter(doing_in(state_.phase), now.mono);
+    draw({.kind = TraceKind::Begin, .thread = kAgentThread, .name = name_of(state_.phase)});
+  }
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   bool had_workers = before == Phase::Running || before == Phase::Inspecting;
@@ -204,7 +239,10 @@ void Agent::perform(const std::vector<Action>& actions) {
               rendezvous_.report_failure(for_other_nodes(report.failure), report.is_final,
                                          report.wait);
             },
-            [this](const action::TakeStacks& take) { inspection_.begin(take.in); },
+            [this](const action::TakeStacks& take) {
+              draw({.thread = kAgentThread, .name = "takes stacks"});
+              inspection_.begin(take.in);
+            },
             [this](const action::ReportFindings& report) {
               rendezvous_.report_findings(report.findings);
             },
@@ -215,6 +253,8 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) {
+              draw({.thread = kAgentThread,
+                    .name = process::signal_name(signal.signal) + " to the workers"});
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
                 stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
                                                             describe(*state_.failure)});
@@ -230,6 +270,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(sweep());
             },
             [this](const action::KillNow&) {
+              draw({.thread = kAgentThread, .name = "SIGKILL to the workers"});
               workers_.kill_all();
               leftovers_.set_deadline(mono_now());
             },
@@ -258,6 +299,7 @@ void Agent::arm_deadline() {
 }
 
 void Agent::stop_signalled(int signal) {
+  draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
   logger_->warn("received {}; {}", process::signal_name(signal),
                 state_.phase == Phase::Running || state_.phase == Phase::Inspecting
                     ? "stopping the workers"
@@ -279,6 +321,7 @@ void Agent::stop_signalled(int signal) {
 }
 
 void Agent::forward_signalled(int signal) {
+  draw({.thread = kAgentThread, .name = "passes on " + process::signal_name(signal)});
   stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
   worker_signals_.forward(signal, [this] { return state_.running; });
 }
@@ -376,6 +419,30 @@ std::string Agent::log_path_of_failures() const {
   return config_.workers.has_late_folders ? "" : workers_.log_path();
 }
 
+void Agent::draw(rendezvous::TraceEvent event) {
+  if (!timeline_.is_wanted()) return;
+  event.at = read_clocks().wall;
+  timeline_.here(std::move(event));
+}
+
+void Agent::draw_started() {
+  for (const RunningWorker& worker : workers_.started()) {
+    draw({.kind = TraceKind::Begin,
+          .thread = worker.local_rank,
+          .name = fmt::format("rank {}", worker.rank),
+          .facts = {{"pid", std::to_string(worker.pid)},
+                    {"round", std::to_string(round_.number)},
+                    {"attempt", std::to_string(state_.restart_count)}}});
+  }
+}
+
+void Agent::draw_end(const WorkerExit& exit) {
+  std::string status = exit.status.signal != 0
+                           ? process::signal_name(exit.status.signal)
+                           : "exit code " + std::to_string(exit.status.exit_code);
+  draw({.kind = TraceKind::End, .thread = exit.local_rank, .facts = {{"ended by", status}}});
+}
+
 void Agent::start_workers(int restart_count) {
   attempt_began_ = read_clocks().wall;
   stop_file_.on(stop_reason::event::Cleared{});
@@ -409,6 +476,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
+  draw_started();
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
@@ -428,6 +496,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
 void Agent::worker_exited(const WorkerExit& exit) {
   if (hangs_.hold_back(exit)) return;
   last_exit_ = mono_now();
+  draw_end(exit);
   event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, read_clocks());
   if (state_.phase != Phase::Running) {

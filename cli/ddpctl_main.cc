@@ -4,6 +4,7 @@
 //
 //   ddpctl status|nodes|ranks|waits|report|explain|watch [--run ID] [--json] ENDPOINT
 //   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
+//   ddpctl timeline [--run ID] [--output FILE] ENDPOINT|LOGDIR
 //   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
 //   ddpctl bundle --show FILE
 //   ddpctl ckpt ls|verify|show DIR
@@ -23,6 +24,7 @@
 #include "cli/print.h"
 #include "cli/stack_commands.h"
 #include "cli/status_commands.h"
+#include "cli/timeline_command.h"
 #include "store/auth/secret.h"
 
 namespace {
@@ -35,6 +37,7 @@ struct Arguments {
   std::optional<TensorFormat> format;
   ddprun::cli::StatusQuestion question;
   ddprun::cli::BundleQuestion bundle;
+  std::string output;  // of `timeline`
 };
 
 using ShowStatus = ddprun::Result<void> (*)(const ddprun::cli::StatusQuestion&, std::ostream&);
@@ -46,6 +49,7 @@ struct Commands {
   CLI::App* convert;
   CLI::App* page_token;
   CLI::App* bundle;
+  CLI::App* timeline;
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
@@ -79,6 +83,13 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
 }
 
+void add_secret_file(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--secret-file", arguments.question.secret_file,
+                  "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+      ->type_name("FILE");
+}
+
 void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
   ddprun::cli::BundleQuestion& bundle = arguments.bundle;
   CLI::App* command = app.add_subcommand("bundle", "One .tar.gz with what is known of a run");
@@ -88,10 +99,7 @@ void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
       ->type_name("");
   command->add_option("--run", arguments.question.run, "Which run, where several meet")
       ->type_name("ID");
-  command
-      ->add_option("--secret-file", arguments.question.secret_file,
-                   "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
-      ->type_name("FILE");
+  add_secret_file(*command, arguments);
   command
       ->add_option("-o,--output", bundle.output,
                    "The new file (default: ddprun-bundle-TIME.tar.gz in this folder)")
@@ -104,6 +112,22 @@ void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
   command->add_option("--show", bundle.show, "List the contents of this bundle instead")
       ->type_name("FILE");
   commands.bundle = command;
+}
+
+void add_timeline(CLI::App& app, Arguments& arguments, Commands& commands) {
+  CLI::App* command = app.add_subcommand(
+      "timeline", "What has happened to a run, for ui.perfetto.dev or chrome://tracing");
+  command
+      ->add_option("ENDPOINT", arguments.question.endpoint,
+                   "Where the nodes meet, HOST[:PORT], or the log folder of the node that hosts")
+      ->required()
+      ->type_name("");
+  command->add_option("--run", arguments.question.run, "Of this run (default: the only one)")
+      ->type_name("ID");
+  command->add_option("-o,--output", arguments.output, "Into this file (default: stdout)")
+      ->type_name("FILE");
+  add_secret_file(*command, arguments);
+  commands.timeline = command;
 }
 
 Commands add_commands(CLI::App& app, Arguments& arguments) {
@@ -144,6 +168,7 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
       ->type_name("");
   add_status_commands(app, arguments, commands);
   add_bundle(app, arguments, commands);
+  add_timeline(app, arguments, commands);
   return commands;
 }
 
@@ -172,6 +197,8 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.list) done = of(cli::list_checkpoints(arguments.path, std::cout));
   if (*commands.verify) done = cli::verify_checkpoints(arguments.path, std::cout);
   if (*commands.show) done = of(cli::show_checkpoint(arguments.path, std::cout));
+  if (*commands.timeline)
+    done = of(cli::show_timeline(arguments.question, arguments.output, std::cout));
   if (*commands.page_token) done = of(print_page_token(arguments.path));
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));

@@ -185,6 +185,15 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
   return {};
 }
 
+// A folder that the user has not asked for stays empty, and goes.
+void add_timeline(const LaunchConfig& config, agent::AgentConfig& agent) {
+  const agent::WorkerGroupConfig& workers = agent.workers;
+  bool is_asked_for = workers.log_dir && (!workers.log_base.empty() || !workers.has_late_folders);
+  if (!is_asked_for) return;
+  agent.timeline_path = workers.log_dir->path() + "/timeline.json";
+  agent.node_name = config.network ? config.network->member.name : rendezvous::kSingleNode;
+}
+
 // What workers start is marked, so that a sweep and the guardian know it.
 void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
   if (std::string obstacle = process::obstacle_to_sweep(); !obstacle.empty())
@@ -317,6 +326,7 @@ int launch(const LaunchConfig& config) {
   Result<void> placed = add_places(agent.workers);
   if (!placed && !config.network) return refuse(placed.error());
   if (!placed) return refuse_with_others(config, to_string(placed.error()));
+  add_timeline(config, agent);
   auto timers = make_timer_file(agent);
   if (!timers) return refuse(timers.error());
   if (agent.has_timers) agent.timer_file = &*timers;

@@ -248,10 +248,13 @@ void CoordinatorService::step(const runs::Event& event) {
 void CoordinatorService::note_in_chronicle(const runs::Event& event, Now now) {
   if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
     auto run = state_.runs.find(arrived->message.run);
-    return chronicle_.heard(arrived->message, run == state_.runs.end() ? nullptr : &run->second,
-                            now);
+    const auto* state = run == state_.runs.end() ? nullptr : &run->second;
+    chronicle_.heard(arrived->message, state, now);
+    return tracer_.look(arrived->message.run, state, arrived->message.node, now.wall,
+                        config_.trace);
   }
   chronicle_.look_at_all(state_.runs, now);
+  tracer_.look_at_all(state_.runs, now.wall, config_.trace);
 }
 
 // What is said of the first round waits behind the question whether it may begin.

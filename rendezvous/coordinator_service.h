@@ -19,6 +19,7 @@
 #include "rendezvous/decide/chronicle.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
+#include "rendezvous/decide/tracer.h"
 #include "store/client.h"
 #include "store/event.h"
 #include "store/limited_log.h"
@@ -63,6 +64,9 @@ struct ServiceConfig {
   bool has_stamps = false;
   bool believes_nodes = true;
 
+  // Gets what happens to the runs here, as it does.  Empty: it is kept for the pages only.
+  Tracer::Sink trace{};
+
   // Told, in a sentence, of what is wrong.
   std::function<void(const std::string&)> log = [](const std::string&) {};
 
@@ -102,7 +106,9 @@ class CoordinatorService {
   MonoTime heard_at(const std::string& run) const;
   bool holds(const std::string& run) const;
   // For the pages, without the nodes' vitals.  Valid as long as this object.
-  RunsSource source() const { return {.state = &state_, .chronicle = &chronicle_}; }
+  RunsSource source() const {
+    return {.state = &state_, .chronicle = &chronicle_, .tracer = &tracer_};
+  }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`
   // on the connection `number`: see runs::knock().  The answer goes to answered().
@@ -150,6 +156,7 @@ class CoordinatorService {
   std::vector<std::string> own_addresses_;  // of this machine
   MonoTime own_addresses_until_ = MonoTime::min();
   Chronicle chronicle_;
+  Tracer tracer_;
   std::deque<Outgoing> outgoing_;
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;

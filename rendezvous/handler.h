@@ -12,6 +12,7 @@
 
 #include "rendezvous/announce.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/trace.h"
 
 namespace ddprun::rendezvous {
 
@@ -80,6 +81,9 @@ class Handler {
 
   // The answer to a TakeStacks: the text of a NodeStacks (rendezvous/decide/stacks.h).  Likewise.
   virtual void say_stacks(std::string /*text*/) {}
+  // Who gets what the coordinator of this run sees, where it is in this process (decide/tracer.h).
+  // To be set before join(); called from within calls of this class, too.
+  virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
   // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.

@@ -148,6 +148,7 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   }
   service.has_stamps = true;
   service.believes_nodes = server_->asks_for_secret();
+  service.trace = config_.trace;
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };
   auto started = co_await CoordinatorService::start(executor_, std::move(service), std::move(*in),

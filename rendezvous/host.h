@@ -50,6 +50,8 @@ struct HostConfig {
   // Of a daemon: these secrets, to speak to the daemons at other endpoints; empty: none.
   std::vector<store::Secret> secrets{};
 
+  Tracer::Sink trace{};  // see ServiceConfig
+
   std::function<void(const std::string&)> log;  // told of what is wrong
 
   // Told once, in a sentence, if a coordinator cannot go on.  The host has closed itself by then,

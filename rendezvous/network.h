@@ -60,6 +60,9 @@ class NetworkHandler final : public Handler {
   bool shows_vitals() const override { return true; }
   void say_vitals(std::string text) override;
   void say_stacks(std::string text) override;
+  void trace_to(std::function<void(const TraceEvent&)> sink) override {
+    endpoint_.trace_to(std::move(sink));
+  }
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;

@@ -470,6 +470,9 @@ HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
   hosting.name = config_.member.node.host;
   if (config_.may_stand_in) hosting.node = config_.member.name;
   hosting.log = parts_.log;
+  hosting.trace = [this](const std::string& run, const TraceEvent& event) {
+    if (trace_ && run == config_.member.run) trace_(event);
+  };
   hosting.on_failed = [this, which](const std::string& why) { failed(this->*which, why); };
   return hosting;
 }

@@ -72,6 +72,8 @@ class RunEndpoint {
   // Whether the last contact is with a store of this process.
   bool is_hosting() const { return here_ != nullptr; }
   bool uses_munge() const { return munge_.has_value(); }
+  // Gets what happens to the run, as its coordinator in this process sees it.
+  void trace_to(std::function<void(const TraceEvent&)> sink) { trace_ = std::move(sink); }
   // Those of this process.
   std::vector<CoordinatorService*> coordinators();
   // When enough nodes were last heard to see the coordinator of the last contact; nothing where it
@@ -153,6 +155,7 @@ class RunEndpoint {
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
+  std::function<void(const TraceEvent&)> trace_;
   Parts parts_;
   // By what the nodes know each other, unless they have a secret.
   std::optional<store::MungeCalls> munge_;

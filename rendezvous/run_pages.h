@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ class RunPages final : public store::PageSource {
   store::Page answer(const std::string& target, bool is_put) const override;
 
  private:
+  store::Page timeline_page(std::string_view target) const;
+
   std::function<std::vector<RunsSource>()> sources_;
   Stacks stacks_;
 };

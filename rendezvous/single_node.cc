@@ -16,8 +16,6 @@ namespace asio = boost::asio;
 // Long enough for a name service that comes up a little later than this node.
 constexpr auto kProbeTimeout = std::chrono::seconds(30);
 
-constexpr const char* kNode = "self";
-
 }  // namespace
 
 SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeConfig config)
@@ -116,10 +114,14 @@ void SingleNodeHandler::close() {
 }
 
 void SingleNodeHandler::send_request(Request request) {
-  auto step =
-      coordinator::step(std::move(coordinator_),
-                        coordinator::event::Arrived{kNode, std::move(request)}, read_clocks());
+  auto step = coordinator::step(std::move(coordinator_),
+                                coordinator::event::Arrived{kSingleNode, std::move(request)},
+                                read_clocks());
   coordinator_ = std::move(step.state);
+  if (trace_) {
+    tracer_.look(kSingleNode, &coordinator_, kSingleNode, wall_now(),
+                 [this](const std::string&, const TraceEvent& event) { trace_(event); });
+  }
   for (coordinator::Action& action : step.actions) {
     auto* send = std::get_if<coordinator::action::Send>(&action);
     if (send == nullptr) continue;

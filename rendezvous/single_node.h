@@ -7,10 +7,12 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <functional>
 #include <memory>
 #include <utility>
 
 #include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/tracer.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/notice_queue.h"
@@ -18,6 +20,9 @@
 #include "store/task_group.h"
 
 namespace ddprun::rendezvous {
+
+// What this node is called in its own events.
+inline constexpr const char* kSingleNode = "self";
 
 struct SingleNodeConfig {
   Participant self;
@@ -49,6 +54,7 @@ class SingleNodeHandler final : public Handler {
                       const std::optional<TimedOutWait>& wait) override;
   void report_findings(Findings findings) override;
   void report_success() override;
+  void trace_to(std::function<void(const TraceEvent&)> sink) override { trace_ = std::move(sink); }
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
   void close() override;
@@ -61,6 +67,8 @@ class SingleNodeHandler final : public Handler {
   SingleNodeConfig config_;
   NoticeQueue notices_;
   coordinator::State coordinator_;
+  Tracer tracer_;
+  std::function<void(const TraceEvent&)> trace_;
   bool has_joined_ = false;
   std::uint64_t round_ = 0;
   std::unique_ptr<store::Server> worker_store_;

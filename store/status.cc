@@ -57,7 +57,7 @@ Page Status::page_for(const HttpReader& request, Reader reader, MonoTime now) {
   if (target == "/metrics") return metrics_page_in(request.accepts("application/openmetrics-text"));
   if (std::optional<Page> page = source ? source->page(target) : std::nullopt) return *page;
   return {.status = 404,
-          .body = source ? "there are /, /healthz, /metrics and /status\n"
+          .body = source ? "there are /, /healthz, /metrics, /status and /timeline\n"
                          : "there are /healthz, /metrics and /status\n"};
 }
 

@@ -143,6 +143,11 @@ struct AgentConfig {
   // is theirs.
   std::shared_ptr<const process::SweepScope> sweep_scope{};
 
+  // Where what happens to the run is written as a timeline, and what the rendezvous calls this
+  // node; empty: nowhere.
+  std::string timeline_path;
+  std::string node_name;
+
   // Where the cause of a failed run is written in torch's form, for a launcher above this one.
   // Empty: nowhere.
   std::string error_file;

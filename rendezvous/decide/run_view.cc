@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -308,6 +309,40 @@ std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now 
   }
   return "\"time\": " + number(seconds(now.wall)) + ", \"runs\": " + dump(runs) +
          ", \"ended\": " + dump(ended);
+}
+
+namespace {
+
+// Empty where there is none, or several.
+std::string only_run_of(std::span<const RunsSource> sources) {
+  std::set<std::string> names;
+  for (const RunsSource& source : sources)
+    for (const auto& [name, run] : source.state->runs) names.insert(name);
+  return names.size() == 1 ? *names.begin() : "";
+}
+
+}  // namespace
+
+std::optional<std::string> run_trace(std::span<const RunsSource> sources, const std::string& run) {
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  std::string name = run.empty() ? only_run_of(sources) : run;
+  std::vector<TraceEvent> events;
+  for (const RunsSource& source : sources) {
+    if (source.tracer == nullptr) continue;
+    std::vector<TraceEvent> more = source.tracer->events_of(name);
+    events.insert(events.end(), more.begin(), more.end());
+  }
+  if (events.empty()) return std::nullopt;
+  std::string text = TraceText::head();
+  TraceText writer;
+  // An event of many workers has many lines.
+  std::size_t size = 0;
+  constexpr std::size_t kLine = 160;
+  auto first = events.end();
+  while (first != events.begin() && size < kMostBytes)
+    size += kLine * static_cast<std::size_t>((--first)->threads);
+  for (; first != events.end(); ++first) text += writer.lines(*first);
+  return text + TraceText::tail();
 }
 
 std::string runs_metrics(std::span<const RunsSource> sources, Now now) {

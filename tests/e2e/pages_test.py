@@ -118,7 +118,7 @@ class StatusTest(PagesCase):
                 self.assertGreater(worker["rss_kib"], 100)
                 self.assertIn(worker["process"], "RSD")
                 self.assertNotIn("last_line", worker)
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         run = self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
         self.assertEqual(run["restart_count"], 1)
         self.assertEqual(run["stops"], {"failed": 1})
@@ -222,7 +222,7 @@ class SecretPagesTest(PagesCase):
 class MetricsTest(PagesCase):
     def test_the_metrics_name_what_the_rules_and_the_dashboard_use(self):
         self.two_nodes()
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
         kind, text = self.page("/metrics")
         self.assertEqual(kind, "text/plain; version=0.0.4")
@@ -319,7 +319,7 @@ class BrowserTest(PagesCase):
         self.assertIn("Rank 2 (local rank 0)", browser.value("document.getElementById('chosen').innerText"))
         # The page is not loaded again.
         browser.value("window.isTheSame = true")
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         self.until(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
         self.assertRegex(browser.value("document.getElementById('failures').innerText"),
                          r"attempt 0: rank 1 \(local rank 1, pid \d+\) on \S+ exited with code 7")

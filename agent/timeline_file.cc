@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent/timeline_file.h"
+
+#include <utility>
+
+namespace ddprun::agent {
+
+using rendezvous::TraceEvent;
+using rendezvous::TraceText;
+
+TimelineFile::TimelineFile(TimelineConfig config, process::IoThread& disk,
+                           std::function<void(const Error&)> on_failure)
+    : config_(std::move(config)), disk_(disk), on_failure_(std::move(on_failure)) {}
+
+TimelineFile::~TimelineFile() {
+  *is_alive_ = false;
+}
+
+void TimelineFile::hosted(const TraceEvent& event) {
+  if (!is_wanted() || has_ended_) return;
+  if (!has_begun_) begin();
+  bool is_of_own_workers =
+      event.node == config_.node && !event.node.empty() && event.thread != rendezvous::kAgentThread;
+  if (!is_of_own_workers) write(event);
+}
+
+void TimelineFile::here(TraceEvent event) {
+  if (!is_wanted() || has_ended_) return;
+  event.node = config_.node;
+  event.host = config_.host;
+  if (has_begun_) return write(event);
+  if (kept_.size() >= kKeptEvents) kept_.erase(kept_.begin());
+  kept_.push_back(std::move(event));
+}
+
+void TimelineFile::begin() {
+  has_begun_ = true;
+  auto opened = std::make_shared<Result<Fd>>(Fd());
+  disk_.run(
+      "make " + config_.path,
+      [opened, path = config_.path] { *opened = process::LogFile::open(path); },
+      [this, opened, is_alive = is_alive_] {
+        if (!*is_alive) return;
+        if (!*opened) return failed(opened->error());
+        file_.emplace(config_.path, std::move(**opened), disk_,
+                      [this, is_alive](const Error& error) {
+                        if (*is_alive) failed(error);
+                      });
+        file_->write(std::exchange(unwritten_, ""));
+      });
+  put(TraceText::head());
+  for (const TraceEvent& event : std::exchange(kept_, {})) write(event);
+}
+
+// What the disk does not take for long is left out, and said.
+void TimelineFile::write(const TraceEvent& event) {
+  bool is_slow =
+      file_ ? file_->wants_pause() : unwritten_.size() >= process::LogFile::kMaxWaitingBytes;
+  if (is_slow) {
+    ++left_out_;
+    return;
+  }
+  if (left_out_ > 0) {
+    TraceEvent gap{.at = event.at,
+                   .name = "the disk stood still: " + std::to_string(std::exchange(left_out_, 0)) +
+                           " events are left out"};
+    put(text_.lines(gap));
+  }
+  std::string lines = text_.lines(event);
+  if (bytes_ + lines.size() <= kMostBytes) return put(std::move(lines));
+  put(text_.lines({.at = event.at, .name = "the file is full"}));
+  end();
+}
+
+void TimelineFile::put(std::string text) {
+  bytes_ += text.size();
+  if (file_) return file_->write(text);
+  unwritten_ += text;
+}
+
+void TimelineFile::end() {
+  if (!has_begun_ || std::exchange(has_ended_, true)) return;
+  put(TraceText::tail());
+}
+
+void TimelineFile::failed(const Error& error) {
+  has_ended_ = true;
+  on_failure_(error);
+}
+
+}  // namespace ddprun::agent

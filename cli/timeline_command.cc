@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/timeline_command.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <ostream>
+#include <sstream>
+
+#include "rendezvous/decide/trace.h"
+#include "store/base/percent.h"
+
+namespace ddprun::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kName = "timeline.json";
+
+// Of the run that began last, by its file; a folder's name begins with its run's id.
+std::optional<fs::path> newest_below(const fs::path& folder, const std::string& run) {
+  std::optional<fs::path> newest;
+  fs::file_time_type newest_time{};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_symlink() || !entry.is_directory()) continue;
+    std::string name = entry.path().filename().string();
+    if (!run.empty() && name.substr(0, name.rfind('_')) != run) continue;
+    fs::path file = entry.path() / kName;
+    std::error_code missing;
+    fs::file_time_type time = fs::last_write_time(file, missing);
+    if (missing || (newest && time <= newest_time)) continue;
+    newest = file;
+    newest_time = time;
+  }
+  return newest;
+}
+
+Result<std::string> read_from(const fs::path& folder, const std::string& run) {
+  std::optional<fs::path> path = folder / kName;
+  std::error_code error;
+  if (!run.empty() || !fs::exists(*path, error)) path = newest_below(folder, run);
+  if (!path) {
+    std::string whose = run.empty() ? "" : " of run '" + run + "'";
+    return Error{Errc::InvalidInput,
+                 folder.string() + " has no " + kName + whose +
+                     ": it lies in the log folder of the node that hosts the run, with --log-dir"};
+  }
+  std::ifstream file(*path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return system_error(errno, "read " + path->string());
+  return rendezvous::completed_trace(text.str());
+}
+
+Result<void> save(const std::string& text, const std::string& output) {
+  std::ofstream file(output, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return system_error(errno, "write " + output);
+  return {};
+}
+
+}  // namespace
+
+Result<void> show_timeline(const StatusQuestion& question, const std::string& output,
+                           std::ostream& out) {
+  std::error_code error;
+  bool is_folder = fs::is_directory(question.endpoint, error);
+  std::string page = "/timeline";
+  if (!question.run.empty()) page += "/" + percent_encoded(question.run);
+  Result<std::string> text =
+      is_folder ? read_from(question.endpoint, question.run) : text_of_page(question, page);
+  if (!text) return text.error();
+  if (!output.empty()) return save(*text, output);
+  out << *text;
+  return {};
+}
+
+}  // namespace ddprun::cli
