@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What a program of a user may include, and what these headers include in turn.
 set(ddprun_public_headers
+  store/base/check.h
   store/base/endpoint.h
   store/base/error.h
   worker/env.h
