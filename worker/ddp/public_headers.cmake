@@ -34,6 +34,7 @@ set(ddprun_public_headers
   worker/ddp/process_group.h
   worker/ddp/rank_agreement.h
   worker/ddp/reduce_op.h
+  worker/ddp/stateful.h
   worker/ddp/stop_requests.h
   worker/ddp/sync_batch_norm.h
   worker/ddp/tensor_file.h
