@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Error failure(const std::error_code& code, const std::string& path) {
-  return {{code.value(), boost::system::system_category()},
+  return {code,
           "log folder " + path + " (--log-dir DIR names another one, --log-dir /dev/null none)"};
 }
 

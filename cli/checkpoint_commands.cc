@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "worker/checkpoint/directory.h"
@@ -119,13 +120,19 @@ Result<ddp::Shards> read_shards(const fs::path& checkpoint) {
 }
 
 // Whether each file of a sharded checkpoint has the rows that it should have.
-Result<void> check_shards(const fs::path& checkpoint) {
+Result<void> check_shards(const fs::path& checkpoint, const Manifest& manifest) {
   Result<ddp::Shards> shards = read_shards(checkpoint);
   if (!shards) return shards.error();
+  std::set<std::string> summed;
+  for (const FileEntry& file : manifest.files) summed.insert(file.name);
   std::map<std::string, std::map<std::string, StoredTensor>> files;
   for (const auto& [part, tensors] : *shards) {
     for (const auto& [name, tensor] : tensors) {
       for (const ddp::Piece& piece : tensor.pieces) {
+        if (!summed.contains(piece.file)) {
+          return Error{Errc::Protocol, checkpoint.string() + ": " + ddp::kShardsName + " names " +
+                                           piece.file + ", which the manifest does not have"};
+        }
         if (!files.contains(piece.file)) {
           Result<MappedFile> file = MappedFile::open(checkpoint / piece.file);
           if (!file) return file.error();
@@ -262,7 +269,8 @@ Result<bool> verify_checkpoints(const fs::path& path, std::ostream& out) {
     for (const FileEntry& file : manifest ? manifest->files : std::vector<FileEntry>()) {
       if (readable) readable = check_format(checkpoint.path / file.name);
     }
-    if (manifest && readable && is_sharded(*manifest)) readable = check_shards(checkpoint.path);
+    if (manifest && readable && is_sharded(*manifest))
+      readable = check_shards(checkpoint.path, *manifest);
     if (manifest && readable) {
       out << "good: " << checkpoint.path.string() << "\n";
       continue;

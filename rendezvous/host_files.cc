@@ -72,8 +72,7 @@ class HostFiles::Folder {
       if (!generations) return generations.error();
       if (generations->empty()) return HostEntry{};
       auto entry = read_down(*generations);
-      bool is_removed =
-          !entry && entry.error().code == boost::system::errc::no_such_file_or_directory;
+      bool is_removed = !entry && entry.error().code == std::errc::no_such_file_or_directory;
       if (!is_removed || attempt == kReadAttempts) return entry;
     }
   }

@@ -293,7 +293,7 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
   reached_.notify();
   if (!is_wanted()) co_return;
   if (!link) {
-    boost::system::error_code code = link.error().code;
+    std::error_code code = link.error().code;
     step(member::event::ConnectFailed{
         .why = "cannot meet the other nodes at " + endpoint_.name_of(wanted.place) + ": " +
                to_string(link.error()),

@@ -443,7 +443,7 @@ store::Async<bool> RunEndpoint::host_if_possible() {
   }
   auto listening = listen();
   if (!listening) {
-    bool is_taken = listening.error().code == boost::system::errc::address_in_use;
+    bool is_taken = listening.error().code == std::errc::address_in_use;
     if (is_taken && !must_host) co_return false;  // another agent here was first
     if (must_host) {
       co_return Error{Errc::InvalidInput,
@@ -640,7 +640,7 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
     listening =
         socket ? store::Server::serve(executor_, std::move(*socket), server) : socket.error();
     if (listening) config_.endpoint.port = port;
-    if (listening || listening.error().code != boost::system::errc::address_in_use) break;
+    if (listening || listening.error().code != std::errc::address_in_use) break;
   }
   return listening;
 }

@@ -15,9 +15,9 @@ namespace ddprun::rendezvous {
 Result<Fd> listen_everywhere(std::uint16_t port) {
   auto listening = store::listen_on({.host = "::", .port = port});
   if (listening) return listening;
-  const boost::system::error_code& code = listening.error().code;
-  bool has_no_ipv6 = code == boost::system::errc::address_family_not_supported ||
-                     code == boost::system::errc::address_not_available;
+  std::error_code code = listening.error().code;
+  bool has_no_ipv6 =
+      code == std::errc::address_family_not_supported || code == std::errc::address_not_available;
   if (!has_no_ipv6) return listening;
   return store::listen_on({.host = "0.0.0.0", .port = port});
 }

@@ -319,14 +319,14 @@ Async<void> Client::finish_wait(Duration timeout) {
     if (*cancelled != kWaitCancelled)
       co_return failure(Errc::Protocol, "a cancelled wait was not acknowledged");
     is_in_step_ = true;
-    if (came_after_all) co_return boost::system::in_place_value;
+    if (came_after_all) co_return Result<void>{};
     co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
   }
   if (!ended) co_return ended.error();
   if (*ended != kStopWaiting)
     co_return failure(Errc::Protocol, "a wait ended with " + std::to_string(*ended));
   is_in_step_ = true;
-  co_return boost::system::in_place_value;
+  co_return Result<void>{};
 }
 
 Async<std::optional<std::string>> Client::pop(std::string name, std::size_t max_bytes) {
@@ -362,7 +362,7 @@ Async<void> Client::send_bytes(std::string bytes) {
   if (outcome.index() == 1) co_return failure(Errc::TimedOut, "the server does not read");
   error_code error = std::get<0>(std::get<0>(outcome));
   if (error) co_return failure(error, "");
-  co_return boost::system::in_place_value;
+  co_return Result<void>{};
 }
 
 Async<std::string> Client::read(std::size_t count, MonoTime deadline) {
@@ -427,7 +427,7 @@ MonoTime Client::reply_deadline() const {
   return mono_now() + config_.reply_timeout;
 }
 
-Error Client::failure(error_code code, std::string reason) const {
+Error Client::failure(std::error_code code, std::string reason) const {
   std::string context = what_ + " on " + peer_;
   if (!reason.empty()) context += ": " + reason;
   return {code, std::move(context)};

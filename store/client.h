@@ -225,7 +225,7 @@ class Client {
     is_in_step_ = result.has_value();
     return result;
   }
-  Error failure(boost::system::error_code code, std::string reason) const;
+  Error failure(std::error_code code, std::string reason) const;
 
   boost::asio::ip::tcp::socket socket_;
   std::string peer_;

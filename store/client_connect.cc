@@ -104,7 +104,7 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
       if (client) co_return client;
       answers += (answers.empty() ? "" : "; ") + to_string(client.error());
       if (is_final(client.error()) && !refusal) refusal = client.error();
-      bool refused_here = client.error().code == boost::system::errc::connection_refused;
+      bool refused_here = client.error().code == std::errc::connection_refused;
       is_refused = refused_here && (i == 0 || is_refused);
     }
     if (refusal) co_return *refusal;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "store/base/endpoint.h"
 #include "store/base/error.h"

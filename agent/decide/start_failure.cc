@@ -74,14 +74,14 @@ std::optional<std::string> excluded_from_restart(const process::ExitStatus& stat
 }
 
 int exit_code_of_start(const Error& error) {
-  using boost::system::errc::errc_t;
-  for (errc_t refusal :
-       {errc_t::not_enough_memory, errc_t::resource_unavailable_try_again,
-        errc_t::too_many_files_open, errc_t::too_many_files_open_in_system, errc_t::io_error}) {
+  using std::errc;
+  for (errc refusal :
+       {errc::not_enough_memory, errc::resource_unavailable_try_again, errc::too_many_files_open,
+        errc::too_many_files_open_in_system, errc::io_error}) {
     if (error.code == refusal) return kExitInfrastructure;
   }
   bool is_missing =
-      error.code == errc_t::no_such_file_or_directory || error.code == errc_t::not_a_directory;
+      error.code == errc::no_such_file_or_directory || error.code == errc::not_a_directory;
   return is_missing ? kExitCannotStart : kExitNotExecutable;
 }
 

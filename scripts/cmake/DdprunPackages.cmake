@@ -2,10 +2,7 @@
 # The packages, all from Debian 12; scripts/setup installs them.
 
 find_package(Threads REQUIRED)
-if(NOT TARGET Boost::headers)  # which the package for Python brings
-  find_package(Boost 1.81 REQUIRED)
-endif()
-if(NOT TARGET nlohmann_json::nlohmann_json)
+if(NOT TARGET nlohmann_json::nlohmann_json)  # which the package for Python brings
   find_package(nlohmann_json 3.11 REQUIRED)
 endif()
 if(NOT TARGET ZLIB::ZLIB)
@@ -14,6 +11,7 @@ endif()
 if(NOT DDPRUN_LAUNCHER)
   return()
 endif()
+find_package(Boost 1.81 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 

@@ -25,8 +25,6 @@ def files(root, zlib, version):
     found["cmake/ddprunConfig.cmake"] = (root / "scripts/packaging/runtime/ddprunConfig.cmake").read_bytes()
 
     third_party = "runtime/third_party"
-    for header in headers_of_boost(root, [name for name in sources if name.endswith((".h", ".cc"))]):
-        found[f"{third_party}/boost/{header.relative_to(SYSTEM)}"] = header.read_bytes()
     for library, package in (("nlohmann", "nlohmann-json3-dev"), ("gloo", "libgloo-dev")):
         headers = sorted(path for path in (SYSTEM / library).rglob("*") if path.suffix in (".h", ".hpp"))
         if not headers:
@@ -44,19 +42,6 @@ def source_names(root):
     paths = [path for place in places for path in ([place] if place.is_file() else place.rglob("*"))]
     names = sorted(path.relative_to(root).as_posix() for path in paths if path in places or path.suffix in SUFFIXES)
     return [name for name in names if (root / name).is_file() and not name.startswith(NOT_SOURCES)]
-
-
-def headers_of_boost(root, sources):
-    """Those headers of Boost that `sources` include, and what these include in turn."""
-    wanted = sorted({line.split("<")[1].split(">")[0] for name in sources
-                     for line in (root / name).read_text(encoding="utf-8").splitlines()
-                     if line.startswith("#include <boost/")})
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "all.cc"
-        source.write_text("".join(f"#include <{header}>\n" for header in wanted), encoding="utf-8")
-        listed = output_of(["g++", "-std=c++20", "-M", source])
-    headers = {Path(word) for word in listed.replace("\\\n", " ").split() if word.startswith(f"{SYSTEM}/boost/")}
-    return sorted(headers)
 
 
 def public_headers(root):

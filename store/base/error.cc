@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/base/error.h"
 
-#include <boost/system/system_error.hpp>
 #include <utility>
 
 namespace ddprun {
 namespace {
 
-class Category final : public boost::system::error_category {
+class Category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "ddprun"; }
   std::string message(int value) const override {
@@ -33,12 +32,12 @@ class Category final : public boost::system::error_category {
 
 }  // namespace
 
-const boost::system::error_category& ddprun_category() {
+const std::error_category& ddprun_category() {
   static const Category category;
   return category;
 }
 
-boost::system::error_code make_error_code(Errc code) {
+std::error_code make_error_code(Errc code) {
   return {static_cast<int>(code), ddprun_category()};
 }
 
@@ -49,11 +48,7 @@ std::string to_string(const Error& error) {
 }
 
 Error system_error(int error_number, std::string context) {
-  return {{error_number, boost::system::system_category()}, std::move(context)};
-}
-
-void throw_exception_from_error(const Error& error, const boost::source_location&) {
-  throw boost::system::system_error(error.code, error.context);
+  return {{error_number, std::system_category()}, std::move(context)};
 }
 
 }  // namespace ddprun

@@ -332,7 +332,19 @@ TEST_SUITE("ddp/collectives") {
       const Tensors others(static_cast<std::size_t>(group.world_size()), torch::ones({3}));
       torch::Tensor integers = torch::ones({2}, torch::kLong);
       torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
+      const torch::Tensor none;
+      const Tensors nothing(static_cast<std::size_t>(group.world_size()));
       const std::pair<std::string, std::function<void()>> cases[] = {
+          {"all_reduce: the tensor is undefined", [&] { group.all_reduce(none); }},
+          {"reduce: the tensor is undefined", [&] { group.reduce(none); }},
+          {"broadcast: the tensor is undefined", [&] { group.broadcast(none); }},
+          {"all_gather: the tensor is undefined", [&] { group.all_gather(none); }},
+          {"gather: the tensor is undefined", [&] { group.gather(none); }},
+          {"scatter: the tensor is undefined", [&] { group.scatter(none, others); }},
+          {"reduce_scatter: the tensor is undefined", [&] { group.reduce_scatter(none, others); }},
+          {"all_to_all: the tensor is undefined", [&] { group.all_to_all(others, nothing); }},
+          {"send: the tensor is undefined", [&] { group.send(none, 0); }},
+          {"recv: the tensor is undefined", [&] { group.recv(none, 0); }},
           {"broadcast: root 7 is not one of the " + ranks + " of this group, which begin at 0",
            [&] { group.broadcast(value, 7); }},
           {"gather: root -1 is not one of the " + ranks + " of this group, which begin at 0",

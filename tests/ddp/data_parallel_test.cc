@@ -672,6 +672,19 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("a hook that returns no future is an error of the backward pass") {
+    on_ranks(2, [](ProcessGroup group) {
+      CommHook hook = [](ProcessGroup&, c10d::GradBucket&) {
+        return c10::intrusive_ptr<c10::ivalue::Future>();
+      };
+      DistributedDataParallel<torch::nn::Linear> model(torch::nn::Linear(2, 1), group,
+                                                       {.comm_hook = hook});
+      const std::string problem = problem_of([&] { model(torch::ones({1, 2})).sum().backward(); });
+      expect(problem == "the comm_hook has returned no future for a bucket of gradients",
+             "it says what is wrong");
+    });
+  }
+
   TEST_CASE("the wrapper is a module, of which the wrapped one is a part") {
     on_ranks(2, [](ProcessGroup group) {
       Normalised net;

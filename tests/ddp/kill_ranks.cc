@@ -3,7 +3,7 @@
 // The victim of kill_while_training_test.py: trains a tiny model, saves after each step, and keeps
 // a record of what it did.
 //
-//   ddprun ... kill_ranks CHECKPOINTS RECORDS STEPS
+//   ddprun ... kill_ranks CHECKPOINTS RECORDS STEPS [power_sgd]
 //
 // In RECORDS: pid.<rank>; starts, "<attempt> <step resumed from>" by rank 0; samples.<rank>,
 // "<attempt> <step> <epoch> <index>..." of each step before it is saved; end.<rank>, the sums of
@@ -18,6 +18,7 @@
 #include "worker/checkpoint/formats/crc32c.h"
 #include "worker/ddp/checkpointer.h"
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/power_sgd.h"
 
 namespace {
 
@@ -60,7 +61,8 @@ std::string sum_of(const std::vector<torch::Tensor>& tensors) {
   return std::to_string(sum);
 }
 
-int train(const std::string& folder, const std::string& records, std::int64_t steps) {
+int train(const std::string& folder, const std::string& records, std::int64_t steps,
+          bool with_power_sgd) {
   ddp::ProcessGroup group = ddp::init_process_group();
   const std::string rank = std::to_string(group.rank());
   const std::string attempt = std::to_string(group.env().restart_count);
@@ -81,6 +83,8 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
                            .sampler = &sampler,
                            .progress = &progress,
                            .buckets = &buckets};
+  ddp::PowerSgdState power_sgd({.start_iteration = 10});
+  if (with_power_sgd) state.stateful = {{"power_sgd", &power_sgd}};
   ddp::Checkpointer checkpointer(group, {.directory = folder, .keep_last = 2});
   checkpointer.resume(state);
   if (group.rank() == 0) {
@@ -89,7 +93,10 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
 
   // Buckets so small that there are several, and their layout matters.
   ddp::DistributedDataParallel<torch::nn::Sequential> model(
-      net, group, {.bucket_cap_bytes = 600, .bucket_layout = buckets});
+      net, group,
+      {.bucket_cap_bytes = 600,
+       .bucket_layout = buckets,
+       .comm_hook = with_power_sgd ? power_sgd.hook() : nullptr});
   while (progress.step < steps) {
     if (sampler.is_epoch_done()) sampler.next_epoch();
     ddp::Share share = sampler.next(group.rank(), group.world_size());
@@ -118,9 +125,10 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  const bool with_power_sgd = argc == 5 && argv[4] == std::string("power_sgd");
+  if (argc != 4 && !with_power_sgd) return 2;
   try {
-    return train(argv[1], argv[2], std::stoll(argv[3]));
+    return train(argv[1], argv[2], std::stoll(argv[3]), with_power_sgd);
   } catch (const c10::Error& error) {
     std::cerr << "kill_ranks: " << error.what_without_backtrace() << std::endl;
   } catch (const std::exception& error) {

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """SIGKILL of rank 0 or of all ranks at random moments: the run ends as one that nothing happened to.
 
-usage: kill_while_training_test.py KILL_RANKS [KILLS [SEED]]
+usage: kill_while_training_test.py KILL_RANKS [--power-sgd] [KILLS [SEED]]
 
 Under ddprun, which starts the group again each time.  The final weights are those of an undisturbed
 run, bit for bit; each sample of an epoch was used exactly once by the steps that count; and each attempt
 went on from the newest checkpoint that was reported saved.  With DDPRUN_TEST_LONG set, 500 kills
-instead of 50.
+instead of 50.  --power-sgd reduces with PowerSGD, whose state is in the checkpoints.
 """
 
 import os
@@ -40,7 +40,8 @@ def records_of(path):
 class Training:
     """ddprun with the ranks of one training."""
 
-    def __init__(self, program, folder, restarts):
+    def __init__(self, command, folder, restarts):
+        program, *hook = command
         self.folder = Path(folder)
         self.records = self.folder / "records"
         self.records.mkdir()
@@ -49,7 +50,7 @@ class Training:
             [
                 *(str(Path(os.environ["DDPRUN_BIN"]) / "ddprun"), "--standalone"),
                 *("--nproc-per-node", str(RANKS), "--max-restarts", str(restarts)),
-                *(program, str(self.folder / "checkpoints"), str(self.records), str(STEPS)),
+                *(program, str(self.folder / "checkpoints"), str(self.records), str(STEPS), *hook),
             ],
             stdout=self.log,
             stderr=subprocess.STDOUT,
@@ -130,10 +131,10 @@ def check_samples(training):
         assert epoch == last or len(counter) == SAMPLES, (epoch, len(counter))
 
 
-def killed_training(program, chance, kills, where):
+def killed_training(command, chance, kills, where):
     """One training with as many kills as come about, `kills` at most; returns the sums and these."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        training = Training(program, folder, kills)
+        training = Training(command, folder, kills)
         done = 0
         while done < kills and training.wait_for_start(done + 1) and training.has_steps_left():
             time.sleep(chance.uniform(0, 0.25))  # the moment of the kill
@@ -156,17 +157,19 @@ def killed_training(program, chance, kills, where):
         return training.sums(), len(records_of(training.records / "starts")) - 1
 
 
-def main(program, kills=None, seed=None):
+def main(program, *arguments):
+    command = [program, "power_sgd"] if arguments[:1] == ("--power-sgd",) else [program]
+    kills, seed = (*arguments[len(command) - 1 :], None, None)[:2]
     kills = int(kills or (500 if os.environ.get("DDPRUN_TEST_LONG") else 50))
     seed = int(seed) if seed else random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}", flush=True)
     chance = random.Random(seed)
-    undisturbed, none = killed_training(program, chance, 0, "undisturbed")
+    undisturbed, none = killed_training(command, chance, 0, "undisturbed")
     assert none == 0, none
     done, trainings = 0, 0
     while done < kills:
         where = f"training {trainings}, {done} kills before it, seed {seed}"
-        sums, killed = killed_training(program, chance, kills - done, where)
+        sums, killed = killed_training(command, chance, kills - done, where)
         assert sums == undisturbed, f"{where}: {sums} instead of {undisturbed}"
         done, trainings = done + killed, trainings + 1
         print(f"  {done} kills after {trainings} trainings", flush=True)

@@ -226,8 +226,33 @@ TEST_SUITE("ddp/peer_failures") {
       ++requests;
       HashStore::wait(keys, timeout);
     }
+    std::vector<std::uint8_t> compareSet(const std::string& key,
+                                         const std::vector<std::uint8_t>& expected,
+                                         const std::vector<std::uint8_t>& desired) override {
+      ++looks_for_the_dead;
+      return HashStore::compareSet(key, expected, desired);
+    }
     int requests = 0;
+    int looks_for_the_dead = 0;
   };
+
+  TEST_CASE(
+      "ranks that are gone are looked for only where they can be seen, and after a broken "
+      "connection") {
+    const std::string broken = "Connection closed by peer [127.0.0.1]:1";
+    auto store = c10::make_intrusive<CountingStore>();
+    // Over shared memory the channel itself knows who has died.
+    PeerFailures by_memory(store, 0, 2, 2s);
+    CHECK(by_memory.diagnose(broken) == broken);
+    CHECK(store->looks_for_the_dead == 0);
+    // Over Gloo a mistake of this rank's says nothing of the others.
+    PeerFailures by_gloo(store, 0, 2, 2s);
+    by_gloo.use_liveness(nullptr);
+    CHECK(by_gloo.diagnose("Invalid scalar type") == "Invalid scalar type");
+    CHECK(store->looks_for_the_dead == 0);
+    CHECK(by_gloo.diagnose(broken) == broken);
+    CHECK(store->looks_for_the_dead > 0);
+  }
 
   TEST_CASE("a rank that gave up asks the store little, since all others ask as well") {
     constexpr int kRanks = 64;

@@ -11,6 +11,7 @@
 #include <future>
 
 #include "tests/ddp/ranks.h"
+#include "worker/ddp/data_parallel.h"
 #include "worker/ddp/liveness.h"
 #include "worker/ddp/local_address.h"
 #include "worker/shm/decide/format.h"
@@ -114,6 +115,24 @@ TEST_SUITE("ddp/process_group") {
         },
         20s, "shm");
     CHECK(problems == std::vector<std::string>{"", ""});
+  }
+
+  TEST_CASE("a group that was moved away says so") {
+    on_ranks(1, [](ProcessGroup group) {
+      ProcessGroup other = std::move(group);
+      const std::string kMoved =
+          "this ProcessGroup was moved to another variable: use that one, or copy it";
+      // NOLINTBEGIN(bugprone-use-after-move): that is what is tried
+      expect(problem_of([&] { group.rank(); }) == kMoved, "rank() says so");
+      expect(problem_of([&] { group.barrier(); }) == kMoved, "and barrier()");
+      expect(problem_of([&] { group.all_reduce(torch::ones({1})); }) == kMoved, "a collective");
+      expect(problem_of([&] {
+               DistributedDataParallel<torch::nn::Linear>(torch::nn::Linear(1, 1), group);
+             }) == kMoved,
+             "and the wrapper");
+      // NOLINTEND(bugprone-use-after-move)
+      other.barrier();
+    });
   }
 
   TEST_CASE("a group is made again under its name, many times") {

@@ -3,8 +3,13 @@
 // Checkpoints of which each rank writes a part, resumed at other numbers of ranks.
 #include <torch/torch.h>
 
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
@@ -101,6 +106,49 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+struct Said {
+  int exit_code = -1;
+  std::string text;  // stdout, then stderr
+};
+
+// What "ddpctl ckpt ARGUMENTS" says.
+Said ckpt(const std::string& arguments) {
+  const char* bin = std::getenv("DDPRUN_BIN");
+  expect(bin != nullptr, "ctest says where ddpctl is");
+  const std::string command = std::string(bin) + "/ddpctl ckpt " + arguments + " 2>&1";
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  Said said;
+  char buffer[4096];
+  while (std::size_t size = std::fread(buffer, 1, sizeof buffer, pipe.get())) {
+    said.text.append(buffer, size);
+  }
+  const int status = ::pclose(pipe.release());
+  if (WIFEXITED(status)) said.exit_code = WEXITSTATUS(status);
+  return said;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Writes the checkpoint in `folder` anew as that of step 8, with `shards_json` in it, and sums that
+// fit.
+void rewrite(const fs::path& folder, const std::string& shards_json) {
+  Manifest manifest = value_or_throw(inspect_checkpoint(folder / kStep));
+  std::vector<std::string> texts;
+  for (const FileEntry& file : manifest.files) {
+    texts.push_back(file.name == kShardsName ? shards_json : text_of(folder / kStep / file.name));
+  }
+  std::vector<FileContent> contents;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    contents.push_back({manifest.files[i].name, {texts[i]}});
+  }
+  manifest.step = 8;
+  value_or_throw(publish_checkpoint(folder, manifest, contents));
+}
+
 }  // namespace
 
 TEST_SUITE("ddp/sharded_save") {
@@ -189,5 +237,106 @@ TEST_SUITE("ddp/sharded_save") {
     CHECK(problems[0].starts_with("save a checkpoint: the ranks have"));
     CHECK(problems[1] == problems[0]);
     CHECK(names_in(folder.path()).empty());
+  }
+
+  TEST_CASE("ddpctl lists, shows and verifies it, and converts its files one by one") {
+    const TempDir folder;
+    save(folder.path(), 3, true, other_nets(1)[0]);
+    const std::string step = std::string(folder.path()) + "/" + kStep;
+
+    const Said listed = ckpt("ls " + folder.path());
+    CHECK(listed.exit_code == 0);
+    CHECK(listed.text.starts_with("step 7  "));
+    CHECK(listed.text.find("  3 ranks  ") != std::string::npos);
+    CHECK(listed.text.ends_with("  whole  sharded  " + step + "\n"));
+
+    const Said shown = ckpt("show " + folder.path());
+    CHECK(shown.exit_code == 0);
+    CHECK(shown.text.starts_with(step + ": step 7, saved by 3 ranks with torch "));
+    Normalised net;
+    for (const auto& item : net->named_parameters()) {
+      const std::size_t place = shown.text.find("\n  " + item.key() + "  F32 [");
+      REQUIRE_MESSAGE(place != std::string::npos, shown.text);
+      const std::string line =
+          shown.text.substr(place + 1, shown.text.find('\n', place + 1) - place);
+      CHECK_MESSAGE(line.find("  in model-0000") != std::string::npos, line);
+      CHECK_MESSAGE(line.find("-of-00003.safetensors") != std::string::npos, line);
+    }
+    // The values and the data position, and the random numbers, come from files of rank 0.
+    CHECK(shown.text.find("random.safetensors: ") != std::string::npos);
+    CHECK(shown.text.find("\"step\": 7") != std::string::npos);
+
+    CHECK(ckpt("verify " + folder.path()).text == "good: " + step + "\n");
+    CHECK(ckpt("verify " + step).exit_code == 0);
+
+    const std::string part = step + "/model-00001-of-00003";
+    const std::string converted = std::string(folder.path()) + "/part.pt";
+    CHECK(ckpt("convert " + part + ".safetensors " + converted).exit_code == 0);
+    CHECK(ckpt("show " + converted).exit_code == 0);
+    const Said whole =
+        ckpt("convert --format pt " + folder.path() + " " + folder.path() + "/other");
+    CHECK(whole.exit_code == 2);
+    CHECK(whole.text ==
+          "ddpctl: " + step +
+              " is sharded, and only its files can be converted, one by one: resume it, and "
+              "save it unsharded\n");
+    CHECK(!fs::exists(fs::path(folder.path()) / "other"));
+  }
+
+  TEST_CASE("ddpctl names the damage of a sharded checkpoint, as resume() does") {
+    const TempDir folder;
+    save(folder.path(), 2, true, other_nets(1)[0]);
+    const fs::path step = fs::path(folder.path()) / kStep;
+    const std::string good = text_of(step / kShardsName);
+
+    SUBCASE("a file that the manifest does not have, and whose sum is nowhere") {
+      const std::string name = shard_name("model", 0, 2) + ".safetensors";
+      fs::copy(step / name, fs::path(folder.path()) / "beside.safetensors");
+      std::string other = good;
+      for (std::size_t at; (at = other.find("\"" + name)) != std::string::npos;) {
+        other.replace(at, name.size() + 1, "\"../beside.safetensors");
+      }
+      rewrite(folder.path(), other);
+      const Said verified = ckpt("verify " + folder.path());
+      CHECK(verified.exit_code == 1);
+      CHECK_MESSAGE(
+          verified.text.find(
+              "shards.json names ../beside.safetensors, which the manifest does not have") !=
+              std::string::npos,
+          verified.text);
+      CHECK(verified.text.ends_with("good: " + step.string() + "\n"));
+    }
+    SUBCASE("other rows than the file has") {
+      Shards shards = value_or_throw(parse_shards(good));
+      for (auto& [name, tensor] : shards["model"]) {
+        if (tensor.shape.empty()) continue;
+        tensor.shape[0] += 1;
+        tensor.pieces.back().end += 1;
+      }
+      rewrite(folder.path(), to_json(shards));
+      const Said verified = ckpt("verify " + folder.path());
+      CHECK(verified.exit_code == 1);
+      CHECK_MESSAGE(verified.text.find(" as shards.json says") != std::string::npos, verified.text);
+    }
+    SUBCASE("an index that is no JSON") {
+      rewrite(folder.path(), "no index");
+      const Said verified = ckpt("verify " + folder.path());
+      CHECK(verified.exit_code == 1);
+      CHECK(verified.text.find("shards.json: it is no JSON, or lacks a field") !=
+            std::string::npos);
+      CHECK(ckpt("show " + folder.path() + "/step-000000000008").exit_code == 1);
+    }
+    SUBCASE("a file of a rank that is missing") {
+      fs::remove(step / (shard_name("model", 1, 2) + ".safetensors"));
+      const Said verified = ckpt("verify " + folder.path());
+      CHECK(verified.exit_code == 1);
+      CHECK(verified.text.find(shard_name("model", 1, 2)) != std::string::npos);
+      CHECK(ckpt("ls " + folder.path()).text.starts_with("damaged: "));
+    }
+    // Where ddpctl finds damage, resume() passes the checkpoint over: step 7 is left, or nothing.
+    if (fs::exists(fs::path(folder.path()) / "step-000000000008")) {
+      resumed(folder.path(), 2, false);
+      CHECK(fs::exists(fs::path(folder.path()) / ".damaged-step-000000000008"));
+    }
   }
 }

@@ -137,11 +137,10 @@ class Project(unittest.TestCase):
             shutil.rmtree(self.path / "refused")
 
     def test_no_header_of_the_system_is_needed(self):
-        """All of Boost, nlohmann/json, zlib and Gloo that the runtime includes is in the wheel."""
+        """All of nlohmann/json, zlib and Gloo that the runtime includes is in the wheel."""
         with zipfile.ZipFile(WHEEL) as archive:
             names = set(archive.namelist())
-        for header in ("boost/boost/crc.hpp", "boost/boost/system/result.hpp", "nlohmann/nlohmann/json.hpp",
-                       "zlib/zlib.h", "gloo/gloo/rendezvous/store.h"):
+        for header in ("nlohmann/nlohmann/json.hpp", "zlib/zlib.h", "gloo/gloo/rendezvous/store.h"):
             self.assertIn(f"ddprun/runtime/third_party/{header}", names)
 
 

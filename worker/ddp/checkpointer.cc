@@ -18,6 +18,7 @@
 #include "worker/ddp/sharded_save.h"
 #include "worker/ddp/snapshot.h"
 #include "worker/ddp/state_json.h"
+#include "worker/ddp/stateful_tensors.h"
 #include "worker/ddp/zero_optimizer.h"
 
 namespace ddprun::ddp {
@@ -38,6 +39,10 @@ Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, con
     for (const auto& [name, tensor] : saved.part(kOwnPart)) {
       (*state.tensors)[name] = tensor.clone();  // of its own, and not the file's
     }
+  }
+  if (!state.stateful.empty() && saved.has(kStatefulPart)) {
+    done = restore_stateful(state.stateful, saved.part(kStatefulPart), ranks);
+    if (!done) return done;
   }
   if (!state.random_numbers || !saved.has(kRandomPart)) return {};
   const TensorMap& random = saved.part(kRandomPart);
@@ -206,14 +211,16 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
   if (options_.sharded) return save_sharded(state, metric, random_states);
+  const std::vector<NamedTensor> stateful = gather_stateful_tensors(state.stateful, ranks_);
   const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
     prepare_directory(state);
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
-    Result<void> taken = without_throwing(
-        "copy the state", [&] { return writer_->taker.take(state, about(metric), random_states); });
+    Result<void> taken = without_throwing("copy the state", [&] {
+      return writer_->taker.take(state, about(metric), random_states, stateful);
+    });
     if (taken) {
       writer_->under_way = std::async(
           std::launch::async, [taker = &writer_->taker, directory = options_.directory,
@@ -241,6 +248,7 @@ bool Checkpointer::is_settled(const std::string& problem, const std::string& beg
 // Rank 0 makes the folder, all write into it, and rank 0 adds the rest and makes it a checkpoint.
 void Checkpointer::save_sharded(const TrainingState& state, std::optional<double> metric,
                                 const std::vector<std::vector<at::Tensor>>& random_states) {
+  const std::vector<NamedTensor> stateful = own_stateful_tensors(state.stateful, ranks_);
   std::string folder;
   std::string problem;
   auto ask = [&](const std::string& what, auto action) {
@@ -257,7 +265,7 @@ void Checkpointer::save_sharded(const TrainingState& state, std::optional<double
   }
   if (!is_settled(problem, folder)) return;
   folder = ranks_.broadcast_text(folder);
-  auto own = ask("write a part", [&] { return shard_writer_->write(state, folder); });
+  auto own = ask("write a part", [&] { return shard_writer_->write(state, folder, stateful); });
   if (!is_settled(problem, folder)) return;
   const std::vector<std::string> texts = ranks_.gather_text(to_text(*own));
   if (writer_) {

@@ -41,6 +41,10 @@ void check_peer(const c10d::ProcessGroup& group, const char* what, int rank) {
   }
 }
 
+void check_defined(const at::Tensor& tensor) {
+  if (!tensor.defined()) throw DdpError("the tensor is undefined");
+}
+
 std::string in_words(const at::Tensor& tensor) {
   return c10::str(tensor.scalar_type(), " ", tensor.sizes());
 }
@@ -188,6 +192,7 @@ std::pair<Tensors, Tensors> tensors_and_bytes(const c10d::ProcessGroup& group,
 
 Started start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op,
                          Caller caller) {
+  check_defined(tensor);
   const Reduction reduction = reduction_for(group, tensor, op);
   auto options = options_for<c10d::AllreduceOptions>(caller);
   options.reduceOp = reduction.op;
@@ -203,6 +208,7 @@ Started start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, Re
 
 Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int root, ReduceOp op,
                      Caller caller) {
+  check_defined(tensor);
   check_rank(group, "root", root);
   const Reduction reduction = reduction_for(group, tensor, op);
   auto options = options_for<c10d::ReduceOptions>(caller);
@@ -222,6 +228,7 @@ Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
 
 Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int root,
                         Caller caller) {
+  check_defined(tensor);
   check_rank(group, "root", root);
   auto options = options_for<c10d::BroadcastOptions>(caller);
   options.rootRank = root;
@@ -235,6 +242,7 @@ Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int
 }
 
 Started start_all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, Caller caller) {
+  check_defined(tensor);
   const at::Tensor given = values_of(tensor);
   Tensors input{bytes_of(given)};
   auto [results, bytes] = tensors_and_bytes(group, given);
@@ -244,6 +252,7 @@ Started start_all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, Ca
 }
 
 Started start_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, int root, Caller caller) {
+  check_defined(tensor);
   check_rank(group, "root", root);
   auto options = options_for<c10d::GatherOptions>(caller);
   options.rootRank = root;
@@ -260,6 +269,7 @@ Started start_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
 
 Started start_scatter(c10d::ProcessGroup& group, const at::Tensor& output, const Tensors& inputs,
                       int root, Caller caller) {
+  check_defined(output);
   check_rank(group, "root", root);
   auto options = options_for<c10d::ScatterOptions>(caller);
   options.rootRank = root;
@@ -277,6 +287,7 @@ Started start_scatter(c10d::ProcessGroup& group, const at::Tensor& output, const
 
 Started start_reduce_scatter(c10d::ProcessGroup& group, const at::Tensor& output,
                              const Tensors& inputs, ReduceOp op, Caller caller) {
+  check_defined(output);
   check_inputs(group, inputs, output);
   const Reduction reduction = reduction_for(group, output, op);
   Tensors rows;
@@ -311,6 +322,9 @@ Started start_all_to_all(c10d::ProcessGroup& group, const Tensors& outputs, cons
   Tensors pieces;
   std::vector<std::int64_t> input_bytes;
   std::vector<std::int64_t> output_bytes;
+  for (const Tensors* tensors : {&inputs, &outputs}) {
+    for (const at::Tensor& tensor : *tensors) check_defined(tensor);
+  }
   for (const at::Tensor& input : inputs) {
     pieces.push_back(bytes_of(values_of(input)));
     input_bytes.push_back(pieces.back().numel());
@@ -337,6 +351,7 @@ Started start_all_to_all(c10d::ProcessGroup& group, const Tensors& outputs, cons
 }
 
 Started start_send(c10d::ProcessGroup& group, const at::Tensor& tensor, int to, int tag) {
+  check_defined(tensor);
   check_peer(group, "the receiver", to);
   Tensors bytes{bytes_of(values_of(tensor))};
   auto work = group.send(bytes, to, tag);
@@ -344,6 +359,7 @@ Started start_send(c10d::ProcessGroup& group, const at::Tensor& tensor, int to, 
 }
 
 Started start_recv(c10d::ProcessGroup& group, const at::Tensor& tensor, int from, int tag) {
+  check_defined(tensor);
   check_peer(group, "the sender", from);
   const Filled filled(tensor);
   Tensors bytes{bytes_of(filled.dense)};

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "worker/ddp/error.h"
+
 namespace ddprun::ddp {
 namespace {
 
@@ -12,7 +14,9 @@ class AdaptedHook : public c10d::CppCommHookInterface<ProcessGroup> {
       : CppCommHookInterface(std::move(group)), hook_(std::move(hook)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    return hook_(state_, bucket);
+    auto future = hook_(state_, bucket);
+    if (!future) throw DdpError("the comm_hook has returned no future for a bucket of gradients");
+    return future;
   }
 
  private:

@@ -45,9 +45,22 @@ c10::intrusive_ptr<c10::ivalue::Future> done(const at::Tensor& buffer) {
   return future;
 }
 
+StateDict count_as_state(const std::string& name, std::int64_t count) {
+  return {.common = {{name, at::scalar_tensor(count, at::kLong)}}, .own = {}};
+}
+
+std::int64_t count_in(const StateDict& state, const std::string& name) {
+  const auto found = state.common.find(name);
+  if (found == state.common.end() || found->second.numel() != 1) {
+    throw DdpError("post-local SGD: what was saved has no '" + name + "'");
+  }
+  return found->second.item<std::int64_t>();
+}
+
 }  // namespace
 
-CommHook post_local_sgd_hook(const PostLocalSgdOptions& options) {
+PostLocalSgdState::PostLocalSgdState(const PostLocalSgdOptions& options)
+    : options_(options), iteration_(std::make_shared<std::int64_t>(0)) {
   if (options.start_iteration < 0) {
     throw DdpError("post_local_sgd_hook: start_iteration " +
                    std::to_string(options.start_iteration) + " is not 0 or more");
@@ -57,10 +70,13 @@ CommHook post_local_sgd_hook(const PostLocalSgdOptions& options) {
         "post_local_sgd_hook needs the subgroup of this rank, or post_local_gradient_allreduce = "
         "false");
   }
-  return [options, subgroup = options.subgroup, iteration = std::int64_t{0}](
+}
+
+CommHook PostLocalSgdState::hook() const {
+  return [options = options_, subgroup = options_.subgroup, iteration = iteration_](
              ProcessGroup& group, c10d::GradBucket& bucket) mutable {
-    if (iteration < options.start_iteration) {
-      if (bucket.isLast()) ++iteration;
+    if (*iteration < options.start_iteration) {
+      if (bucket.isLast()) ++*iteration;
       return mean_of(group, bucket.getBuffer());
     }
     if (options.post_local_gradient_allreduce) {
@@ -68,6 +84,18 @@ CommHook post_local_sgd_hook(const PostLocalSgdOptions& options) {
     }
     return done(bucket.getBuffer());
   };
+}
+
+StateDict PostLocalSgdState::state_dict() const {
+  return count_as_state("iteration", *iteration_);
+}
+
+void PostLocalSgdState::load_state_dict(const StateDict& state) {
+  *iteration_ = count_in(state, "iteration");
+}
+
+CommHook post_local_sgd_hook(const PostLocalSgdOptions& options) {
+  return PostLocalSgdState(options).hook();
 }
 
 PeriodicModelAverager::PeriodicModelAverager(ProcessGroup group, std::int64_t period,
@@ -86,6 +114,14 @@ void PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& pa
   if (step < warmup_steps_ || (step - warmup_steps_) % period_ != 0) return;
   const at::NoGradGuard no_grad;
   for (const auto& [kind, some] : kinds_of(parameters)) average(group_, some);
+}
+
+StateDict PeriodicModelAverager::state_dict() const {
+  return count_as_state("step", step_);
+}
+
+void PeriodicModelAverager::load_state_dict(const StateDict& state) {
+  step_ = count_in(state, "step");
 }
 
 at::Tensor PostLocalSgdOptimizer::step(torch::optim::Optimizer::LossClosure closure) {

@@ -6,19 +6,21 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <vector>
 
+#include "store/base/number.h"
 #include "worker/ddp/error.h"
 
 namespace ddprun::ddp {
-namespace {
-
-using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+namespace power_sgd {
 
 // The seeds of the random Qs: those of numpy.random.RandomState(seed).randint(1'000'000'000), which
 // Python's hook draws.
@@ -32,25 +34,50 @@ class SeedStream {
     }
   }
 
+  // Where the stream is, as bytes.
+  at::Tensor position() const {
+    std::ostringstream text;
+    text << engine_;
+    const std::string bytes = text.str();
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+    std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+    return tensor;
+  }
+  // False for what is no position.
+  bool go_to(const at::Tensor& position) {
+    if (position.scalar_type() != at::kByte || !position.is_contiguous()) return false;
+    std::istringstream text(
+        std::string(static_cast<const char*>(position.const_data_ptr()), position.nbytes()));
+    return static_cast<bool>(text >> engine_);
+  }
+
  private:
   std::mt19937 engine_;
 };
 
 // What is kept of a bucket from step to step.
 struct Bucket {
+  std::vector<std::int64_t> sizes;  // of its gradients
   at::Tensor error;
   at::Tensor all_p;
   at::Tensor all_q;
 };
 
+}  // namespace power_sgd
+
 // What is kept from step to step.  The hooks of the buckets use it, one after the other; what comes
 // later, on other threads, has its own bucket.
-struct PowerSgd {
+struct PowerSgdMemory {
   PowerSgdOptions options;
-  SeedStream seeds{options.random_seed};
+  power_sgd::SeedStream seeds{options.random_seed};
   std::int64_t iteration = 0;
-  std::map<std::size_t, std::shared_ptr<Bucket>> buckets{};  // by their index
+  std::map<std::size_t, std::shared_ptr<power_sgd::Bucket>> buckets{};  // by their index
 };
+
+namespace {
+
+using power_sgd::Bucket;
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 // Matrices of one shape, [count, rows, columns], and their factors.
 struct Matrices {
@@ -175,9 +202,14 @@ bool place_factors(Passage& passage) {
     q_size += item.values.size(0) * item.values.size(2) * rank;
   }
   const bool is_new = !passage.options.warm_start || !kept.all_q.defined();
-  if (is_new) {
+  if (is_new) kept.all_q = at::empty({q_size}, passage.buffer.options());
+  if (is_new || !kept.all_p.defined()) {
     kept.all_p = at::empty({p_size}, passage.buffer.options());
-    kept.all_q = at::empty({q_size}, passage.buffer.options());
+  }
+  if (kept.all_q.numel() != q_size) {
+    throw DdpError(
+        "power_sgd_hook: the state that was loaded is of another matrix_approximation_rank or "
+        "min_compression_rate");
   }
   std::int64_t p_begin = 0;
   std::int64_t q_begin = 0;
@@ -249,9 +281,28 @@ at::Tensor finish(Passage& passage) {
   return passage.buffer;
 }
 
-std::shared_ptr<Passage> begin(PowerSgd& state, ProcessGroup& group, c10d::GradBucket& bucket) {
+// Throws DdpError if what is `kept` is of other gradients than those of the bucket; brings what was
+// loaded to their device.
+void settle(Bucket& kept, const c10d::GradBucket& bucket, const at::Tensor& buffer) {
+  std::vector<std::int64_t> sizes;
+  for (const at::Tensor& gradient : bucket.getGradients()) sizes.push_back(gradient.numel());
+  if (kept.sizes.empty()) kept.sizes = sizes;
+  if (kept.sizes != sizes) {
+    throw DdpError(
+        "power_sgd_hook: bucket " + std::to_string(bucket.getIndex()) +
+        " has other gradients than in the step before or in the checkpoint: save bucket_layout() "
+        "with the state (TrainingState::buckets), and give it to the DistributedDataParallel that "
+        "goes on from it");
+  }
+  if (kept.error.defined()) kept.error = kept.error.to(buffer.options());
+  if (kept.all_q.defined()) kept.all_q = kept.all_q.to(buffer.options());
+}
+
+std::shared_ptr<Passage> begin(PowerSgdMemory& state, ProcessGroup& group,
+                               c10d::GradBucket& bucket) {
   std::shared_ptr<Bucket>& kept = state.buckets[bucket.getIndex()];
   if (!kept) kept = std::make_shared<Bucket>();
+  settle(*kept, bucket, bucket.getBuffer());
   auto passage = std::make_shared<Passage>(Passage{
       .options = state.options, .kept = kept, .group = group, .buffer = bucket.getBuffer()});
   if (state.options.use_error_feedback) {
@@ -304,17 +355,74 @@ void check(const PowerSgdOptions& options) {
   }
 }
 
+// Parts of the state, followed by the number of the bucket.
+constexpr char kSizes[] = "sizes";
+constexpr char kQ[] = "q";
+constexpr char kError[] = "error";
+
+DdpError none_of_this() {
+  return DdpError("power_sgd_hook: what was saved is no state of it");
+}
+
 }  // namespace
 
-CommHook power_sgd_hook(const PowerSgdOptions& options) {
+PowerSgdState::PowerSgdState(const PowerSgdOptions& options) {
   check(options);
-  return [state = std::make_shared<PowerSgd>(PowerSgd{.options = options})](
-             ProcessGroup& group, c10d::GradBucket& bucket) {
+  memory_ = std::make_shared<PowerSgdMemory>(PowerSgdMemory{.options = options});
+}
+
+PowerSgdState::~PowerSgdState() = default;
+
+CommHook PowerSgdState::hook() const {
+  return [memory = memory_](ProcessGroup& group, c10d::GradBucket& bucket) {
     const at::NoGradGuard no_grad;
-    const bool is_early = state->iteration < state->options.start_iteration;
-    if (bucket.isLast()) ++state->iteration;
-    return is_early ? mean_of(group, bucket.getBuffer()) : reduce(begin(*state, group, bucket));
+    const bool is_early = memory->iteration < memory->options.start_iteration;
+    if (bucket.isLast()) ++memory->iteration;
+    return is_early ? mean_of(group, bucket.getBuffer()) : reduce(begin(*memory, group, bucket));
   };
+}
+
+StateDict PowerSgdState::state_dict() const {
+  StateDict state;
+  state.common["iteration"] = at::scalar_tensor(memory_->iteration, at::kLong);
+  state.common["seeds"] = memory_->seeds.position();
+  for (const auto& [index, kept] : memory_->buckets) {
+    const std::string number = std::to_string(index);
+    state.common[kSizes + number] = at::tensor(kept->sizes, at::kLong);
+    if (memory_->options.warm_start) state.common[kQ + number] = kept->all_q;
+    if (memory_->options.use_error_feedback) state.own[kError + number] = kept->error;
+  }
+  return state;
+}
+
+void PowerSgdState::load_state_dict(const StateDict& state) {
+  PowerSgdMemory loaded{.options = memory_->options};
+  const auto iteration = state.common.find("iteration");
+  const auto seeds = state.common.find("seeds");
+  if (iteration == state.common.end() || iteration->second.numel() != 1 ||
+      seeds == state.common.end() || !loaded.seeds.go_to(seeds->second)) {
+    throw none_of_this();
+  }
+  loaded.iteration = iteration->second.item<std::int64_t>();
+  for (const auto& [name, sizes] : state.common) {
+    if (!name.starts_with(kSizes)) continue;
+    const std::string number = name.substr(std::strlen(kSizes));
+    const std::optional<std::size_t> index = ddprun::number_in<std::size_t>(number);
+    if (!index || sizes.scalar_type() != at::kLong || sizes.dim() != 1) throw none_of_this();
+    auto kept = std::make_shared<Bucket>();
+    kept->sizes.assign(sizes.const_data_ptr<std::int64_t>(),
+                       sizes.const_data_ptr<std::int64_t>() + sizes.numel());
+    const auto q = state.common.find(kQ + number);
+    if (q != state.common.end() && loaded.options.warm_start) kept->all_q = q->second;
+    const auto error = state.own.find(kError + number);
+    if (error != state.own.end() && loaded.options.use_error_feedback) kept->error = error->second;
+    loaded.buckets[*index] = std::move(kept);
+  }
+  *memory_ = std::move(loaded);
+}
+
+CommHook power_sgd_hook(const PowerSgdOptions& options) {
+  return PowerSgdState(options).hook();
 }
 
 }  // namespace ddprun::ddp

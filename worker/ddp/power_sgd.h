@@ -4,12 +4,15 @@
 // of gradients, which is then P times the transpose of Q.  As Python's powerSGD_hook, with equal
 // results.
 //
-//   ddp::DDP<Net> model(net, group, {.comm_hook = ddp::power_sgd_hook({.start_iteration = 100})});
+//   ddp::PowerSgdState state({.start_iteration = 100});
+//   ddp::DDP<Net> model(net, group, {.comm_hook = state.hook()});
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "worker/ddp/comm_hooks.h"
+#include "worker/ddp/stateful.h"
 
 namespace ddprun::ddp {
 
@@ -41,9 +44,39 @@ struct PowerSgdOptions {
   bool batch_tensors_with_same_shape = false;
 };
 
-// The hook for one DistributedDataParallel, whose state it holds: a run that goes on from a
-// checkpoint begins with `start_iteration` uncompressed steps again.  All ranks give the same
-// options.  Throws DdpError for options out of range.
+struct PowerSgdMemory;
+
+// What the hook of one DistributedDataParallel keeps from step to step.  A run that goes on from a
+// checkpoint needs it back (TrainingState::stateful), and the bucket_layout() that it belongs to:
+//
+//   TrainingState saved{.model = *net, .stateful = {{"power_sgd", &state}}, .buckets = &buckets};
+//
+// Then the run ends with the very bits of one that was not stopped, on as many ranks.  On another
+// number of ranks each begins with the mean of what the approximation had lost on the ranks before.
+// Without the state, a run begins with `start_iteration` uncompressed steps again.
+//
+// Threads: used from the training thread, between two steps.
+class PowerSgdState : public Stateful {
+ public:
+  // All ranks give the same options.  Throws DdpError for options out of range.
+  explicit PowerSgdState(const PowerSgdOptions& options = {});
+  ~PowerSgdState() override;
+
+  // The hook, which shares the state with this object and may outlive it.
+  CommHook hook() const;
+
+  StateDict state_dict() const override;
+
+  // What is loaded must be of the same `matrix_approximation_rank` and
+  // `batch_tensors_with_same_shape`.  If it is of other buckets, the next backward() throws
+  // DdpError.
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  std::shared_ptr<PowerSgdMemory> memory_;
+};
+
+// The hook of a state that is in no checkpoint.
 CommHook power_sgd_hook(const PowerSgdOptions& options = {});
 
 }  // namespace ddprun::ddp

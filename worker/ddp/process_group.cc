@@ -193,173 +193,186 @@ void abort_backend(Backend& backend) {
   }
 }
 
+// What a handle refers to; throws DdpError if the program has moved it away.
+template <class Impl>
+Impl& alive(const std::shared_ptr<Impl>& impl) {
+  if (!impl) {
+    throw DdpError("this ProcessGroup was moved to another variable: use that one, or copy it");
+  }
+  return *impl;
+}
+
 }  // namespace
 
 const worker::WorkerEnv& ProcessGroup::env() const {
-  return impl_->plan.env;
+  return alive(impl_).plan.env;
 }
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const {
-  return impl_->connections.group;
+  return alive(impl_).connections.group;
 }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
-  return impl_->connections.store;
+  return alive(impl_).connections.store;
 }
 at::Device ProcessGroup::device() const {
-  return impl_->device;
+  return alive(impl_).device;
 }
 const std::string& ProcessGroup::cpu_backend() const {
-  return impl_->connections.cpu_backend;
+  return alive(impl_).connections.cpu_backend;
 }
 PeerFailures& ProcessGroup::peer_failures() const {
-  return impl_->peer_failures();
+  return alive(impl_).peer_failures();
 }
 
 void ProcessGroup::barrier() {
-  std::string prefix = "barrier/" + std::to_string(impl_->barrier_count);
-  c10d::Store& store = *impl_->connections.store;
+  std::string prefix = "barrier/" + std::to_string(alive(impl_).barrier_count);
+  c10d::Store& store = *alive(impl_).connections.store;
   guarded("barrier", [&] {
-    impl_->peer_failures().check_collective();
-    store_barrier(store, prefix, rank(), world_size(), impl_->plan.timeout);
+    alive(impl_).peer_failures().check_collective();
+    store_barrier(store, prefix, rank(), world_size(), alive(impl_).plan.timeout);
     // A rank that is here has left the barrier before this one, so that one's keys can go.
-    if (impl_->barrier_count > 0) {
-      clear_store_barrier(store, "barrier/" + std::to_string(impl_->barrier_count - 1), rank());
+    if (alive(impl_).barrier_count > 0) {
+      clear_store_barrier(store, "barrier/" + std::to_string(alive(impl_).barrier_count - 1),
+                          rank());
     }
   });
-  ++impl_->barrier_count;
+  ++alive(impl_).barrier_count;
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) {
-  impl_->complete("all_reduce", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_reduce_async(at::Tensor tensor, ReduceOp op) {
-  return impl_->begin("all_reduce", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce(at::Tensor tensor, int root, ReduceOp op) {
-  impl_->complete("reduce", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_async(at::Tensor tensor, int root, ReduceOp op) {
-  return impl_->begin("reduce", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
-  impl_->complete("broadcast", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
-  return impl_->begin("broadcast", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
-  impl_->run("broadcast", [&](c10d::ProcessGroup&) {
-    c10d::broadcast_coalesced(impl_->connections.group, tensors, kCoalesceBytes, root);
+  alive(impl_).run("broadcast", [&](c10d::ProcessGroup&) {
+    c10d::broadcast_coalesced(alive(impl_).connections.group, tensors, kCoalesceBytes, root);
   });
 }
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return impl_->complete("all_gather", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).complete("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_gather_async(const at::Tensor& tensor) {
-  return impl_->begin("all_gather", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::GoesOn);
   });
 }
 std::vector<at::Tensor> ProcessGroup::gather(const at::Tensor& tensor, int root) {
-  return impl_->complete("gather", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).complete("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::gather_async(const at::Tensor& tensor, int root) {
-  return impl_->begin("gather", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root) {
-  impl_->complete("scatter", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                       int root) {
-  return impl_->begin("scatter", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce_scatter(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                   ReduceOp op) {
-  impl_->complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_scatter_async(at::Tensor output,
                                              const std::vector<at::Tensor>& inputs, ReduceOp op) {
-  return impl_->begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::all_to_all(std::vector<at::Tensor> outputs,
                               const std::vector<at::Tensor>& inputs) {
-  impl_->complete("all_to_all", [&](c10d::ProcessGroup& group) {
+  alive(impl_).complete("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_to_all_async(std::vector<at::Tensor> outputs,
                                          const std::vector<at::Tensor>& inputs) {
-  return impl_->begin("all_to_all", [&](c10d::ProcessGroup& group) {
+  return alive(impl_).begin("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::GoesOn);
   });
 }
 void ProcessGroup::send(const at::Tensor& tensor, int to, int tag) {
-  impl_->complete("send",
-                  [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
+  alive(impl_).complete(
+      "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
 }
 AsyncWork ProcessGroup::send_async(const at::Tensor& tensor, int to, int tag) {
-  return impl_->begin(
+  return alive(impl_).begin(
       "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
 }
 void ProcessGroup::recv(at::Tensor tensor, int from, int tag) {
-  impl_->complete("recv",
-                  [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
+  alive(impl_).complete(
+      "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 AsyncWork ProcessGroup::recv_async(at::Tensor tensor, int from, int tag) {
-  return impl_->begin(
+  return alive(impl_).begin(
       "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
   if (world_size() == 1) return text;
-  return impl_->run("broadcast",
-                    [&](auto& group) { return ddp::broadcast_text(group, text, root); });
+  return alive(impl_).run("broadcast",
+                          [&](auto& group) { return ddp::broadcast_text(group, text, root); });
 }
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) {
-  return impl_->run("all_gather", [&](auto& group) { return ddp::all_gather_text(group, text); });
+  return alive(impl_).run("all_gather",
+                          [&](auto& group) { return ddp::all_gather_text(group, text); });
 }
 std::vector<std::string> ProcessGroup::gather_text(const std::string& text, int root) {
-  return impl_->run("gather", [&](auto& group) { return ddp::gather_text(group, text, root); });
+  return alive(impl_).run("gather",
+                          [&](auto& group) { return ddp::gather_text(group, text, root); });
 }
 std::string ProcessGroup::scatter_text(const std::vector<std::string>& texts, int root) {
-  return impl_->run("scatter", [&](auto& group) { return ddp::scatter_text(group, texts, root); });
+  return alive(impl_).run("scatter",
+                          [&](auto& group) { return ddp::scatter_text(group, texts, root); });
 }
 void ProcessGroup::send_text(const std::string& text, int to, int tag) {
-  impl_->run("send", [&](auto& group) { ddp::send_text(group, text, to, tag); });
+  alive(impl_).run("send", [&](auto& group) { ddp::send_text(group, text, to, tag); });
 }
 std::string ProcessGroup::recv_text(int from, int tag) {
-  return impl_->run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
+  return alive(impl_).run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
 }
 
 void ProcessGroup::abort() {
   guarded("abort", [&] {
-    const GroupConnections& connections = impl_->connections;
+    const GroupConnections& connections = alive(impl_).connections;
     if (connections.shm) connections.shm->abort();
     if (connections.nccl) abort_backend(*connections.nccl);
     if (connections.shm || connections.nccl) return;
@@ -368,7 +381,7 @@ void ProcessGroup::abort() {
 }
 
 void ProcessGroup::throw_first_problem(const std::string& problem) {
-  const std::string first = impl_->run("throw_first_problem", [&](c10d::ProcessGroup& group) {
+  const std::string first = alive(impl_).run("throw_first_problem", [&](c10d::ProcessGroup& group) {
     return first_problem(group, problem);
   });
   if (!first.empty()) throw DdpError(first);
@@ -426,9 +439,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
                                                     const SubgroupOptions& options) {
   const std::vector<int> members = agreed_members(*this, ranks);
-  const std::uint64_t number = impl_->subgroup_count++;
+  const std::uint64_t number = alive(impl_).subgroup_count++;
   auto impl = std::make_shared<Impl>();
-  impl->plan = impl_->plan;
+  impl->plan = alive(impl_).plan;
   impl->plan.env.local_world_size = ranks_of_node(*this, members);
   const auto place = std::find(members.begin(), members.end(), rank());
   if (place == members.end()) return std::nullopt;

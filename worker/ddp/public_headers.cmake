@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What a program of a user may include, and what these headers include in turn.
 set(ddprun_public_headers
+  store/base/check.h
   store/base/endpoint.h
   store/base/error.h
   worker/env.h
@@ -33,6 +34,7 @@ set(ddprun_public_headers
   worker/ddp/process_group.h
   worker/ddp/rank_agreement.h
   worker/ddp/reduce_op.h
+  worker/ddp/stateful.h
   worker/ddp/stop_requests.h
   worker/ddp/sync_batch_norm.h
   worker/ddp/tensor_file.h

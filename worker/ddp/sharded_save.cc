@@ -62,7 +62,8 @@ Result<WrittenShards> merge(const std::vector<std::string>& texts) {
   return all;
 }
 
-Result<WrittenShards> ShardWriter::write(const TrainingState& state, const fs::path& folder) {
+Result<WrittenShards> ShardWriter::write(const TrainingState& state, const fs::path& folder,
+                                         const std::vector<NamedTensor>& stateful) {
   WrittenShards written;
   Result<void> done = write_share(kModelPart, model_tensors(state.model), folder, written);
   if (done && state.tensors) done = write_share(kOwnPart, named(*state.tensors), folder, written);
@@ -75,6 +76,7 @@ Result<WrittenShards> ShardWriter::write(const TrainingState& state, const fs::p
     done = sharded ? write_pieces(kOptimizerPart, *tensors, folder, written)
                    : write_share(kOptimizerPart, *tensors, folder, written);
   }
+  if (done) done = write_pieces(kStatefulPart, stateful, folder, written);
   if (done) done = sync_folder(folder);
   if (!done) return done.error();
   return written;

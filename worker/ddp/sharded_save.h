@@ -39,10 +39,12 @@ class ShardWriter {
       : format_(format), rank_(rank), world_size_(world_size) {}
 
   // This rank's share of the model, of the program's own tensors and of the optimizer's state, into
-  // `folder`, which is there; of a ZeroRedundancyOptimizer the state of this rank's parameters.
+  // `folder`, which is there; of a ZeroRedundancyOptimizer the state of this rank's parameters. And
+  // the `stateful` tensors, which are this rank's.
   // The files and their names are on the disk then.  Fails as TensorImage::take() and
   // optimizer_tensors() do, and with the system's code.
-  Result<WrittenShards> write(const TrainingState& state, const std::filesystem::path& folder);
+  Result<WrittenShards> write(const TrainingState& state, const std::filesystem::path& folder,
+                              const std::vector<NamedTensor>& stateful);
 
  private:
   Result<void> write_share(const std::string& part, const std::vector<NamedTensor>& tensors,

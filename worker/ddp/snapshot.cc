@@ -66,7 +66,8 @@ void SnapshotTaker::begin_take(const TrainingState& state, Manifest about) {
 }
 
 Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
-                                 const std::vector<std::vector<at::Tensor>>& random_states) {
+                                 const std::vector<std::vector<at::Tensor>>& random_states,
+                                 const std::vector<NamedTensor>& stateful) {
   begin_take(state, std::move(about));
   Result<void> done = take_part(kModelPart, model_tensors(state.model));
   if (done && state.optimizer) {
@@ -77,6 +78,7 @@ Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
   if (done && state.tensors) {
     done = take_part(kOwnPart, named(*state.tensors));
   }
+  if (done && !stateful.empty()) done = take_part(kStatefulPart, stateful);
   return done ? take_random(random_states) : done;
 }
 

@@ -22,8 +22,9 @@ namespace ddprun::ddp {
 // The files of a checkpoint, without their endings.
 inline constexpr char kModelPart[] = "model";
 inline constexpr char kOptimizerPart[] = "optimizer";
-inline constexpr char kOwnPart[] = "own";        // the program's own tensors
-inline constexpr char kRandomPart[] = "random";  // each rank's generator
+inline constexpr char kOwnPart[] = "own";            // the program's own tensors
+inline constexpr char kRandomPart[] = "random";      // each rank's generator
+inline constexpr char kStatefulPart[] = "stateful";  // of TrainingState::stateful
 inline constexpr char kStateFile[] = "state.json";
 inline const std::string kSaving = "save a checkpoint: ";  // how a failure's sentence begins
 
@@ -39,16 +40,17 @@ class SnapshotTaker {
   // a thread of its own; what take() comes too early for, it asks for itself.
   void prepare(const TrainingState& state);
 
-  // Copies `state` and the states of the ranks' generators: by their place in generator_devices(),
-  // then by rank.  Fails as optimizer_tensors() and
+  // Copies `state`, the states of the ranks' generators, by their place in generator_devices() and
+  // then by rank, and the `stateful` tensors of all ranks.  Fails as optimizer_tensors() and
   // TensorImage::take() do.
   // What of `about` a snapshot cannot know stands in it already: all but the step, the version of
   // torch and the files.
   Result<void> take(const TrainingState& state, Manifest about,
-                    const std::vector<std::vector<at::Tensor>>& random_states);
+                    const std::vector<std::vector<at::Tensor>>& random_states,
+                    const std::vector<NamedTensor>& stateful);
 
-  // The same without the model, the optimizer and the program's own tensors, which ShardWriters
-  // write.
+  // The same without the model, the optimizer, the stateful objects and the program's own tensors,
+  // which ShardWriters write.
   Result<void> take_rest(const TrainingState& state, Manifest about,
                          const std::vector<std::vector<at::Tensor>>& random_states);
 

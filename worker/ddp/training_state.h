@@ -15,6 +15,7 @@
 
 #include "worker/data/sampler.h"
 #include "worker/ddp/bucket_layout.h"
+#include "worker/ddp/stateful.h"
 
 namespace ddprun::ddp {
 
@@ -42,6 +43,10 @@ struct TrainingState {
 
   // The program's own tensors: an average of the weights.  Replaced by those saved.
   std::map<std::string, at::Tensor>* tensors = nullptr;
+
+  // Objects of the program that have a state of their own, by a name without dots: PowerSgdState,
+  // PostLocalSgdState, PeriodicModelAverager.
+  std::map<std::string, Stateful*> stateful{};
 
   // Filled in by the program before a save, from DistributedDataParallel::bucket_layout(), and
   // given to the next DistributedDataParallel after a resume: then the run ends with the very bits

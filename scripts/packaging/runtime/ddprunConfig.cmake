@@ -20,10 +20,6 @@ include("${ddprun_package}/runtime/scripts/cmake/DdprunTorch.cmake")
 set_target_properties(ddprun_c10 ddprun_torch PROPERTIES IMPORTED_GLOBAL TRUE)
 
 # What the runtime uses of other libraries, unless the project has them already.
-if(NOT TARGET Boost::headers)
-  add_library(Boost::headers INTERFACE IMPORTED GLOBAL)
-  target_include_directories(Boost::headers SYSTEM INTERFACE "${ddprun_third_party}/boost")
-endif()
 if(NOT TARGET nlohmann_json::nlohmann_json)
   add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
   target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE "${ddprun_third_party}/nlohmann")
@@ -58,7 +54,7 @@ add_dependencies(ddprun::ddp ddprun_ddp)
 target_include_directories(ddprun::ddp SYSTEM INTERFACE "${ddprun_package}/include")
 target_compile_features(ddprun::ddp INTERFACE cxx_std_20)
 target_link_libraries(ddprun::ddp INTERFACE
-  ${ddprun_archives} ddprun_torch Boost::headers Threads::Threads ${CMAKE_DL_LIBS} ZLIB::ZLIB)
+  ${ddprun_archives} ddprun_torch Threads::Threads ${CMAKE_DL_LIBS} ZLIB::ZLIB)
 if(TARGET ddprun_nccl)
   # A program finds the plug-in by its run path when it asks for NCCL.
   add_dependencies(ddprun::ddp ddprun_nccl)

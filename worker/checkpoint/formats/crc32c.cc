@@ -2,7 +2,7 @@
 #include "worker/checkpoint/formats/crc32c.h"
 
 #include <algorithm>
-#include <boost/crc.hpp>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -75,19 +75,22 @@ __attribute__((target("sse4.2,crc32"))) std::uint32_t crc32c_sse42(std::uint32_t
 }
 #endif
 
-// Bits of `value` in the opposite order: Boost takes a start value unreflected.
-std::uint32_t reflected(std::uint32_t value) {
-  std::uint32_t result = 0;
-  for (int i = 0; i < 32; ++i) result |= ((value >> i) & 1U) << (31 - i);
-  return result;
-}
+// What a byte in the low bits of a sum becomes when eight zeros are appended.
+constexpr std::array<std::uint32_t, 256> kOfByte = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < table.size(); ++byte) table[byte] = product(kByte, byte);
+  return table;
+}();
 
 }  // namespace
 
 std::uint32_t crc32c_portable(std::uint32_t crc, const void* data, std::size_t size) {
-  boost::crc_optimal<32, 0x1EDC6F41, 0, 0xFFFFFFFF, true, true> state(reflected(~crc));
-  state.process_bytes(data, size);
-  return state.checksum();
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  std::uint32_t state = ~crc;
+  for (std::size_t i = 0; i < size; ++i) {
+    state = kOfByte[(state ^ bytes[i]) & 0xFFU] ^ (state >> 8);
+  }
+  return ~state;
 }
 
 std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) {
