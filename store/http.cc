@@ -39,6 +39,14 @@ HttpReader::State HttpReader::feed(std::string_view bytes) {
   return parser_->parser.is_done() ? State::Done : State::NeedMore;
 }
 
+std::size_t HttpReader::held_bytes() const {
+  return parser_ ? parser_->unread.capacity() : 0;
+}
+
+void HttpReader::clear() {
+  parser_.reset();
+}
+
 std::string HttpReader::method() const {
   return std::string(parser_->parser.get().method_string());
 }

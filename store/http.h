@@ -5,6 +5,7 @@
 // sake of compile time.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,12 +23,18 @@ class HttpReader {
   // Takes the next bytes.  A header of more than 8 KiB is malformed.
   State feed(std::string_view bytes);
 
+  // Of a request that has not arrived in full.
+  std::size_t held_bytes() const;
+
   // Of a request that is done.
   std::string method() const;  // "GET"
   std::string target() const;  // "/status", without what follows a '?'
   std::string bearer() const;  // what follows "Authorization: Bearer "; empty where nothing does
   std::string host() const;    // "node0:29400"; empty where the client does not say it
   bool accepts(std::string_view type) const;  // named in the field Accept
+
+  // Gives back what it holds, for as long as the response is on its way.  No other call follows.
+  void clear();
 
  private:
   struct Parser;

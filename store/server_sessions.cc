@@ -489,6 +489,7 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   Page page = reader ? status_.page_for(*session.http, *reader, mono_now())
                      : page_for_strangers(config_.credential.empty());
   session.outbox.add(http_response(page, session.http->method() != "HEAD"));
+  session.http->clear();
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});
 }

@@ -61,6 +61,12 @@ struct Session {
 
   bool has_frames() const { return security && !security->frames.empty(); }
 
+  // Of a request that has not arrived in full: sealed, plain or for a page.
+  std::size_t incomplete_bytes() const {
+    std::size_t sealed = is_sealed() ? security->stream->held_bytes() : 0;
+    return decoder.held_bytes() + sealed + (http ? http->held_bytes() : 0);
+  }
+
   // Whether its client has shown that it knows the secret.
   bool is_sealed() const { return security && security->stream; }
 
@@ -168,7 +174,7 @@ class Sessions {
   std::size_t count(Standing standing) const { return counts_[static_cast<std::size_t>(standing)]; }
 
   // Counts anew what this session holds of an incomplete request.
-  void count_held(Session& session) { set_held(session, session.decoder.held_bytes()); }
+  void count_held(Session& session) { set_held(session, session.incomplete_bytes()); }
   // Counts anew what its replies hold.
   void count_unread(Session& session) {
     std::size_t unread = session.outbox.held_bytes();

@@ -247,6 +247,30 @@ TEST_SUITE("store/server/hostile") {
         server.log().at(0).ends_with("bytes of an incomplete request, and all together too much"));
   }
 
+  TEST_CASE("requests for pages that have not arrived in full count as half requests") {
+    RunningServer server({.max_held_bytes = 20'000});
+    const std::string half = "GET /healthz HTTP/1.1\r\nX: " + std::string(7'900, 'y');
+    auto begin = [&] {
+      RawClient client(server.port());
+      client.send(std::string_view(half));
+      return client;
+    };
+    RawClient first = begin();
+    RawClient second = begin();
+    CHECK(begin().is_closed());  // of two that hold as much, the later one is closed
+    CHECK(
+        server.log().at(0).ends_with("bytes of an incomplete request, and all together too much"));
+    for (RawClient* client : {&first, &second}) {
+      client->send(std::string_view("\r\n\r\n"));
+      CHECK(client->receive_all().starts_with("HTTP/1.1 200 "));
+    }
+    RawClient third = begin();  // what is done holds nothing
+    RawClient good = client_of(server);
+    CHECK(is_served(good));
+    third.send(std::string_view("\r\n\r\n"));
+    CHECK(third.receive_all().starts_with("HTTP/1.1 200 "));
+  }
+
   TEST_CASE("whose address is not allowed is closed at once, counted, and logged once") {
     RunningServer server(
         {.listen = {.host = "::", .port = 0}, .allow = AllowList::parse("127.0.0.0/8").value()});
