@@ -53,6 +53,13 @@ struct Commands {
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
+void add_secret_file(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--secret-file", arguments.question.secret_file,
+                  "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
+      ->type_name("FILE");
+}
+
 void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands) {
   auto add = [&](const char* name, ShowStatus show, const char* help) {
     CLI::App* command = app.add_subcommand(name, help);
@@ -62,10 +69,7 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
         ->type_name("");
     command->add_option("--run", question.run, "One run only (default: all that meet there)")
         ->type_name("ID");
-    command
-        ->add_option("--secret-file", question.secret_file,
-                     "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
-        ->type_name("FILE");
+    add_secret_file(*command, arguments);
     command->add_flag("--json", question.as_json, "As JSON");
     commands.about_runs.emplace_back(command, show);
     return command;
@@ -81,13 +85,6 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
-}
-
-void add_secret_file(CLI::App& command, Arguments& arguments) {
-  command
-      .add_option("--secret-file", arguments.question.secret_file,
-                  "The file of the run's secret (default: $DDPRUN_SECRET, or none)")
-      ->type_name("FILE");
 }
 
 void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {

@@ -48,8 +48,13 @@ Result<PageAccess> access_of(const StatusQuestion& question) {
   return PageAccess{.at = *at, .token = *token};
 }
 
+Result<std::string> text_of_page(const PageAccess& access, const std::string& path,
+                                 const std::string& method) {
+  return get_page(access.at, path, access.token, kPatience, method);
+}
+
 Result<Json> fetch(const PageAccess& access, const std::string& path, const std::string& method) {
-  Result<std::string> page = get_page(access.at, path, access.token, kPatience, method);
+  Result<std::string> page = text_of_page(access, path, method);
   if (!page) return page.error();
   Json json = Json::parse(*page, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())

@@ -30,6 +30,9 @@ struct PageAccess {
 // Fails with Errc::InvalidInput for an address or a secret that is none.
 Result<PageAccess> access_of(const StatusQuestion& question);
 
+// The text of a page.
+Result<std::string> text_of_page(const PageAccess& access, const std::string& path,
+                                 const std::string& method = "GET");
 // A page that is a JSON object.
 Result<Json> fetch(const PageAccess& access, const std::string& path,
                    const std::string& method = "GET");

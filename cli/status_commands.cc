@@ -57,14 +57,6 @@ void draw(const Lines& lines, bool is_terminal, std::ostream& out) {
 
 }  // namespace
 
-Result<std::string> text_of_page(const StatusQuestion& question, const std::string& page) {
-  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort);
-  if (!at) return at.error();
-  Result<std::string> token = token_for(question);
-  if (!token) return token.error();
-  return get_page(*at, page, *token, kPatience);
-}
-
 Result<void> show_status(const StatusQuestion& question, std::ostream& out) {
   return show(question, out, status_lines, status_json);
 }

@@ -25,7 +25,4 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out);
 // cannot be read any more, and says why, or when `out` takes nothing more.
 Result<void> watch_status(const StatusQuestion& question, std::ostream& out);
 
-// The text of one page there.  Fails as the others do.
-Result<std::string> text_of_page(const StatusQuestion& question, const std::string& page);
-
 }  // namespace ddprun::cli

@@ -54,6 +54,13 @@ Result<std::string> read_from(const fs::path& folder, const std::string& run) {
   return rendezvous::completed_trace(text.str());
 }
 
+Result<std::string> read_there(const StatusQuestion& question) {
+  Result<PageAccess> access = access_of(question);
+  if (!access) return access.error();
+  std::string run = question.run.empty() ? "" : "/" + percent_encoded(question.run);
+  return text_of_page(*access, "/timeline" + run);
+}
+
 Result<void> save(const std::string& text, const std::string& output) {
   std::ofstream file(output, std::ios::binary | std::ios::trunc);
   file << text;
@@ -68,10 +75,8 @@ Result<void> show_timeline(const StatusQuestion& question, const std::string& ou
                            std::ostream& out) {
   std::error_code error;
   bool is_folder = fs::is_directory(question.endpoint, error);
-  std::string page = "/timeline";
-  if (!question.run.empty()) page += "/" + percent_encoded(question.run);
   Result<std::string> text =
-      is_folder ? read_from(question.endpoint, question.run) : text_of_page(question, page);
+      is_folder ? read_from(question.endpoint, question.run) : read_there(question);
   if (!text) return text.error();
   if (!output.empty()) return save(*text, output);
   out << *text;

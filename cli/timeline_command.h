@@ -6,7 +6,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "cli/status_commands.h"
+#include "cli/run_question.h"
 #include "store/base/error.h"
 
 namespace ddprun::cli {
