@@ -16,14 +16,21 @@ SYSTEM = Path("/usr/include")
 
 def files(root, zlib, version):
     """Path below the Python package, or below share/ddprun, -> bytes.  `zlib` is the folder of its source."""
-    found = {}
-    sources = source_names(root)
-    for name in sources:
-        found[f"runtime/{name}"] = (root / name).read_bytes()
+    return own_files(root, version) | third_party_files(root, zlib)
+
+
+def own_files(root, version):
+    """The same, of this repository's files."""
+    found = {f"runtime/{name}": (root / name).read_bytes() for name in source_names(root)}
     found |= public_headers(root)
     found["cmake/ddprunConfigVersion.cmake"] = config_version(version)
     found["cmake/ddprunConfig.cmake"] = (root / "scripts/packaging/runtime/ddprunConfig.cmake").read_bytes()
+    return found
 
+
+def third_party_files(root, zlib):
+    """The same, of what the runtime uses of other libraries."""
+    found = {}
     third_party = "runtime/third_party"
     for library, package in (("nlohmann", "nlohmann-json3-dev"), ("gloo", "libgloo-dev")):
         headers = sorted(path for path in (SYSTEM / library).rglob("*") if path.suffix in (".h", ".hpp"))

@@ -10,7 +10,7 @@ import share
 from programs import PROGRAMS, Portable
 from steps import project_version, say, source_time
 
-SLURM = ("ddprun-sbatch", "ddprun-srun")
+SLURM = ("ddprun-sbatch", "ddprun-srun")  # programs, which read options.sh beside them
 DOCUMENTS = ("README.md", "CHANGELOG.md", "SECURITY.md", "cli/OPTIONS.md", "cli/DDPD.md", "worker/ENVIRONMENT.md",
              "worker/ddp/README.md", "worker/checkpoint/CHECKPOINTS.md", "scripts/slurm/README.md",
              "scripts/packaging/README.md", "agent/REPORT.md")
@@ -42,6 +42,10 @@ def write_module(root, prefix):
     return path
 
 
+def slurm_files(root):
+    return [root / "scripts/slurm" / name for name in (*SLURM, "options.sh")]
+
+
 def make(root, arch, jobs):
     """Builds build/package/ddprun-VERSION-linux-ARCH.tar.gz and gives its path."""
     work = root / "build/package"
@@ -59,8 +63,8 @@ def make(root, arch, jobs):
         files[f"share/doc/ddprun/{name}"] = (root / name).read_bytes()
     for name in ("ddpd.service", "ddpd.socket"):
         files[f"share/ddprun/systemd/{name}"] = (root / "scripts/systemd" / name).read_bytes()
-    for name in (*SLURM, "options.sh"):
-        files[f"share/ddprun/slurm/{name}"] = (root / "scripts/slurm" / name).read_bytes()
+    for path in slurm_files(root):
+        files[f"share/ddprun/slurm/{path.name}"] = path.read_bytes()
     files[f"share/modulefiles/ddprun/{version}"] = module_text(version).encode()
     links = {f"bin/{name}": f"../share/ddprun/slurm/{name}" for name in SLURM}
     path = work / f"ddprun-{version}-linux-{arch}.tar.gz"

@@ -24,31 +24,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import packages  # noqa: E402
+import user_project  # noqa: E402
 
 TORCH = Path(sys.argv.pop(1)).resolve()
 IS_ORDINARY = len(sys.argv) > 1 and sys.argv.pop(1) == "ordinary"
 LIMIT = 3000  # seconds
-
-README = (ROOT / "worker/ddp/README.md").read_text(encoding="utf-8")
-PROJECT = next(part.partition("```")[0] for part in README.split("```cmake\n") if "project(train" in part.partition("```")[0])
-# Its own header has the name of one of ours.
-OWN_HEADER = "constexpr int kOwn = 7;\n"
-PROGRAM = """
-#include "worker/env.h"
-#include <torch/torch.h>
-#include <ddprun/ddprun.h>
-#include <iostream>
-
-int main() {
-  auto group = ddprun::ddp::init_process_group();
-  ddprun::ddp::DDP<torch::nn::Linear> model(torch::nn::Linear(2, 1), group);
-  model(torch::full({1, 2}, group.rank() + 1.0)).sum().backward();
-  if (group.rank() == 0) {
-    std::cout << "gradient " << model.module()->weight.grad()[0][0].item<float>() << " and " << kOwn << std::endl;
-  }
-}
-"""
-
 
 WHEEL = packages.packed() if IS_ORDINARY else packages.made("wheel")
 
@@ -70,11 +50,7 @@ class Project(unittest.TestCase):
         for name in ("nvidia", "triton"):
             if (TORCH.parent / name).is_dir():
                 (cls.site / name).symlink_to(TORCH.parent / name)
-        own_folder = 'target_include_directories(train PRIVATE "${CMAKE_SOURCE_DIR}")\n'
-        (cls.path / "CMakeLists.txt").write_text(PROJECT + own_folder, encoding="utf-8")
-        (cls.path / "worker").mkdir()
-        (cls.path / "worker/env.h").write_text(OWN_HEADER, encoding="utf-8")
-        (cls.path / "train.cc").write_text(PROGRAM, encoding="utf-8")
+        user_project.write(cls.path)
 
     def run_it(self, *command, **environment):
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "DDPRUN"))}

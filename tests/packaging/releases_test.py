@@ -10,11 +10,8 @@ a row for each release.  Needs root, debootstrap and the Debian mirror; exits wi
 """
 
 import os
-import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -23,11 +20,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import packages  # noqa: E402
+import systems  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = ROOT / "build/package/roots"
 RELEASES = sys.argv[1:] or ["bullseye", "bookworm", "trixie"]
-MIRROR = "http://deb.debian.org/debian"
 USER = 1000
 LIMIT = 600  # seconds
 
@@ -66,21 +62,6 @@ echo "training: $(tail -n 1 out)"
 """
 
 
-def base_system(release):
-    """The folder of a system of `release` with Python, made at the first call."""
-    base = ROOTS / release
-    if not base.exists():
-        scratch = ROOTS / f"{release}.new"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", release, scratch,
-                               MIRROR], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if made.returncode != 0:
-            packages.skip(f"debootstrap of {release}: {made.stdout.strip().splitlines()[-1]}")
-        scratch.rename(base)
-    return base
-
-
 def torch_folder(minor):
     """The folder of Python `minor`'s packages with torch in the repository's .venv, or None."""
     site = ROOT / ".venv/lib" / f"python{minor}" / "site-packages"
@@ -94,10 +75,7 @@ WHEEL = packages.made("wheel")
 
 class Releases(unittest.TestCase):
     def try_release(self, release):
-        with tempfile.TemporaryDirectory(prefix=f"ddprun-{release}-") as folder:
-            system = Path(folder) / "root"
-            system.mkdir()
-            subprocess.run(["cp", "-a", "--reflink=auto", f"{base_system(release)}/.", system], check=True)
+        with systems.copy_of(systems.base_system(release)) as system:
             home = system / "home/user"
             home.mkdir(parents=True)
             os.chown(home, USER, USER)
@@ -106,17 +84,9 @@ class Releases(unittest.TestCase):
                 shutil.copy(source, system / place)
             minor = next((system / "usr/bin").glob("python3.[0-9]*")).name.removeprefix("python").partition("-")[0]
             torch = torch_folder(minor)
-            (system / "torch").mkdir()
-            # Mounts in a namespace of their own, which goes with the command.
-            mounts = [f"mount --rbind /{name} {shlex.quote(str(system))}/{name}" for name in ("proc", "dev", "sys")]
-            if torch:
-                mounts.append(f"mount --bind -o ro {shlex.quote(str(torch))} {shlex.quote(str(system))}/torch")
-            enter = (f"exec env -i HOME=/home/user PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 "
-                     f"/usr/sbin/chroot --userspec={USER}:{USER} {shlex.quote(str(system))} sh -c \"$0\"")
             start = time.monotonic()
-            run = subprocess.run(["unshare", "--mount", "--propagation=private", "sh", "-ec",
-                                  "\n".join([*mounts, enter]), STEPS + (TRAINING if torch else "")],
-                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+            run = systems.run_in(system, STEPS + (TRAINING if torch else ""), limit=LIMIT, user=USER,
+                                 mounts=[(torch, "/torch")] if torch else [])
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
             said = " | ".join(run.stdout.strip().splitlines())
             print(f"{release} | {said} | {time.monotonic() - start:.1f} s in all", flush=True)

@@ -69,8 +69,10 @@ class Steps(unittest.TestCase):
                          {"CMakeLists.txt", "LICENSE", "scripts", "store", "worker"})
 
     def test_usage_errors_are_one_line(self):
-        for arguments, said in [((), "wheel|tarball|modulefile"), (("rpm",), "'rpm'"), (("wheel", "--arch", "mips"), "'mips'"),
+        for arguments, said in [((), "wheel|tarball|deb|modulefile"), (("rpm",), "'rpm'"), (("wheel", "--arch", "mips"), "'mips'"),
                                 (("wheel", "--jobs", "0"), "'0' is not a number from 1"), (("wheel", "--prefix", "/opt"), "--prefix is for modulefile"),
+                                (("deb", "--arch", "x86_64"), "--arch is for wheel and tarball"),
+                                (("modulefile", "--jobs", "2"), "--jobs is for wheel, tarball and deb"),
                                 (("modulefile", "--prefix", "opt"), "--prefix='opt' is not an absolute path")]:
             with self.subTest(arguments):
                 run = subprocess.run([ROOT / "scripts/package", *arguments], stdin=subprocess.DEVNULL,

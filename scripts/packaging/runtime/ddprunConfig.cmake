@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# find_package(ddprun CONFIG): the C++ runtime, as the target ddprun::ddp, out of the Python package.
+# find_package(ddprun CONFIG): the C++ runtime, as the target ddprun::ddp, out of the Python package, the tree
+# for /opt or the Debian package libddprun-dev.
 #
 # Its sources are compiled in the build tree of the project that asks for it, once, with the torch
 # that it finds: -DDDPRUN_TORCH=<dir>, else the one that is installed beside this package, else the
-# active Python's.  A C++20 compiler is needed, and no library but torch.
+# active Python's.  A C++20 compiler is needed, and no library but torch: what it uses of others is in
+# third_party, or, in Debian's package, is Debian's.
 if(TARGET ddprun::ddp)
   return()
 endif()
@@ -13,13 +15,19 @@ set(ddprun_third_party "${ddprun_package}/runtime/third_party")
 if(NOT DDPRUN_TORCH AND EXISTS "${ddprun_package}/../torch/lib/libtorch_cpu.so")
   get_filename_component(DDPRUN_TORCH "${ddprun_package}/../torch" ABSOLUTE)
 endif()
-find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h
-  HINTS "${DDPRUN_TORCH}/include" "${ddprun_third_party}/gloo" NO_DEFAULT_PATH)
+if(EXISTS "${ddprun_third_party}/gloo")
+  find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h
+    HINTS "${DDPRUN_TORCH}/include" "${ddprun_third_party}/gloo" NO_DEFAULT_PATH)
+endif()
 set(ddprun_without_runtime "or do without find_package(ddprun)")
 include("${ddprun_package}/runtime/scripts/cmake/DdprunTorch.cmake")
 set_target_properties(ddprun_c10 ddprun_torch PROPERTIES IMPORTED_GLOBAL TRUE)
 
 # What the runtime uses of other libraries, unless the project has them already.
+if(NOT EXISTS "${ddprun_third_party}")
+  find_package(nlohmann_json 3.11 REQUIRED GLOBAL)
+  find_package(ZLIB REQUIRED GLOBAL)
+endif()
 if(NOT TARGET nlohmann_json::nlohmann_json)
   add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
   target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE "${ddprun_third_party}/nlohmann")
