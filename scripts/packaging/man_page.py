@@ -13,7 +13,7 @@ PAGES = {
     "ddprun": (1, [], ["ddpd(8) ,", "ddpctl(1)"]),
     "ddpd": (8, [], ["ddprun(1)"]),
     "ddpctl": (1, ["ckpt ls", "ckpt verify", "ckpt show", "ckpt convert", "page-token", "status", "nodes", "ranks",
-                   "waits", "report", "explain", "stacks", "watch", "timeline", "bundle"], ["ddprun(1)"]),
+                   "waits", "report", "explain", "stacks", "watch", "bundle", "timeline"], ["ddprun(1)"]),
 }
 
 

@@ -206,6 +206,8 @@ INTENDED = [
              seen="--log-dir={log} probe.py kill"),
     Intended(r"--version", r"exit status$", "torchrun does not know --version",
              seen="--version"),
+    Intended("", r"log HERE/logs/[^/]+/timeline.json$", "what happened to the run, for ui.perfetto.dev",
+             seen="--log-dir={log} probe.py kill"),
     Intended("", r"log HERE/logs/[^/]+/report.json$", "the report of a failed run, for programs",
              seen="--log-dir={log} probe.py kill"),
     Intended(r"probe.py (fail|kill|raise)", r"stderr$", "the failed worker's last lines are repeated where its stderr went to a file",
