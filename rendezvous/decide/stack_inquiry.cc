@@ -2,8 +2,6 @@
 #include "rendezvous/decide/stack_inquiry.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/stacks.h"
 #include "store/base/number.h"
+#include "store/base/percent.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -86,17 +85,7 @@ void ask_for_stacks(State& state, Outgoing& out, std::optional<int> rank, MonoTi
 }  // namespace coordinator
 
 std::string to_string(const StacksTarget& target) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string text(kStacksPage);
-  for (char c : target.run) {
-    auto byte = static_cast<unsigned char>(c);
-    bool is_plain = byte < 0x80 && (std::isalnum(byte) != 0 || c == '-' || c == '_' || c == '.');
-    if (is_plain) {
-      text += c;
-    } else {
-      text += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
+  std::string text = std::string(kStacksPage) + percent_encoded(target.run);
   return target.rank ? text + '/' + std::to_string(*target.rank) : text;
 }
 
@@ -109,19 +98,9 @@ std::optional<StacksTarget> stacks_target_of(std::string_view target) {
     if (!wanted.rank || *wanted.rank < 0) return std::nullopt;
     target = target.substr(0, slash);
   }
-  while (!target.empty()) {
-    if (target.front() != '%') {
-      wanted.run += target.front();
-      target.remove_prefix(1);
-      continue;
-    }
-    std::string_view digits = target.substr(1, 2);
-    unsigned byte = 0;
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-    if (error != std::errc() || digits.size() != 2 || end != digits.data() + 2) return std::nullopt;
-    wanted.run += static_cast<char>(byte);
-    target.remove_prefix(3);
-  }
+  auto run = percent_decoded(target);
+  if (!run) return std::nullopt;
+  wanted.run = std::move(*run);
   return wanted;
 }
 

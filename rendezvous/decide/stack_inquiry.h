@@ -42,8 +42,8 @@ namespace runs {
 struct State;
 }
 
-// Where that page is: "/stacks/RUN", or "/stacks/RUN/RANK" for one rank.  In RUN all but letters,
-// digits and "-_." are written as "%2F".
+// Where that page is: "/stacks/RUN", or "/stacks/RUN/RANK" for one rank.  RUN is encoded as
+// store/base/percent.h says.
 struct StacksTarget {
   std::string run;
   std::optional<int> rank{};
