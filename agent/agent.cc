@@ -218,9 +218,8 @@ void Agent::on(const Event& event) {
     workers_.stop_starting();
     vitals_.workers_stop();
     stack_show_.interrupt();
-  }
-  if (state_.phase != Phase::Running)
     hangs_.workers_stop(std::holds_alternative<event::ShutdownRequested>(event));
+  }
   arm_deadline();
   perform(next.actions);
 }
