@@ -146,7 +146,7 @@ void Tracer::look(const std::string& run, const State* state, const std::string&
   seen.run_uuid = state->run_uuid;
   bool is_other_phase = state->phase != seen.phase || state->round != seen.round;
   bool is_other_round = state->phase == Phase::Running && is_other_phase;
-  look_at_run(look, seen, *state);
+  if (is_other_phase) look_at_run(look, seen, *state);
   seen.round = state->round;
   if (!node.empty() && !is_other_phase)
     return look_at_node(look, seen, node, *state, is_other_round);
