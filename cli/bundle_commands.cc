@@ -113,12 +113,6 @@ Result<void> add_logs(const std::string& target, const std::string& prefix, Bund
   return {};
 }
 
-std::string text_of(const Lines& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  return text;
-}
-
 Result<void> add_run(const std::string& target, const std::string& prefix, StatusQuestion question,
                      Bundle& bundle) {
   question.endpoint = target;
@@ -132,11 +126,9 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
   bundle.notes.push_back(prefix + " is what " + target + " says");
   auto added = bundle.add(prefix + "/status.json", dump(*page, 1) + '\n');
   if (!added) return added;
-  for (const Json& run : explained_runs(*page, question.run)) {
-    added = bundle.add(prefix + "/explain.txt", text_of(explain_lines(run)));
-    if (!added) return added;
-    break;
-  }
+  if (std::vector<Json> runs = explained_runs(*page, question.run); !runs.empty())
+    added = bundle.add(prefix + "/explain.txt", text_of(explain_lines(runs.front())));
+  if (!added) return added;
   Result<std::string> run = run_of(*page, question);
   Result<Json> stacks = run ? stacks_of(question, *page, *run) : Result<Json>(run.error());
   if (stacks) return bundle.add(prefix + "/stacks.json", dump(*stacks, 1) + '\n');

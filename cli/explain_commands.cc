@@ -23,8 +23,7 @@ Result<void> show_explanation(const StatusQuestion& question, std::ostream& out)
     return {};
   }
   if (runs.empty()) out << "no run meets at " << question.endpoint << '\n';
-  for (const Json& run : runs)
-    for (const std::string& line : explain_lines(run)) out << line << '\n';
+  for (const Json& run : runs) out << text_of(explain_lines(run));
   return {};
 }
 

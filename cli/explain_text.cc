@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/explain_text.h"
 
-#include <chrono>
+#include <cstdio>
 #include <ctime>
 
 #include "cli/json_fields.h"
 #include "store/base/count.h"
-#include "store/base/duration_text.h"
 
 namespace ddprun::cli {
 namespace {
@@ -14,22 +13,13 @@ namespace {
 constexpr std::size_t kShownEvents = 7;
 constexpr std::size_t kLineBytes = 240;
 
-std::string for_seconds(double seconds) {
-  return duration_text(std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
-}
-
-// By this machine's clock and zone, with milliseconds.
-std::string clock_text(double time) {
+// With milliseconds.
+std::string exact_clock_text(double time) {
   time = std::clamp(time, 0.0, 1e12);
   auto seconds = static_cast<std::time_t>(time);
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  char text[32];
-  std::size_t size = std::strftime(text, sizeof text, "%H:%M:%S", &local);
-  std::snprintf(text + size, sizeof text - size, ".%03d",
-                static_cast<int>((time - seconds) * 1000));
-  return text;
+  char text[16];
+  std::snprintf(text, sizeof text, ".%03d", static_cast<int>((time - seconds) * 1000));
+  return clock_text(time) + text;
 }
 
 double time_of(const Json& event) {
@@ -70,13 +60,8 @@ Turn last_turn(const Json& run) {
 }
 
 std::string failure_text(const Json& failure) {
-  std::string line = "rank " + std::to_string(count(failure, "rank"));
-  if (std::string node = text(failure, "node"); !node.empty()) line += " on " + node;
-  std::string signal = text(failure, "signal");
-  line += signal.empty() ? " exited with code " + std::to_string(count(failure, "exit_code"))
-                         : " was killed by " + signal;
   std::string message = text(failure, "message");
-  return message.empty() ? line : line + ": " + message;
+  return failure_head(failure) + (message.empty() ? "" : ": " + message);
 }
 
 // That of this stop: the last one, unless it was for another reason.
@@ -126,11 +111,12 @@ void add_cause(const Json& run, const Turn& turn, Lines& lines) {
     std::string after = turn.round.is_null()
                             ? ""
                             : ", after " + for_seconds(time_of(turn.stop) - time_of(turn.round));
-    lines.push_back(round_text(turn.stop) + " was stopped at " + clock_text(time_of(turn.stop)) +
-                    after + ": " + meaning_of(text(turn.stop, "cause")));
+    lines.push_back(round_text(turn.stop) + " was stopped at " +
+                    exact_clock_text(time_of(turn.stop)) + after + ": " +
+                    meaning_of(text(turn.stop, "cause")));
     lines.push_back("why: " + why);
   } else if (!turn.stop.is_null()) {
-    lines.push_back("the run ended at " + clock_text(time_of(turn.stop)));
+    lines.push_back("the run ended at " + exact_clock_text(time_of(turn.stop)));
     if (why.empty() && failure != nullptr) why = failure_text(*failure);
     if (!why.empty()) lines.push_back("why: " + why);
   } else if (run.contains("exit_code")) {  // nothing is known but the verdict
@@ -155,7 +141,7 @@ void add_events(const Turn& turn, Lines& lines) {
                   ":");
   for (std::size_t i = 0; i < shown; ++i) {
     std::string host = text(turn.events[i], "host");
-    lines.push_back("  " + clock_text(time_of(turn.events[i])) + "  " +
+    lines.push_back("  " + exact_clock_text(time_of(turn.events[i])) + "  " +
                     (host.empty() ? "" : host + " ") + text(turn.events[i], "text"));
   }
 }
@@ -180,7 +166,8 @@ Lines explain_lines(const Json& run) {
     lines.push_back(turn.round.is_null()
                         ? "no round has begun yet"
                         : "nothing has stopped it yet: " + round_text(turn.round) + " began at " +
-                              clock_text(time_of(turn.round)) + ", with " + size_text(turn.round));
+                              exact_clock_text(time_of(turn.round)) + ", with " +
+                              size_text(turn.round));
   }
   add_cause(run, turn, lines);
   add_events(turn, lines);
@@ -208,15 +195,11 @@ Json explain_json(const Json& run) {
 
 std::vector<Json> explained_runs(const Json& page, std::string_view run) {
   std::vector<Json> found;
-  auto is_wanted = [&](const Json& each) {
-    const Json& name = field(each, "run");
-    return run.empty() || (name.is_string() && name.get_ref<const std::string&>() == run);
-  };
   for (const Json& each : field(page, "runs"))
-    if (is_wanted(each) && text(each, "state") != "ended") found.push_back(each);
+    if (is_named(each, run) && text(each, "state") != "ended") found.push_back(each);
   if (!found.empty()) return found;
   for (const Json& each : field(page, "ended"))
-    if (is_wanted(each)) found.assign(1, each);
+    if (is_named(each, run)) found.assign(1, each);
   return found;
 }
 

@@ -4,15 +4,13 @@
 // (store/PROTOCOL.md), as lines for a terminal.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace ddprun::cli {
+#include "cli/page_text.h"
 
-using Json = nlohmann::ordered_json;
-using Lines = std::vector<std::string>;
+namespace ddprun::cli {
 
 // So many lines are said of a run at most.
 inline constexpr std::size_t kMostExplained = 15;

@@ -84,7 +84,7 @@ Result<void> show_stacks(const StatusQuestion& question, std::ostream& out) {
   }
   Lines lines = stack_lines(*page, question.rank);
   if (lines.empty()) lines.push_back("no worker that was asked for runs any more");
-  for (const std::string& line : lines) out << line << '\n';
+  out << text_of(lines);
   return {};
 }
 

@@ -3,15 +3,13 @@
 // The page /stacks/RUN (rendezvous/PROTOCOL.md) as lines for a terminal.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace ddprun::cli {
+#include "cli/page_text.h"
 
-using Json = nlohmann::ordered_json;
-using Lines = std::vector<std::string>;
+namespace ddprun::cli {
 
 // "all_reduce at train.py:118", "read() at data.py:40", "sleeping in hrtimer_nanosleep".
 std::string where_of(const Json& worker);

@@ -17,10 +17,6 @@ namespace {
 
 constexpr Duration kWatchPeriod = std::chrono::seconds(2);
 
-void write(const Lines& lines, std::ostream& out) {
-  for (const std::string& line : lines) out << line << '\n';
-}
-
 template <class ToLines, class ToJson>
 Result<void> show(const StatusQuestion& question, std::ostream& out, ToLines to_lines,
                   ToJson to_json) {
@@ -29,7 +25,7 @@ Result<void> show(const StatusQuestion& question, std::ostream& out, ToLines to_
   if (question.as_json) {
     out << dump(to_json(*page, question.run), 2) << '\n';
   } else {
-    write(to_lines(*page, question.run), out);
+    out << text_of(to_lines(*page, question.run));
   }
   return {};
 }
@@ -45,8 +41,7 @@ winsize terminal_size() {
 // Over what the terminal shows already, so that nothing flickers.
 void draw(const Lines& lines, bool is_terminal, std::ostream& out) {
   if (!is_terminal) {
-    write(lines, out);
-    out << std::endl;
+    out << text_of(lines) << std::endl;
     return;
   }
   out << "\x1b[H";
@@ -100,7 +95,7 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
   if (question.as_json) {
     out << dump(json, 2) << '\n';
   } else {
-    write(lines.empty() ? Lines{"nothing is waited for"} : lines, out);
+    out << text_of(lines.empty() ? Lines{"nothing is waited for"} : lines);
   }
   return {};
 }

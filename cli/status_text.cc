@@ -2,9 +2,7 @@
 #include "cli/status_text.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <ctime>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,33 +10,15 @@
 
 #include "cli/json_fields.h"
 #include "store/base/count.h"
-#include "store/base/duration_text.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
 namespace {
 
-std::string for_seconds(double seconds) {
-  return duration_text(std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
-}
-
-// By this machine's clock and zone.
-std::string clock_text(double time) {
-  auto seconds = static_cast<std::time_t>(std::clamp(time, 0.0, 1e12));
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  char text[32];
-  std::strftime(text, sizeof text, "%H:%M:%S", &local);
-  return text;
-}
-
 std::vector<const Json*> runs_of(const Json& page, std::string_view run) {
   std::vector<const Json*> runs;
   for (const Json& each : field(page, "runs")) {
-    const Json& name = field(each, "run");
-    bool is_wanted = run.empty() || (name.is_string() && name.get<std::string>() == run);
-    if (is_wanted) runs.push_back(&each);
+    if (is_named(each, run)) runs.push_back(&each);
   }
   return runs;
 }
@@ -106,11 +86,7 @@ std::string parts_of_time(const Json& run) {
 }
 
 std::string describe(const Json& failure) {
-  std::string line = "rank " + std::to_string(count(failure, "rank"));
-  if (std::string node = text(failure, "node"); !node.empty()) line += " on " + node;
-  std::string signal = text(failure, "signal");
-  line += signal.empty() ? " exited with code " + std::to_string(count(failure, "exit_code"))
-                         : " was killed by " + signal;
+  std::string line = failure_head(failure);
   const Json& message = field(failure, "message");
   if (!message.is_string()) return line;
   std::string words = message.get<std::string>();

@@ -4,15 +4,13 @@
 // controls are quoted.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace ddprun::cli {
+#include "cli/page_text.h"
 
-using Json = nlohmann::ordered_json;
-using Lines = std::vector<std::string>;
+namespace ddprun::cli {
 
 // What is wanted of a page; empty `run`: all runs.
 Lines status_lines(const Json& page, std::string_view run);
