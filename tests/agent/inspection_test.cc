@@ -6,18 +6,13 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <optional>
 #include <thread>
 
-#include "store/clock.h"
-#include "tests/support/event_loop.h"
-#include "tests/support/fake_workers.h"
-#include "tests/support/temp_dir.h"
+#include "tests/agent/sleeping_workers.h"
 #include "worker/process/proc_files.h"
-#include "worker/process/spawn.h"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -37,43 +32,23 @@ const char* const kWaits =
     "echo '    main (train.py:9)'\n";
 
 // One worker that sleeps, and what is found out about it.
-struct Job {
-  boost::asio::io_context loop;
-  process::Reaper reaper{loop.get_executor()};
-  process::IoThread disk{loop.get_executor(), [](const process::IoThread::Stall&) {}};
-  test::TempDir folder;
-  std::vector<std::string> unused;
-  test::FakeWorkers workers{unused};
+struct Job : test::SleepingWorkers {
   std::optional<rendezvous::Findings> found;
   std::unique_ptr<Inspection> inspection;
-  bool has_ended = false;
 
   explicit Job(const char* py_spy = nullptr, Duration limit = 300ms) {
-    if (py_spy != nullptr) {
-      std::string tool = folder.path() + "/py-spy";
-      std::ofstream(tool) << py_spy;
-      std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
-    }
+    if (py_spy != nullptr) make_py_spy(py_spy);
     inspection = std::make_unique<Inspection>(
         loop.get_executor(), reaper, disk,
         InspectionConfig{.limit = limit,
                          .tools = {.environment = {"PATH=/usr/bin:/bin", "TMPDIR=" + folder.path()},
                                    .search_path = folder.path()}},
         workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
-    auto process = process::spawn({.argv = {"/bin/sleep", "1000"}, .environment = {}});
-    REQUIRE(process.has_value());
-    workers.present.push_back({.local_rank = 0, .rank = 5, .pid = process->pid});
-    reaper.watch(std::move(*process), [this](process::ExitStatus) { has_ended = true; });
+    start({.local_rank = 0, .rank = 5});
     while (process::doing_of(worker().pid).find("nanosleep") == std::string::npos)
       std::this_thread::sleep_for(1ms);
   }
-  ~Job() {
-    if (!workers.present.empty()) ::kill(workers.present.front().pid, SIGKILL);
-    CHECK(test::run_until(loop, [this] { return workers.present.empty() || has_ended; }));
-    bool is_done = false;
-    boost::asio::co_spawn(loop, inspection->stop(), [&](std::exception_ptr) { is_done = true; });
-    CHECK(test::run_until(loop, [&] { return is_done; }));
-  }
+  ~Job() { end(*inspection); }
 
   RunningWorker& worker() { return workers.present.front(); }
   const rendezvous::Finding& finding() {

@@ -4,17 +4,14 @@
 #include "agent/stack_show.h"
 
 #include <doctest/doctest.h>
-#include <signal.h>
 
-#include <boost/asio/co_spawn.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
-#include "tests/support/event_loop.h"
-#include "tests/support/fake_workers.h"
-#include "tests/support/temp_dir.h"
-#include "worker/process/spawn.h"
+#include "tests/agent/sleeping_workers.h"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -22,38 +19,18 @@ using namespace ddprun::agent;
 namespace {
 
 // Two workers, and a tool that is a shell script.
-struct Job {
-  boost::asio::io_context loop;
-  process::Reaper reaper{loop.get_executor()};
-  process::IoThread disk{loop.get_executor(), [](const process::IoThread::Stall&) {}};
-  test::TempDir folder;
-  std::vector<std::string> unused;
-  test::FakeWorkers workers{unused};
+struct Job : test::SleepingWorkers {
   std::optional<std::string> said;
-  int ended = 0;
   StackShow show;
 
   explicit Job(const std::string& script)
       : show(loop.get_executor(), reaper, disk,
              {.environment = {"PATH=/usr/bin:/bin"}, .search_path = folder.path()}, workers,
              [this](std::string text) { said = std::move(text); }) {
-    std::ofstream(folder.path() + "/py-spy") << "#!/bin/sh\n" << script << '\n';
-    std::filesystem::permissions(folder.path() + "/py-spy", std::filesystem::perms::owner_all);
-    for (int rank : {4, 5}) {
-      auto process = process::spawn({.argv = {"/bin/sleep", "1000"}, .environment = {}});
-      REQUIRE(process.has_value());
-      workers.present.push_back(
-          {.local_rank = rank - 4, .rank = rank, .pid = process->pid, .folder = folder.path()});
-      reaper.watch(std::move(*process), [this](process::ExitStatus) { ++ended; });
-    }
+    make_py_spy("#!/bin/sh\n" + script + '\n');
+    for (int rank : {4, 5}) start({.local_rank = rank - 4, .rank = rank, .folder = folder.path()});
   }
-  ~Job() {
-    for (const RunningWorker& worker : workers.present) ::kill(worker.pid, SIGKILL);
-    CHECK(test::run_until(loop, [this] { return ended == 2; }));
-    bool is_done = false;
-    boost::asio::co_spawn(loop, show.stop(), [&](std::exception_ptr) { is_done = true; });
-    CHECK(test::run_until(loop, [&] { return is_done; }));
-  }
+  ~Job() { end(show); }
   rendezvous::NodeStacks answer(std::uint64_t number, std::optional<int> rank = std::nullopt) {
     said.reset();
     show.begin({.round = 0, .number = number, .rank = rank});
