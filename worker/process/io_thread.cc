@@ -30,7 +30,6 @@ struct IoThread::Shared {
   struct Call {
     std::string what;
     std::function<void()> work;
-    std::function<void()> done;
   };
   std::mutex mutex;
   std::condition_variable news;
@@ -65,10 +64,11 @@ void IoThread::run(std::string what, std::function<void()> work, std::function<v
     if (done) asio::post(executor_, std::move(done));
     return;
   }
-  if (++pending_ == 1) work_.emplace(executor_);
+  dones_.push_back(std::move(done));
+  if (dones_.size() == 1) work_.emplace(executor_);
   {
     std::lock_guard lock(shared_->mutex);
-    shared_->calls.push_back({std::move(what), std::move(work), std::move(done)});
+    shared_->calls.push_back({std::move(what), std::move(work)});
   }
   shared_->news.notify_one();
   if (!is_watching_) watch();
@@ -117,20 +117,22 @@ void IoThread::serve(const std::shared_ptr<Shared>& shared) {
     Duration lasted = mono_now() - shared->began;
     // The event loop lives while its owner does: it is posted to under the lock.
     if (shared->owner == nullptr) return;
-    asio::post(shared->owner->executor_, [shared, lasted, call = std::move(call)] {
-      if (IoThread* owner = shared->owner) owner->ended(call.what, lasted, call.done);
+    asio::post(shared->owner->executor_, [shared, lasted, what = std::move(call.what)] {
+      if (IoThread* owner = shared->owner) owner->ended(what, lasted);
     });
   }
 }
 
-void IoThread::ended(const std::string& what, Duration lasted, const std::function<void()>& done) {
+void IoThread::ended(const std::string& what, Duration lasted) {
+  std::function<void()> done = std::move(dones_.front());
+  dones_.pop_front();
   if (std::exchange(is_stall_told_, false)) on_stall_({what, lasted, true});
-  if (--pending_ == 0) {
+  if (is_idle()) {
     watch_timer_.cancel();
     settled_.cancel();
   }
   if (done) done();
-  if (pending_ == 0) work_.reset();
+  if (is_idle()) work_.reset();
 }
 
 std::optional<IoThread::Stall> IoThread::stall() const {
@@ -147,7 +149,7 @@ void IoThread::watch() {
   watch_timer_.async_wait([this, shared = shared_](boost::system::error_code) {
     if (shared->owner == nullptr) return;
     is_watching_ = false;
-    if (pending_ == 0) return;
+    if (is_idle()) return;
     auto stalled = is_stall_told_ ? std::nullopt : stall();
     if (stalled) {
       is_stall_told_ = true;
@@ -158,7 +160,7 @@ void IoThread::watch() {
 }
 
 asio::awaitable<bool> IoThread::settled(MonoTime deadline) {
-  while (pending_ > 0 && mono_now() < deadline) {
+  while (!is_idle() && mono_now() < deadline) {
     settled_.expires_at(deadline);
     co_await settled_.async_wait(asio::as_tuple(asio::use_awaitable));
   }

@@ -8,6 +8,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -46,7 +47,7 @@ class IoThread {
   boost::asio::awaitable<void> run_and_wait(std::string what, std::function<void()> work);
 
   // Whether all calls have ended.
-  bool is_idle() const { return pending_ == 0; }
+  bool is_idle() const { return dones_.empty(); }
 
   // Waits until all calls have ended, at the latest until `deadline`.  Returns is_idle().
   boost::asio::awaitable<bool> settled(MonoTime deadline);
@@ -58,7 +59,7 @@ class IoThread {
   struct Shared;
   static void serve(const std::shared_ptr<Shared>& shared);
   bool start();
-  void ended(const std::string& what, Duration lasted, const std::function<void()>& done);
+  void ended(const std::string& what, Duration lasted);
   void watch();
 
   boost::asio::any_io_executor executor_;
@@ -68,7 +69,9 @@ class IoThread {
   boost::asio::steady_timer
       settled_;  // never expires by itself in settled(); cancelled by the last
   std::optional<boost::asio::executor_work_guard<boost::asio::any_io_executor>> work_;
-  std::size_t pending_ = 0;
+  // Of the calls that have not ended, in their order.  The thread has none of them: what they hold
+  // may be the event loop's, which it may outlive.
+  std::deque<std::function<void()>> dones_;
   bool has_thread_ = false;
   bool is_watching_ = false;
   bool is_stall_told_ = false;  // of the call that runs now

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker/process/io_thread.h"
+
+#include <doctest/doctest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <future>
+#include <memory>
+
+using namespace ddprun;
+using namespace ddprun::process;
+
+TEST_SUITE("worker/process/io_thread") {
+  // It may hold what belongs to the event loop, as a timer, and the thread may outlive that.
+  TEST_CASE("what is to follow a call is gone with the owner, also while the call runs") {
+    boost::asio::io_context loop;
+    auto disk = std::make_unique<IoThread>(loop.get_executor(), [](const IoThread::Stall&) {});
+    auto begun = std::make_shared<std::promise<void>>();
+    auto release = std::make_shared<std::promise<void>>();
+    auto held = std::make_shared<int>(0);
+    std::weak_ptr<int> is_held = held;
+    disk->run(
+        "stand still",
+        [begun, release] {
+          begun->set_value();
+          release->get_future().wait();
+        },
+        [held = std::move(held)] {});
+    begun->get_future().wait();
+    CHECK_FALSE(is_held.expired());
+    disk.reset();
+    CHECK(is_held.expired());
+    release->set_value();
+  }
+}
