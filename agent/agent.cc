@@ -131,10 +131,10 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       vitals_(executor, vitals_config(config_, rendezvous_), workers_,
               [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
-      timeline_({.path = config_.timeline_path,
+      timeline_(executor,
+                {.path = config_.timeline_path,
                  .node = config_.node_name,
                  .host = config_.workers.hostname},
-                parts.disk,
                 [this](const Error& error) {
                   logger_->warn("the timeline is incomplete: {}", to_string(error));
                 }),
@@ -184,7 +184,7 @@ asio::awaitable<int> Agent::run() {
   if (config_.workers.has_warm_restarts) co_await leftovers_.end(hangs_.sweep_begins(), 0);
   co_await rendezvous_.finish();
   rendezvous_.close();
-  timeline_.end();
+  co_await timeline_.end();
   job_control_.stop();
   signals_.stop_forwarding();
   worker_signals_.close();

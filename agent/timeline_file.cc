@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/timeline_file.h"
 
+#include <chrono>
+#include <memory>
 #include <utility>
+
+#include "store/clock.h"
 
 namespace ddprun::agent {
 
 using rendezvous::TraceEvent;
 using rendezvous::TraceText;
 
-TimelineFile::TimelineFile(TimelineConfig config, process::IoThread& disk,
-                           std::function<void(const Error&)> on_failure)
-    : config_(std::move(config)), disk_(disk), on_failure_(std::move(on_failure)) {}
+namespace {
 
-TimelineFile::~TimelineFile() {
-  *is_alive_ = false;
-}
+constexpr auto kPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+TimelineFile::TimelineFile(boost::asio::any_io_executor executor, TimelineConfig config,
+                           std::function<void(const Error&)> on_failure)
+    : config_(std::move(config)),
+      on_failure_(std::move(on_failure)),
+      // The log files' thread says it.
+      disk_(std::move(executor), [](const process::IoThread::Stall&) {}) {}
 
 void TimelineFile::hosted(const TraceEvent& event) {
   if (!is_wanted() || has_ended_) return;
@@ -39,13 +48,10 @@ void TimelineFile::begin() {
   disk_.run(
       "make " + config_.path,
       [opened, path = config_.path] { *opened = process::LogFile::open(path); },
-      [this, opened, is_alive = is_alive_] {
-        if (!*is_alive) return;
+      [this, opened] {
         if (!*opened) return failed(opened->error());
         file_.emplace(config_.path, std::move(**opened), disk_,
-                      [this, is_alive](const Error& error) {
-                        if (*is_alive) failed(error);
-                      });
+                      [this](const Error& error) { failed(error); });
         file_->write(std::exchange(unwritten_, ""));
       });
   put(TraceText::head());
@@ -69,7 +75,7 @@ void TimelineFile::write(const TraceEvent& event) {
   std::string lines = text_.lines(event);
   if (bytes_ + lines.size() <= kMostBytes) return put(std::move(lines));
   put(text_.lines({.at = event.at, .name = "the file is full"}));
-  end();
+  close();
 }
 
 void TimelineFile::put(std::string text) {
@@ -78,9 +84,16 @@ void TimelineFile::put(std::string text) {
   unwritten_ += text;
 }
 
-void TimelineFile::end() {
+void TimelineFile::close() {
   if (!has_begun_ || std::exchange(has_ended_, true)) return;
   put(TraceText::tail());
+}
+
+boost::asio::awaitable<void> TimelineFile::end() {
+  close();
+  // Not inside the condition: GCC 12 stumbles over a braced list behind one.
+  bool is_whole = co_await disk_.settled(mono_now() + kPatience);
+  if (!is_whole) failed({Errc::TimedOut, "write " + config_.path + ": the disk stands still"});
 }
 
 void TimelineFile::failed(const Error& error) {

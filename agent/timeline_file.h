@@ -2,12 +2,14 @@
 //
 // Writes what happens to the run into timeline.json (rendezvous/decide/trace.h has the form): on
 // the node that hosts the run what its coordinator sees of all nodes, and what this node's agent
-// sees of its own workers, to the millisecond.  A thread does the writing.
+// sees of its own workers, to the millisecond.  A thread of its own does the writing: nothing that
+// matters more waits for it.
 #pragma once
 
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +27,7 @@ struct TimelineConfig {
   std::string host{};
 };
 
-// Threads: used from the event loop's thread only.
-// Lifetime: borrows the IoThread.  Calls back from the event loop as long as it lives.
+// Threads: used from the executor's only thread, where it calls back as long as it lives.
 class TimelineFile {
  public:
   // The file is no longer than this; then it says that it is full.
@@ -36,10 +37,8 @@ class TimelineFile {
 
   // `on_failure` is called once where the file cannot be written, and nothing is written from then
   // on.
-  TimelineFile(TimelineConfig config, process::IoThread& disk,
+  TimelineFile(boost::asio::any_io_executor executor, TimelineConfig config,
                std::function<void(const Error&)> on_failure);
-  ~TimelineFile();
-  TimelineFile(const TimelineFile&) = delete;
 
   bool is_wanted() const { return !config_.path.empty(); }
 
@@ -48,27 +47,28 @@ class TimelineFile {
   void hosted(const rendezvous::TraceEvent& event);
   // Seen by this agent; `event` needs no node.
   void here(rendezvous::TraceEvent event);
-  // The last is written.
-  void end();
+  // There is no other event.  Completes when the file is whole; a disk that stands still is waited
+  // for kPatience.
+  boost::asio::awaitable<void> end();
 
  private:
   void begin();
   void write(const rendezvous::TraceEvent& event);
   void put(std::string text);
+  void close();
   void failed(const Error& error);
 
   TimelineConfig config_;
-  process::IoThread& disk_;
   std::function<void(const Error&)> on_failure_;
   rendezvous::TraceText text_;
   std::vector<rendezvous::TraceEvent> kept_;
   std::string unwritten_;  // until the file is open
+  process::IoThread disk_;
   std::optional<process::LogFile> file_;
   std::size_t bytes_ = 0;
   std::size_t left_out_ = 0;  // events that the disk did not take in time
   bool has_begun_ = false;
   bool has_ended_ = false;
-  std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace ddprun::agent

@@ -120,6 +120,20 @@ class ReadingTest(StallCase):
         self.assertEqual(run.wait(timeout=LIMIT), 7, self.said())
         self.assertIn("why-it-was", self.said())
 
+    def test_what_has_failed_is_read_before_the_timeline_is_written(self):
+        run = self.begin("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
+                         "[ $RANK = 0 ] && { echo why-it-was >&2; echo $$$$ >pid0; } || echo $$$$ >pid1; "
+                         "while ! test -e go$RANK; do sleep 0.02; done; exit $((7 - 7 * RANK))")
+        pids = [self.path / f"pid{rank}" for rank in range(2)]
+        wait_until(lambda: all(pid.exists() and pid.read_text().endswith("\n") for pid in pids), "the workers run")
+        self.gate.touch()
+        (self.path / "go1").touch()  # its end is drawn in the timeline
+        ended = int(pids[1].read_text())
+        wait_until(lambda: not os.path.exists(f"/proc/{ended}"), "rank 1 has ended")
+        (self.path / "go0").touch()
+        self.wait_for_line("'read what rank 0 has left in ", "has stood still for")
+        self.check_that_the_failure_is_told_later(run)
+
     def test_the_others_do_not_wait_for_the_disk_for_ever(self):
         run = self.begin("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
                          "touch began$RANK; while ! test -e go; do sleep 0.02; done; "
