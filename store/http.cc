@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/http.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/status.hpp>
 #include <sstream>
+#include <utility>
 
 namespace ddprun::store {
 namespace http = boost::beast::http;
@@ -13,12 +15,15 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::uint32_t kMaxHeaderBytes = 8 * 1024;
+constexpr std::string_view kEndOfHead = "\r\n\r\n";
 
 }  // namespace
 
+// Parsed fields take many times the room of the shortest ones' bytes, so nothing is parsed before
+// the head is whole.
 struct HttpReader::Parser {
   http::request_parser<http::empty_body> parser;
-  std::string unread;  // Beast wants to see again what it could not use
+  std::string head;
 };
 
 HttpReader::HttpReader() : parser_(std::make_unique<Parser>()) {
@@ -29,18 +34,18 @@ HttpReader::HttpReader() : parser_(std::make_unique<Parser>()) {
 HttpReader::~HttpReader() = default;
 
 HttpReader::State HttpReader::feed(std::string_view bytes) {
-  std::string& unread = parser_->unread;
-  unread.append(bytes);
+  std::string& head = parser_->head;
+  std::size_t from = head.size() - std::min(head.size(), kEndOfHead.size() - 1);
+  head.append(bytes);
+  if (head.find(kEndOfHead, from) == std::string::npos)
+    return head.size() > kMaxHeaderBytes ? State::Malformed : State::NeedMore;
   boost::beast::error_code error;
-  std::size_t used = parser_->parser.put(boost::asio::buffer(unread), error);
-  unread.erase(0, used);
-  if (error && error != http::error::need_more) return State::Malformed;
-  if (unread.size() > kMaxHeaderBytes) return State::Malformed;
-  return parser_->parser.is_done() ? State::Done : State::NeedMore;
+  parser_->parser.put(boost::asio::buffer(std::exchange(head, "")), error);
+  return !error && parser_->parser.is_done() ? State::Done : State::Malformed;
 }
 
 std::size_t HttpReader::held_bytes() const {
-  return parser_ ? parser_->unread.capacity() : 0;
+  return parser_ ? parser_->head.capacity() : 0;
 }
 
 void HttpReader::clear() {

@@ -2,6 +2,7 @@
 #include "store/decide/pages.h"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,6 +114,16 @@ TEST_SUITE("store/http") {
     for (int i = 0; i < 1000 && state == State::NeedMore; ++i)
       state = endless.feed(std::string(100, 'A'));
     CHECK(state == State::Malformed);
+  }
+
+  TEST_CASE("a head that has not arrived in full takes the room that it says") {
+    std::string half = "GET / HTTP/1.1\r\n";
+    while (half.size() < 8'000) half += "a:\r\n";
+    HttpReader reader;
+    std::size_t before = ::mallinfo2().uordblks;
+    REQUIRE(reader.feed(half) == State::NeedMore);
+    CHECK(reader.held_bytes() >= half.size());
+    CHECK(::mallinfo2().uordblks - before <= reader.held_bytes() + 1024);
   }
 
   TEST_CASE("a response has its length, and without a body as well") {
