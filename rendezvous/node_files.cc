@@ -24,6 +24,9 @@ constexpr const char* kPartial = ".partial";
 constexpr std::size_t kMaxFiles = 4096;
 constexpr off_t kMaxBytes = 64 * 1024;
 constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
+// There may be thousands, and each agent that starts would look at all of them.
+constexpr const char* kLooked = ".looked";
+constexpr std::time_t kBetweenLooks = 60 * 60;  // seconds
 
 // At most `limit` bytes.
 std::string read_all(const Fd& file, off_t limit = 4096) {
@@ -69,6 +72,17 @@ std::optional<std::timespec> written(const Fd& folder, const std::string& name) 
   return is_there ? std::optional(status.st_mtim) : std::nullopt;
 }
 
+// Whether nobody has looked for an hour: the caller does it now.
+bool is_time_to_look(const Fd& folder) {
+  auto looked = written(folder, kLooked);
+  std::time_t now = std::time(nullptr);
+  if (looked && looked->tv_sec <= now && now - looked->tv_sec < kBetweenLooks) return false;
+  Fd file(::openat(folder.get(), kLooked, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                   0600));
+  if (file) ::futimens(file.get(), nullptr);
+  return true;
+}
+
 // Of an agent that lives it is locked.
 std::optional<std::string> read_if_dead(const Fd& folder, const std::string& name) {
   Fd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -93,6 +107,7 @@ NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string nam
 }
 
 void NodeFiles::remove_old() const {
+  if (!folder_ || !is_time_to_look(folder_)) return;
   const std::time_t oldest = std::time(nullptr) - kMaxAge;
   for (const std::string& name : names("")) {
     auto at = written(folder_, name);

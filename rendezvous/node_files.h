@@ -17,7 +17,8 @@ namespace ddprun::rendezvous {
 class NodeFiles {
  public:
   // Of the node `name` of `run`.  Nothing is kept where `folder` is empty, cannot be made, or is
-  // not this user's alone.  What agents that died have left there is removed after a day.
+  // not this user's alone.  What agents that died have left there is removed after a day; that is
+  // looked for once in an hour.
   NodeFiles(const std::string& folder, std::string run, std::string name);
 
   // Why nothing is kept, in a sentence, where `folder` is there and not this user's alone; else

@@ -137,13 +137,23 @@ TEST_CASE("Node files: those that died last are named") {
   CHECK(died.back().name == "n4");
 }
 
-TEST_CASE("Node files: what is left of dead agents is removed after a day") {
+TEST_CASE(
+    "Node files: what is left of dead agents is removed after a day, by a look in each hour") {
   Machine machine;
   machine.agent("a").keep(knows("a", 1));
   NodeFiles living = machine.agent("b");
   living.keep(knows("b", 1));
   for (const std::string& file : machine.files()) date(file, 100'000);
-  CHECK(machine.died("other").empty());
+  date(machine.folder + "/.looked", 3'500);
+  machine.agent("other");
+  CHECK(machine.files().size() == 2);
+  SUBCASE("the last look was an hour ago") {
+    date(machine.folder + "/.looked", 3'700);
+  }
+  SUBCASE("the clock was set back") {
+    date(machine.folder + "/.looked", -100);
+  }
+  machine.agent("other");
   CHECK(machine.files().size() == 1);
   CHECK(machine.died().empty());
 }
