@@ -7,9 +7,16 @@ namespace ddprun::rendezvous {
 
 namespace asio = boost::asio;
 
+void NoticeQueue::listen(Handler::Listener listener) {
+  listener_ = std::move(listener);
+  for (Notice& notice : std::exchange(early_, {})) push(std::move(notice));
+}
+
 void NoticeQueue::push(Notice notice) {
-  asio::post(executor_, [this, is_open = is_open_, notice = std::move(notice)] {
-    if (*is_open) listener_(notice);
+  asio::post(executor_, [this, is_open = is_open_, notice = std::move(notice)]() mutable {
+    if (!*is_open) return;
+    if (!listener_) return early_.push_back(std::move(notice));
+    listener_(notice);
   });
 }
 

@@ -6,12 +6,14 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/handler.h"
 
 namespace ddprun::rendezvous {
 
-// Notices to the agent: each arrives in a later turn of the loop, and none after close().
+// Notices to the agent: each arrives in a later turn of the loop, and none after close().  What is
+// said before the agent listens arrives once it does.
 //
 // Threads: used from the executor's only thread.
 class NoticeQueue {
@@ -21,13 +23,14 @@ class NoticeQueue {
   NoticeQueue(const NoticeQueue&) = delete;
   NoticeQueue& operator=(const NoticeQueue&) = delete;
 
-  void listen(Handler::Listener listener) { listener_ = std::move(listener); }
+  void listen(Handler::Listener listener);
   void push(Notice notice);
   void close() { *is_open_ = false; }
 
  private:
   boost::asio::any_io_executor executor_;
   Handler::Listener listener_;
+  std::vector<Notice> early_;                                     // before there was one
   std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);  // for notices under way
 };
 

@@ -32,7 +32,7 @@ void Status::note(Session& session, const Request& request) {
     expected.connected(peer_host(session.fd.get()), ping->nonce);
   } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
     if (expect->name.empty()) return expected.expect_world(expect->pid);
-    expected.expect(session.id, peer_host(session.fd.get()), std::string(expect->name),
+    expected.expect(session.id, peer_host(session.fd.get()), expect->name,
                     static_cast<std::uint32_t>(expect->pid));
   }
 }

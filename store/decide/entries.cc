@@ -8,6 +8,12 @@
 #include "store/decide/snapshot.h"
 
 namespace ddprun::store {
+namespace {
+
+// The system takes back the memory of a value that has so much, page by page.
+constexpr std::size_t kLargeBytes = 256 * 1024;
+
+}  // namespace
 
 Value Entries::value_of(std::string_view name) const {
   const Node* node = find(name);
@@ -44,6 +50,7 @@ void Entries::set(Node& node, std::string_view bytes) {
   if (!held || old.size() != bytes.size()) {
     if (held) budget_.remove(old.size() + cost::kValue, 1);
     budget_.add(bytes.size() + cost::kValue, 1);
+    note_size(old.size(), bytes.size());
   }
   held.assign(bytes);
 }
@@ -52,6 +59,7 @@ void Entries::unset(Node& node) {
   before_change(node);
   Value& held = node.entry.value;
   if (held) budget_.remove(held.size() + cost::kValue, 1);
+  note_size(held.size(), 0);
   held = Value();
 }
 
@@ -59,6 +67,7 @@ void Entries::append(Node& node, std::string_view piece) {
   Value& held = node.entry.value;
   if (!held) return set(node, piece);
   before_change(node);
+  note_size(held.size(), held.size() + piece.size());
   held.append(piece);
   budget_.add(piece.size());
 }
@@ -66,6 +75,7 @@ void Entries::append(Node& node, std::string_view piece) {
 void Entries::append_to(Node& node, Value room, std::string_view piece) {
   before_change(node);
   room.append(piece);
+  note_size(node.entry.value.size(), room.size());
   node.entry.value = std::move(room);
   budget_.add(piece.size());
 }
@@ -94,6 +104,17 @@ Value Entries::pop(Node& node) {
   return item;
 }
 
+std::size_t Entries::effort_to_free(std::string_view name) const {
+  if (large_values_ == 0) return 0;
+  const Node* node = find(name);
+  return node != nullptr ? effort_to_free(*node) : 0;
+}
+
+std::size_t Entries::effort_to_free(const Node& node) const {
+  std::size_t bytes = node.entry.value.size();
+  return bytes >= kLargeBytes ? bytes / effort::kBytes : 0;
+}
+
 bool Entries::free_some(std::size_t& effort) {
   return table_.drop_some([&effort](Node& node) {
     auto pay = [&effort](const Value& value) {
@@ -108,6 +129,11 @@ bool Entries::free_some(std::size_t& effort) {
     pay(node.entry.value);
     return true;
   });
+}
+
+void Entries::note_size(std::size_t old_bytes, std::size_t new_bytes) {
+  if (old_bytes >= kLargeBytes) --large_values_;
+  if (new_bytes >= kLargeBytes) ++large_values_;
 }
 
 void Entries::before_change(const Node& node) {

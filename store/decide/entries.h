@@ -100,18 +100,25 @@ class Entries {
   // The bytes of all names, of keys and others.
   std::size_t name_bytes() const { return name_bytes_; }
 
-  void clear() { table_.clear(), name_bytes_ = 0; }
+  // What it costs to free the value of this key, by a request that deletes or replaces it; nothing
+  // is looked up where no value is large.
+  std::size_t effort_to_free(std::string_view name) const;
+  std::size_t effort_to_free(const Node& node) const;
+
+  void clear() { table_.clear(), name_bytes_ = large_values_ = 0; }
   // Frees what is here as far as the effort goes, which it diminishes, and without counting it in
   // the budget.  Answers whether that was all; if not, nothing else may be asked for any more.
   bool free_some(std::size_t& effort);
 
  private:
   void before_change(const Node& node);
+  void note_size(std::size_t old_bytes, std::size_t new_bytes);
 
   NameTable<Entry> table_;
   Budget& budget_;
   Snapshot* snapshot_ = nullptr;
   std::size_t name_bytes_ = 0;
+  std::size_t large_values_ = 0;
 };
 
 }  // namespace ddprun::store

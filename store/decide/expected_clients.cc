@@ -12,9 +12,9 @@ std::size_t cost_of(const std::string& name) {
 
 }  // namespace
 
-void ExpectedClients::expect(ClientId announcer, const std::string& host, std::string name,
-                             std::uint32_t pid) {
-  name.resize(std::min(name.size(), kMostNameBytes));
+void ExpectedClients::expect(ClientId announcer, const std::string& host,
+                             std::string_view said_name, std::uint32_t pid) {
+  std::string name(said_name.substr(0, kMostNameBytes));  // what was cut off takes no memory
   auto own = announced_.find(announcer);
   std::size_t own_count = own != announced_.end() ? own->second.size() : 0;
   if (own_count > 0) {

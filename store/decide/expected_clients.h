@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -48,7 +49,8 @@ class ExpectedClients {
 
   // Announces a client with this process id from `host`.  An announcement with the same name by the
   // same announcer is replaced.  Beyond a limit, or where the budget has no room, nothing happens.
-  void expect(ClientId announcer, const std::string& host, std::string name, std::uint32_t pid);
+  void expect(ClientId announcer, const std::string& host, std::string_view name,
+              std::uint32_t pid);
 
   // Whether an announced client with this process id is missing, whatever its host.
   bool is_missing(std::uint32_t pid) const;

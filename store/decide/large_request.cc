@@ -36,6 +36,12 @@ std::size_t effort_of_all(const Items& items) {
   return effort;
 }
 
+std::size_t effort_of_all(const std::span<const KeyValue>& pairs, const Entries& entries) {
+  std::size_t effort = effort_of_all(pairs);
+  for (const KeyValue& pair : pairs) effort += entries.effort_to_free(pair.key);
+  return effort;
+}
+
 std::size_t effort_of_append(const request::Append& r, const Entries& entries) {
   std::size_t effort = effort_of(KeyValue{r.key, r.value});
   const Node* node = entries.find(r.key);
@@ -50,11 +56,14 @@ std::size_t effort_of(const Request& request, const Entries& entries) {
   return std::visit(
       Overloaded{
           [](const auto&) { return std::size_t{1}; },
-          [](const request::Set& r) {
-            return effort_of(KeyValue{r.key, r.value});
+          [&](const request::Set& r) {
+            return effort_of(KeyValue{r.key, r.value}) + entries.effort_to_free(r.key);
           },
-          [](const request::CompareSet& r) {
+          [](const request::CompareSet& r) {  // what it replaces is as large as what is expected
             return effort_of(KeyValue{r.key, r.desired}) + r.expected.size() / effort::kBytes;
+          },
+          [&](const request::DeleteKey& r) {
+            return effort_of(r.key) + entries.effort_to_free(r.key);
           },
           [](const request::Get& r) { return effort_of(r.key); },
           [](const request::Add& r) { return effort_of(r.key); },
@@ -67,7 +76,7 @@ std::size_t effort_of(const Request& request, const Entries& entries) {
           [](const request::Check& r) { return effort_of_all(r.keys); },
           [](const request::Wait& r) { return effort_of_all(r.keys); },
           [](const request::MultiGet& r) { return effort_of_all(r.keys); },
-          [](const request::MultiSet& r) { return effort_of_all(r.pairs); },
+          [&](const request::MultiSet& r) { return effort_of_all(r.pairs, entries); },
           [&](const request::Append& r) { return effort_of_append(r, entries); },
           [&](const request::ListKeys&) {
             return 1 + entries.table().size() + entries.name_bytes() / effort::kBytes;
@@ -156,9 +165,11 @@ struct LargeRequest::Steps {
     auto key_of = [&](std::size_t i) { return r.pairs[i].key; };
     auto set = [&](std::size_t i, Hash hash) {
       const KeyValue& pair = r.pairs[i];
-      if (!has_effort(effort_of(pair))) return false;
+      Node* old = self.entries_.find(pair.key, hash);
+      std::size_t freed = old != nullptr ? self.entries_.effort_to_free(*old) : 0;
+      if (!has_effort(effort_of(pair) + freed)) return false;
       self.keep_promise(1, cost::of_pair(pair));
-      Node& node = self.entries_.find_or_create(pair.key, hash);
+      Node& node = old != nullptr ? *old : self.entries_.find_or_create(pair.key, hash);
       self.entries_.set(node, pair.value);
       self.waits_.wake_all(context, node);
       return true;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "store/decide/budget.h"
+#include "store/decide/effort.h"
 #include "store/decide/outgoing.h"
 #include "store/decide/value.h"
 
@@ -44,7 +46,10 @@ class LastWills {
   void clear_all() { wills_ = decltype(wills_)(); }
   // As Waits::free_some().
   bool free_some(std::size_t& effort) {
-    for (; effort > 0 && !wills_.empty(); --effort) wills_.erase(wills_.begin());
+    for (; effort > 0 && !wills_.empty(); wills_.erase(wills_.begin())) {
+      std::size_t bytes = wills_.begin()->second.item.size();
+      effort -= std::min(effort, 1 + bytes / effort::kBytes);
+    }
     return effort > 0;
   }
 

@@ -205,6 +205,22 @@ class PlantedPathsTest(NodesCase):
                 inside.rmdir()
                 folder.unlink(missing_ok=True)
 
+    def test_what_is_planted_as_the_folder_of_the_node_files_ends_no_run(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root has a /dev/shm of its own for a test")
+        folder = f"/dev/shm/ddprun-{os.geteuid()}"
+        plants = {"link": f"ln -s {self.path} {folder}", "file": f"touch {folder}", "fifo": f"mkfifo {folder}",
+                  "another's": f"mkdir -m 777 {folder} && chown {STRANGER} {folder}"}
+        for kind, words in plants.items():
+            with self.subTest(kind):
+                run = subprocess.run(
+                    ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none /dev/shm && {words} && exec "$@"', "sh",
+                     DDPRUN, "--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+                     "--rdzv-conf=last_call_timeout=0.1", "--no-python", "/bin/true"],
+                    env=environment(), capture_output=True, text=True, timeout=LIMIT, cwd=self.path)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertEqual(run.stderr.count(f"{folder} is no folder of this user's alone"), 1, run.stderr)
+
     def run_one(self, *options, command=("/bin/true",), **extra):
         run = subprocess.run([DDPRUN, "--nnodes=1", *map(str, options), "--no-python", *command],
                              env=environment(**extra), capture_output=True, text=True, timeout=LIMIT, cwd=self.path)

@@ -7,8 +7,10 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
+#include <fstream>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -122,6 +124,20 @@ TEST_SUITE("rendezvous/network") {
       disk_answers();
     }
     handler->close();
+    CHECK(finishes());
+  }
+
+  TEST_CASE_FIXTURE(HostingNode, "what is said before the agent listens it hears once it does") {
+    const std::string planted = folder.path() + "/planted";
+    std::ofstream(planted) << "by another user";
+    config.may_stand_in = true;
+    config.node_files = planted;
+    handler.emplace(loop.get_executor(), config, RunFilePlace{});
+    for (int turn = 0; turn < 100; ++turn) loop.poll();
+    handler->listen([this](const Notice& notice) { notices.push_back(notice); });
+    std::optional<notice::Info> info = told<notice::Info>();
+    REQUIRE(info.has_value());
+    CHECK(info->text.starts_with(planted + " is no folder of this user's alone"));
     CHECK(finishes());
   }
 

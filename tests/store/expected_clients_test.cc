@@ -2,6 +2,7 @@
 #include "store/decide/expected_clients.h"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -128,6 +129,21 @@ TEST_SUITE("store/decide/expected_clients") {
     CHECK(clients.missing(ExpectedClients::kMostExpected).back().name.size() ==
           ExpectedClients::kMostNameBytes);
   }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  TEST_CASE("the rest of a long name takes no memory") {
+    constexpr std::size_t kCount = 4000;
+    const std::string rest(8000, 'x');
+    ExpectedClients clients;
+    std::size_t before = ::mallinfo2().uordblks;
+    for (std::size_t i = 0; i < kCount; ++i)
+      clients.expect(1, "h", std::to_string(i) + rest, static_cast<std::uint32_t>(i));
+    std::size_t taken = ::mallinfo2().uordblks - before;
+    REQUIRE(clients.expected_count() == kCount);
+    CHECK(taken > 0);
+    CHECK(taken < 2 * clients.bytes());
+  }
+#endif
 
   TEST_CASE("announcements take room, and none are made where there is none") {
     Usage shared;

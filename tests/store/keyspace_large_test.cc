@@ -212,6 +212,38 @@ TEST_SUITE("store/keyspace/large") {
     CHECK(some.effort_of(request::Get{"k"}) == 1);
   }
 
+  TEST_CASE_FIXTURE(Clients, "a large value that is deleted or replaced costs as much as it has") {
+    const std::string large(1 << 20, 'v');
+    CHECK(keyspace.effort_of(request::DeleteKey{"k"}) == 1);
+    ask(kOther, request::Set{"k", large});
+    CHECK(keyspace.effort_of(request::DeleteKey{"k"}) == 1 + 1024);
+    CHECK(keyspace.effort_of(request::DeleteKey{"other"}) == 1);
+    CHECK(keyspace.effort_of(request::Set{"k", "v"}) == 1 + 1024);
+    CHECK(keyspace.effort_of(request::MultiSet{std::array{KeyValue{"k", "v"}}}) == 1 + 1024);
+    ask(kOther, request::Append{"k", "v"});
+    ask(kOther, request::Set{"k", "v"});
+    CHECK(keyspace.effort_of(request::DeleteKey{"k"}) == 1);
+    ask(kOther, request::Append{"k", large});
+    CHECK(keyspace.effort_of(request::DeleteKey{"k"}) == 1 + 1024);
+  }
+
+  TEST_CASE_FIXTURE(Clients, "large values are replaced in steps") {
+    Keyspace some({.names_at_once = 2000});
+    Replies replies;
+    const std::string large(1 << 20, 'v');
+    const std::array pairs{KeyValue{"a", "1"}, KeyValue{"b", "2"}, KeyValue{"c", "3"}};
+    for (const KeyValue& pair : pairs)
+      some.execute(kOther, request::Set{pair.key, large}, now, replies);
+    request::MultiSet request{pairs};
+    REQUIRE(some.is_large(request));
+    REQUIRE_FALSE(some.begin(kLarge, request, now, replies));
+    CHECK_FALSE(some.proceed(1024, now, replies).is_done);
+    CHECK(some.peek("a").view() == "1");
+    CHECK(some.peek("b").view() == large);
+    while (!some.proceed(1024, now, replies).is_done) continue;
+    CHECK(some.peek("c").view() == "3");
+  }
+
   TEST_CASE_FIXTURE(Clients, "to append to a value that is being read is large, if that is") {
     const std::string old(600'000, 'v');
     ask(kOther, request::Set{"k", old});
