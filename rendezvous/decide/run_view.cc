@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/vitals.h"
 #include "rendezvous/decide/waiting_text.h"
 
@@ -189,6 +190,16 @@ std::vector<const std::pair<const std::string, Node>*> in_order(const coordinato
   return nodes;
 }
 
+// Now, by what is seen; and by what rounds were stopped for.
+Json slow_ones(const coordinator::State& run) {
+  Json slow = Json::array();
+  for (const Behind& one : run.pace.behind)
+    slow.push_back({{"rank", one.rank}, {"host", one.host}, {"why", one.why}});
+  for (const KeptWaiting& one : kept_waiting_again(run.restarts.failures))
+    slow.push_back({{"rank", one.rank}, {"host", text_or_null(one.node)}, {"why", describe(one)}});
+  return slow;
+}
+
 Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
              bool is_trusted, MonoTime now) {
   const command::Round* round = round_of(run);
@@ -207,6 +218,8 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
                {"lost", run.shortage ? Json(run.shortage->why) : Json()}};
   if (const RunChronicle* chronicle = source.chronicle->find(name))
     add_chronicle(json, *chronicle, is_trusted, now);
+  json["slow"] = slow_ones(run);
+  json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);
   json["nodes"] = Json::array();
   for (const auto* entry : in_order(run))
@@ -221,6 +234,7 @@ Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_t
                {"exit_code", verdict.end.exit_code},
                {"why", is_trusted ? text_or_null(verdict.end.why) : Json()},
                {"restart_count", verdict.end.restart_count},
+               {"slowest", text_or_null(verdict.end.slowest)},
                {"ago_s", seconds(now - verdict.at)},
                {"failures", to_json(verdict.end.failures, is_trusted)}};
   // Some of its nodes may still be leaving.

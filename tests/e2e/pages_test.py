@@ -195,6 +195,31 @@ class StatusTest(PagesCase):
         (self.path / "go").touch()
 
 
+class SlowWorkerTest(PagesCase):
+    # Counts its steps in the heartbeat file, rank 3 ten times as slowly.
+    COUNTING = r"""
+touch said.$RANK
+pause=0.05; if [ $RANK = 3 ]; then pause=0.5; fi
+step=0
+while ! [ -e go ]; do
+  step=$((step + 1)); echo $step > $DDPRUN_HEARTBEAT_FILE.new; mv $DDPRUN_HEARTBEAT_FILE.new $DDPRUN_HEARTBEAT_FILE
+  sleep $pause
+done
+"""
+
+    def test_a_worker_whose_steps_fall_behind_is_named_everywhere(self):
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2", "--hang-timeout=600",
+                           command=("--no-python", "sh", "-c", self.COUNTING)) for _ in range(2)]
+        run = self.until_shown(lambda run: run["slow"], "a slow worker")
+        self.assertEqual([(one["rank"], one["host"]) for one in run["slow"]], [(3, run["nodes"][1]["host"])])
+        line = rf"slow: rank 3 \({run['nodes'][1]['host']}\) is .* behind: it is at step \d+, the others at \d+"
+        self.assertRegex(self.ddpctl("status", f"127.0.0.1:{self.port}"), line)
+        self.until_shown(lambda run: run["slowest"], "the slowest of the run")
+        self.assert_all_succeed(*nodes)
+        for node in nodes:
+            self.assertRegex(node.log, r"rank 3 \(\S+\) was the slowest: behind for .* of .* of training, by up to .*")
+
+
 class SecretPagesTest(PagesCase):
     def test_ddpctl_shows_the_secret_and_the_empty_page_is_open(self):
         path = self.path / "secret"
