@@ -208,6 +208,17 @@ Table table_of(const std::vector<Rank>& ranks) {
   return table;
 }
 
+// Where the logs are, as far as the nodes say it, and say it to this reader.
+Lines log_lines(const Json& run) {
+  Table table({"NODE", "HOST", "LOGS"});
+  for (const Json& node : field(run, "nodes")) {
+    std::string folder = text(node, "log_folder");
+    if (folder.empty()) continue;
+    table.add({std::to_string(count(node, "group_rank")), text(node, "host"), folder});
+  }
+  return table.size() > 0 ? table.lines() : Lines{};
+}
+
 // What a person wants to see first.
 int badness(const Rank& rank) {
   std::string state = state_text(rank);
@@ -253,6 +264,7 @@ Lines node_lines(const Json& page, std::string_view run) {
                  is_known ? bytes_text(rss) : "-"});
     }
     append(lines, table.lines());
+    append(lines, log_lines(*each));
   }
   return lines.empty() ? none(run) : lines;
 }

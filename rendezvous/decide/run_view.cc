@@ -72,14 +72,18 @@ Json to_json(const WorkerVitals& worker, bool is_trusted) {
 }
 
 // What a node has said last of its workers in this round.
-Json workers_of(const Node& node, const std::string& text, bool is_trusted) {
+std::optional<Vitals> vitals_of(const Node& node, const std::string& text) {
   auto most = static_cast<std::size_t>(std::max(node.join.participant.local_world_size, 0));
   std::optional<Vitals> vitals = decode_vitals(text, most);
   bool is_of_round = vitals && node.round && vitals->round == node.round->number && !node.is_down;
-  if (!is_of_round) return {};
-  Json workers = Json::array();
-  for (const WorkerVitals& worker : vitals->workers) workers.push_back(to_json(worker, is_trusted));
-  return workers;
+  return is_of_round ? std::move(vitals) : std::nullopt;
+}
+
+void add_vitals(Json& json, const Vitals& vitals, bool is_trusted) {
+  json["vitals"] = Json::array();
+  for (const WorkerVitals& worker : vitals.workers)
+    json["vitals"].push_back(to_json(worker, is_trusted));
+  if (is_trusted) json["log_folder"] = text_or_null(vitals.log_folder);
 }
 
 Json to_json(const std::string& id, const Node& node, const coordinator::State& run,
@@ -95,8 +99,10 @@ Json to_json(const std::string& id, const Node& node, const coordinator::State& 
                {"group_rank", has_place ? Json(node.round->ranks.group_rank) : Json()},
                {"base_rank", has_place ? Json(node.round->ranks.base_rank) : Json()},
                {"silent_s", seconds(now - node.seen)},
+               {"log_folder", Json()},
                {"vitals", Json()}};
-  if (has_place && source.vitals) json["vitals"] = workers_of(node, source.vitals(id), is_trusted);
+  if (!has_place || !source.vitals) return json;
+  if (auto vitals = vitals_of(node, source.vitals(id))) add_vitals(json, *vitals, is_trusted);
   return json;
 }
 

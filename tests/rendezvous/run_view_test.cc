@@ -148,11 +148,14 @@ TEST_SUITE("rendezvous/decide/run_view") {
 
   TEST_CASE("what workers have said, and paths, are for a trusted reader only") {
     Training place;
-    Vitals vitals{.workers = {{.local_rank = 0, .pid = 5, .last_line = "hunter2 at /home/me"}}};
+    Vitals vitals{.log_folder = "/home/me/logs/job_x",
+                  .workers = {{.local_rank = 0, .pid = 5, .last_line = "hunter2 at /home/me"}}};
     place.vitals["a"] = encode(vitals);
     place.fails("job", "b", 0);
     CHECK(place.run(true)["failures"][0]["message"] == "ValueError: token=hunter2");
     CHECK(place.run(true)["nodes"][0]["vitals"][0]["last_line"] == "hunter2 at /home/me");
+    CHECK(place.run(true)["nodes"][0]["log_folder"] == "/home/me/logs/job_x");
+    CHECK(place.run(true)["nodes"][1]["log_folder"].is_null());
     std::string shown = place.text(false);
     CHECK(shown.find("hunter2") == std::string::npos);
     CHECK(shown.find("/home") == std::string::npos);
