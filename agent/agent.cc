@@ -102,7 +102,8 @@ HangMonitorConfig hang_config(const AgentConfig& config) {
 
 VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
   return {.period = rendezvous.shows_vitals() ? config.vitals_period : Duration::zero(),
-          .shares_last_lines = config.shares_last_lines};
+          .shares_last_lines = config.shares_last_lines,
+          .keeps_logs = config.workers.has_log_dir && !config.workers.has_late_folders};
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ void RunEnding::ended(const rendezvous::command::End& end,
   outcome_.restart_count = end.restart_count;
   outcome_.why = end.why;
   outcome_.failures = end.failures;
+  outcome_.slowest = end.slowest;
   is_by_worker_ = end.exit_code != 0 && end.why.empty() && !outcome_.failures.empty();
   if (!is_by_worker_) return;
   rendezvous::Failure& last = outcome_.failures.back();
@@ -52,6 +53,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
+    if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
     co_return agents_code;
   }
   if (is_stopped) {
@@ -59,6 +61,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
     parts_.logger->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
     if (!outcome_.loss.empty()) parts_.logger->error("next: {}", step_after_loss(outcome_.loss));
     if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
+    if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
   }
   co_await report_failures(state, agents_code, max_restarts, is_stopped, std::move(time));
   co_return agents_code;
@@ -84,6 +87,7 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   if (!outcome_.loss.empty() && !report.error.empty())
     report.error = outcome_.loss + "; then " + report.error;
   report.loss = outcome_.loss;
+  report.slowest = outcome_.slowest;
   if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);
   if (const auto& outside = parts_.stop_file.reason()) {
     report.outside = {.signal = process::signal_name(parts_.stop_file.signal()),

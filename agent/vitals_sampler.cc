@@ -132,7 +132,9 @@ asio::awaitable<void> VitalsSampler::look() {
   if (!is_running_) co_return;
   std::vector<WorkerSample> samples;
   for (Subject& subject : *subjects) samples.push_back(std::move(subject.sample));
-  say_(encode(book_.take(samples, mono_now())));
+  rendezvous::Vitals vitals = book_.take(samples, mono_now());
+  if (config_.keeps_logs) vitals.log_folder = workers_.log_path();
+  say_(encode(vitals));
 }
 
 }  // namespace ddprun::agent

@@ -23,6 +23,7 @@ namespace ddprun::agent {
 struct VitalsConfig {
   Duration period{};               // zero: never
   bool shares_last_lines = false;  // the last line of each worker is said, too
+  bool keeps_logs = false;         // and where the logs are
 };
 
 // Threads: used from the executor's only thread.

@@ -109,6 +109,11 @@ Lines run_lines(const Json& run) {
   lines.push_back(restarts + (parts.empty() ? "" : "; time: " + parts));
   if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
   if (std::string lost = text(run, "lost"); !lost.empty()) lines.push_back("  lost: " + lost);
+  for (const Json& slow : field(run, "slow")) {
+    std::string host = text(slow, "host");
+    lines.push_back("  slow: rank " + std::to_string(count(slow, "rank")) +
+                    (host.empty() ? " " : " (" + host + ") ") + text(slow, "why"));
+  }
   const Json& history = field(run, "history");
   for (auto event = history.rbegin(); event != history.rend(); ++event) {
     if (text(*event, "what") != "stop") continue;
@@ -130,6 +135,8 @@ Lines ended_lines(const Json& page, std::string_view run) {
       line += ", after " + count_of(count(ended, "restart_count"), "restart");
     if (std::string why = text(ended, "why"); !why.empty()) line += ": " + why;
     lines.push_back(std::move(line));
+    if (std::string slowest = text(ended, "slowest"); !slowest.empty())
+      lines.push_back("  " + slowest);
   }
   return lines;
 }
@@ -201,6 +208,17 @@ Table table_of(const std::vector<Rank>& ranks) {
   return table;
 }
 
+// Where the logs are, as far as the nodes say it, and say it to this reader.
+Lines log_lines(const Json& run) {
+  Table table({"NODE", "HOST", "LOGS"});
+  for (const Json& node : field(run, "nodes")) {
+    std::string folder = text(node, "log_folder");
+    if (folder.empty()) continue;
+    table.add({std::to_string(count(node, "group_rank")), text(node, "host"), folder});
+  }
+  return table.size() > 0 ? table.lines() : Lines{};
+}
+
 // What a person wants to see first.
 int badness(const Rank& rank) {
   std::string state = state_text(rank);
@@ -246,6 +264,7 @@ Lines node_lines(const Json& page, std::string_view run) {
                  is_known ? bytes_text(rss) : "-"});
     }
     append(lines, table.lines());
+    append(lines, log_lines(*each));
   }
   return lines.empty() ? none(run) : lines;
 }

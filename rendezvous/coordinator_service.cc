@@ -32,6 +32,7 @@ std::string text_of(std::exception_ptr error) {
 }
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
+constexpr Duration kPacePeriod = std::chrono::seconds(2);    // as the vitals
 constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 constexpr std::size_t kMostKnocks = 256;                     // at one time
@@ -61,6 +62,7 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       has_mail_(executor),
       has_emptied_(executor),
       pulse_timer_(executor),
+      pace_timer_(executor),
       tasks_(executor, [this](std::exception_ptr error) {
         failed("the coordinator has failed: " + text_of(std::move(error)));
       }) {
@@ -87,6 +89,7 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
   service->tasks_.spawn(service->send());
   service->tasks_.spawn(service->keep_time());
   service->tasks_.spawn(service->beat());
+  if (service->config_.vitals) service->tasks_.spawn(service->watch_pace());
   co_return service;
 }
 
@@ -143,7 +146,7 @@ void CoordinatorService::close() {
   in_->close();
   out_->close();
   strangers_.close();
-  for (auto* timer : {&alarm_, &pulse_timer_}) timer->cancel();
+  for (auto* timer : {&alarm_, &pulse_timer_, &pace_timer_}) timer->cancel();
   for (auto* event : {&has_mail_, &has_emptied_}) event->notify();
 }
 
@@ -359,6 +362,32 @@ asio::awaitable<void> CoordinatorService::beat() {
     pulse_timer_.expires_after(kPulsePeriod);
     co_await store::wait_for(pulse_timer_);
   }
+}
+
+asio::awaitable<void> CoordinatorService::watch_pace() {
+  while (is_open_) {
+    pace_timer_.expires_after(kPacePeriod);
+    co_await store::wait_for(pace_timer_);
+    if (is_open_) look_at_pace();
+  }
+}
+
+void CoordinatorService::look_at_pace() {
+  std::map<std::string, PaceWatch> before = std::exchange(paces_, {});
+  std::vector<runs::event::PaceSeen> seen;
+  for (const auto& [name, run] : state_.runs) {
+    if (run.run_uuid.empty()) continue;
+    PaceWatch& watch = paces_[run.run_uuid];
+    if (auto known = before.extract(run.run_uuid)) watch = std::move(known.mapped());
+    if (run.phase == coordinator::Phase::Running) {
+      watch.look(run.round, samples_of(run, config_.vitals), mono_now());
+    } else {
+      watch.pause();
+    }
+    Pace pace = watch.pace();
+    if (pace != run.pace) seen.push_back({.run = name, .pace = std::move(pace)});
+  }
+  for (const runs::event::PaceSeen& event : seen) step(event);
 }
 
 void CoordinatorService::cannot(const std::string& what, const Error& error) {

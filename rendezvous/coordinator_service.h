@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "rendezvous/decide/chronicle.h"
+#include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/tracer.h"
@@ -64,6 +66,9 @@ struct ServiceConfig {
   bool has_stamps = false;
   bool believes_nodes = true;
 
+  // The text of a node's vitals; empty where there is none.  Empty: nothing is known of them.
+  std::function<std::string(const std::string& node)> vitals{};
+
   // Gets what happens to the runs here, as it does.  Empty: it is kept for the pages only.
   Tracer::Sink trace{};
 
@@ -105,9 +110,10 @@ class CoordinatorService {
   std::string who_is_here() const { return runs::who_is_here(state_); }
   MonoTime heard_at(const std::string& run) const;
   bool holds(const std::string& run) const;
-  // For the pages, without the nodes' vitals.  Valid as long as this object.
+  // For the pages.  Valid as long as this object.
   RunsSource source() const {
-    return {.state = &state_, .chronicle = &chronicle_, .tracer = &tracer_};
+    return {
+        .state = &state_, .chronicle = &chronicle_, .tracer = &tracer_, .vitals = config_.vitals};
   }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`
@@ -128,6 +134,8 @@ class CoordinatorService {
   boost::asio::awaitable<void> send();
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> beat();
+  boost::asio::awaitable<void> watch_pace();
+  void look_at_pace();
   std::string pulse(std::uint64_t count) const;
   boost::asio::awaitable<void> knock_there(runs::action::Knock wanted);
   void take(std::string text);
@@ -166,6 +174,8 @@ class CoordinatorService {
   store::Event has_mail_;            // there is something to send
   store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
+  boost::asio::steady_timer pace_timer_;
+  std::map<std::string, PaceWatch> paces_;  // by run uuid
   store::TaskGroup tasks_;
 };
 

@@ -71,12 +71,7 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
 
 std::vector<RunsSource> Host::sources() const {
   std::vector<RunsSource> sources;
-  for (std::size_t secret = 0; secret < coordinators_.size(); ++secret) {
-    sources.push_back(coordinators_[secret]->source());
-    sources.back().vitals = [this, secret](const std::string& node) {
-      return server_->value_of(keys::kNamespace, secret, keys::vitals(node));
-    };
-  }
+  for (const auto& coordinator : coordinators_) sources.push_back(coordinator->source());
   return sources;
 }
 
@@ -148,6 +143,9 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   }
   service.has_stamps = true;
   service.believes_nodes = server_->asks_for_secret();
+  service.vitals = [this, secret](const std::string& node) {
+    return server_->value_of(keys::kNamespace, secret, keys::vitals(node));
+  };
   service.trace = config_.trace;
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };

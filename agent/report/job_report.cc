@@ -196,6 +196,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
     lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
   if (report.time && is_worth_a_line(*report.time))
     lines.push_back("  time: " + time_line(*report.time));
+  if (!report.slowest.empty()) lines.push_back("  pace: " + report.slowest);
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);

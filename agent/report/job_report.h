@@ -43,6 +43,7 @@ struct JobReport {
   std::vector<std::string> dumps{};  // of NCCL's flight recorder, of all attempts on this node
   std::string error;                 // why the job cannot go on, where no worker is the reason
   std::string loss{};                // of a node, for which the run has waited in vain
+  std::string slowest{};             // the slowest worker, a sentence; empty: none was
   std::string log_path;              // the run's log folder on this node; empty: none
   std::string log_loss;              // why the logs on this node are not whole; empty: they are
   std::optional<OutsideSignal> outside{};  // the last one

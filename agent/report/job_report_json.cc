@@ -93,6 +93,7 @@ std::string to_json(const JobReport& report) {
                {"finished", report.finished},
                {"left_behind", report.stuck},
                {"flight_recorder", report.dumps},
+               {"slowest", text_or_null(report.slowest)},
                {"log_path", text_or_null(report.log_path)},
                {"log_loss", text_or_null(report.log_loss)},
                {"time", report.time ? to_json(*report.time) : Json()},

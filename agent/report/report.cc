@@ -2,9 +2,9 @@
 #include "agent/report/report.h"
 
 #include <chrono>
-#include <map>
 #include <utility>
 
+#include "rendezvous/decide/findings.h"
 #include "store/base/count.h"
 
 namespace ddprun::agent {
@@ -27,19 +27,12 @@ std::string restarts_so_far(const RunOutcome& outcome) {
 
 std::string stragglers(const std::vector<rendezvous::Failure>& failures) {
   constexpr std::size_t kMostNamed = 3;
-  std::map<std::pair<int, std::string>, int> counts;
-  for (const rendezvous::Failure& failure : failures) {
-    for (const rendezvous::Suspect& suspect : failure.suspects)
-      ++counts[{suspect.rank, suspect.node}];
-  }
+  std::vector<rendezvous::KeptWaiting> again = rendezvous::kept_waiting_again(failures);
+  if (again.size() > kMostNamed) again.resize(kMostNamed);
   std::string text;
-  std::size_t named = 0;
-  for (const auto& [who, count] : counts) {
-    if (count < 2 || named == kMostNamed) continue;
-    const auto& [rank, node] = who;
-    text += (named++ > 0 ? "; rank " : "rank ") + std::to_string(rank) +
-            (node.empty() ? "" : " on " + node) + " kept others waiting in " +
-            std::to_string(count) + " attempts";
+  for (const rendezvous::KeptWaiting& each : again) {
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(each.rank) +
+            (each.node.empty() ? "" : " on " + each.node) + " " + describe(each);
   }
   return text;
 }

@@ -34,6 +34,7 @@ struct RunOutcome {
   std::string why;        // it ended, where that was no worker's failure
   bool took_part = true;  // this node had workers at some time
   std::string outside{};  // why it was stopped from outside, where that is known
+  std::string slowest{};  // "rank 7 (node2) was the slowest: ..."
   std::string loss{};     // of a node, since which there was no round: "n2 was lost (...)"
 };
 

@@ -49,9 +49,13 @@ struct GivesWay {
 struct StacksWanted {
   std::optional<int> rank{};
 };
+// Which workers are seen to be slow; see pace.h.
+struct PaceSeen {
+  Pace pace;
+};
 }  // namespace event
 using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
-                           event::GivesWay, event::StacksWanted>;
+                           event::GivesWay, event::StacksWanted, event::PaceSeen>;
 
 struct Step {
   State state;

@@ -60,4 +60,20 @@ void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& in
   }
 }
 
+std::vector<KeptWaiting> kept_waiting_again(const std::vector<Failure>& failures) {
+  std::map<std::pair<int, std::string>, int> counts;
+  for (const Failure& failure : failures) {
+    for (const Suspect& suspect : failure.suspects) ++counts[{suspect.rank, suspect.node}];
+  }
+  std::vector<KeptWaiting> again;
+  for (const auto& [who, count] : counts) {
+    if (count > 1) again.push_back({.rank = who.first, .node = who.second, .attempts = count});
+  }
+  return again;
+}
+
+std::string describe(const KeptWaiting& kept) {
+  return "kept others waiting in " + std::to_string(kept.attempts) + " attempts";
+}
+
 }  // namespace ddprun::rendezvous

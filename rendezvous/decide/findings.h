@@ -77,4 +77,14 @@ struct Inquiry {
 // waits, too, is none.
 void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry);
 
+// A rank that is suspected in several of a run's failures.
+struct KeptWaiting {
+  int rank = 0;
+  std::string node{};
+  int attempts = 0;
+};
+std::vector<KeptWaiting> kept_waiting_again(const std::vector<Failure>& failures);
+// "kept others waiting in 3 attempts".
+std::string describe(const KeptWaiting& kept);
+
 }  // namespace ddprun::rendezvous

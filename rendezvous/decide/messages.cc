@@ -669,13 +669,15 @@ Json to_json(const command::End& end) {
   for (auto json = fitting.rbegin(); json != fitting.rend(); ++json) {
     failures.push_back(std::move(*json));
   }
-  return {{"type", "end"},
-          {"exit_code", end.exit_code},
-          {"why", end.why},
-          {"signal", end.signal},
-          {"failures", std::move(failures)},
-          {"restart_count", end.restart_count},
-          {"max_restarts", end.max_restarts}};
+  Json json = {{"type", "end"},
+               {"exit_code", end.exit_code},
+               {"why", end.why},
+               {"signal", end.signal},
+               {"failures", std::move(failures)},
+               {"restart_count", end.restart_count},
+               {"max_restarts", end.max_restarts}};
+  if (!end.slowest.empty()) json["slowest"] = shortened(end.slowest, kMaxDoingCost * 2);
+  return json;
 }
 
 command::End read_end(Reader& reader) {
@@ -687,6 +689,7 @@ command::End read_end(Reader& reader) {
   }
   end.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   end.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max());
+  if (reader.has("slowest")) end.slowest = reader.text("slowest");
   return end;
 }
 

@@ -322,6 +322,7 @@ struct End {
   std::vector<Failure> failures{};  // one an attempt, in order; the last is the reason, without why
   int restart_count = 0;
   int max_restarts = 0;
+  std::string slowest{};  // the slowest worker, a sentence (pace.h); empty: none was
 };
 // This node cannot be part of the run.
 struct Refuse {

@@ -314,6 +314,7 @@ void Rounds::end(command::End end) {
   end.failures = state_.restarts.failures;
   end.restart_count = state_.restarts.count;
   end.max_restarts = state_.policy.max_restarts;
+  end.slowest = state_.pace.slowest;
   for (const auto& [id, node] : state_.nodes) out_.send(id, end);
   if (state_.had_round) out_.add(action::Over{state_.run_uuid, end});
   state_.verdict = std::move(end);

@@ -16,6 +16,7 @@
 #include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/former.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/quorum.h"
 #include "rendezvous/decide/recent_names.h"
 #include "rendezvous/decide/restarts.h"
@@ -143,6 +144,7 @@ struct State {
   Restarts restarts;
   std::optional<Inspection> inspection;  // in Running
   StackInquiry stack_inquiry;
+  Pace pace;  // of the workers, for people
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/vitals.h"
 #include "rendezvous/decide/waiting_text.h"
 
@@ -71,14 +72,18 @@ Json to_json(const WorkerVitals& worker, bool is_trusted) {
 }
 
 // What a node has said last of its workers in this round.
-Json workers_of(const Node& node, const std::string& text, bool is_trusted) {
+std::optional<Vitals> vitals_of(const Node& node, const std::string& text) {
   auto most = static_cast<std::size_t>(std::max(node.join.participant.local_world_size, 0));
   std::optional<Vitals> vitals = decode_vitals(text, most);
   bool is_of_round = vitals && node.round && vitals->round == node.round->number && !node.is_down;
-  if (!is_of_round) return {};
-  Json workers = Json::array();
-  for (const WorkerVitals& worker : vitals->workers) workers.push_back(to_json(worker, is_trusted));
-  return workers;
+  return is_of_round ? std::move(vitals) : std::nullopt;
+}
+
+void add_vitals(Json& json, const Vitals& vitals, bool is_trusted) {
+  json["vitals"] = Json::array();
+  for (const WorkerVitals& worker : vitals.workers)
+    json["vitals"].push_back(to_json(worker, is_trusted));
+  if (is_trusted) json["log_folder"] = text_or_null(vitals.log_folder);
 }
 
 Json to_json(const std::string& id, const Node& node, const coordinator::State& run,
@@ -94,8 +99,10 @@ Json to_json(const std::string& id, const Node& node, const coordinator::State& 
                {"group_rank", has_place ? Json(node.round->ranks.group_rank) : Json()},
                {"base_rank", has_place ? Json(node.round->ranks.base_rank) : Json()},
                {"silent_s", seconds(now - node.seen)},
+               {"log_folder", Json()},
                {"vitals", Json()}};
-  if (has_place && source.vitals) json["vitals"] = workers_of(node, source.vitals(id), is_trusted);
+  if (!has_place || !source.vitals) return json;
+  if (auto vitals = vitals_of(node, source.vitals(id))) add_vitals(json, *vitals, is_trusted);
   return json;
 }
 
@@ -189,6 +196,16 @@ std::vector<const std::pair<const std::string, Node>*> in_order(const coordinato
   return nodes;
 }
 
+// Now, by what is seen; and by what rounds were stopped for.
+Json slow_ones(const coordinator::State& run) {
+  Json slow = Json::array();
+  for (const Behind& one : run.pace.behind)
+    slow.push_back({{"rank", one.rank}, {"host", one.host}, {"why", one.why}});
+  for (const KeptWaiting& one : kept_waiting_again(run.restarts.failures))
+    slow.push_back({{"rank", one.rank}, {"host", text_or_null(one.node)}, {"why", describe(one)}});
+  return slow;
+}
+
 Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
              bool is_trusted, MonoTime now) {
   const command::Round* round = round_of(run);
@@ -207,6 +224,8 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
                {"lost", run.shortage ? Json(run.shortage->why) : Json()}};
   if (const RunChronicle* chronicle = source.chronicle->find(name))
     add_chronicle(json, *chronicle, is_trusted, now);
+  json["slow"] = slow_ones(run);
+  json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);
   json["nodes"] = Json::array();
   for (const auto* entry : in_order(run))
@@ -221,6 +240,7 @@ Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_t
                {"exit_code", verdict.end.exit_code},
                {"why", is_trusted ? text_or_null(verdict.end.why) : Json()},
                {"restart_count", verdict.end.restart_count},
+               {"slowest", text_or_null(verdict.end.slowest)},
                {"ago_s", seconds(now - verdict.at)},
                {"failures", to_json(verdict.end.failures, is_trusted)}};
   // Some of its nodes may still be leaving.

@@ -151,6 +151,10 @@ class RunsTransition {
       step(event.run, coordinator::event::StacksWanted{event.rank});
   }
 
+  void operator()(const event::PaceSeen& event) {
+    if (state_.runs.contains(event.run)) step(event.run, coordinator::event::PaceSeen{event.pace});
+  }
+
   void operator()(const event::HostLeaves& event) {
     std::vector<std::string> names;
     for (const auto& [name, run] : state_.runs) names.push_back(name);

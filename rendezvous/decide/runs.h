@@ -163,10 +163,15 @@ struct StacksWanted {
   std::string run;
   std::optional<int> rank{};
 };
+// See coordinator::event::PaceSeen.
+struct PaceSeen {
+  std::string run;
+  Pace pace;
+};
 }  // namespace event
 using Event =
     std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
-                 event::HostLeaves, event::Answered, event::StacksWanted>;
+                 event::HostLeaves, event::Answered, event::StacksWanted, event::PaceSeen>;
 
 namespace action {
 using Send = coordinator::action::Send;

@@ -92,7 +92,10 @@ std::optional<WorkerVitals> decode_worker(std::string_view line) {
 
 std::string encode(const Vitals& vitals) {
   std::string text(kTitle);
-  text += ' ' + std::to_string(vitals.number) + ' ' + std::to_string(vitals.round) + '\n';
+  text += ' ' + std::to_string(vitals.number) + ' ' + std::to_string(vitals.round);
+  std::string folder = printable(vitals.log_folder);
+  if (!folder.empty() && folder.size() <= kMaxLogFolder) text += ' ' + folder;
+  text += '\n';
   for (const WorkerVitals& worker : vitals.workers) {
     text += std::to_string(worker.local_rank) + ' ' + worker.state + ' ' +
             std::to_string(worker.pid) + ' ' + std::to_string(worker.cpu_percent) + ' ' +
@@ -129,6 +132,7 @@ std::optional<Vitals> decode_vitals(std::string_view text, std::size_t most) {
       vitals->number = words.number<std::uint64_t>();
       vitals->round = words.number<std::uint64_t>();
       if (!words.is_good()) return std::nullopt;
+      if (words.rest().size() <= kMaxLogFolder) vitals->log_folder = printable(words.rest());
     } else if (auto worker = decode_worker(line)) {
       vitals->workers.push_back(std::move(*worker));
     } else {

@@ -42,6 +42,7 @@ struct WorkerVitals {
 struct Vitals {
   std::uint64_t number = 0;  // counts those of this agent
   std::uint64_t round = 0;
+  std::string log_folder{};  // of the node, where its logs are kept; empty: nowhere
   std::vector<WorkerVitals> workers{};
 
   friend bool operator==(const Vitals&, const Vitals&) = default;
@@ -50,6 +51,8 @@ struct Vitals {
 // A longer text is not read, and of a longer line the beginning is kept.
 inline constexpr std::size_t kMaxVitalsBytes = 256 * 1024;
 inline constexpr std::size_t kMaxLastLine = 200;
+// A longer path is not said: its beginning alone would lead nowhere.
+inline constexpr std::size_t kMaxLogFolder = 1024;
 
 std::string encode(const Vitals& vitals);
 

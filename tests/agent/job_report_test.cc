@@ -284,6 +284,13 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(to_lines(report), "  exit code: 126, the worker's own"));
   }
 
+  TEST_CASE("the slowest worker is named") {
+    JobReport report{.exit_code = 9, .failures = {boom()}};
+    CHECK_FALSE(has(to_lines(report), "  pace: "));
+    report.slowest = "rank 7 (node2) was the slowest: behind for 20 s of 40 s of training";
+    CHECK(has(to_lines(report), "  pace: " + report.slowest));
+  }
+
   TEST_CASE("report.json holds the same, whatever bytes a worker wrote") {
     rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGSEGV};
@@ -292,7 +299,8 @@ TEST_SUITE("agent/report/job_report") {
                                                .exit_code = 139,
                                                .failures = {failure},
                                                .victims = {{.rank = 2}},
-                                               .finished = {0, 1}}));
+                                               .finished = {0, 1},
+                                               .slowest = "rank 7 was the slowest"}));
     CHECK(json["version"] == 1);
     CHECK(json["exit_code"] == 139);
     CHECK(json["root_cause"]["signal"] == "SIGSEGV");
@@ -302,6 +310,7 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(json["victims"][0]["stopped_by_ddprun"] == false);
     CHECK(json["finished"] == nlohmann::json({0, 1}));
     CHECK(json["error"].is_null());
+    CHECK(json["slowest"] == "rank 7 was the slowest");
     CHECK(json["next_step"].is_string());
   }
 }

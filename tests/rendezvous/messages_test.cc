@@ -155,6 +155,7 @@ std::vector<Command> commands() {
           command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
           command::Waiting{"node8 was lost"},
           command::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
+          command::End{.slowest = "rank 7 (node2) was the slowest: behind for 20 s of 40 s"},
           command::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
           command::Refuse{"no"},
           command::Standby{"enough"},

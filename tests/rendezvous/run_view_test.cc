@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/vitals.h"
 
 using namespace ddprun;
@@ -30,6 +31,10 @@ struct Place {
     state = std::move(next.state);
     auto found = state.runs.find(run);
     chronicle.heard(message, found == state.runs.end() ? nullptr : &found->second, now);
+  }
+  void on(const runs::Event& event) {
+    state = runs::step(std::move(state), event, now).state;
+    chronicle.look_at_all(state.runs, now);
   }
   void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
     says(run, node,
@@ -143,17 +148,70 @@ TEST_SUITE("rendezvous/decide/run_view") {
 
   TEST_CASE("what workers have said, and paths, are for a trusted reader only") {
     Training place;
-    Vitals vitals{.workers = {{.local_rank = 0, .pid = 5, .last_line = "hunter2 at /home/me"}}};
+    Vitals vitals{.log_folder = "/home/me/logs/job_x",
+                  .workers = {{.local_rank = 0, .pid = 5, .last_line = "hunter2 at /home/me"}}};
     place.vitals["a"] = encode(vitals);
     place.fails("job", "b", 0);
     CHECK(place.run(true)["failures"][0]["message"] == "ValueError: token=hunter2");
     CHECK(place.run(true)["nodes"][0]["vitals"][0]["last_line"] == "hunter2 at /home/me");
+    CHECK(place.run(true)["nodes"][0]["log_folder"] == "/home/me/logs/job_x");
+    CHECK(place.run(true)["nodes"][1]["log_folder"].is_null());
     std::string shown = place.text(false);
     CHECK(shown.find("hunter2") == std::string::npos);
     CHECK(shown.find("/home") == std::string::npos);
     CHECK(place.run(false)["failures"][0]["exit_code"] == 1);
     CHECK(place.run(false)["history"][1]["why"] == "rank 1 on b exited with code 1");
     CHECK(place.run(false)["nodes"][0]["vitals"][0]["pid"] == 5);
+  }
+
+  TEST_CASE("a worker that is slow is shown, and in the end the slowest of the run") {
+    Training place;
+    CHECK(place.run()["slow"].empty());
+    CHECK(place.run()["slowest"].is_null());
+    Pace pace{.behind = {{.rank = 3, .host = "b", .why = "is 41 s behind"}}, .slowest = "rank 3"};
+    place.on(runs::event::PaceSeen{.run = "job", .pace = pace});
+    place.on(runs::event::PaceSeen{.run = "another", .pace = pace});
+    for (bool is_trusted : {false, true}) {
+      CHECK(place.run(is_trusted)["slow"] ==
+            Json::parse(R"([{"rank": 3, "host": "b", "why": "is 41 s behind"}])"));
+      CHECK(place.run(is_trusted)["slowest"] == "rank 3");
+    }
+    place.says("job", "a", request::Succeeded{.round = 0});
+    place.says("job", "b", request::Succeeded{.round = 0});
+    CHECK(place.page()["ended"].at(0)["slowest"] == "rank 3");
+  }
+
+  TEST_CASE("a rank that kept others waiting in several attempts is slow") {
+    Training place;
+    for (std::uint64_t round : {0U, 1U}) {
+      CHECK(place.run()["slow"].empty());
+      request::Failed failed{.round = round, .failure = {.rank = 1, .status = {.exit_code = 1}}};
+      failed.failure.suspects = {{.rank = 2, .node = "b"}};
+      place.says("job", "a", failed);
+      for (const char* node : {"a", "b"})
+        place.says("job", node, request::Ready{.round = round, .store_port = 1});
+    }
+    CHECK(place.run()["slow"].at(0)["rank"] == 2);
+    CHECK(place.run()["slow"].at(0)["why"] == "kept others waiting in 2 attempts");
+  }
+
+  TEST_CASE("samples are of the workers of this round that have not ended") {
+    Training place;
+    const coordinator::State& run = place.state.runs.at("job");
+    auto samples = [&] { return samples_of(run, place.source().vitals); };
+    CHECK(samples().empty());
+    place.vitals["a"] = encode(Vitals{.round = 7, .workers = {{.local_rank = 0}}});
+    place.vitals["b"] = encode(Vitals{.number = 4,
+                                      .round = 0,
+                                      .workers = {{.local_rank = 0, .state = '-'},
+                                                  {.local_rank = 1, .output_bytes = 9, .step = 5},
+                                                  {.local_rank = 2}}});
+    REQUIRE(samples().size() == 1);
+    CHECK(samples()[0].rank == 3);
+    CHECK(samples()[0].host == "b");
+    CHECK(samples()[0].number == 4);
+    CHECK(samples()[0].step == 5);
+    CHECK(samples()[0].output_bytes == 9);
   }
 
   TEST_CASE(

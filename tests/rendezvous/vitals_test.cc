@@ -21,8 +21,10 @@ Vitals some() {
                      .step = 4711,
                      .gpu = GpuVitals{.used_mib = 40'000, .total_mib = 81'000, .busy_percent = 97},
                      .last_line = "epoch 3: loss 0.1"};
-  return {
-      .number = 7, .round = 3, .workers = {first, {.local_rank = 1, .state = 'D', .pid = 4212}}};
+  return {.number = 7,
+          .round = 3,
+          .log_folder = "/shared/my logs/job_x",
+          .workers = {first, {.local_rank = 1, .state = 'D', .pid = 4212}}};
 }
 
 }  // namespace
@@ -52,6 +54,16 @@ TEST_SUITE("rendezvous/decide/vitals") {
     read = decode_vitals("vitals1 1 0\n0 R 1 0 0 0 - - - - \x1b]0;title\x07\n", 8);
     REQUIRE(read);
     CHECK(read->workers[0].last_line == "\\x1b]0;title\\x07");
+  }
+
+  TEST_CASE("a log folder is a path as it is, or none, and breaks no line") {
+    Vitals vitals = some();
+    vitals.log_folder = "/tmp/a\nb";
+    CHECK(decode_vitals(encode(vitals), 8)->log_folder == "/tmp/a\\x0ab");
+    vitals.log_folder = std::string(kMaxLogFolder + 1, 'x');
+    CHECK(decode_vitals(encode(vitals), 8)->log_folder.empty());
+    CHECK(decode_vitals("vitals1 1 0 " + vitals.log_folder + "\n", 8)->log_folder.empty());
+    CHECK(decode_vitals("vitals1 1 0 /a\x1b[2J\n", 8)->log_folder == "/a\\x1b[2J");
   }
 
   TEST_CASE("what is no vitals is none") {

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/pace.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/decide/run_state.h"
+#include "rendezvous/decide/vitals.h"
+#include "store/base/duration_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int kLooks = 3;      // in a row that show the same, until it is believed
+constexpr int kFreshGaps = 5;  // the vitals are so much finer than what is judged by them
+constexpr std::size_t kKeptSteps = 1024;
+constexpr std::size_t kMaxTotals = 256;
+
+// Of the time in which the run was watched: to be called the slowest at the end.
+constexpr double kOften = 0.1;  // with several times
+constexpr int kSeveralTimes = 3;
+constexpr double kLong = 0.25;
+
+constexpr std::size_t kWrites = 6;  // that show a habit, and that it has ended
+constexpr int kHabit = 10;          // as long as its pauses were
+constexpr std::size_t kLeastWriters = 3;
+
+// A number that does not grow counts no steps.
+bool is_counting(const std::optional<std::int64_t>& step, int advances) {
+  constexpr int kLeastAdvances = 3;
+  return step && advances >= kLeastAdvances;
+}
+
+double part_of(Duration part, Duration whole) {
+  return whole <= Duration::zero() ? 0 : static_cast<double>(part.count()) / whole.count();
+}
+
+Duration longest_pause(const std::deque<MonoTime>& times) {
+  Duration longest{};
+  for (std::size_t i = 1; i < times.size(); ++i)
+    longest = std::max(longest, Duration(times[i] - times[i - 1]));
+  return longest;
+}
+
+}  // namespace
+
+std::vector<RankSample> samples_of(const coordinator::State& run,
+                                   const std::function<std::string(const std::string&)>& vitals) {
+  std::vector<RankSample> samples;
+  for (const auto& [id, node] : run.nodes) {
+    bool is_here = node.is_member && node.round && node.round->number == run.round && !node.is_down;
+    if (!is_here || node.has_succeeded) continue;
+    auto most = static_cast<std::size_t>(std::max(node.join.participant.local_world_size, 0));
+    std::optional<Vitals> said = decode_vitals(vitals(id), most);
+    if (!said || said->round != run.round) continue;
+    for (const WorkerVitals& worker : said->workers) {
+      bool has_ended = worker.state == '-' || worker.state == 'Z' || worker.state == 'X';
+      if (has_ended || worker.local_rank >= node.join.participant.local_world_size) continue;
+      samples.push_back({.rank = node.round->ranks.base_rank + worker.local_rank,
+                         .host = node.join.host,
+                         .number = said->number,
+                         .step = worker.step,
+                         .output_bytes = worker.output_bytes});
+    }
+  }
+  return samples;
+}
+
+void PaceWatch::look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now) {
+  if (round_ != round) {
+    pause();
+    round_ = round;
+    reached_.clear();
+    longest_gap_ = {};
+  }
+  Duration passed = looked_at_ ? Duration(now - *looked_at_) : Duration::zero();
+  watched_ += passed;
+  looked_at_ = now;
+  if (update(samples, now)) reached_.clear();
+  compare_steps(now);
+  judge(now, passed);
+}
+
+void PaceWatch::pause() {
+  looked_at_.reset();
+  round_.reset();
+  workers_.clear();
+}
+
+// Whether the step of one has become less.
+bool PaceWatch::update(const std::vector<RankSample>& samples, MonoTime now) {
+  std::map<int, Worker> before = std::exchange(workers_, {});
+  bool has_reset = false;
+  for (const RankSample& sample : samples) {
+    auto known = before.extract(sample.rank);
+    bool is_new = known.empty();
+    Worker worker = is_new ? Worker{.host = sample.host} : std::move(known.mapped());
+    if (is_new || worker.number != sample.number) {
+      if (!is_new) longest_gap_ = std::max(longest_gap_, Duration(now - worker.seen));
+      worker.number = sample.number;
+      worker.seen = now;
+      bool is_less = worker.step && sample.step && *sample.step < *worker.step;
+      if (worker.step && sample.step && *sample.step > *worker.step) ++worker.advances;
+      if (is_less) ++worker.resets;
+      has_reset |= is_less;
+      worker.step = sample.step;
+      if (!is_new && sample.output_bytes > worker.output_bytes) worker.writes.push_back(now);
+      if (worker.writes.size() > kWrites) worker.writes.pop_front();
+      worker.output_bytes = sample.output_bytes;
+    }
+    workers_.insert_or_assign(sample.rank, std::move(worker));
+  }
+  return has_reset;
+}
+
+// The step that half of the workers have reached; nullopt where they cannot be compared.
+std::optional<std::int64_t> PaceWatch::common_step() const {
+  std::vector<std::int64_t> steps;
+  std::optional<int> resets;
+  for (const auto& [rank, worker] : workers_) {
+    if (!is_counting(worker.step, worker.advances)) continue;
+    if (resets.value_or(worker.resets) != worker.resets) return std::nullopt;
+    resets = worker.resets;
+    steps.push_back(*worker.step);
+  }
+  if (steps.size() < 2 || steps.size() * 2 <= workers_.size()) return std::nullopt;
+  auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::ranges::nth_element(steps, middle);
+  return *middle;
+}
+
+void PaceWatch::compare_steps(MonoTime now) {
+  std::optional<std::int64_t> step = common_step();
+  if (!step) reached_.clear();
+  if (step && (reached_.empty() || *step > reached_.back().first))
+    reached_.emplace_back(*step, now);
+  if (reached_.size() > kKeptSteps) reached_.pop_front();
+  for (auto& [rank, worker] : workers_) {
+    worker.late = {};
+    if (!is_counting(worker.step, worker.advances)) continue;
+    auto later = std::ranges::upper_bound(reached_, *worker.step, {},
+                                          [](const auto& reached) { return reached.first; });
+    if (later != reached_.end()) worker.late = worker.seen - later->second;
+  }
+}
+
+// Where most are late, those that they were compared with have ended.  Of a worker whose node says
+// nothing new, nothing new is known.
+void PaceWatch::judge(MonoTime now, Duration passed) {
+  const Duration limit = std::max(kBehind, kFreshGaps * longest_gap_);
+  auto is_late = [&](const auto& entry) {
+    return entry.second.late >= limit && now - entry.second.seen < limit;
+  };
+  auto with_steps = std::ranges::count_if(workers_, [](const auto& entry) {
+    return is_counting(entry.second.step, entry.second.advances);
+  });
+  bool is_clear = std::ranges::count_if(workers_, is_late) * 2 <= with_steps;
+  for (auto& entry : workers_) {
+    auto& [rank, worker] = entry;
+    if (!is_clear || !is_late(entry)) {
+      worker.late_looks = 0;
+      worker.is_counted = false;
+      continue;
+    }
+    if (worker.seen == now) ++worker.late_looks;
+    if (worker.late_looks >= kLooks) count({rank, worker.host}, worker, passed);
+  }
+}
+
+void PaceWatch::count(const Who& who, Worker& worker, Duration passed) {
+  if (totals_.size() >= kMaxTotals && !totals_.contains(who)) return;
+  Total& total = totals_[who];
+  bool is_first = !std::exchange(worker.is_counted, true);
+  total.times += is_first ? 1 : 0;
+  total.late += is_first ? worker.late : passed;
+  total.most = std::max(total.most, worker.late);
+}
+
+std::vector<Behind> PaceWatch::behind_by_steps() const {
+  std::vector<std::pair<int, const Worker*>> late;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.late_looks >= kLooks) late.emplace_back(rank, &worker);
+  }
+  std::ranges::stable_sort(late, std::greater(), [](const auto& one) { return one.second->late; });
+  if (late.size() > kMostBehind) late.resize(kMostBehind);
+  std::vector<Behind> behind;
+  for (const auto& [rank, worker] : late) {
+    behind.push_back({.rank = rank,
+                      .host = worker->host,
+                      .why = "is " + duration_text(worker->late) + " behind: it is at step " +
+                             std::to_string(*worker->step) + ", the others at " +
+                             std::to_string(reached_.back().first)});
+  }
+  return behind;
+}
+
+// One that had written again and again, while the others still do.
+std::optional<Behind> PaceWatch::silent_one() const {
+  if (!looked_at_) return std::nullopt;
+  std::optional<int> silent;
+  std::size_t writers = 0;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.writes.size() < kWrites) continue;
+    Duration silence = *looked_at_ - worker.writes.back();
+    Duration habit = std::max(kSilent, kHabit * longest_pause(worker.writes));
+    if (silence < habit) {
+      ++writers;
+      continue;
+    }
+    if (silent) return std::nullopt;  // several
+    silent = rank;
+  }
+  bool do_others_write = writers >= kLeastWriters && writers * 4 >= (workers_.size() - 1) * 3;
+  if (!silent || !do_others_write) return std::nullopt;
+  const Worker& worker = workers_.at(*silent);
+  for (const auto& [rank, other] : workers_) {
+    // The others must have gone on for long, and not only have stopped a little later.
+    bool is_writer = other.writes.size() == kWrites && rank != *silent;
+    if (is_writer && other.writes.front() <= worker.writes.back()) return std::nullopt;
+  }
+  return Behind{.rank = *silent,
+                .host = worker.host,
+                .why = "has written nothing for " +
+                       duration_text(*looked_at_ - worker.writes.back()) +
+                       ", and the others go on writing"};
+}
+
+std::string PaceWatch::slowest() const {
+  const std::pair<const Who, Total>* worst = nullptr;
+  for (const auto& entry : totals_) {
+    if (worst == nullptr || entry.second.late > worst->second.late) worst = &entry;
+  }
+  if (worst == nullptr) return "";
+  const auto& [who, total] = *worst;
+  double part = part_of(total.late, watched_);
+  bool is_clear = part >= kLong || (part >= kOften && total.times >= kSeveralTimes);
+  if (!is_clear) return "";
+  return "rank " + std::to_string(who.first) + " (" + who.second +
+         ") was the slowest: behind for " + duration_text(total.late) + " of " +
+         duration_text(watched_) + " of training, by up to " + duration_text(total.most);
+}
+
+Pace PaceWatch::pace() const {
+  Pace pace{.behind = behind_by_steps(), .slowest = slowest()};
+  std::optional<Behind> silent = pace.behind.empty() ? silent_one() : std::nullopt;
+  if (!silent) return pace;
+  if (pace.slowest.empty()) {
+    pace.slowest = "rank " + std::to_string(silent->rank) + " (" + silent->host +
+                   ") was the slowest: it " + silent->why;
+  }
+  pace.behind.push_back(std::move(*silent));
+  return pace;
+}
+
+}  // namespace ddprun::rendezvous

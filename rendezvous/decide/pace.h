@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which worker of a run is slower than the others, for people.  Pure: it is shown the nodes' vitals
+// every few seconds.  It names a worker only on clear evidence, so that what it says can be relied
+// on; it may miss one.
+//
+// Steps: the numbers in the heartbeat files, where those of more than half of the workers grow.  A
+// worker is behind if half of the workers have been at a later step for kBehind, and at most half
+// of them are so.  Workers that wait for each other in every step are at one step, so of these the
+// slow one is seen only if its program beats before it waits.  Numbers that begin anew, as those of
+// epochs do, are compared again once those of all workers have.
+//
+// Output: a worker that has written again and again, and has been silent for kSilent while at least
+// three quarters of the others, and three of them, write on.  So a run where only rank 0 logs shows
+// nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/base/time.h"
+
+namespace ddprun::rendezvous {
+namespace coordinator {
+struct State;
+}
+
+inline constexpr Duration kBehind = std::chrono::seconds(10);
+inline constexpr Duration kSilent = std::chrono::seconds(60);
+
+// One worker of a round, by the last vitals of its node.
+struct RankSample {
+  int rank = 0;
+  std::string host{};        // of its node
+  std::uint64_t number = 0;  // of the vitals
+  std::optional<std::int64_t> step{};
+  std::uint64_t output_bytes = 0;
+};
+
+// Of the workers of the run's round that have not ended.  `vitals`: the text of a node, which may
+// be a stranger's; empty where there is none.
+std::vector<RankSample> samples_of(const coordinator::State& run,
+                                   const std::function<std::string(const std::string&)>& vitals);
+
+// "rank 7 (node2)" and "is 41 s behind: it is at step 120, the others at 180".
+struct Behind {
+  int rank = 0;
+  std::string host{};
+  std::string why{};
+
+  friend bool operator==(const Behind&, const Behind&) = default;
+};
+
+struct Pace {
+  std::vector<Behind> behind{};  // now, the slowest first, at most kMostBehind
+  // Of the whole run, a sentence: "rank 7 (node2) was the slowest: ..."; empty: none was.
+  std::string slowest{};
+
+  friend bool operator==(const Pace&, const Pace&) = default;
+};
+inline constexpr std::size_t kMostBehind = 3;
+
+// Of one run.
+class PaceWatch {
+ public:
+  // The round trains; these are its workers.  Another round is compared anew.
+  void look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now);
+  // No round trains.
+  void pause();
+  Pace pace() const;
+
+ private:
+  struct Worker {
+    std::string host;
+    std::uint64_t number = 0;
+    MonoTime seen{};  // when these vitals were new
+    std::optional<std::int64_t> step{};
+    int advances = 0;         // of its step, as seen
+    int resets = 0;           // likewise: it became less
+    Duration late{};          // how long ago half of the workers were at a later step
+    int late_looks = 0;       // in a row that found it late
+    bool is_counted = false;  // in Total, since it is late
+    std::uint64_t output_bytes = 0;
+    std::deque<MonoTime> writes{};  // the last kWrites looks that found more
+  };
+  using Who = std::pair<int, std::string>;  // rank and host
+  struct Total {
+    Duration late{};
+    Duration most{};
+    int times = 0;
+  };
+
+  bool update(const std::vector<RankSample>& samples, MonoTime now);
+  std::optional<std::int64_t> common_step() const;
+  void compare_steps(MonoTime now);
+  void judge(MonoTime now, Duration passed);
+  void count(const Who& who, Worker& worker, Duration passed);
+  std::vector<Behind> behind_by_steps() const;
+  std::optional<Behind> silent_one() const;
+  std::string slowest() const;
+
+  std::optional<std::uint64_t> round_;
+  std::map<int, Worker> workers_;  // by rank, of this round
+  Duration longest_gap_{};         // between two vitals of a node, in this round
+  // Steps that half of the workers had reached, and since when; the last kKeptSteps.
+  std::deque<std::pair<std::int64_t, MonoTime>> reached_;
+  std::map<Who, Total> totals_;  // of all rounds, at most kMaxTotals
+  Duration watched_{};           // likewise
+  std::optional<MonoTime> looked_at_;
+};
+
+}  // namespace ddprun::rendezvous
