@@ -213,6 +213,9 @@ void Agent::on(const Event& event) {
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
   bool had_workers = before == Phase::Running || before == Phase::Inspecting;
+  if (before == Phase::Running && state_.phase != before) {
+    if (auto at = rendezvous_.workers_connected()) time_.connected(*at);
+  }
   if (had_workers && state_.phase == Phase::Stopping) stop_began_ = mono_now();
   if (before == Phase::Inspecting && state_.phase != before) inspection_.interrupt();
   if (state_.phase != Phase::Running) {

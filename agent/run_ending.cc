@@ -52,19 +52,24 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
     parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
-    if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
-    if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
+    say_time(time);
     co_return agents_code;
   }
   if (is_stopped) {
     std::string logs = parts_.workers.log_path();
     parts_.logger->error("{}{}{}", line, logs.empty() ? "" : "  logs=", logs);
     if (!outcome_.loss.empty()) parts_.logger->error("next: {}", step_after_loss(outcome_.loss));
-    if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
-    if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
+    say_time(time);
   }
   co_await report_failures(state, agents_code, max_restarts, is_stopped, std::move(time));
   co_return agents_code;
+}
+
+void RunEnding::say_time(const TimeAccount& time) {
+  if (is_worth_a_line(time)) parts_.logger->info("{}", time_line(time));
+  std::string connecting = connecting_line(time, config_.workers.could_be_warm);
+  if (!connecting.empty()) parts_.logger->info("{}", connecting);
+  if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
 }
 
 // The cause, in full, as the last thing that is said.
@@ -80,6 +85,7 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   report.log_path = parts_.workers.log_path();
   report.log_loss = parts_.workers.log_loss();
   report.time = std::move(time);
+  report.could_be_warm = config_.workers.could_be_warm;
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state.error;
   }

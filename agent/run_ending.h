@@ -58,6 +58,7 @@ class RunEnding {
                                      TimeAccount time);
 
  private:
+  void say_time(const TimeAccount& time);
   boost::asio::awaitable<void> report_failures(const State& state, int exit_code, int max_restarts,
                                                bool is_stopped, TimeAccount time);
 

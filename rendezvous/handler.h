@@ -61,6 +61,10 @@ class Handler {
   // not come.
   virtual void workers_started(const Round& round, std::vector<StartedWorker> workers) = 0;
 
+  // When the last worker of the round, of all nodes, connected to the workers' store; nullopt where
+  // this node does not have that, or not all of them have connected.  To be asked before join().
+  virtual std::optional<MonoTime> workers_connected() { return std::nullopt; }
+
   // The first failure of a worker of this round on this node.  A Stop or an End follows.  With
   // `is_final` the run is to end with exit_code_of(failure), whatever may be left of its restarts.
   // With a `wait` the nodes are first asked who did not come, and this one reports its findings.

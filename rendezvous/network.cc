@@ -100,6 +100,10 @@ void NetworkHandler::report_findings(Findings findings) {
   step(member::event::WorkersInspected{std::move(findings)});
 }
 
+std::optional<MonoTime> NetworkHandler::workers_connected() {
+  return worker_store_ ? worker_store_->all_connected_at() : std::nullopt;
+}
+
 void NetworkHandler::report_success() {
   step(member::event::WorkersSucceeded{});
 }

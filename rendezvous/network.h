@@ -56,6 +56,7 @@ class NetworkHandler final : public Handler {
   void report_failure(Failure failure, bool is_final,
                       const std::optional<TimedOutWait>& wait) override;
   void report_findings(Findings findings) override;
+  std::optional<MonoTime> workers_connected() override;
   void report_success() override;
   bool shows_vitals() const override { return true; }
   void say_vitals(std::string text) override;

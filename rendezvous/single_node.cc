@@ -91,6 +91,10 @@ void SingleNodeHandler::report_findings(Findings findings) {
   send_request(request::Found{.round = round_, .findings = std::move(findings)});
 }
 
+std::optional<MonoTime> SingleNodeHandler::workers_connected() {
+  return worker_store_ ? worker_store_->all_connected_at() : std::nullopt;
+}
+
 void SingleNodeHandler::report_success() {
   send_request(request::Succeeded{.round = round_});
 }

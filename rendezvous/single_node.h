@@ -53,6 +53,7 @@ class SingleNodeHandler final : public Handler {
   void report_failure(Failure failure, bool is_final,
                       const std::optional<TimedOutWait>& wait) override;
   void report_findings(Findings findings) override;
+  std::optional<MonoTime> workers_connected() override;
   void report_success() override;
   void trace_to(std::function<void(const TraceEvent&)> sink) override { trace_ = std::move(sink); }
   void leave(std::string why, int signal) override;

@@ -130,6 +130,10 @@ void Server::stamp_queues(std::string beginning) {
 std::vector<ExpectedClients::Missing> Server::missing_clients(std::size_t max_count) {
   return impl_->missing_clients(max_count);
 }
+
+std::optional<MonoTime> Server::all_connected_at() {
+  return impl_->all_connected_at();
+}
 std::size_t Server::longest_turn() const {
   return impl_->longest_turn();
 }

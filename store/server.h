@@ -181,6 +181,8 @@ class Server {
   const Keyspace& keyspace() const;  // of the common namespace
   // At most `max_count` of the clients that were announced and have not connected.
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
+  // When the last client of the announced world connected; nullopt: not all of it has.
+  std::optional<MonoTime> all_connected_at();
   // The most that was done before the server looked again for what its clients have sent, in what
   // finding one name costs, a quarter of a microsecond (store/decide/turn.h).
   std::size_t longest_turn() const;

@@ -80,6 +80,7 @@ class Server::Impl {
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count) {
     return status_.missing_clients(max_count);
   }
+  std::optional<MonoTime> all_connected_at() { return status_.all_connected_at(); }
   std::size_t longest_turn() const { return turn_.most(); }
   void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect(std::size_t secret);

@@ -79,6 +79,7 @@ struct Session {
   std::unique_ptr<HttpReader> http;    // if it began with a capital letter
   std::unique_ptr<Security> security;  // if it has asked for that
   std::optional<std::uint32_t> nonce;  // of its first PING; torch's client sends its process id
+  MonoTime ping_at{};                  // of that PING
   std::size_t held_bytes = 0;          // of an incomplete request, as last counted
   std::size_t unread_bytes = 0;        // that its replies hold, as last counted; no referred values
   std::size_t secret = 0;              // which of the server's its client knows

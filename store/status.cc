@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "store/clock.h"
 #include "store/socket.h"
 
 namespace ddprun::store {
@@ -28,8 +29,9 @@ void Status::note(Session& session, const Request& request) {
   ++metrics.requests[static_cast<std::size_t>(op_of(request))];
   if (const auto* ping = std::get_if<request::Ping>(&request); ping && !session.nonce) {
     session.nonce = ping->nonce;
+    session.ping_at = mono_now();
     if (!expected.is_missing(ping->nonce)) return;
-    expected.connected(peer_host(session.fd.get()), ping->nonce);
+    expected.connected(peer_host(session.fd.get()), ping->nonce, session.ping_at);
   } else if (const auto* expect = std::get_if<request::Expect>(&request)) {
     if (expect->name.empty()) return expected.expect_world(expect->pid);
     expected.expect(session.id, peer_host(session.fd.get()), expect->name,
@@ -99,13 +101,18 @@ void Status::measure() {
 void Status::match_expected() {
   sessions_.for_each([this](const Session& session) {
     if (!session.nonce || !expected.is_missing(*session.nonce)) return;
-    expected.connected(peer_host(session.fd.get()), *session.nonce);
+    expected.connected(peer_host(session.fd.get()), *session.nonce, session.ping_at);
   });
 }
 
 std::vector<ExpectedClients::Missing> Status::missing_clients(std::size_t max_count) {
   match_expected();
   return expected.missing(max_count);
+}
+
+std::optional<MonoTime> Status::all_connected_at() {
+  match_expected();
+  return expected.all_connected_at();
 }
 
 JoinProgress Status::join_progress() {

@@ -41,6 +41,9 @@ class Status {
   // At most `max_count` of the clients that were announced and have not connected.
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
 
+  // When the last of them connected, if the whole world was announced and has connected.
+  std::optional<MonoTime> all_connected_at();
+
  private:
   void match_expected();
   Page status_page_at(Reader reader, MonoTime now);

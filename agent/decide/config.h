@@ -112,6 +112,7 @@ struct WorkerGroupConfig {
   // and modules that it imports beside those that the script's sources name.  And whether those of
   // the first attempt are, too.
   bool has_warm_restarts = false;
+  bool could_be_warm = false;  // they could be, but the option was not given
   bool has_warm_start = false;
   std::vector<std::string> warm_imports;
 };

@@ -53,6 +53,8 @@ void TimeKeeper::begin(MonoTime now) {
 void TimeKeeper::enter(Doing doing, MonoTime now) {
   settle(now);
   if (doing == Doing::Training) {
+    restarted_at_.reset();
+    if (account_.until_training) restarted_at_ = now;
     if (!account_.until_training) account_.until_training = now - began_;
     if (auto cause = std::exchange(cause_, std::nullopt)) {
       auto same = std::ranges::find(account_.restarts, *cause, &RestartCost::cause);
@@ -72,6 +74,13 @@ void TimeKeeper::enter(Doing doing, MonoTime now) {
 void TimeKeeper::interrupted(RestartCause cause) {
   bool has_trained = account_.until_training.has_value();
   if (has_trained && !cause_) cause_ = std::move(cause);
+}
+
+void TimeKeeper::connected(MonoTime at) {
+  auto ran_at = std::exchange(restarted_at_, std::nullopt);
+  if (!ran_at) return;
+  ++account_.to_connect.restarts;
+  account_.to_connect.spent += std::max(Duration::zero(), at - *ran_at);
 }
 
 TimeAccount TimeKeeper::account(MonoTime now) const {

@@ -46,11 +46,19 @@ struct RestartCost {
   Duration cost{};  // from the end of training until training went on
 };
 
+// How long the new workers of restarts took until the last rank of all nodes had connected to the
+// workers' store: imports, and what else a script does before init_process_group.
+struct TimeToConnect {
+  int restarts = 0;  // of which it is known
+  Duration spent{};  // in all, from when the workers of this node ran
+};
+
 struct TimeAccount {
   Duration up{};
   std::array<Duration, kDoings> spent{};     // by Doing; their sum is `up`
   std::optional<Duration> until_training{};  // from the start; nullopt: it has never begun
   std::vector<RestartCost> restarts{};       // in the order in which their causes first came
+  TimeToConnect to_connect{};
 
   Duration of(Doing doing) const { return spent.at(static_cast<std::size_t>(doing)); }
 };
@@ -64,6 +72,9 @@ class TimeKeeper {
   // The workers are stopped, and others are to follow.  Of several causes until these run, the
   // first counts.
   void interrupted(RestartCause cause);
+  // The ranks of the attempt had connected to their store by then.  To be said at most once an
+  // attempt.
+  void connected(MonoTime at);
   TimeAccount account(MonoTime now) const;
 
  private:
@@ -75,6 +86,7 @@ class TimeKeeper {
   MonoTime since_{};                     // doing_
   std::optional<RestartCause> cause_{};  // of the restart under way
   MonoTime trained_until_{};
+  std::optional<MonoTime> restarted_at_{};  // the workers that run are a restart's, and ran then
 };
 
 }  // namespace ddprun::agent

@@ -36,11 +36,16 @@ void add_last_words(const rendezvous::Failure& failure, std::size_t most,
     lines.push_back("    " + words[i]);
 }
 
+std::string words_on_connecting(const JobReport& report) {
+  return report.time ? connecting_line(*report.time, report.could_be_warm) : "";
+}
+
 // So many that the report keeps to its limit.
 std::size_t words_shown(const JobReport& report) {
   const rendezvous::Failure& last = report.failures.back();
   std::size_t most = last.waited_in.empty() ? kLastWords : kWordsOfVictim;
   if (!report.dumps.empty()) --most;
+  if (!words_on_connecting(report).empty()) --most;
   if (!report.log_loss.empty() && last.node != report.node) --most;
   return most;
 }
@@ -196,6 +201,8 @@ std::vector<std::string> to_lines(const JobReport& report) {
     lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
   if (report.time && is_worth_a_line(*report.time))
     lines.push_back("  time: " + time_line(*report.time));
+  std::string connecting = words_on_connecting(report);
+  if (!connecting.empty()) lines.push_back("  restarts: " + connecting);
   if (!report.slowest.empty()) lines.push_back("  pace: " + report.slowest);
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);

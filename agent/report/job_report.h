@@ -48,6 +48,7 @@ struct JobReport {
   std::string log_loss;              // why the logs on this node are not whole; empty: they are
   std::optional<OutsideSignal> outside{};  // the last one
   std::optional<TimeAccount> time{};       // where this node's time has gone
+  bool could_be_warm = false;              // its restarts: --warm-restarts was not given
 };
 
 // All of a report fits into this many lines.

@@ -67,7 +67,9 @@ Json to_json(const TimeAccount& time) {
       {"stopping", seconds(time.of(Doing::Stopping))},
       {"waiting", seconds(time.of(Doing::Waiting))},
       {"until_training", time.until_training ? Json(seconds(*time.until_training)) : Json()},
-      {"restarts", Json::array()}};
+      {"restarts", Json::array()},
+      {"to_connect",
+       {{"restarts", time.to_connect.restarts}, {"cost", seconds(time.to_connect.spent)}}}};
   for (const RestartCost& each : time.restarts) {
     json["restarts"].push_back({{"cause", name_of(each.cause)},
                                 {"node", text_or_null(each.cause.node)},

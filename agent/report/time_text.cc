@@ -15,6 +15,7 @@ namespace {
 
 constexpr Duration kShortRun = std::chrono::minutes(1);
 constexpr Duration kLittleCost = std::chrono::seconds(1);
+constexpr Duration kLittleToConnect = std::chrono::seconds(1);  // a restart
 
 // Of more causes the rest is counted.
 constexpr std::size_t kCausesShown = 5;
@@ -85,6 +86,14 @@ std::string time_line(const TimeAccount& account) {
   if (restarts == 0) return line;
   return line + "; " + count_of(restarts, "restart") + " cost " +
          duration_text(cost_of_restarts(account)) + " (" + causes_of(account) + ")";
+}
+
+std::string connecting_line(const TimeAccount& account, bool could_be_warm) {
+  const TimeToConnect& spent = account.to_connect;
+  if (spent.restarts == 0 || spent.spent < spent.restarts * kLittleToConnect) return "";
+  return "the new workers of " + count_of(spent.restarts, "restart") + " took " +
+         duration_text(spent.spent) + " until all ranks had connected (init_process_group)" +
+         (could_be_warm ? "; --warm-restarts would have saved the part of it that is imports" : "");
 }
 
 bool is_worth_a_line(const TimeAccount& account) {

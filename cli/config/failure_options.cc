@@ -159,6 +159,7 @@ Result<void> add_warm_restarts(ConfigBuilder& builder) {
     builder.workers().warm_imports = std::move(*names);
     if (warm == nullptr) builder.note(imports->origin + " has no effect without --warm-restarts");
   }
+  builder.workers().could_be_warm = warm == nullptr && builder.why_cold.empty();
   if (warm == nullptr) return {};
   if (builder.why_cold.empty()) {
     builder.workers().has_warm_restarts = true;

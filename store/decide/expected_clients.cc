@@ -36,13 +36,20 @@ bool ExpectedClients::is_missing(std::uint32_t pid) const {
   return found != missing_.end() && found->first.first == pid;
 }
 
-void ExpectedClients::connected(const std::string& host, std::uint32_t pid) {
+void ExpectedClients::connected(const std::string& host, std::uint32_t pid, MonoTime at) {
   auto found = missing_.find({pid, host});
   if (found == missing_.end()) return;
   Group& group = *found->second;
   group.has_connected = true;
+  last_connected_at_ = std::max(last_connected_at_, at);
   missing_count_ -= group.members.size();
   missing_.erase(found);
+}
+
+std::optional<MonoTime> ExpectedClients::all_connected_at() const {
+  bool is_whole = world_size_ && *world_size_ > 0 &&
+                  static_cast<std::uint64_t>(*world_size_) == expected_count_;
+  return is_whole && missing_count_ == 0 ? std::optional(last_connected_at_) : std::nullopt;
 }
 
 void ExpectedClients::forget(ClientId announcer) {
@@ -64,6 +71,7 @@ void ExpectedClients::clear() {
   missing_.clear();
   announced_.clear();
   expected_count_ = missing_count_ = 0;
+  last_connected_at_ = {};
 }
 
 std::vector<ExpectedClients::Missing> ExpectedClients::missing(std::size_t max_count) const {

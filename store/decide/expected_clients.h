@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/time.h"
 #include "store/decide/budget.h"
 #include "store/decide/keyspace.h"
 
@@ -55,8 +56,11 @@ class ExpectedClients {
   // Whether an announced client with this process id is missing, whatever its host.
   bool is_missing(std::uint32_t pid) const;
 
-  // A client has connected.  It counts as connected even after it has left.
-  void connected(const std::string& host, std::uint32_t pid);
+  // A client has connected, at that time.  It counts as connected even after it has left.
+  void connected(const std::string& host, std::uint32_t pid, MonoTime at);
+
+  // When the last of them connected, if the whole world is announced and has connected.
+  std::optional<MonoTime> all_connected_at() const;
 
   // Drops the announcements of this client.
   void forget(ClientId announcer);
@@ -99,6 +103,7 @@ class ExpectedClients {
   Groups missing_;  // each with a member
   std::size_t expected_count_ = 0;
   std::size_t missing_count_ = 0;
+  MonoTime last_connected_at_{};
 };
 
 }  // namespace ddprun::store

@@ -102,7 +102,12 @@ TEST_SUITE("agent/report/job_report") {
     report.dumps = {"/logs/flight_recorder/attempt_0_rank_5"};
     report.log_loss = "No space left on device";
     report.outside = OutsideSignal{.signal = "SIGUSR1", .reason = "signal", .words = "w"};
+    report.time = TimeAccount{.up = std::chrono::hours(1),
+                              .to_connect = {.restarts = 9, .spent = std::chrono::seconds(50)}};
     std::vector<std::string> lines = to_lines(report);
+    CHECK(has(lines,
+              "  restarts: the new workers of 9 restarts took 50 s until all ranks had "
+              "connected (init_process_group)"));
     CHECK(lines.size() <= kReportLines);
     CHECK(has(lines, "  again and again: rank 1 on node2 kept others waiting in 10 attempts"));
     CHECK(has(lines, "  the logs on this node miss lines: No space left on device"));

@@ -184,6 +184,29 @@ TEST_SUITE("agent/report/time_text") {
     CHECK(is_worth_a_line(minute.account()));
   }
 
+  TEST_CASE("how long new workers took to connect, if that was more than a second a restart") {
+    Run run;
+    run.spend(Doing::Training, 100s);
+    run.keeper.connected(run.now - 90s);  // those of the first start do not count
+    CHECK(run.account().to_connect.restarts == 0);
+    run.restart(oom(""), 1s, 0s, 0s);
+    run.keeper.connected(run.now + 900ms);
+    CHECK(connecting_line(run.account(), true) == "");
+    run.restart(oom(""), 1s, 0s, 0s);
+    run.spend(Doing::Training, 1s);  // and nobody has connected
+    run.restart(oom(""), 1s, 0s, 0s);
+    run.keeper.connected(run.now + 5100ms);
+    run.keeper.connected(run.now + 50s);  // heard twice
+    CHECK(run.account().to_connect.restarts == 2);
+    CHECK(run.account().to_connect.spent == 6s);
+    std::string spent =
+        "the new workers of 2 restarts took 6.0 s until all ranks had connected "
+        "(init_process_group)";
+    CHECK(connecting_line(run.account(), false) == spent);
+    CHECK(connecting_line(run.account(), true) ==
+          spent + "; --warm-restarts would have saved the part of it that is imports");
+  }
+
   TEST_CASE("durations have one unit or two") {
     CHECK(duration_text(0s) == "0.0 s");
     CHECK(duration_text(449ms) == "0.4 s");

@@ -71,6 +71,14 @@ TEST_SUITE("cli/config/failure_options") {
     CHECK(given.builder.workers().warm_imports == std::vector<std::string>{"torch", "a.b"});
     CHECK_FALSE(given.builder.workers().has_warm_start);
     CHECK(given.builder.config.notes.empty());
+    CHECK_FALSE(given.builder.workers().could_be_warm);
+    Given without({});
+    REQUIRE(without.refusal() == "");
+    CHECK(without.builder.workers().could_be_warm);
+    Given program({});
+    program.builder.why_cold = "for a program that is no Python script";
+    REQUIRE(program.refusal() == "");
+    CHECK_FALSE(program.builder.workers().could_be_warm);
     Given start({{"warm-start", ""}, {"warm-imports", "torch"}});
     REQUIRE(start.refusal() == "");
     CHECK(start.builder.workers().has_warm_restarts);

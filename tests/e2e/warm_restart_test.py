@@ -463,6 +463,22 @@ class TorchTest(WarmCase):
         self.assertEqual((len(weights), len(set(weights))), (4, 1), weights)
         self.assertEqual(len(set(seeds)), 4, "a fresh process has a seed of its own")
 
+    def test_the_report_says_how_long_new_workers_took_to_connect(self):
+        script = self.script(FAILS_ONCE + "time.sleep(1.1)\n"
+                             "import torch.distributed as dist\n"
+                             "dist.init_process_group('gloo'); dist.barrier()\n"
+                             "if os.environ['RANK'] == '1': os._exit(3)\n"
+                             "time.sleep(1000)\n")
+        took = r"\n  restarts: the new workers of 1 restart took [\d.]+ s until all ranks had connected \(init_process_group\)"
+        for is_warm, end in ((False, "; --warm-restarts would have saved the part of it that is imports\n"), (True, "\n")):
+            job = self.run_once(is_warm, "--nproc-per-node=2", "--max-restarts=1", script)
+            self.assertEqual(job.returncode, 82, self.text)
+            self.assertRegex(self.text, took + end)
+            newest = max(self.logs.glob("*/report.json"), key=lambda path: path.stat().st_mtime_ns)
+            spent = json.loads(newest.read_text())["time"]["to_connect"]
+            self.assertEqual(spent["restarts"], 1)
+            self.assertGreater(spent["cost"], 1.1)
+
     def test_the_error_file(self):
         script = self.script(
             "import torch\nfrom torch.distributed.elastic.multiprocessing.errors import record\n" + FAILS_ONCE +

@@ -5,17 +5,21 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <string>
 
+using ddprun::MonoTime;
 using ddprun::store::Budget;
 using ddprun::store::ClientId;
 using ddprun::store::ExpectedClients;
 using ddprun::store::Usage;
 
 namespace {
+
+constexpr MonoTime kNow{std::chrono::seconds(100)};
 
 std::string missing(const ExpectedClients& clients) {
   auto found = clients.missing(100);
@@ -50,14 +54,14 @@ TEST_SUITE("store/decide/expected_clients") {
     clients.expect(1, "10.0.0.7", "rank 1", 101);
     clients.expect(2, "10.0.0.8", "rank 2", 100);
     CHECK(clients.is_missing(100));
-    clients.connected("10.0.0.7", 100);
+    clients.connected("10.0.0.7", 100, kNow);
     CHECK(clients.is_missing(100));
-    clients.connected("10.0.0.9", 101);
+    clients.connected("10.0.0.9", 101, kNow);
     CHECK(missing(clients) == "rank 1 10.0.0.7:101, rank 2 10.0.0.8:100");
     CHECK(clients.missing_count() == 2);
     CHECK(clients.expected_count() == 3);
     CHECK(clients.world_size() == 4);
-    clients.connected("10.0.0.8", 100);
+    clients.connected("10.0.0.8", 100, kNow);
     CHECK_FALSE(clients.is_missing(100));
     CHECK(missing(clients) == "rank 1 10.0.0.7:101");
   }
@@ -65,12 +69,33 @@ TEST_SUITE("store/decide/expected_clients") {
   TEST_CASE("a worker started again is expected again, in place of the one before") {
     ExpectedClients clients;
     clients.expect(1, "h", "rank 0", 100);
-    clients.connected("h", 100);
+    clients.connected("h", 100, kNow);
     clients.expect(1, "h", "rank 0", 200);
     clients.expect(1, "h", "rank 0", 300);
     CHECK(missing(clients) == "rank 0 h:300");
     CHECK_FALSE(clients.is_missing(200));
     CHECK(clients.expected_count() == 1);
+  }
+
+  TEST_CASE("the world has connected when its last client has") {
+    ExpectedClients clients;
+    CHECK_FALSE(clients.all_connected_at());
+    clients.expect_world(2);
+    clients.expect(1, "h", "rank 0", 100);
+    clients.connected("h", 100, kNow + std::chrono::seconds(5));
+    CHECK_FALSE(clients.all_connected_at());  // rank 1 is not even announced
+    clients.expect(1, "h", "rank 1", 101);
+    CHECK_FALSE(clients.all_connected_at());
+    clients.connected("h", 101, kNow);  // it had, before it was announced
+    CHECK(clients.all_connected_at() == kNow + std::chrono::seconds(5));
+    clients.clear();
+    CHECK_FALSE(clients.all_connected_at());
+    clients.expect_world(1);
+    clients.expect(1, "h", "rank 0", 102);
+    clients.connected("h", 102, kNow);
+    CHECK(clients.all_connected_at() == kNow);
+    clients.forget(1);
+    CHECK_FALSE(clients.all_connected_at());
   }
 
   TEST_CASE("what a lost announcer expected is void") {
@@ -90,7 +115,7 @@ TEST_SUITE("store/decide/expected_clients") {
     ExpectedClients clients;
     clients.expect(1, "h", "rank 0", 100);
     clients.expect(1, "h", "rank 1", 100);
-    clients.connected("h", 100);
+    clients.connected("h", 100, kNow);
     CHECK(clients.missing_count() == 0);
     clients.expect(1, "h", "rank 1", 100);
     CHECK(missing(clients) == "rank 1 h:100");
@@ -98,7 +123,7 @@ TEST_SUITE("store/decide/expected_clients") {
     CHECK(clients.missing_count() == 2);
     clients.forget(1);
     CHECK(missing(clients) == "rank 2 h:100");
-    clients.connected("h", 100);
+    clients.connected("h", 100, kNow);
     CHECK(clients.missing_count() == 0);
     clients.forget(2);
     CHECK(clients.expected_count() == 0);
@@ -123,7 +148,7 @@ TEST_SUITE("store/decide/expected_clients") {
     CHECK_FALSE(clients.is_missing(8));
     clients.expect(announcer, "h", std::string(1000, 'x'), 8);
     CHECK(clients.is_missing(8));
-    clients.connected("h", 8);
+    clients.connected("h", 8, kNow);
     clients.expect(announcer, "h", std::string(1000, 'x'), 10);
     CHECK(clients.is_missing(10));
     CHECK(clients.missing(ExpectedClients::kMostExpected).back().name.size() ==
@@ -181,11 +206,11 @@ TEST_SUITE("store/decide/expected_clients") {
     announce_all();
     announce_all();  // again, in place of those before
     for (int i = 0; i < 1000; ++i) {
-      clients.connected("another", 7);
+      clients.connected("another", 7, kNow);
       REQUIRE(clients.is_missing(7));
       REQUIRE(clients.missing(10).size() == 10);
     }
-    clients.connected("h", 7);
+    clients.connected("h", 7, kNow);
     REQUIRE(clients.missing_count() == 0);
     announce_all();
     for (std::uint32_t i = 0; i < kAnnouncers; ++i) clients.forget(i);
