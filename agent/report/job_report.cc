@@ -46,6 +46,7 @@ std::size_t words_shown(const JobReport& report) {
   std::size_t most = last.waited_in.empty() ? kLastWords : kWordsOfVictim;
   if (!report.dumps.empty()) --most;
   if (!words_on_connecting(report).empty()) --most;
+  if (!report.slowest.empty()) --most;
   if (!report.log_loss.empty() && last.node != report.node) --most;
   return most;
 }
