@@ -488,7 +488,8 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
   std::optional<Reader> reader = reader_of(session);
   Page page = reader ? status_.page_for(*session.http, *reader, mono_now())
                      : page_for_strangers(config_.credential.empty());
-  session.outbox.add(http_response(page, session.http->method() != "HEAD"));
+  turn_.spend(page.body.size() / effort::kBytes);
+  session.outbox.add(reply::Run{http_response(page, session.http->method() != "HEAD")});
   session.http->clear();
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});

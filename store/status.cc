@@ -55,15 +55,41 @@ Page Status::page_for(const HttpReader& request, Reader reader, MonoTime now) {
   if (is_private && reader != Reader::Trusted) return page_for_strangers(/*has_token=*/false);
   if (is_private) return source->answer(target, is_put);
   if (target == "/healthz") return {.body = "ok\n"};
-  if (target == "/status") return status_page_at(reader, now);
-  if (target == "/metrics") return metrics_page_in(request.accepts("application/openmetrics-text"));
+  if (target == "/status")
+    return shown(Kind::Status, target, reader, now, [&] { return status_page(reader, now); });
+  if (target == "/metrics") {
+    bool is_open = request.accepts("application/openmetrics-text");
+    return shown(is_open ? Kind::OpenMetrics : Kind::Metrics, target, reader, now,
+                 [&] { return metrics_text(is_open); });
+  }
+  if (target == "/") return page_of_source(target);  // it is always the same
+  return shown(Kind::OfSource, target, reader, now, [&] { return page_of_source(target); });
+}
+
+template <class Make>
+Page Status::shown(Kind kind, const std::string& target, Reader reader, MonoTime now, Make make) {
+  constexpr int kTimesItsCost = 20;
+  constexpr Duration kMuch = std::chrono::microseconds(100);
+  Shown& last = shown_.at(static_cast<std::size_t>(reader)).at(static_cast<std::size_t>(kind));
+  if (now < last.until && target == last.target) return last.page;
+  if (now < last.until)
+    return {.status = 503, .body = "another such page has cost much time: ask again\n"};
+  Duration start = thread_time();
+  Page page = make();
+  Duration cost = thread_time() - start;
+  if (cost <= kMuch) return page;
+  last = {.target = target, .page = page, .until = now + kTimesItsCost * cost};
+  return page;
+}
+
+Page Status::page_of_source(const std::string& target) const {
   if (std::optional<Page> page = source ? source->page(target) : std::nullopt) return *page;
   return {.status = 404,
           .body = source ? "there are /, /healthz, /metrics, /status and /timeline\n"
                          : "there are /healthz, /metrics and /status\n"};
 }
 
-Page Status::metrics_page_in(bool is_open_metrics) {
+Page Status::metrics_text(bool is_open_metrics) {
   measure();
   std::string text = metrics_page(metrics) + (source ? source->metrics() : "");
   if (!is_open_metrics) return {.content_type = "text/plain; version=0.0.4", .body = text};
@@ -71,21 +97,11 @@ Page Status::metrics_page_in(bool is_open_metrics) {
           .body = to_open_metrics(text)};
 }
 
-// A page that cost much is shown for a while to all who ask, so that such pages take a twentieth of
-// the server's time at most.
-Page Status::status_page_at(Reader reader, MonoTime now) {
-  constexpr int kTimesItsCost = 20;
-  constexpr Duration kMuch = std::chrono::microseconds(100);
-  Shown& shown = shown_.at(static_cast<std::size_t>(reader));
-  if (now < shown.until) return shown.page;
-  Duration start = thread_time();
+Page Status::status_page(Reader reader, MonoTime now) {
   measure();
   std::string more = source ? source->status(reader) : "";
-  shown.page = {.content_type = "application/json",
-                .body = status_page(metrics, join_progress(), waiters(now), more)};
-  Duration cost = thread_time() - start;
-  shown.until = cost > kMuch ? now + kTimesItsCost * cost : MonoTime::min();
-  return shown.page;
+  return {.content_type = "application/json",
+          .body = store::status_page(metrics, join_progress(), waiters(now), more)};
 }
 
 void Status::measure() {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "store/base/time.h"
@@ -36,6 +38,8 @@ class Status {
   // What else the pages show; nullptr: nothing.  It must outlive this object, or be taken back.
   const PageSource* source = nullptr;
 
+  // A page that cost much is shown for a while to all who ask for it, so that those of one kind
+  // take a twentieth of the server's time at most; one of that kind at another target has to wait.
   Page page_for(const HttpReader& request, Reader reader, MonoTime now);
 
   // At most `max_count` of the clients that were announced and have not connected.
@@ -45,9 +49,20 @@ class Status {
   std::optional<MonoTime> all_connected_at();
 
  private:
+  enum class Kind : std::uint8_t { Status, Metrics, OpenMetrics, OfSource };
+  // As it was computed last.
+  struct Shown {
+    std::string target;
+    Page page;
+    MonoTime until = MonoTime::min();
+  };
+
+  template <class Make>
+  Page shown(Kind kind, const std::string& target, Reader reader, MonoTime now, Make make);
   void match_expected();
-  Page status_page_at(Reader reader, MonoTime now);
-  Page metrics_page_in(bool is_open_metrics);
+  Page status_page(Reader reader, MonoTime now);
+  Page metrics_text(bool is_open_metrics);
+  Page page_of_source(const std::string& target) const;
   void measure();
   std::size_t wait_count() const;
   std::vector<Waiter> waiters(MonoTime now) const;
@@ -55,11 +70,7 @@ class Status {
 
   const Namespaces& namespaces_;
   const Sessions& sessions_;
-  struct Shown {
-    Page page;  // as it was computed last
-    MonoTime until = MonoTime::min();
-  };
-  std::array<Shown, 2> shown_;  // to each kind of reader
+  std::array<std::array<Shown, 4>, 2> shown_;  // to each kind of reader, of each kind
 };
 
 }  // namespace ddprun::store

@@ -206,8 +206,9 @@ Json slow_ones(const coordinator::State& run) {
   return slow;
 }
 
+// `node_room`: so many nodes are still to be shown.
 Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
-             bool is_trusted, MonoTime now) {
+             std::size_t& node_room, bool is_trusted, MonoTime now) {
   const command::Round* round = round_of(run);
   bool waits = run.phase == Phase::Gathering || run.phase == Phase::Stopping;
   Json json = {{"run", name},
@@ -228,7 +229,11 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
   json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);
   json["nodes"] = Json::array();
-  for (const auto* entry : in_order(run))
+  auto nodes = in_order(run);
+  std::size_t shown = std::min(nodes.size(), node_room);
+  json["more_nodes"] = nodes.size() - shown;
+  node_room -= shown;
+  for (const auto* entry : std::span(nodes).first(shown))
     json["nodes"].push_back(to_json(entry->first, entry->second, run, source, is_trusted, now));
   return json;
 }
@@ -253,6 +258,34 @@ Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_t
 
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A stranger may name thousands of runs and nodes: so many of them are shown, and of the runs those
+// first that have had a round here.  In the metrics each run stands in thirty lines, so their names
+// have a limit as well.
+constexpr std::size_t kShownRuns = 512;
+constexpr std::size_t kShownNodes = 4096;
+constexpr std::size_t kMeasuredNameBytes = 32 * 1024;
+
+struct ViewedRun {
+  const std::string& name;
+  const coordinator::State& state;
+  const RunsSource& source;
+};
+
+std::vector<ViewedRun> first_runs(std::span<const RunsSource> sources, std::size_t name_bytes) {
+  std::vector<ViewedRun> runs;
+  for (bool has_formed : {true, false}) {
+    for (const RunsSource& source : sources) {
+      for (const auto& [name, run] : source.state->runs) {
+        if (run.has_formed != has_formed) continue;
+        if (runs.size() == kShownRuns || name.size() > name_bytes) return runs;
+        name_bytes -= name.size();
+        runs.push_back({.name = name, .state = run, .source = source});
+      }
+    }
+  }
+  return runs;
 }
 
 // Metrics.
@@ -293,16 +326,6 @@ std::string number(double value) {
   return text;
 }
 
-using EachRun =
-    std::function<void(const std::string&, const coordinator::State&, const RunChronicle*)>;
-
-void for_each_run(std::span<const RunsSource> sources, const EachRun& visit) {
-  for (const RunsSource& source : sources) {
-    for (const auto& [name, run] : source.state->runs)
-      visit(name, run, source.chronicle->find(name));
-  }
-}
-
 std::map<std::string, int> count_by_state(const coordinator::State& run, bool counts_workers) {
   std::map<std::string, int> counts;
   for (const char* state :
@@ -319,16 +342,20 @@ std::map<std::string, int> count_by_state(const coordinator::State& run, bool co
 std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now now) {
   Json runs = Json::array();
   Json ended = Json::array();
+  std::size_t node_room = kShownNodes;
+  for (const ViewedRun& run : first_runs(sources, std::string::npos))
+    runs.push_back(to_json(run.name, run.state, run.source, node_room, is_trusted, now.mono));
+  std::size_t more_runs = 0;
+  for (const RunsSource& source : sources) more_runs += source.state->runs.size();
+  more_runs -= runs.size();
   for (const RunsSource& source : sources) {
-    for (const auto& [name, run] : source.state->runs)
-      runs.push_back(to_json(name, run, source, is_trusted, now.mono));
     const auto& verdicts = source.state->verdicts;
     auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
     for (auto verdict = first; verdict != verdicts.end(); ++verdict)
       ended.push_back(to_json(*verdict, *source.chronicle, is_trusted, now.mono));
   }
   return "\"time\": " + number(seconds(now.wall)) + ", \"runs\": " + dump(runs) +
-         ", \"ended\": " + dump(ended);
+         ", \"more_runs\": " + std::to_string(more_runs) + ", \"ended\": " + dump(ended);
 }
 
 namespace {
@@ -366,34 +393,39 @@ std::optional<std::string> run_trace(std::span<const RunsSource> sources, const 
 }
 
 std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
+  const std::vector<ViewedRun> runs = first_runs(sources, kMeasuredNameBytes);
+  auto for_each_run = [&runs](auto visit) {
+    for (const ViewedRun& run : runs)
+      visit(run.name, run.state, run.source.chronicle->find(run.name));
+  };
   std::string out;
   Family round(out, "ddprun_round", "gauge", "Number of the last round.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     if (run.has_formed) round.add(name, std::to_string(run.round));
   });
   Family world(out, "ddprun_world_size", "gauge",
                "Workers of the present round; 0: there is none.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     const command::Round* present = run.phase == Phase::Running ? round_of(run) : nullptr;
     world.add(name, std::to_string(present ? present->ranks.world_size : 0));
   });
   Family wanted(out, "ddprun_wanted_nodes", "gauge", "The least nodes that a round needs.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     wanted.add(name, std::to_string(run.settings.min_nodes));
   });
   Family nodes(out, "ddprun_nodes", "gauge", "Nodes by what they do.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     for (const auto& [state, count] : count_by_state(run, false))
       nodes.add(name, std::to_string(count), "state", state);
   });
   Family workers(out, "ddprun_workers", "gauge", "Workers by what their node does.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     for (const auto& [state, count] : count_by_state(run, true))
       workers.add(name, std::to_string(count), "state", state);
   });
   Family restarts(out, "ddprun_restarts_total", "counter",
                   "Rounds that were stopped for another one, by cause.");
-  for_each_run(sources, [&](const auto& name, const auto&, const RunChronicle* chronicle) {
+  for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
     for (StopCause cause : {StopCause::WorkerFailed, StopCause::NodeLost, StopCause::NodeJoined}) {
       std::string word = word_of(cause);
       auto found = chronicle ? chronicle->stops.find(word) : decltype(chronicle->stops.end()){};
@@ -402,12 +434,12 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
     }
   });
   Family left(out, "ddprun_restarts_left", "gauge", "Failures of workers that the run survives.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     left.add(name, std::to_string(run.policy.max_restarts - run.restarts.count));
   });
   Family phases(out, "ddprun_time_seconds_total", "counter",
                 "Time of the run on this host, by what it did.");
-  for_each_run(sources, [&](const auto& name, const auto&, const RunChronicle* chronicle) {
+  for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
     if (chronicle == nullptr) return;
     auto spent = spent_until(*chronicle, now.mono);
     for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping}) {
@@ -417,7 +449,7 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
   });
   Family silence(out, "ddprun_node_silence_seconds", "gauge",
                  "The longest time for which a node of the run was not heard.");
-  for_each_run(sources, [&](const auto& name, const auto& run, auto*) {
+  for_each_run([&](const auto& name, const auto& run, auto*) {
     Duration longest{};
     for (const auto& [id, node] : run.nodes) longest = std::max(longest, now.mono - node.seen);
     silence.add(name, number(seconds(longest)));

@@ -272,4 +272,33 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(has_line(text, "ddprun_restarts_left{run=\"job\"} 2"));
     CHECK(text.find("run=\"an \\\"odd\\\\one\\\"\\n\"") != std::string::npos);
   }
+
+  TEST_CASE("of thousands of runs the first ones are shown, those with a round before others") {
+    Training place;
+    for (int i = 0; i < 600; ++i) place.joins("a" + std::to_string(i), "node" + std::to_string(i));
+    Json page = place.page();
+    CHECK(page["runs"].size() == 512);
+    CHECK(page["runs"][0]["run"] == "job");
+    CHECK(page["more_runs"] == 601 - 512);
+    std::string metrics = place.metrics();
+    CHECK(has_line(metrics, "ddprun_round{run=\"job\"} 0"));
+    CHECK(metrics.find("run=\"a0\"") != std::string::npos);
+    CHECK(metrics.find("run=\"a99\"") == std::string::npos);
+  }
+
+  TEST_CASE("names of runs make the metrics no longer than others") {
+    Training place;
+    for (int i = 0; i < 200; ++i)
+      place.joins(std::to_string(i) + std::string(200, '"'), "node" + std::to_string(i));
+    std::string metrics = place.metrics();
+    CHECK(has_line(metrics, "ddprun_round{run=\"job\"} 0"));
+    CHECK(metrics.size() < 4 << 20);
+  }
+
+  TEST_CASE("of thousands of nodes the first ones are shown") {
+    Place place;
+    for (int i = 0; i < 4100; ++i) place.joins("job", "node" + std::to_string(i), 5000);
+    CHECK(place.run()["nodes"].size() == 4096);
+    CHECK(place.run()["more_nodes"] == 4);
+  }
 }
