@@ -15,6 +15,8 @@ using rendezvous::TraceText;
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(1);
+// Of what a full file says at last, at most.
+constexpr std::size_t kEndBytes = 512;
 
 }  // namespace
 
@@ -73,7 +75,7 @@ void TimelineFile::write(const TraceEvent& event) {
     put(text_.lines(gap));
   }
   std::string lines = text_.lines(event);
-  if (bytes_ + lines.size() <= kMostBytes) return put(std::move(lines));
+  if (bytes_ + lines.size() + kEndBytes <= config_.most_bytes) return put(std::move(lines));
   put(text_.lines({.at = event.at, .name = "the file is full"}));
   close();
 }

@@ -25,13 +25,13 @@ struct TimelineConfig {
   std::string path{};  // empty: nothing is written
   std::string node{};  // of this agent, as the coordinator calls it
   std::string host{};
+  // The file is no longer than this; the last that it says then is that it is full.
+  std::size_t most_bytes = std::size_t{64} << 20;
 };
 
 // Threads: used from the executor's only thread, where it calls back as long as it lives.
 class TimelineFile {
  public:
-  // The file is no longer than this; then it says that it is full.
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   // What this node's agent has seen before the run is hosted here: so much, the last.
   static constexpr std::size_t kKeptEvents = 1024;
 

@@ -14,8 +14,10 @@
 #include "cli/bundle_file.h"
 #include "cli/bundle_plan.h"
 #include "cli/explain_text.h"
+#include "cli/json_fields.h"
 #include "cli/log_folder.h"
 #include "cli/stack_commands.h"
+#include "store/base/percent.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
@@ -113,6 +115,28 @@ Result<void> add_logs(const std::string& target, const std::string& prefix, Bund
   return {};
 }
 
+// So that who misses a node's logs knows where they are.
+void note_log_folders(const Json& page, const std::string& run, std::vector<std::string>& notes) {
+  for (const Json& each : field(page, "runs")) {
+    if (!is_named(each, run)) continue;
+    for (const Json& node : field(each, "nodes")) {
+      std::string folder = text(node, "log_folder");
+      if (!folder.empty())
+        notes.push_back("the logs of " + text(node, "host") + " are in " + folder);
+    }
+  }
+}
+
+Result<void> add_timeline(const StatusQuestion& question, const std::string& run,
+                          const std::string& prefix, Bundle& bundle) {
+  Result<PageAccess> access = access_of(question);
+  if (!access) return access.error();
+  auto trace = text_of_page(*access, "/timeline/" + percent_encoded(run));
+  if (trace) return bundle.add(prefix + "/timeline.json", *trace);
+  bundle.notes.push_back(prefix + ": no timeline: " + to_string(trace.error()));
+  return {};
+}
+
 Result<void> add_run(const std::string& target, const std::string& prefix, StatusQuestion question,
                      Bundle& bundle) {
   question.endpoint = target;
@@ -124,12 +148,15 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
                                          to_string(page.error())};
   }
   bundle.notes.push_back(prefix + " is what " + target + " says");
+  note_log_folders(*page, question.run, bundle.notes);
   auto added = bundle.add(prefix + "/status.json", dump(*page, 1) + '\n');
   if (!added) return added;
   if (std::vector<Json> runs = explained_runs(*page, question.run); !runs.empty())
     added = bundle.add(prefix + "/explain.txt", text_of(explain_lines(runs.front())));
   if (!added) return added;
   Result<std::string> run = run_of(*page, question);
+  if (run) added = add_timeline(question, *run, prefix, bundle);
+  if (!added) return added;
   Result<Json> stacks = run ? stacks_of(question, *page, *run) : Result<Json>(run.error());
   if (stacks) return bundle.add(prefix + "/stacks.json", dump(*stacks, 1) + '\n');
   bundle.notes.push_back(prefix + ": no stacks: " + to_string(stacks.error()));

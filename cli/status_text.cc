@@ -58,6 +58,7 @@ void append(Lines& lines, Lines more) {
 }
 
 std::string bytes_text(double kib) {
+  if (kib < 1) return std::to_string(std::llround(kib * 1024)) + "B";
   const char* unit = "K";
   for (const char* next : {"M", "G", "T"}) {
     if (kib < 1000) break;
@@ -170,6 +171,14 @@ std::vector<Rank> ranks_of(const Json& run) {
   return ranks;
 }
 
+bool is_slow(const Rank& rank) {
+  for (const Json& slow : field(*rank.run, "slow")) {
+    if (count(slow, "rank") == rank.rank && text(slow, "host") == text(*rank.node, "host"))
+      return true;
+  }
+  return false;
+}
+
 std::string state_text(const Rank& rank) {
   std::string state = text(*rank.node, "state");
   if (rank.worker == nullptr) return state;
@@ -178,7 +187,7 @@ std::string state_text(const Rank& rank) {
   if (process == "D") return "in D state";
   if (process == "T" || process == "t") return "stopped";
   if (process == "Z" || process == "X") return "ended";
-  return state;
+  return is_slow(rank) ? "slow" : state;
 }
 
 std::vector<std::string> row_of(const Rank& rank) {
@@ -216,7 +225,10 @@ Lines log_lines(const Json& run) {
     if (folder.empty()) continue;
     table.add({std::to_string(count(node, "group_rank")), text(node, "host"), folder});
   }
-  return table.size() > 0 ? table.lines() : Lines{};
+  if (table.size() == 0) return {};
+  Lines lines{""};
+  append(lines, table.lines());
+  return lines;
 }
 
 // What a person wants to see first.
@@ -323,7 +335,15 @@ Lines wait_lines(const Json& page, std::string_view run) {
 Lines store_wait_lines(const Json& store) {
   Lines lines;
   const Json& expected = field(store, "expected");
-  for (const Json& missing : field(expected, "missing")) {
+  auto place = [](const Json* missing) {  // "rank 2" before "rank 10"
+    std::string name = text(*missing, "name");
+    return std::pair(name.size(), name);
+  };
+  std::vector<const Json*> in_order;
+  for (const Json& missing : field(expected, "missing")) in_order.push_back(&missing);
+  std::ranges::stable_sort(in_order, {}, place);
+  for (const Json* each : in_order) {
+    const Json& missing = *each;
     lines.push_back(text(missing, "name") + " (pid " + std::to_string(count(missing, "pid")) +
                     " on " + text(missing, "host") + ") has not connected");
   }

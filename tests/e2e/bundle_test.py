@@ -2,6 +2,7 @@
 """ddpctl bundle: one file with what is known of a run, bounded, and without secrets of the environment."""
 
 import os
+import re
 import stat
 import tarfile
 import unittest
@@ -36,14 +37,18 @@ class BundleTest(PagesCase):
 
     def test_a_run_that_trains_is_asked_and_its_logs_are_read(self):
         self.two_nodes("--redirects=3")
+        self.until_shown(self.has_vitals, "vitals, which say where the logs are")
         (self.path / "fail.1.0").write_text("7")
         self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
+        self.until_shown(self.has_vitals, "vitals of that round, too")
         said = self.make(f"127.0.0.1:{self.port}", self.path / "logs", HF_TOKEN="hunter2", PROXY="http://me:hunter2@p")
         files = self.read()
         self.assertRegex(said, rf"^\S+b.tar.gz: {len(files) - 1} files, {self.bundle.stat().st_size} bytes\n$")
         self.assertIn(b'"job"', files["run/status.json"])
         self.assertIn(b'"is_training": true', files["run/stacks.json"])
         self.assertIn(b"a worker failed", files["run/explain.txt"])
+        self.assertIn(b'"round 0"', files["run/timeline.json"])
+        self.assertEqual(len(re.findall(rb"the logs of \S+ are in /\S+/logs/job_", files["MANIFEST.txt"])), 2)
         self.assertIn(b"ddpctl ", files["versions.txt"])
         self.assertIn(b"HF_TOKEN=***\n", files["environment.txt"])
         self.assertIn(b"PROXY=http://me:***@p\n", files["environment.txt"])

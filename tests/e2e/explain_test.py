@@ -3,11 +3,12 @@
 
 import json
 import os
+import pathlib
 import signal
 import unittest
 
 from ddpd_process import Ddpd
-from nodes import wait_until
+from nodes import WORKER, wait_until
 from pages_test import PagesCase
 
 
@@ -81,6 +82,51 @@ class ExplainTest(PagesCase):
         text = self.until_explained("was stopped by SIGTERM")
         self.until_round("0/1", since=since)
         self.assert_all_succeed(first)
+
+    def test_a_hang_says_which_rank_stands_still(self):
+        hang = "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && touch $DDPRUN_HEARTBEAT_FILE && exec sleep 1000\n"
+        beat = WORKER.replace("while :; do", "while :; do touch $DDPRUN_HEARTBEAT_FILE")
+        nodes = [self.node("--nnodes=2", "--max-restarts=1", "--rdzv-id=job", "--hang-timeout=4",
+                           command=("--no-python", "sh", "-c", hang + beat)) for _ in range(2)]
+        text = self.until_explained("round 1 began")
+        self.assertRegex(text, r"round 0 was stopped at \S+, after .*: a worker failed, which costs one restart\n"
+                               r"why: rank 1 on \S+ .*hung")
+        self.assertRegex(text, r"reported: rank 1 .*hung")
+        self.assert_all_succeed(*nodes)
+
+    def test_a_node_that_falls_silent(self):
+        first, second = self.start("--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3",
+                                   nnodes="1:2")
+        self.until_round("0/2", "1/2")
+        since = len(self.started)
+        stopped = with_descendants(second.process.pid)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(lambda: [end_process(pid) for pid in stopped])
+        text = self.until_explained("a node left or was lost, which costs no restart")
+        self.assertRegex(text, r"why: \S+ was lost \(.*\)")
+        self.until_round("0/1", since=since)
+        text = self.until_explained("round 1 began")
+        self.assertRegex(text, r"\d\d:\d\d:\d\d\.\d{3}  \S+ was lost")
+        self.assertIn("with 1 worker on 1 node", text)
+        self.assert_all_succeed(first)
+
+
+def with_descendants(pid):
+    """The agent, its guardian, workers and what these have started; agents first."""
+    try:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        children = []
+    return [pid] + [each for child in children for each in with_descendants(int(child))]
+
+
+def end_process(pid):
+    """Of those that this test has stopped: no other process has its id as long as it is stopped."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 if __name__ == "__main__":

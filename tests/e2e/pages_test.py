@@ -57,8 +57,8 @@ class PagesCase(NodesCase):
         with urllib.request.urlopen(request, timeout=LIMIT) as page:
             return page.headers["Content-Type"], page.read().decode()
 
-    def as_stranger(self, path, token=""):
-        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n"
+    def as_stranger(self, path, token="", method="GET"):
+        request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
         request += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
         return subprocess.run([sys.executable, "-c", AS_STRANGER, str(self.port), str(STRANGER), request],
                               capture_output=True, text=True, timeout=LIMIT, check=True).stdout
@@ -218,6 +218,7 @@ done
         self.assertEqual([(one["rank"], one["host"]) for one in run["slow"]], [(3, run["nodes"][1]["host"])])
         line = rf"slow: rank 3 \({run['nodes'][1]['host']}\) is .* behind: it is at step \d+, the others at \d+"
         self.assertRegex(self.ddpctl("status", f"127.0.0.1:{self.port}"), line)
+        self.assertRegex(self.ddpctl("ranks", f"127.0.0.1:{self.port}"), r"(?m)^3 +\S+ +slow ")
         self.until_shown(lambda run: run["slowest"], "the slowest of the run")
         self.assert_all_succeed(*nodes)
         for node in nodes:
@@ -242,10 +243,29 @@ class SecretPagesTest(PagesCase):
         path.chmod(0o600)
         self.two_nodes(f"--rdzv-secret-file={path}")
         token = self.ddpctl("page-token", str(path)).strip()
-        for path, token, code in (("/", "", 200), ("/status", "", 401), ("/status", "x" + token[1:], 401),
-                                  ("/status", token, 200)):
-            with self.subTest(path=path, code=code):
+        wrong = ("x" if token[0] != "x" else "y") + token[1:]
+        for path, code in (("/", 200), ("/healthz", 200)):
+            self.assertTrue(self.as_stranger(path).startswith(f"HTTP/1.1 {code} "), path)
+        for path, code in (("/status", 200), ("/metrics", 200), ("/timeline", 200), ("/timeline/job", 200),
+                           ("/timeline/other", 404), ("/stacks/job", 200), ("/stacks/other", 404), ("/nothing", 404)):
+            with self.subTest(path=path):
+                for given in ("", wrong, token[:-1], token + "x"):
+                    shown = self.as_stranger(path, given)
+                    self.assertTrue(shown.startswith("HTTP/1.1 401 "), shown)
+                    self.assertNotIn("job", shown)
                 self.assertTrue(self.as_stranger(path, token).startswith(f"HTTP/1.1 {code} "))
+        self.assertTrue(self.as_stranger("/stacks/job", method="PUT").startswith("HTTP/1.1 401 "))
+        self.assertTrue(self.as_stranger("/status", token, method="PUT").startswith("HTTP/1.1 405 "))
+
+    def test_without_a_secret_a_stranger_sees_the_timeline_and_no_stacks(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root, to be another user")
+        self.two_nodes()
+        shown = self.as_stranger("/timeline/job")
+        self.assertTrue(shown.startswith("HTTP/1.1 200 "), shown)
+        self.assertNotIn(str(self.path), shown)
+        for method in ("GET", "PUT"):
+            self.assertTrue(self.as_stranger("/stacks/job", method=method).startswith("HTTP/1.1 401 "))
 
 
 class MetricsTest(PagesCase):
