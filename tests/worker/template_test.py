@@ -556,6 +556,17 @@ class RefusedTest(TemplateCase):
         given["env"]["LIBRARY_X"] = "7"
         self.assertRegex(self.warm(**given).hear(), "^R")
 
+    def test_a_thread_of_jemalloc(self):
+        text = ("import threading\n"
+                "def rename():\n"
+                "    open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('jemalloc_bg_thd')\n"
+                "    named.set()\n"
+                "    threading.Event().wait()\n"
+                "named = threading.Event()\n"
+                "threading.Thread(target=rename, daemon=True).start()\n"
+                "named.wait()\n")
+        self.assertRegex(self.warm(**self.library(text)).hear(), "^R")
+
     def test_cuda(self):
         self.file("lib/torch/__init__.py", "from . import cuda\n")
         self.file("lib/torch/cuda.py", "def is_initialized(): return True\n")
