@@ -529,7 +529,12 @@ class RefusedTest(TemplateCase):
                 ("left open descriptor .*socket", "import socket; kept = socket.socket()"),
                 ("stdout or stderr", "print('hello')"),
                 ("library reads RANK when it is imported", "import os; rank = os.environ.get('RANK', 0)"),
-                ("library reads all variables", "import os; kept = dict(os.environ)"),
+                ("library reads all variables when it is imported, and keeps ", "import os; kept = dict(os.environ)"),
+                ("library reads all variables", "import os; kept = os.environ.copy()"),
+                ("library reads all variables", "import os; kept = dict(os.environb)"),
+                ("library reads all variables", "import os; kept = list(os.environ.values())"),
+                ("library reads all variables", "import os; kept = [k for k in os.environ if k.startswith('MASTER_')]"),
+                ("library reads RANK", "import os; kept = [k for k in os.environ if os.environ.get('RANK')]"),
                 ("sets RANK", "import os; os.environ['RANK'] = '0'"),
                 ("changed the folder", "import os; os.chdir('/')"),
                 ("library cannot be imported beforehand: ValueError: x", "raise ValueError('x')"),
@@ -540,6 +545,27 @@ class RefusedTest(TemplateCase):
                  "'while kill -0 $PPID; do sleep 0.1; done 2>/dev/null'])")):
             with self.subTest(text):
                 self.refused(why, **self.library(text))
+
+    def test_a_module_that_looks_for_some_variables(self):
+        """It goes through all of them, and keeps none of those that are different in each worker."""
+        given = self.library("import os\n"
+                             "kept = {k: v for k, v in os.environ.items() if k.startswith('LIBRARY_')}\n"
+                             "for name in os.environ: pass\n"
+                             "for name, value in os.environb.items(): pass\n",
+                             "import library; print(library.kept)")
+        given["env"]["LIBRARY_X"] = "7"
+        self.assertRegex(self.warm(**given).hear(), "^R")
+
+    def test_a_thread_of_jemalloc(self):
+        text = ("import threading\n"
+                "def rename():\n"
+                "    open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('jemalloc_bg_thd')\n"
+                "    named.set()\n"
+                "    threading.Event().wait()\n"
+                "named = threading.Event()\n"
+                "threading.Thread(target=rename, daemon=True).start()\n"
+                "named.wait()\n")
+        self.assertRegex(self.warm(**self.library(text)).hear(), "^R")
 
     def test_cuda(self):
         self.file("lib/torch/__init__.py", "from . import cuda\n")

@@ -227,28 +227,71 @@ class Guard:
         raise ImportError(self.why)
 
 
+class Planted(bytes):
+    """A name or a value in os.environ, as one object, bytes or text: who keeps it can be seen."""
+
+    def __init__(self, _):
+        self.text = bytes.decode(self, "utf-8", "surrogateescape")
+
+    def decode(self, *_):  # for os.environ
+        return self.text
+
+    def __bytes__(self):  # for os.environb
+        return self
+
+    def references(self):
+        return sys.getrefcount(self), sys.getrefcount(self.text)
+
+
 class Watched(dict):
-    """The data of os.environ, while modules are imported: notes who reads what."""
+    """The data of os.environ, while modules are imported: notes who reads what.
+
+    Who goes through all variables, perhaps for those that begin in some way, finds those that are
+    different in each worker, too, with a value that is none.  It must not keep them."""
 
     def __init__(self, data, names):
         super().__init__(data)
         self.names = names
-        self.read = ""
+        self.planted = {name: (Planted(name), Planted(b"(of each worker)")) for name in names}
+        self.references = self.count_references()
+        self.read = self.reader_of_all = ""
+
+    def count_references(self):
+        return {key: [one.references() for one in pair] for key, pair in self.planted.items()}
+
+    def kept(self):
+        """What has been kept of what is different in each worker; "" for nothing."""
+        if not self.reader_of_all:
+            return ""
+        import gc
+
+        gc.collect()
+        for key, references in self.count_references().items():
+            if references != self.references[key]:
+                return f"{self.reader_of_all} reads all variables when it is imported, and keeps {os.fsdecode(key)}"
+        return ""
 
     def note(self, what):
-        frame = sys._getframe(2)
-        while frame is not None and frame.f_globals.get("__name__") in (
-            "os",
-            "collections.abc",
-            "_collections_abc",
-        ):
-            frame = frame.f_back
-        module = frame.f_globals.get("__name__") if frame is not None else "?"
+        module = self.reader()
         if not self.read and module != "ctypes.util":  # which gives them to a tool
             self.read = f"{module} reads {what} when it is imported"
 
+    def reader(self):
+        frame, passed = sys._getframe(1), ("os", "collections.abc", "_collections_abc", __name__)
+        while frame is not None and frame.f_globals.get("__name__") in passed:
+            frame = frame.f_back
+        return frame.f_globals.get("__name__") if frame is not None else "?"
+
+    def is_found(self, key):
+        """Whether it is asked for by a name that this has given out."""
+        name = self.planted[key][0]
+        given = sys._getframe(2).f_locals.get("key")  # of os.environ's __getitem__
+        return given is name or given is name.text
+
     def __getitem__(self, key):
         if key in self.names:
+            if self.is_found(key):
+                return self.planted[key][1]
             self.note(os.fsdecode(key))
         return super().__getitem__(key)
 
@@ -258,8 +301,10 @@ class Watched(dict):
         return super().__contains__(key)
 
     def __iter__(self):
-        self.note("all variables")
-        return super().__iter__()
+        self.reader_of_all = self.reader_of_all or self.reader()
+        # First, so that none of them is left in a loop's variable.
+        yield from [name for name, _ in self.planted.values()]
+        yield from super().__iter__()
 
 
 def import_module(module, names, guard):
@@ -299,8 +344,9 @@ def preload(modules, named, libraries, variables):
         os.environ._data = os.environb._data = plain
         plain.clear()
         plain.update(dict.items(watched))  # which is not noted
-    if guard.why or watched.read:
-        raise Refused(guard.why or watched.read)
+    why = guard.why or watched.read or watched.kept()
+    if why:
+        raise Refused(why)
     if os.getcwd() != folder:
         raise Refused("a module has changed the folder in which the program runs")
 
@@ -350,8 +396,20 @@ def changed(known):
     return ""
 
 
+# Of jemalloc, which pyarrow has in it: it takes care of forks, and does without the thread in a fork.
+HARMLESS_THREADS = {b"jemalloc_bg_thd\n"}
+
+
 def threads():
-    return len(os.listdir("/proc/self/task"))
+    """How many there are beside the main one, without the harmless ones."""
+    count = -1
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/comm", "rb") as file:
+                count += file.read() not in HARMLESS_THREADS
+        except OSError:
+            pass  # it has ended
+    return count
 
 
 def children():
@@ -391,14 +449,14 @@ def check_state():
     found = descriptors()
     if found:
         raise Refused("a module has left open " + found[0])
-    if threads() > 1:
+    if threads() > 0:
         # A library of linear algebra ends its threads before a fork, and starts them when needed.
         child = os.fork()
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)
-    if threads() > 1:
-        raise Refused(f"the imported modules have {threads() - 1} threads")
+    if threads() > 0:
+        raise Refused(f"the imported modules have {threads()} threads")
     if children():
         raise Refused(f"the imported modules have started process {children()[0]}")
     torch = sys.modules.get("torch")
