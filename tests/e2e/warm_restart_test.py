@@ -345,6 +345,17 @@ class TemplateTest(WarmCase):
         self.assertEqual(job.returncode, 0, self.text)
         self.assertIn("this restart is cold: the template is not ready yet\n", self.text)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root may raise a priority again")
+    def test_its_priority_is_raised(self):
+        """After 20 s; the module lets it be ready when that has happened."""
+        (self.path / "lib").mkdir()
+        (self.path / "lib/busy.py").write_text("import os, time\nwhile os.getpriority(os.PRIO_PROCESS, 0) == 19: time.sleep(0.05)\n")
+        job = self.run_once(True, "--max-restarts=1", "--warm-imports=busy", self.script(FAILS_ONCE + "say('nice', os.nice(0))\n"),
+                            PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("forked 1 worker from the template", self.text)
+        self.assertIn(f"nice {os.nice(0)}\n", self.text)
+
     def test_it_dies_while_it_imports(self):
         (self.path / "lib").mkdir()
         (self.path / "lib/dies.py").write_text("import os\nos.abort()\n")
