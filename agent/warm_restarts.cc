@@ -2,6 +2,7 @@
 #include "agent/warm_restarts.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <utility>
 
+#include "agent/decide/warm_priority.h"
 #include "store/base/count.h"
 #include "store/clock.h"
 
@@ -30,6 +32,7 @@ WarmRestarts::WarmRestarts(asio::any_io_executor executor, process::Reaper& reap
     : executor_(std::move(executor)),
       reaper_(reaper),
       parts_(std::move(parts)),
+      priority_timer_(executor_),
       learning_(
           executor_, reaper_,
           {.workers = parts_.workers,
@@ -78,10 +81,24 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
   why_none_.clear();
   process::Process process = template_->take_process();
   session_ = pid_ = process.pid;
+  made_at_ = mono_now();
+  if (!spec_.is_urgent) raise_priority_later();
   reaper_.watch(std::move(process),
                 [this, pid = pid_, alive = std::weak_ptr(alive_)](process::ExitStatus status) {
                   if (!alive.expired()) ended(pid, status);
                 });
+}
+
+// On a busy node a template of the lowest priority may import for ever.
+void WarmRestarts::raise_priority_later() {
+  priority_timer_.expires_after(kPriorityStep);
+  priority_timer_.async_wait([this, pid = pid_, alive = std::weak_ptr(alive_)](auto cancelled) {
+    if (cancelled || alive.expired() || state_ != State::Importing || pid_ != pid) return;
+    const int own = ::getpriority(PRIO_PROCESS, 0);
+    const int nice = template_nice(mono_now() - made_at_, own);
+    process::raise_priority(pid, nice);
+    if (nice > own) raise_priority_later();
+  });
 }
 
 void WarmRestarts::expect_restart() {

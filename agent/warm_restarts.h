@@ -10,6 +10,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 
 #include "agent/warm_learning.h"
 #include "store/base/fd.h"
+#include "store/base/time.h"
 #include "worker/process/reaper.h"
 #include "worker/process/template.h"
 
@@ -63,6 +65,7 @@ class WarmRestarts {
   void make(const std::vector<process::ProcessSpec>& specs);
   void fork_now(const std::vector<process::ProcessSpec>& specs, Then then);
   void fork_waiting();
+  void raise_priority_later();
   process::Template* idle_template() const;
   void learned(std::unique_ptr<process::Template> next, pid_t pid, const std::string& text);
   void refused(const std::string& why);
@@ -84,6 +87,8 @@ class WarmRestarts {
   std::string why_none_;  // there is no template, as the last one has said; "" for nothing
   pid_t pid_ = 0;         // of the template; 0 for none
   pid_t session_ = 0;
+  boost::asio::steady_timer priority_timer_;
+  MonoTime made_at_{};            // the template
   std::function<void()> on_end_;  // of the process; nullptr: nobody waits for it
   WarmLearning learning_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

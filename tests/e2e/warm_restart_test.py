@@ -57,6 +57,39 @@ say("to stdout")
 print("to stderr", file=sys.stderr)
 """
 
+# What programs do to their process; in both attempts, so also in the one before the restart.
+UNRULY = {
+    "leaves a thread": "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+                       "say(len(os.listdir('/proc/self/task')), threading.active_count(), threading.main_thread().native_id == os.getpid())",
+    "waits for a thread at its end": "threading.Thread(target=lambda: (time.sleep(0.1), say('thread', threading.main_thread().is_alive()))).start()",
+    "forks at its end": "import atexit\n"
+                        "def end():\n"
+                        "    if os.fork() == 0: say('child', os.getppid() == parent); os._exit(0)\n"
+                        "    os.wait(); say('parent')\n"
+                        "parent = os.getpid(); atexit.register(end)",
+    "changes its folder": "os.mkdir('sub') if not os.path.exists('sub') else None\nos.chdir('sub'); say(os.path.basename(os.getcwd()))",
+    "sets limits": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); os.umask(0o77)\n"
+                   "say(resource.getrlimit(resource.RLIMIT_NOFILE), oct(os.umask(0)))",
+    "changes a library": "import json, logging, random\n"
+                         "say(json.dumps([1]), random.getstate()[1][:1] != (0,), logging.getLogger().handlers, logging.root.level)\n"
+                         "json.dumps = lambda x: 'mine'; logging.basicConfig(level=10); random.seed(1)\n"
+                         "say(json.dumps([1]), random.random(), logging.root.level)",
+    "imports what fails the second time": "import once\nsay(once.value)\n"
+                                          "try: importlib.reload(once)\nexcept RuntimeError as error: say(error)",
+    "handles signals": "say(signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGCHLD))\n"
+                       "signal.signal(signal.SIGALRM, lambda *_: say('alarm')); signal.setitimer(signal.ITIMER_REAL, 0.05); signal.pause()",
+    "starts processes": "import multiprocessing as m\n"
+                        "for way in ('fork', 'spawn', 'forkserver'):\n"
+                        "    with m.get_context(way).Pool(2) as pool: say(way, pool.map(abs, [-1, -2]))",
+    "looks at warnings": "import warnings\nsay(warnings.filters, sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace(), sys.getprofile())",
+    "looks at the collector": "import gc\nsay(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count(), gc.callbacks)",
+    "looks at its time": "import locale\nsay(time.process_time() < 60, time.tzname, locale.setlocale(locale.LC_ALL), os.times().children_user < 60)",
+    "fails in a thread": "thread = threading.Thread(target=lambda: 1 / 0, name='t'); thread.start(); thread.join()",
+    "warns": "import warnings\nwarnings.warn('careful'); warnings.warn('old', DeprecationWarning)",
+    "writes a line in parts": "sys.stdout.write('half '); sys.stderr.write(''); print('a line')",
+    "is killed by its alarm": "signal.alarm(1); time.sleep(100)",
+}
+
 # Imported by the template, it kills the template or what it forks, once that is ready.
 DEADLY = """
 import os
@@ -187,6 +220,25 @@ class SameTest(WarmCase):
                     plain = [line for line in plain.splitlines() if "restart 1 of 1: started" not in line]
                     outcomes.append((job.returncode, plain))
                 self.assertEqual(outcomes[0], outcomes[1])
+
+    def test_programs_that_are_unruly(self):
+        for what, text in UNRULY.items():
+            with self.subTest(what):
+                (self.path / "lib").mkdir(exist_ok=True)
+                (self.path / "lib/once.py").write_text(
+                    "import sys\nif hasattr(sys, 'been_here'): raise RuntimeError('not again')\nsys.been_here, value = True, 7\n")
+                script = self.script("import importlib, json, logging, multiprocessing, random, signal, threading\n" + FAILS_ONCE +
+                                     "if __name__ == '__main__':\n" + "".join(f"    {line}\n" for line in text.splitlines()))
+                outcomes = []
+                for is_warm in (False, True):
+                    job = self.run_once(is_warm, "--max-restarts=1", "--warm-imports=once", script,
+                                        PYTHONPATH=str(self.path / "lib"))
+                    self.assertEqual(self.said("forked 1 worker from the template"), is_warm, self.text)
+                    own = [line for line in self.text.splitlines() if not re.search(r"ddprun \d\d:\d\d:|^  ", line)]
+                    outcomes.append((job.returncode, re.sub(r"0x[0-9a-f]+|pid \d+|\d+ ms", "X", "\n".join(own))))
+                self.assertEqual(outcomes[0], outcomes[1])
+                self.assertEqual(outcomes[0][0], 82 if what == "is killed by its alarm" else 0, self.text)
+                self.assertTrue(outcomes[0][1] or what == "is killed by its alarm")
 
     def test_a_worker_belongs_to_the_agent(self):
         script = self.script(FAILS_ONCE + "say('parent', os.getppid())\n")
@@ -344,6 +396,17 @@ class TemplateTest(WarmCase):
                             PYTHONPATH=str(self.path / "lib"))
         self.assertEqual(job.returncode, 0, self.text)
         self.assertIn("this restart is cold: the template is not ready yet\n", self.text)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may raise a priority again")
+    def test_its_priority_is_raised(self):
+        """After 20 s; the module lets it be ready when that has happened."""
+        (self.path / "lib").mkdir()
+        (self.path / "lib/busy.py").write_text("import os, time\nwhile os.getpriority(os.PRIO_PROCESS, 0) == 19: time.sleep(0.05)\n")
+        job = self.run_once(True, "--max-restarts=1", "--warm-imports=busy", self.script(FAILS_ONCE + "say('nice', os.nice(0))\n"),
+                            PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("forked 1 worker from the template", self.text)
+        self.assertIn(f"nice {os.nice(0)}\n", self.text)
 
     def test_it_dies_while_it_imports(self):
         (self.path / "lib").mkdir()

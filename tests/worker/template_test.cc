@@ -7,7 +7,9 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -83,6 +85,26 @@ struct Templates : test::Workers {
 }  // namespace
 
 TEST_SUITE("worker/process/template") {
+  TEST_CASE("a process gets more of the CPUs, and never less") {
+    pid_t child = ::fork();
+    if (child == 0) {
+      ::setpriority(PRIO_PROCESS, 0, 19);
+      ::raise(SIGSTOP);
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+    auto nice_of = [child] { return ::getpriority(PRIO_PROCESS, static_cast<id_t>(child)); };
+    raise_priority(child, 10);
+    const int raised = ::geteuid() == 0 ? 10 : 19;  // others may not
+    CHECK(nice_of() == raised);
+    raise_priority(child, 15);
+    CHECK(nice_of() == raised);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    raise_priority(child, 0);  // it is gone
+  }
+
   TEST_CASE_FIXTURE(Templates, "workers are forked, and are this process's children") {
     start_template();
     REQUIRE(ready);

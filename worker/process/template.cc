@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -253,6 +254,17 @@ Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec) {
   return StartingProcess{.process = std::move(fork.process),
                          .report = std::move(fork.socket),
                          .context = std::move(context)};
+}
+
+void raise_priority(pid_t template_pid, int nice) {
+  const auto who = static_cast<id_t>(template_pid);
+  errno = 0;
+  const int now = ::getpriority(PRIO_PROCESS, who);
+  if (errno == 0 && now > nice) (void)::setpriority(PRIO_PROCESS, who, nice);
+  Fd group(::open(("/proc/" + std::to_string(template_pid) + "/autogroup").c_str(),
+                  O_WRONLY | O_CLOEXEC));
+  std::string text = std::to_string(std::max(nice, 0));
+  if (group) (void)!::write(group.get(), text.data(), text.size());
 }
 
 Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor,

@@ -46,6 +46,10 @@ struct Fork {
 // with the system's code; the fork has then ended, or will.
 Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec);
 
+// Raises the priority of a template that imports, which lowered it itself, to this nice value; and
+// that of its session's group, where the kernel makes such groups.  What is not allowed is left.
+void raise_priority(pid_t template_pid, int nice);
+
 // Threads: used from the executor's only thread.
 // Lifetime: after destruction no callback runs.  The process ends when it is destroyed, but belongs
 // to the caller, who watches it.
