@@ -15,7 +15,21 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::uint32_t kMaxHeaderBytes = 8 * 1024;
+constexpr std::string_view kEndOfLine = "\r\n";
 constexpr std::string_view kEndOfHead = "\r\n\r\n";
+
+// Whether it is the first line of a request.
+bool is_request_line(std::string_view line) {
+  http::request_parser<http::empty_body> parser;
+  boost::beast::error_code error;
+  const std::string head = std::string(line) + std::string(kEndOfHead);
+  parser.put(boost::asio::buffer(head), error);
+  return !error;
+}
+
+bool is_text(std::string_view bytes) {
+  return std::ranges::all_of(bytes, [](char c) { return (c >= ' ' && c <= '~') || c == '\r'; });
+}
 
 }  // namespace
 
@@ -24,6 +38,7 @@ constexpr std::string_view kEndOfHead = "\r\n\r\n";
 struct HttpReader::Parser {
   http::request_parser<http::empty_body> parser;
   std::string head;
+  bool has_line = false;  // its first
 };
 
 HttpReader::HttpReader() : parser_(std::make_unique<Parser>()) {
@@ -37,6 +52,12 @@ HttpReader::State HttpReader::feed(std::string_view bytes) {
   std::string& head = parser_->head;
   std::size_t from = head.size() - std::min(head.size(), kEndOfHead.size() - 1);
   head.append(bytes);
+  // Of another protocol no more is waited for.
+  if (bool& has_line = parser_->has_line; !has_line) {
+    std::size_t end = head.find(kEndOfLine, from);
+    has_line = end != std::string::npos;
+    if (has_line ? !is_request_line(head.substr(0, end)) : !is_text(bytes)) return State::Malformed;
+  }
   if (head.find(kEndOfHead, from) == std::string::npos)
     return head.size() > kMaxHeaderBytes ? State::Malformed : State::NeedMore;
   boost::beast::error_code error;

@@ -103,7 +103,9 @@ TEST_SUITE("store/http") {
   }
 
   TEST_CASE("what is no HTTP, or too much of it, is malformed") {
-    CHECK(HttpReader().feed("SSH-2.0-OpenSSH\r\n\r\n") == State::Malformed);
+    CHECK(HttpReader().feed("SSH-2.0-OpenSSH\r\n") == State::Malformed);
+    CHECK(HttpReader().feed("\x16\x03\x01") == State::Malformed);
+    CHECK(HttpReader().feed("GET / HTTP/1.1 \r\n") == State::Malformed);
     CHECK(HttpReader().feed("GET / HTTP/1.1\r\nHost x\r\n\r\n") == State::Malformed);
     HttpReader reader;
     State state = reader.feed("GET / HTTP/1.1\r\n");
