@@ -182,9 +182,14 @@ class WarmCase(LaunchCase):
 
     def of_template(self, job):
         """The pids of the template of `job` and of the forks that wait, the template's first."""
-        pids = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        found = [int(pid) for pid in pids if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-template\n"]
-        return sorted(found, key=lambda pid: os.getsid(pid) != pid)
+        sessions = {}
+        for pid in pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
+            try:
+                if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-template\n":
+                    sessions[int(pid)] = os.getsid(int(pid))
+            except OSError:  # it has ended meanwhile
+                pass
+        return sorted(sessions, key=lambda pid: sessions[pid] != pid)
 
     def template_of(self, job):
         return self.of_template(job)[0]
