@@ -7,6 +7,7 @@
 
 #include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/room.h"
 #include "store/base/count.h"
 #include "store/base/variant.h"
 
@@ -21,6 +22,12 @@ constexpr std::size_t kMaxNamed = 3;
 
 // So often it looks whether it stood still, while that counts.
 constexpr Duration kLook = std::chrono::seconds(1);
+
+// And so often it counts what the nodes have said, when that seems to be too much.
+constexpr Duration kCountPeriod = std::chrono::seconds(1);
+
+// A node that comes back with as much as this is no stranger's: it is let in, whatever others said.
+constexpr std::size_t kOrdinaryBytes = std::size_t{16} * 1024;
 
 std::string describe(const std::string& name, const coordinator::State& run) {
   return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
@@ -97,7 +104,7 @@ class RunsTransition {
     bool is_of_run = is_known && run->second.nodes.contains(message.node);
     if (std::holds_alternative<request::Left>(message.request) && !is_of_run) note_early(message);
     if (join != nullptr) {
-      if (is_turned_away(message, *join)) return;
+      if (is_turned_away(message, *join) || is_too_much(message, *join, is_of_run)) return;
       if (has_left_early(message)) return;
     } else if (!is_known) {
       if (is_last_word(message.request)) {
@@ -300,6 +307,26 @@ class RunsTransition {
     if (why.empty()) return false;
     send_last(message.node, message.connection, command::Refuse{why});
     return true;
+  }
+
+  // Whether it is refused because all together have said too much of themselves.
+  bool is_too_much(const Message& message, const request::Join& join, bool is_of_run) {
+    std::size_t bytes = bytes_of(join);
+    bool is_full = state_.said_bytes + bytes > kMaxSaidBytes;
+    if (is_full && now_.mono >= state_.said_bytes_counted_at + kCountPeriod) {
+      state_.said_bytes = 0;
+      for (const auto& [name, run] : state_.runs) state_.said_bytes += said_bytes(run);
+      state_.said_bytes_counted_at = now_.mono;
+      is_full = state_.said_bytes + bytes > kMaxSaidBytes;
+    }
+    bool is_let_in = !is_full || (is_of_run && bytes <= kOrdinaryBytes);
+    if (is_let_in) {
+      state_.said_bytes += bytes;
+    } else {
+      send_last(message.node, message.connection,
+                command::Refuse{"the nodes here have said as much of themselves as is kept"});
+    }
+    return !is_let_in;
   }
 
   std::string why_refused(const std::string& name, const request::Join& join) const {

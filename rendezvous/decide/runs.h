@@ -122,8 +122,10 @@ struct State {
   // Of runs that have no coordinator here at present: whose workers may be alive.
   std::map<std::string, coordinator::Former> formers;
   MonoTime last_turn{};
-  std::set<std::string> filed;  // runs that have a run file
-  std::string why_leaving;      // set once no node is let in any more
+  std::size_t said_bytes = 0;        // room.h: by all nodes; or more, as some have gone since
+  MonoTime said_bytes_counted_at{};  // anew
+  std::set<std::string> filed;       // runs that have a run file
+  std::string why_leaving;           // set once no node is let in any more
 };
 
 namespace event {

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "rendezvous/decide/room.h"
 #include "store/base/variant.h"
 
 using namespace ddprun;
@@ -422,6 +423,33 @@ TEST_CASE("Runs: there are no more than so many") {
   Place place;
   for (std::size_t i = 0; i < runs::kMaxRuns; ++i) place.joins("job" + std::to_string(i), "a", 2);
   CHECK(place.joins("one more", "b", 2) == "b: refused, there are 4096 runs here already");
+}
+
+TEST_CASE("Runs: what the nodes say of themselves is bounded") {
+  Place place;
+  request::Join large = Place::join_of("large", 60'000);
+  large.died.resize(kMaxDied);
+  for (Died& died : large.died)
+    died.after.resize(kMaxUnsettled, {.id = {.by = std::string(200, 'b')}});
+  const std::size_t most = kMaxSaidBytes / bytes_of(large) + 1;
+  auto outcome = [&](const std::string& node, const request::Join& join) {
+    return place.says("job", node, join).find("as much of themselves as is kept") ==
+           std::string::npos;
+  };
+  CHECK(outcome("own", Place::join_of("own", 60'000)));
+  std::size_t count = 0;
+  while (count < most && outcome("ghost" + std::to_string(count), large)) ++count;
+  CHECK(count < most);
+  CHECK(count > most / 2);
+  place.now.mono += 2s;
+  CHECK_FALSE(outcome("one more", large));
+  request::Resume back{.join = Place::join_of("own", 60'000)};
+  CHECK(place.says("job", "own", back).find("kept") == std::string::npos);
+  // Room is there again when those have gone.
+  for (std::size_t i = 0; i < count; ++i)
+    place.says("job", "ghost" + std::to_string(i), request::Left{.why = "went"});
+  place.now.mono += 2s;
+  CHECK(outcome("one more", large));
 }
 
 TEST_CASE("Runs: who says what cannot be read hears of it") {
