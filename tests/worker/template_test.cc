@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -85,6 +86,24 @@ struct Templates : test::Workers {
 }  // namespace
 
 TEST_SUITE("worker/process/template") {
+  TEST_CASE("why it has ended is known to the fork after that") {
+    Templates t;
+    std::string library = t.folder.path() + "/library.py";
+    std::ofstream(library) << "value = 1\n";
+    std::filesystem::last_write_time(
+        library, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    t.spec.imports = {"library"};
+    t.spec.worker.environment.push_back("PYTHONPATH=" + t.folder.path());
+    t.start_template();
+    REQUIRE(t.ready);
+    std::ofstream(library) << "value = 22\n";
+    t.made->park(1);  // it says so, and ends
+    REQUIRE(test::run_until(t.loop, [&] { return !t.made->why_ended().empty(); }));
+    auto forks = t.fork(1);
+    REQUIRE_FALSE(forks.has_value());
+    CHECK(to_string(forks.error()).find("library.py has been changed") != std::string::npos);
+  }
+
   TEST_CASE("a process gets more of the CPUs, and never less") {
     pid_t child = ::fork();
     if (child == 0) {

@@ -360,6 +360,7 @@ void Template::ended() {
 void Template::settle(Result<std::vector<Fork>> forks) {
   patience_.cancel();
   sockets_.clear();
+  if (!forks && !why_ended_.empty()) forks = Error{Errc::Closed, why_ended_};
   if (auto then = std::exchange(then_, nullptr)) then(std::move(forks));
 }
 
@@ -427,7 +428,10 @@ void Template::fail_soon(Duration after, Error error) {
   patience_.expires_after(after);
   patience_.async_wait([this, error = std::move(error),
                         alive = std::weak_ptr(alive_)](boost::system::error_code cancelled) {
-    if (!cancelled && !alive.expired()) settle(error);
+    if (cancelled || alive.expired()) return;
+    while (hear() == Heard::Message) {  // perhaps it has said why
+    }
+    settle(error);
   });
 }
 
