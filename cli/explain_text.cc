@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/explain_text.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
@@ -21,12 +21,6 @@ std::string exact_clock_text(double time) {
   char text[16];
   std::snprintf(text, sizeof text, ".%03d", static_cast<int>((time - seconds) * 1000));
   return clock_text(time) + text;
-}
-
-// A restart may take milliseconds.
-std::string span_text(double seconds) {
-  if (seconds >= 1) return for_seconds(seconds);
-  return std::to_string(std::lround(std::max(seconds, 0.0) * 1000)) + " ms";
 }
 
 double time_of(const Json& event) {
@@ -156,7 +150,7 @@ void add_events(const Turn& turn, Lines& lines) {
 void add_since(const Json& run, const Turn& turn, Lines& lines) {
   if (!turn.next.is_null()) {
     lines.push_back(round_text(turn.next) + " began " +
-                    span_text(time_of(turn.next) - time_of(turn.stop)) + " later, with " +
+                    for_seconds(time_of(turn.next) - time_of(turn.stop)) + " later, with " +
                     size_text(turn.next));
   }
   if (std::string waits = text(run, "waiting_for"); !waits.empty())

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// "0.4 s", "41 s", "13 min 5 s", "2 h 13 min", "3 d 4 h".
+// "449 ms", "9.9 s", "41 s", "13 min 5 s", "2 h 13 min", "3 d 4 h".
 inline std::string duration_text(Duration duration) {
   auto two_units = [](std::int64_t large, const char* large_unit, std::int64_t small,
                       const char* small_unit) {
@@ -19,6 +19,7 @@ inline std::string duration_text(Duration duration) {
     return small == 0 ? text : text + " " + std::to_string(small) + " " + small_unit;
   };
   double exact = std::chrono::duration<double>(duration).count();
+  if (exact < 0.9995) return std::to_string(std::llround(exact * 1000)) + " ms";
   if (exact < 9.95) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f s", exact);

@@ -208,8 +208,9 @@ TEST_SUITE("agent/report/time_text") {
   }
 
   TEST_CASE("durations have one unit or two") {
-    CHECK(duration_text(0s) == "0.0 s");
-    CHECK(duration_text(449ms) == "0.4 s");
+    CHECK(duration_text(0s) == "0 ms");
+    CHECK(duration_text(449ms) == "449 ms");
+    CHECK(duration_text(999600us) == "1.0 s");
     CHECK(duration_text(9900ms) == "9.9 s");
     CHECK(duration_text(9960ms) == "10 s");
     CHECK(duration_text(59400ms) == "59 s");
