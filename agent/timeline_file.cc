@@ -100,7 +100,7 @@ boost::asio::awaitable<void> TimelineFile::end() {
 
 void TimelineFile::failed(const Error& error) {
   has_ended_ = true;
-  on_failure_(error);
+  if (!std::exchange(has_failed_, true)) on_failure_(error);
 }
 
 }  // namespace ddprun::agent

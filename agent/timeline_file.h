@@ -68,6 +68,7 @@ class TimelineFile {
   std::size_t bytes_ = 0;
   std::size_t left_out_ = 0;  // events that the disk did not take in time
   bool has_begun_ = false;
+  bool has_failed_ = false;
   bool has_ended_ = false;
 };
 

@@ -2,6 +2,9 @@
 #include "agent/timeline_file.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -111,5 +114,19 @@ TEST_SUITE("agent/timeline_file") {
     REQUIRE(writer.errors.size() == 1);
     CHECK(to_string(writer.errors[0]).find("/nowhere/timeline.json: No such file") !=
           std::string::npos);
+  }
+
+  TEST_CASE("a disk that stands still is said once, also where it fails when it goes on") {
+    test::TempDir base;
+    std::string path = base.path() + "/timeline.json";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // stands still until it has a reader
+    Writer writer({.path = path, .node = "n", .host = "node0"});
+    writer.hosted(1);
+    writer.end();
+    CHECK(writer.errors.size() == 1);
+    ::close(::open(path.c_str(), O_RDONLY | O_NONBLOCK));
+    writer.end();
+    REQUIRE(writer.errors.size() == 1);
+    CHECK(to_string(writer.errors[0]).find("the disk stands still") != std::string::npos);
   }
 }
