@@ -238,6 +238,11 @@ int badness(const Rank& rank) {
   return state == "succeeded" ? 3 : state == "waiting" ? 1 : 0;
 }
 
+// "rank 2" before "rank 10".
+bool is_shorter_or_before(const std::string& left, const std::string& right) {
+  return std::pair(left.size(), left) < std::pair(right.size(), right);
+}
+
 }  // namespace
 
 Lines status_lines(const Json& page, std::string_view run) {
@@ -335,15 +340,11 @@ Lines wait_lines(const Json& page, std::string_view run) {
 Lines store_wait_lines(const Json& store) {
   Lines lines;
   const Json& expected = field(store, "expected");
-  auto place = [](const Json* missing) {  // "rank 2" before "rank 10"
-    std::string name = text(*missing, "name");
-    return std::pair(name.size(), name);
-  };
-  std::vector<const Json*> in_order;
-  for (const Json& missing : field(expected, "missing")) in_order.push_back(&missing);
-  std::ranges::stable_sort(in_order, {}, place);
-  for (const Json* each : in_order) {
-    const Json& missing = *each;
+  std::vector<Json> in_order;
+  for (const Json& missing : field(expected, "missing")) in_order.push_back(missing);
+  std::ranges::stable_sort(in_order, is_shorter_or_before,
+                           [](const Json& missing) { return text(missing, "name"); });
+  for (const Json& missing : in_order) {
     lines.push_back(text(missing, "name") + " (pid " + std::to_string(count(missing, "pid")) +
                     " on " + text(missing, "host") + ") has not connected");
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/status.h"
 
-#include <time.h>
-
 #include <string>
 #include <utility>
 
@@ -15,13 +13,6 @@ namespace {
 // /status names at most so many waits and missing clients, and so many names of each wait.
 constexpr std::size_t kShownWaits = 1000;
 constexpr std::size_t kShownNames = 8;
-
-// What this thread has had of a processor.
-Duration thread_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 }  // namespace
 

@@ -2,11 +2,12 @@
 #include "store/status.h"
 
 #include <doctest/doctest.h>
-#include <time.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
+
+#include "store/clock.h"
 
 using namespace ddprun;
 using namespace ddprun::store;
@@ -19,12 +20,8 @@ struct CostlyPages : PageSource {
   mutable int made = 0;
 
   std::string make() const {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    auto now = [&] {
-      return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-    };
-    for (auto end = now() + 1ms; now() < end;) ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    for (auto end = thread_time() + 1ms; thread_time() < end;) {
+    }
     return "# " + std::to_string(++made) + "\n";
   }
   std::string status(Reader) const override { return "\"made\": \"" + make() + "\""; }
