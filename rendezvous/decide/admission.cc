@@ -264,7 +264,10 @@ void Admission::begin_next_run() {
   std::string daemon = std::move(state_.moving.daemon);
   bool may_move = !comers.front().join.settings.endpoints.empty();
   if (!daemon.empty()) self = may_move ? daemon : "";
-  state_ = State{.former = state_.former.take_for_next_run(), .last_turn = now_};
+  // Where hosts may change, number and coordinator tell each round from all others.
+  std::uint64_t next_round = self.empty() ? 0 : state_.next_round;
+  state_ = State{
+      .next_round = next_round, .former = state_.former.take_for_next_run(), .last_turn = now_};
   state_.quorum.self = std::move(self);
   state_.moving.daemon = std::move(daemon);
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);

@@ -91,6 +91,7 @@ class CoordinatorTransition {
     }
     state_.next_run.clear();
     state_.former.awaited.reset();
+    state_.moving.has_given_way = true;
   }
 
  private:

@@ -40,6 +40,7 @@ struct Mark {
 // The run has had its last round.  A node that comes back to it later is to hear this.
 struct Over {
   std::string run_uuid;
+  std::uint64_t next_round = 0;  // that it would have had
   command::End verdict;
 };
 // A round has begun: for the coordinator that follows, should this process be killed.  `run` is

@@ -316,7 +316,7 @@ void Rounds::end(command::End end) {
   end.max_restarts = state_.policy.max_restarts;
   end.slowest = state_.pace.slowest;
   for (const auto& [id, node] : state_.nodes) out_.send(id, end);
-  if (state_.had_round) out_.add(action::Over{state_.run_uuid, end});
+  if (state_.had_round) out_.add(action::Over{state_.run_uuid, state_.next_round, end});
   state_.verdict = std::move(end);
   for (auto& [id, contender] : std::exchange(state_.contenders, {})) {
     out_.send_on(id, contender.connection, command::Refuse{"the run is over"});

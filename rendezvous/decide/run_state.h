@@ -112,6 +112,7 @@ struct Moving {
   std::optional<RoundId> adopted{};  // the round of another coordinator that goes on here
   MonoTime adopted_at{};
   MonoTime knocks_at = MonoTime::min();  // next, at the other endpoints
+  bool has_given_way = false;            // to another host, with all nodes
 };
 
 // The worker of a node has waited in vain for others, and the nodes are asked who did not come

@@ -60,6 +60,11 @@ bool is_given_away(const State& state, const std::string& run, MonoTime now) {
   return given != state.given_away.end() && now < given->second;
 }
 
+// The nodes of this round may have another host, so that the end of their leases here says nothing.
+bool may_go_on_elsewhere(const State& state, const coordinator::Former& former) {
+  return !state.is_daemon && !former.by.empty();
+}
+
 bool has_several_endpoints(const coordinator::Event& event) {
   const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
   if (arrived == nullptr) return false;
@@ -374,6 +379,7 @@ class RunsTransition {
       run.moving.daemon = state_.name;
       if (!has_several_endpoints(event)) run.quorum = {};
     }
+    if (!run.quorum.self.empty()) run.next_round = round_after_all(name);
     const std::string uuid = run_uuid_of(event);
     for (const Past& past : state_.pasts) {
       if (past.run != name) continue;
@@ -383,6 +389,19 @@ class RunsTransition {
       run.lost_rounds = past.lost_rounds;
     }
     return run;
+  }
+
+  // After the rounds of all earlier starts here: number and coordinator tell each round from all
+  // others, also for a guardian that speaks late.
+  std::uint64_t round_after_all(const std::string& name) const {
+    std::uint64_t next = 0;
+    for (const Verdict& verdict : state_.verdicts) {
+      if (verdict.run == name) next = std::max(next, verdict.next_round);
+    }
+    for (const Past& past : state_.pasts) {
+      if (past.run == name) next = std::max(next, past.round + 1);
+    }
+    return next;
   }
 
   void step(const std::string& name, const coordinator::Event& event) {
@@ -469,8 +488,13 @@ class RunsTransition {
     }
     bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
     std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
+    // Where a node hosts, that file may be all that fresh nodes find of a run which goes on
+    // elsewhere.
+    bool goes_on_elsewhere = run.mapped().moving.has_given_way && !state_.is_daemon;
     if (former && state_.formers.size() < kMaxRuns) {
       state_.formers[name] = std::move(*former);
+    } else if (goes_on_elsewhere) {
+      state_.filed.erase(name);
     } else if (state_.filed.erase(name) > 0) {
       actions_.emplace_back(action::DropRunFile{name});
     }
@@ -480,6 +504,7 @@ class RunsTransition {
     if (state_.verdicts.size() >= kMaxVerdicts) state_.verdicts.pop_front();
     state_.verdicts.push_back({.run = name,
                                .run_uuid = std::move(over.run_uuid),
+                               .next_round = over.next_round,
                                .end = std::move(over.verdict),
                                .at = now_.mono});
   }
@@ -534,7 +559,7 @@ class RunsTransition {
 
   void clear_what_is_old() {
     for (auto former = state_.formers.begin(); former != state_.formers.end();) {
-      if (former->second.until > now_.mono) {
+      if (former->second.until > now_.mono || may_go_on_elsewhere(state_, former->second)) {
         ++former;
         continue;
       }
@@ -595,7 +620,9 @@ std::optional<MonoTime> deadline(const State& state) {
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
   if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
-  for (const auto& [name, former] : state.formers) due = std::min(due, former.until);
+  for (const auto& [name, former] : state.formers) {
+    if (!may_go_on_elsewhere(state, former)) due = std::min(due, former.until);
+  }
   if (!state.formers.empty()) due = std::min(due, state.last_turn + kLook);
   if (due == MonoTime::max()) return std::nullopt;
   return due;

@@ -36,6 +36,7 @@ inline constexpr std::size_t kMaxDeparted = 65536;
 struct Verdict {
   std::string run;
   std::string run_uuid;
+  std::uint64_t next_round = 0;  // that it would have had
   command::End end;
   MonoTime at{};
 };

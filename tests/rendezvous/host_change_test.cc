@@ -442,6 +442,31 @@ TEST_CASE("Host change: a host begun anew forms no round without the nodes of it
   CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
 }
 
+TEST_CASE("Host change: what a run file says holds until the run has ended here") {
+  Place place("x@9");
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = 4,
+                                         .lease = 5s,
+                                         .nodes = {"a", "b", "c"},
+                                         .by = "a@0"}},
+                              .name = "x@9"});
+  SUBCASE("when it has given way to another host") {
+    place.says("x.0", place.join_of("x.0"));
+    place.says("b.knock",
+               request::Knock{.from = {"b", 7}, .to = {"x", 7}, .formed = 5, .order = 1});
+    REQUIRE(place.told<command::Moved>() == 1);
+    place.now.mono += runs::kMovedAge;
+  }
+  SUBCASE("when no node has come for longer than a lease") {
+    CHECK_FALSE(place.has_begun_after(10s, {}));
+  }
+  CHECK(place.dropped_files == 0);
+  place.says("x.1", place.join_of("x.1"));
+  CHECK_FALSE(place.has_begun_after(30s, {"x.1"}));
+  CHECK(place.dropped_files == 0);
+}
+
 TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it comes") {
   Place place("b@9");
   place.on(runs::event::Begun{.files = {{.run = "job",
@@ -523,6 +548,34 @@ TEST_CASE("Host change: a run that was killed as a whole begins anew on its mach
     comes("b2.0", "b");
     comes("c2.0", "b");
     CHECK_FALSE(place.has_begun_after(30s, all));
+  }
+}
+
+TEST_CASE("Host change: rounds of two starts at one coordinator have names of their own") {
+  Place place("a@0");
+  place.says("a.0", place.join_of("a.0"));
+  CHECK(place.run().round == 0);
+  auto begins_anew = [&] {
+    CHECK(place.told<command::Round>() == 1);
+    CHECK(place.run().run_uuid == "b.0");
+    CHECK(place.run().round == 1);
+  };
+  SUBCASE("the second one waits for the end of the first") {
+    place.says("a.0", request::Succeeded{0});
+    place.says("b.0", place.join_of("b.0"));
+    place.says("a.0", request::Left{});
+    begins_anew();
+  }
+  SUBCASE("the second one comes after it") {
+    place.says("a.0", request::Succeeded{0});
+    place.says("a.0", request::Left{});
+    place.says("b.0", place.join_of("b.0"));
+    begins_anew();
+  }
+  SUBCASE("the first has lost all its nodes") {
+    place.says("a.0", request::Left{.why = "was stopped", .round = 0});
+    place.says("b.0", place.join_of("b.0"));
+    begins_anew();
   }
 }
 

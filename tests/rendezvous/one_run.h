@@ -22,6 +22,7 @@ struct OneRun {
   std::vector<request::Knock> knocks{};
   std::set<std::string> texts{};  // for people, by all events
   int acquitted = 0;              // likewise
+  int dropped_files = 0;          // likewise
 
   void on(const runs::Event& event) {
     sent.clear();
@@ -65,6 +66,7 @@ struct OneRun {
       }
       if (auto* knock = std::get_if<runs::action::Knock>(&action)) knocks.push_back(knock->knock);
       if (std::holds_alternative<runs::action::Acquit>(action)) ++acquitted;
+      if (std::holds_alternative<runs::action::DropRunFile>(action)) ++dropped_files;
       if (auto* mark = std::get_if<runs::action::Mark>(&action))
         step(runs::event::MarkRead{.run = mark->run, .number = mark->number});
     }

@@ -31,7 +31,9 @@ int Oracle::budget() const {
 
 void Oracle::heard(Host& host, const Message& message) {
   RunBook& book = this->book(host, message.run);
-  if (!std::holds_alternative<request::Heartbeat>(message.request)) ++book.messages;
+  bool comes_regularly = std::holds_alternative<request::Heartbeat>(message.request) ||
+                         std::holds_alternative<request::Knock>(message.request);
+  if (!comes_regularly) ++book.messages;
   // For a broken connection: its last will, what was under way on it, Resume, Leaving; and the
   // answer with the command that was missed.
   if (std::holds_alternative<request::Resume>(message.request)) {
