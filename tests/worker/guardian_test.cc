@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "tests/support/temp_dir.h"
 #include "worker/process/marks.h"
@@ -66,6 +68,28 @@ TEST_SUITE("worker/process/guardian") {
     struct rlimit limit = {.rlim_cur = mark, .rlim_max = mark};
     CHECK(::prlimit(pid, RLIMIT_MSGQUEUE, &limit, nullptr) == 0);  // it may not have run yet
     return pid;
+  }
+
+  TEST_CASE("workers that are held do not run again once the others have given the node up") {
+    using std::chrono::steady_clock;
+    const rlim_t mark = 100'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-3", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    pid_t marked = start_marked(mark);
+    const MonoTime end = steady_clock::now() + std::chrono::seconds(2);
+    guardian->renew_lease(end, std::chrono::minutes(1));
+    int status = 0;
+    ::kill(guardian->pid(), SIGSTOP);
+    REQUIRE(::waitpid(guardian->pid(), &status, WUNTRACED) == guardian->pid());
+    std::this_thread::sleep_until(end + std::chrono::seconds(1));  // it has slept past the end
+    ::kill(guardian->pid(), SIGCONT);
+    REQUIRE(::waitpid(marked, &status, WUNTRACED) == marked);
+    REQUIRE(WIFSTOPPED(status));
+    guardian->renew_lease(steady_clock::now(), std::chrono::minutes(1));
+    REQUIRE(::waitpid(marked, &status, WCONTINUED) == marked);
+    CHECK_FALSE(WIFCONTINUED(status));
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    ::kill(marked, SIGKILL);
   }
 
   // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.

@@ -141,18 +141,23 @@ class Watch {
         has_goodbye_ = true;
         return false;
       case MessageHead::Kind::Lease:
-        end_ = MonoTime(Duration(head.end));
-        if (end_ != MonoTime::max()) end_ += kAgentFirst;
-        patience_ = Duration(head.patience);
-        if (end_ <= std::chrono::steady_clock::now()) return true;  // given up, or written before
-        has_stood_still_ = false;
-        if (std::exchange(is_holding_, false)) signal_all_marked(SIGCONT);
+        take_lease(MonoTime(Duration(head.end)), Duration(head.patience));
         return true;
       case MessageHead::Kind::LastWord:
         last_word_.resize(head.size);
         return read_all(last_word_.data(), last_word_.size());
     }
     return false;
+  }
+
+  // One that is over was written before the standstill, or says that the others have given this node
+  // up: held workers are to end without running again.
+  void take_lease(MonoTime end, Duration patience) {
+    end_ = end == MonoTime::max() ? end : end + kAgentFirst;
+    patience_ = patience;
+    if (end <= std::chrono::steady_clock::now()) return;
+    has_stood_still_ = false;
+    if (std::exchange(is_holding_, false)) signal_all_marked(SIGCONT);
   }
 
   void lease_is_over() {
