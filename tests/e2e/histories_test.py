@@ -32,6 +32,7 @@ LEASE_S = 2.0  # the silence limit below
 SETTINGS = ("last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5,"
             "flap_limit=0")
 END_LIMIT_S = 90  # from the last fault to the end of the last agent, beside what workers take to end
+GOES_ON = "the run goes on with this node"  # what an agent says that has stood still
 HOLD_LIMIT_S = 20  # from the end of a pause to the guardians' look
 ORPHAN_LIMIT_S = 15  # from the end of the last agent to the end of the last guardian
 SANITIZED = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
@@ -67,6 +68,13 @@ def status_of(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     state = re.search(r"^State:\s*(\w)", status, re.MULTILINE)[1]
     return state, int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
+
+
+def is_stopped(pid):
+    try:
+        return status_of(pid)[0] == "T"
+    except OSError:
+        return False  # it has ended
 
 
 def waits_anew(pid, waits):
@@ -157,9 +165,9 @@ class History:
             self.pause(3 * LEASE_S)
             send(signal.SIGCONT, [place.pid])
         elif fault == "stop_node":
-            self.stop_for_a_while([place.pid, *children_of(place.pid)], place.workers)
+            self.stop_for_a_while([place.pid, *children_of(place.pid)], [place])
         elif fault == "stop_all":
-            self.stop_for_a_while(self.everything(), [pid for place in self.places for pid in place.workers])
+            self.stop_for_a_while(self.everything(), self.places)
         elif fault == "kill_agent":
             send(signal.SIGKILL, [place.pid])
             self.replace_agent(place)
@@ -176,10 +184,12 @@ class History:
             send(signal.SIGTERM, [place.pid])
             self.replace_agent(place)
 
-    def stop_for_a_while(self, pids, workers):
+    def stop_for_a_while(self, pids, places):
         """After more than the lease the guardians wake first and hold the workers, which the agents then let go on or
         not: processes that wake together would run for some milliseconds before the one can hold the other."""
         is_long = self.draw.random() < 0.5
+        workers = [pid for place in places for pid in place.workers]
+        said = {place.node: place.node.log.count(GOES_ON) for place in places}
         send(signal.SIGSTOP, pids)
         time.sleep(self.draw.uniform(1.5, 3) * LEASE_S if is_long else self.draw.uniform(0.1, 0.4) * LEASE_S)
         if is_long:
@@ -190,6 +200,15 @@ class History:
                 assert time.monotonic() < end, "a guardian does not hold its workers"
                 time.sleep(0.005)
         send(signal.SIGCONT, [pid for pid in pids if not is_long or pid not in workers])
+        if not is_long:
+            return
+        # Where the lease was not over (after some lost rounds it is longer) no guardian has held them.
+        end = time.monotonic() + HOLD_LIMIT_S
+        while any(is_stopped(pid) for pid in workers) and time.monotonic() < end:
+            if all(node.log.count(GOES_ON) > count for node, count in said.items()):
+                break
+            time.sleep(0.005)
+        send(signal.SIGCONT, filter(is_stopped, workers))
 
     def play(self):
         """What was wrong, a line each."""
