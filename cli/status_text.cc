@@ -94,13 +94,30 @@ std::string describe(const Json& failure) {
   return line + ": " + printable(words.substr(0, words.find('\n')));
 }
 
+// A page has the first nodes only, and the first runs.
+Lines more_nodes_lines(const Json& run) {
+  std::int64_t more = count(run, "more_nodes");
+  if (more <= 0) return {};
+  auto shown = static_cast<std::int64_t>(field(run, "nodes").size());
+  return {"  " + count_of(shown, "node") + " of " + std::to_string(shown + more) +
+          " on this page; " + std::to_string(more) + " more"};
+}
+Lines more_runs_lines(const Json& page, std::string_view run) {
+  std::int64_t more = count(page, "more_runs");
+  if (more <= 0 || !run.empty()) return {};
+  auto shown = static_cast<std::int64_t>(field(page, "runs").size());
+  return {count_of(shown, "run") + " of " + std::to_string(shown + more) + " on this page; " +
+          std::to_string(more) + " more"};
+}
+
 Lines run_lines(const Json& run) {
   std::string first = text(run, "run") + ": " + text(run, "state");
   if (auto round = number(run, "round")) first += ", round " + std::to_string(count(run, "round"));
   if (number(run, "world_size")) {
     std::int64_t nodes = 0;
     for (const Json& node : field(run, "nodes")) nodes += number(node, "group_rank") ? 1 : 0;
-    first += ", " + count_of(count(run, "world_size"), "worker") + " on " + count_of(nodes, "node");
+    first += ", " + count_of(count(run, "world_size"), "worker");
+    if (count(run, "more_nodes") == 0) first += " on " + count_of(nodes, "node");
   }
   if (auto since = number(run, "in_state_s")) first += ", for " + for_seconds(*since);
   Lines lines{first};
@@ -110,6 +127,7 @@ Lines run_lines(const Json& run) {
   lines.push_back(restarts + (parts.empty() ? "" : "; time: " + parts));
   if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
   if (std::string lost = text(run, "lost"); !lost.empty()) lines.push_back("  lost: " + lost);
+  append(lines, more_nodes_lines(run));
   for (const Json& slow : field(run, "slow")) {
     std::string host = text(slow, "host");
     lines.push_back("  slow: rank " + std::to_string(count(slow, "rank")) +
@@ -142,8 +160,12 @@ Lines ended_lines(const Json& page, std::string_view run) {
   return lines;
 }
 
-Lines none(std::string_view run) {
-  return {run.empty() ? "no run meets here" : "no run '" + printable(run) + "' meets here"};
+Lines none(const Json& page, std::string_view run) {
+  if (run.empty()) return {"no run meets here"};
+  std::int64_t more = count(page, "more_runs");
+  if (more <= 0) return {"no run '" + printable(run) + "' meets here"};
+  return {"no run '" + printable(run) + "' is on this page; " + count_of(more, "run") +
+          " that meet here are not"};
 }
 
 // One worker with what is known of its node.
@@ -248,8 +270,9 @@ bool is_shorter_or_before(const std::string& left, const std::string& right) {
 Lines status_lines(const Json& page, std::string_view run) {
   Lines lines;
   for (const Json* each : runs_of(page, run)) append(lines, run_lines(*each));
+  append(lines, more_runs_lines(page, run));
   append(lines, ended_lines(page, run));
-  return lines.empty() ? none(run) : lines;
+  return lines.empty() ? none(page, run) : lines;
 }
 
 Lines node_lines(const Json& page, std::string_view run) {
@@ -281,9 +304,11 @@ Lines node_lines(const Json& page, std::string_view run) {
                  is_known ? bytes_text(rss) : "-"});
     }
     append(lines, table.lines());
+    append(lines, more_nodes_lines(*each));
     append(lines, log_lines(*each));
   }
-  return lines.empty() ? none(run) : lines;
+  append(lines, more_runs_lines(page, run));
+  return lines.empty() ? none(page, run) : lines;
 }
 
 Lines rank_lines(const Json& page, std::string_view run) {
@@ -291,8 +316,10 @@ Lines rank_lines(const Json& page, std::string_view run) {
   for (const Json* each : runs_of(page, run)) {
     lines.push_back(text(*each, "run") + ":");
     append(lines, table_of(ranks_of(*each)).lines());
+    append(lines, more_nodes_lines(*each));
   }
-  return lines.empty() ? none(run) : lines;
+  append(lines, more_runs_lines(page, run));
+  return lines.empty() ? none(page, run) : lines;
 }
 
 Lines report_lines(const Json& page, std::string_view run) {
@@ -369,8 +396,9 @@ Lines screen(const Json& page, std::string_view run, std::size_t columns, std::s
     append(lines, run_lines(*each));
     for (Rank& rank : ranks_of(*each)) ranks.push_back(rank);
   }
+  append(lines, more_runs_lines(page, run));
   append(lines, ended_lines(page, run));
-  if (lines.empty()) lines = none(run);
+  if (lines.empty()) lines = none(page, run);
   std::ranges::stable_sort(ranks, {}, badness);
   std::size_t room = rows > lines.size() + 2 ? rows - lines.size() - 2 : 0;
   std::size_t more = ranks.size() > room ? ranks.size() - room : 0;
@@ -397,12 +425,16 @@ Json status_json(const Json& page, std::string_view run) {
   for (const Json& each : field(page, "ended")) {
     if (run.empty() || text(each, "run") == run) ended.push_back(each);
   }
-  return {{"runs", picked(page, run, [](const Json& each) { return each; })}, {"ended", ended}};
+  return {{"runs", picked(page, run, [](const Json& each) { return each; })},
+          {"more_runs", count(page, "more_runs")},
+          {"ended", ended}};
 }
 
 Json node_json(const Json& page, std::string_view run) {
   return picked(page, run, [](const Json& each) {
-    return Json{{"run", field(each, "run")}, {"nodes", field(each, "nodes")}};
+    return Json{{"run", field(each, "run")},
+                {"nodes", field(each, "nodes")},
+                {"more_nodes", count(each, "more_nodes")}};
   });
 }
 
@@ -415,7 +447,9 @@ Json rank_json(const Json& page, std::string_view run) {
                        {"state", state_text(rank)},
                        {"vitals", rank.worker ? *rank.worker : Json()}});
     }
-    return Json{{"run", field(each, "run")}, {"ranks", std::move(ranks)}};
+    return Json{{"run", field(each, "run")},
+                {"ranks", std::move(ranks)},
+                {"more_nodes", count(each, "more_nodes")}};
   });
 }
 

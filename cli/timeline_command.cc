@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/timeline_command.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <string_view>
 
+#include "cli/output_file.h"
 #include "rendezvous/decide/trace.h"
 #include "store/base/percent.h"
 
@@ -62,10 +66,15 @@ Result<std::string> read_there(const StatusQuestion& question) {
 }
 
 Result<void> save(const std::string& text, const std::string& output) {
-  std::ofstream file(output, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return system_error(errno, "write " + output);
+  constexpr mode_t kMode = 0666;
+  Result<Fd> file = open_output(output, OutputMode::Replace, kMode, "open " + output);
+  if (!file) return file.error();
+  for (std::string_view rest = text; !rest.empty();) {
+    ssize_t count = ::write(file->get(), rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(errno, "write " + output);
+    rest.remove_prefix(static_cast<std::size_t>(count));
+  }
   return {};
 }
 

@@ -378,6 +378,24 @@ class BrowserTest(PagesCase):
         self.until(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
+    def test_the_page_says_what_it_leaves_out(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.assertNotIn("on this page", browser.value("document.body.innerText"))
+        browser.value("""(() => {
+          window.look = () => {};  // this is what it shows from now on
+          isLooking = true;
+          page.more_runs = 89;
+          page.runs[0].more_nodes = 4;
+          show();
+        })()""")
+        self.assertEqual(browser.value("document.getElementById('runs').innerText"), "1 run of 90 on this page; 89 more")
+        summary = browser.value("document.getElementById('summary').innerText")
+        self.assertIn("2 nodes of 6 on this page; 4 more", summary)
+        self.assertNotIn("on 2 nodes", summary)
+
     def test_thousands_of_ranks_are_drawn_at_once_at_any_width(self):
         browser = self.browser()
         self.two_nodes()

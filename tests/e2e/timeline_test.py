@@ -77,6 +77,29 @@ class TimelineTest(NodesCase):
         self.ddpctl("--output", file, folder)
         self.assertIn("round 0", self.spans(json.loads(file.read_text()))[(0, 0)])
 
+    def test_another_users_link_in_a_shared_folder_is_not_followed(self):
+        logs = self.path / "logs" / "job_x"
+        logs.mkdir(parents=True)
+        (logs / "timeline.json").write_text("[\n]\n")
+        shared, file = self.path / "shared", self.path / "precious"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        file.write_text("as it was")
+        (shared / "link").symlink_to(file)
+        os.link(file, shared / "hard")
+        os.mkfifo(shared / "fifo")
+        for name in ("link", "hard", "fifo"):
+            line = self.ddpctl("--output", shared / name, logs, code=2)
+            self.assertRegex(line, rf"^ddpctl: open \S+/{name}: it is a link, no regular file, or another user's.*\n$")
+        self.assertEqual(file.read_text(), "as it was")
+        # A file of this user's own is replaced there, and elsewhere a link is followed.
+        (shared / "own").write_text("much longer than what follows")
+        (self.path / "link").symlink_to(file)
+        for output in (shared / "own", self.path / "link"):
+            self.ddpctl("--output", output, logs)
+            self.assertEqual(json.loads(output.read_text()), [])
+        self.ddpctl("--output", "/dev/null", logs)
+
     def test_one_node(self):
         run = subprocess.run([DDPRUN, "--nnodes=1", "--rdzv-id=alone", "--nproc-per-node=2", "--max-restarts=1",
                               "--log-dir", str(self.path / "logs"), "--no-python", "sh", "-c",

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/status_text.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+using namespace ddprun::cli;
+
+namespace {
+
+bool has_line(const Lines& lines, const std::string& line) {
+  return std::ranges::find(lines, line) != lines.end();
+}
+
+// A page with two nodes of one run.
+Json page_with(int more_nodes, int more_runs) {
+  Json nodes = Json::array();
+  for (int i = 0; i < 2; ++i) {
+    nodes.push_back({{"host", "n" + std::to_string(i)},
+                     {"state", "training"},
+                     {"group_rank", i},
+                     {"base_rank", i},
+                     {"workers", 1}});
+  }
+  Json run = {{"run", "job"},
+              {"state", "training"},
+              {"world_size", 2 + more_nodes},
+              {"nodes", std::move(nodes)},
+              {"more_nodes", more_nodes}};
+  return {
+      {"runs", Json::array({std::move(run)})}, {"more_runs", more_runs}, {"ended", Json::array()}};
+}
+
+}  // namespace
+
+TEST_SUITE("cli/status_text") {
+  TEST_CASE("a page with all runs and nodes says nothing of others") {
+    Json page = page_with(0, 0);
+    for (const Lines& lines : {status_lines(page, ""), node_lines(page, ""), rank_lines(page, ""),
+                               screen(page, "", 200, 100)}) {
+      for (const std::string& line : lines)
+        CHECK_MESSAGE(line.find(" more") == std::string::npos, line);
+    }
+    CHECK(status_lines(page, "").front() == "job: training, 2 workers on 2 nodes");
+    CHECK(status_lines(page, "other") == Lines{"no run 'other' meets here"});
+  }
+
+  TEST_CASE("nodes and runs that are not on the page are counted") {
+    Json page = page_with(4, 89);
+    for (const Lines& lines : {status_lines(page, ""), node_lines(page, ""), rank_lines(page, ""),
+                               screen(page, "", 200, 100)}) {
+      CHECK(has_line(lines, "  2 nodes of 6 on this page; 4 more"));
+      CHECK(has_line(lines, "1 run of 90 on this page; 89 more"));
+    }
+    CHECK(status_lines(page, "").front() == "job: training, 6 workers");
+    CHECK(!has_line(status_lines(page, "job"), "1 run of 90 on this page; 89 more"));
+    CHECK(status_json(page, "")["more_runs"] == 89);
+    CHECK(node_json(page, "")[0]["more_nodes"] == 4);
+    CHECK(rank_json(page, "")[0]["more_nodes"] == 4);
+  }
+
+  TEST_CASE("a run that may be beyond the page is not said to be missing") {
+    CHECK(status_lines(page_with(0, 89), "other") ==
+          Lines{"no run 'other' is on this page; 89 runs that meet here are not"});
+  }
+}
