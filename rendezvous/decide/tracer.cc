@@ -157,11 +157,6 @@ void Tracer::look(const std::string& run, const State* state, const std::string&
   for (const auto& [id, known] : state->nodes) look_at_node(look, seen, id, *state, is_other_round);
 }
 
-void Tracer::look_at_all(const std::map<std::string, State>& runs, WallTime now, const Sink& sink) {
-  std::erase_if(runs_, [&](const auto& entry) { return !runs.contains(entry.first); });
-  for (const auto& [name, state] : runs) look(name, &state, "", now, sink);
-}
-
 std::vector<TraceEvent> Tracer::events_of(const std::string& run) const {
   std::vector<TraceEvent> events;
   for (const auto& [name, event] : kept_)

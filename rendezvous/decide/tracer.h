@@ -29,9 +29,6 @@ class Tracer {
   // the run is gone.  `sink` gets the events, too, where there is one.
   void look(const std::string& run, const coordinator::State* state, const std::string& node,
             WallTime now, const Sink& sink);
-  // It may have changed any of these, which are all that there are.
-  void look_at_all(const std::map<std::string, coordinator::State>& runs, WallTime now,
-                   const Sink& sink);
 
   // Of this run, as far as they are kept; empty where it is not known.
   std::vector<TraceEvent> events_of(const std::string& run) const;

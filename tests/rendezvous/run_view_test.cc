@@ -33,8 +33,12 @@ struct Place {
     chronicle.heard(message, found == state.runs.end() ? nullptr : &found->second, now);
   }
   void on(const runs::Event& event) {
-    state = runs::step(std::move(state), event, now).state;
-    chronicle.look_at_all(state.runs, now);
+    auto next = runs::step(std::move(state), event, now);
+    state = std::move(next.state);
+    for (const std::string& name : next.changed) {
+      auto found = state.runs.find(name);
+      chronicle.look(name, found == state.runs.end() ? nullptr : &found->second, now);
+    }
   }
   void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
     says(run, node,
