@@ -202,7 +202,7 @@ void CoordinatorService::step(const runs::Event& event) {
   Now now = read_clocks();
   runs::Step next = runs::step(std::move(state_), event, now);
   state_ = std::move(next.state);
-  note_in_chronicle(event, now);
+  note_in_chronicle(event, next.changed, now);
   hold_for_begin(next.actions);
   for (runs::Action& action : next.actions) {
     std::visit(
@@ -248,16 +248,22 @@ void CoordinatorService::step(const runs::Event& event) {
 }
 
 // A message changes its own run only.
-void CoordinatorService::note_in_chronicle(const runs::Event& event, Now now) {
+void CoordinatorService::note_in_chronicle(const runs::Event& event,
+                                           const std::vector<std::string>& changed, Now now) {
+  auto state_of = [this](const std::string& name) {
+    auto run = state_.runs.find(name);
+    return run == state_.runs.end() ? nullptr : &run->second;
+  };
   if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
-    auto run = state_.runs.find(arrived->message.run);
-    const auto* state = run == state_.runs.end() ? nullptr : &run->second;
+    const auto* state = state_of(arrived->message.run);
     chronicle_.heard(arrived->message, state, now);
     return tracer_.look(arrived->message.run, state, arrived->message.node, now.wall,
                         config_.trace);
   }
-  chronicle_.look_at_all(state_.runs, now);
-  tracer_.look_at_all(state_.runs, now.wall, config_.trace);
+  for (const std::string& name : changed) {
+    chronicle_.look(name, state_of(name), now);
+    tracer_.look(name, state_of(name), "", now.wall, config_.trace);
+  }
 }
 
 // What is said of the first round waits behind the question whether it may begin.

@@ -141,7 +141,8 @@ class CoordinatorService {
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
-  void note_in_chronicle(const runs::Event& event, Now now);
+  void note_in_chronicle(const runs::Event& event, const std::vector<std::string>& changed,
+                         Now now);
   void failed(const std::string& why);
   void cannot(const std::string& what, const Error& error);
 

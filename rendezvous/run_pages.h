@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,15 +29,15 @@ class RunPages final : public store::PageSource {
   RunPages(std::function<std::vector<RunsSource>()> sources, Stacks stacks)
       : sources_(std::move(sources)), stacks_(std::move(stacks)) {}
 
-  std::string status(store::Reader reader) const override;
+  std::uint64_t version() const override;
+  std::unique_ptr<store::PageText> status(store::Reader reader) const override;
+  std::unique_ptr<store::PageText> long_page(const std::string& target) const override;
   std::string metrics() const override;
   std::optional<store::Page> page(const std::string& target) const override;
   bool is_private(const std::string& target) const override;
   store::Page answer(const std::string& target, bool is_put) const override;
 
  private:
-  store::Page timeline_page(std::string_view target) const;
-
   std::function<std::vector<RunsSource>()> sources_;
   Stacks stacks_;
 };

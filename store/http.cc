@@ -98,15 +98,18 @@ bool HttpReader::accepts(std::string_view type) const {
   return value.find(type) != std::string_view::npos;
 }
 
-std::string http_response(const Page& page, bool has_body) {
+std::string http_head(const Page& page, std::optional<std::size_t> body_bytes) {
   std::ostringstream out;
   out << "HTTP/1.1 " << page.status << ' '
       << http::obsolete_reason(http::int_to_status(page.status))
-      << "\r\nContent-Type: " << page.content_type << "\r\nContent-Length: " << page.body.size()
-      << "\r\n"
-      << kHttpServerField << "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
-  if (has_body) out << page.body;
+      << "\r\nContent-Type: " << page.content_type << "\r\n";
+  if (body_bytes) out << "Content-Length: " << *body_bytes << "\r\n";
+  out << kHttpServerField << "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
   return out.str();
+}
+
+std::string http_response(const Page& page, bool has_body) {
+  return http_head(page, page.body.size()) + (has_body ? page.body : "");
 }
 
 }  // namespace ddprun::store

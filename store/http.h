@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -50,6 +51,10 @@ struct Page {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
 };
+
+// The head of a response, whose body has so many bytes; nullopt: it goes on until the connection is
+// closed.
+std::string http_head(const Page& page, std::optional<std::size_t> body_bytes);
 
 // The bytes of a response, after which the connection is closed.  Without `has_body` it is what a
 // HEAD request gets.

@@ -153,6 +153,7 @@ Server::Impl::Impl(asio::any_io_executor executor, ServerConfig config, Fd liste
       expiry_timer_(executor_),
       stalls_(executor_),
       handshakes_(executor_),
+      follow_timer_(executor_),
       log_(executor_, config_.log),
       namespaces_(config_.keyspace, config_.max_namespaces, random_seed()) {
   raise_file_limit();
@@ -186,6 +187,7 @@ void Server::Impl::close() {
   listener_ = Fd();
   accept_pause_.cancel();
   handshakes_.timer.cancel();
+  follow_timer_.cancel();
   expiry_timer_.cancel();
   stalls_.timer.cancel();
   log_.close();
@@ -373,7 +375,7 @@ void Server::Impl::close_unvalidated() {
     std::optional<ClientId> id = handshakes_.take_due(now);
     if (!id) break;
     Session* session = find(*id);
-    if (session == nullptr || session->is_own()) continue;
+    if (session == nullptr || session->is_own() || session->follows) continue;
     bool must_seal = !config_.serves_strangers && !session->http;
     if (!session->decoder.is_validated() || (must_seal && !session->is_sealed())) {
       drop(*session, "no handshake in time");
@@ -414,6 +416,7 @@ void Server::Impl::forget(Session& session) {
   sessions_.forget_held(session);
   if (session.fd) close_later(std::move(session.fd));
   session.outbox = Outbox();
+  if (session.follows) status_.unfollow(id);
   if (session.is_busy) return;  // finish() goes on from here
   sessions_.remove(session);
   status_.expected.forget(id);

@@ -88,7 +88,7 @@ class Server::Impl {
   void stamp_queues(std::string beginning) { stamped_queues_ = std::move(beginning); }
   std::string value_of(std::string_view reserved_name, std::size_t secret,
                        std::string_view key) const;
-  void show(const PageSource* source) { status_.source = source; }
+  void show(const PageSource* source) { status_.show(source); }
   void close();
 
  private:
@@ -160,6 +160,10 @@ class Server::Impl {
   void limit_unread(ClientId id);
   void write_to(Session& session);
   void serve_http(Session& session, std::string_view bytes);
+  void respond(Session& session, const PageAnswer& answer);
+  void send_made(const Status::Made& made);
+  void follow(Session& session, Reader reader);
+  void look_for_followers();
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
@@ -187,6 +191,8 @@ class Server::Impl {
   DeadlineQueue stalls_;            // clients that do not read their replies
   std::optional<MonoTime> expiry_;  // what the timer is set to
   DeadlineQueue handshakes_;        // clients that have not validated yet
+  boost::asio::steady_timer follow_timer_;
+  bool is_followed_ = false;  // the timer is set
 
   LimitedLog log_;
   std::unordered_set<std::string> refusals_;  // that were logged lately

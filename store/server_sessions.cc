@@ -329,7 +329,8 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
-  bool has_work = namespaces_.has_work() || !deferred_.empty() || !woken_.empty();
+  bool has_work =
+      namespaces_.has_work() || status_.is_making() || !deferred_.empty() || !woken_.empty();
   if (!has_work || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
@@ -343,6 +344,10 @@ void Server::Impl::work_on() {
     auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
     route();
     if (done) finish(*done);
+  }
+  if (status_.is_making()) {
+    turn_.spend(kEffortInARow);
+    if (auto made = status_.proceed(mono_now())) send_made(*made);
   }
   resume_some();
   flush_all();
@@ -440,7 +445,8 @@ bool Server::Impl::flush(Session& session) {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count == 0 || (count < 0 && errno == EAGAIN)) {
-      if (session.closes_when_flushed && session.stalled_bytes == 0) stall(session);
+      bool is_to_read = session.closes_when_flushed || session.follows;
+      if (is_to_read && session.stalled_bytes == 0) stall(session);
       watch_for(session, {.readable = session.interest.readable, .writable = true});
       return false;
     }
@@ -475,8 +481,9 @@ void Server::Impl::write_to(Session& session) {
   account_for(id);
 }
 
-// A page: one request, one response, and the connection is closed.
+// A page: one request, one response, and the connection is closed; or events, as long as it lasts.
 void Server::Impl::serve_http(Session& session, std::string_view bytes) {
+  if (session.follows) return drop(session, "it says more than what it wants to follow");
   switch (session.http->feed(bytes)) {
     case HttpReader::State::NeedMore:
       return;
@@ -486,13 +493,65 @@ void Server::Impl::serve_http(Session& session, std::string_view bytes) {
       break;
   }
   std::optional<Reader> reader = reader_of(session);
-  Page page = reader ? status_.page_for(*session.http, *reader, mono_now())
-                     : page_for_strangers(config_.credential.empty());
-  turn_.spend(page.body.size() / effort::kBytes);
-  session.outbox.add(reply::Run{http_response(page, session.http->method() != "HEAD")});
+  if (!reader) return respond(session, {page_for_strangers(config_.credential.empty())});
+  if (session.http->target() == "/events" && session.http->method() == "GET")
+    return follow(session, *reader);
+  auto answer = status_.page_for(*session.http, *reader, mono_now(), session.id);
+  if (answer) return respond(session, *answer);
+  watch_for(session, {.readable = false, .writable = false});  // until send_made()
+  keep_working();
+}
+
+void Server::Impl::respond(Session& session, const PageAnswer& answer) {
+  bool has_body = session.http->method() != "HEAD";
+  const auto& [page, shared] = answer;
+  session.outbox.add(reply::Run{http_head(page, shared ? shared.size() : page.body.size())});
+  if (has_body && shared) session.outbox.add_body(shared);
+  if (has_body && !shared) {
+    turn_.spend(page.body.size() / effort::kBytes);
+    session.outbox.add(reply::Run{page.body});
+  }
   session.http->clear();
   session.closes_when_flushed = true;
   watch_for(session, {.readable = false, .writable = true});
+}
+
+// Who has not read the last event gets none until it has.
+void Server::Impl::send_made(const Status::Made& made) {
+  for (ClientId id : made.askers) {
+    Session* session = find(id);
+    if (session == nullptr || !session->fd) continue;
+    if (!made.is_event) {
+      respond(*session, made.answer);
+    } else if (session->outbox.empty()) {
+      session->outbox.add_body(made.answer.body);
+      note_due(*session, Due::Woken);
+    }
+  }
+}
+
+// It is read from only to see that it has gone.
+void Server::Impl::follow(Session& session, Reader reader) {
+  if (!status_.follow(reader, session.id)) {
+    std::string why =
+        "nothing is to be followed here, or as many as may follow it do: ask for "
+        "/status\n";
+    return respond(session, {{.status = 503, .body = std::move(why)}});
+  }
+  session.follows = true;
+  session.http->clear();
+  session.outbox.add(reply::Run{http_head({.content_type = "text/event-stream"}, std::nullopt)});
+  note_due(session, Due::Asked);
+  if (!std::exchange(is_followed_, true)) look_for_followers();
+}
+
+void Server::Impl::look_for_followers() {
+  is_followed_ = status_.has_followers();
+  if (!is_followed_) return;
+  status_.make_events(mono_now());
+  keep_working();
+  follow_timer_.expires_after(Followers::kPause);
+  follow_timer_.async_wait(bound(&Impl::look_for_followers));
 }
 
 }  // namespace ddprun::store

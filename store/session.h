@@ -87,6 +87,7 @@ struct Session {
   MonoTime stalled_since{};       // its unread replies have not become fewer since
   std::size_t stalled_bytes = 0;  // those replies, while it is not read from; otherwise 0
   bool closes_when_flushed = false;
+  bool follows = false;  // Status::follow()
   Standing standing = Standing::Guest;
   std::string host;          // numeric; known once it has entered a reserved namespace
   bool is_admitted = false;  // to the common namespace, which may have a gate

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/status.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace {
 // /status names at most so many waits and missing clients, and so many names of each wait.
 constexpr std::size_t kShownWaits = 1000;
 constexpr std::size_t kShownNames = 8;
+
+// Of a page that costs more than this.
+constexpr Duration kMuch = std::chrono::microseconds(100);
+constexpr int kTimesItsCost = 20;
 
 }  // namespace
 
@@ -37,62 +42,189 @@ Page page_for_strangers(bool has_token) {
   return {.status = 401, .body = std::string("this server shows this to some only: ") + how};
 }
 
-Page Status::page_for(const HttpReader& request, Reader reader, MonoTime now) {
+void Status::show(const PageSource* source) {
+  source_ = source;
+  for (Job& job : jobs_) job.is_cut = true;
+}
+
+std::optional<PageAnswer> Status::page_for(const HttpReader& request, Reader reader, MonoTime now,
+                                           ClientId asker) {
   std::string target = request.target();
   bool is_put = request.method() == "PUT";
-  bool is_private = source != nullptr && source->is_private(target);
+  bool is_private = source_ != nullptr && source_->is_private(target);
   bool is_known = request.method() == "GET" || request.method() == "HEAD" || (is_put && is_private);
-  if (!is_known) return {.status = 405, .body = "only GET and HEAD\n"};
-  if (is_private && reader != Reader::Trusted) return page_for_strangers(/*has_token=*/false);
-  if (is_private) return source->answer(target, is_put);
-  if (target == "/healthz") return {.body = "ok\n"};
-  if (target == "/status")
-    return shown(Kind::Status, target, reader, now, [&] { return status_page(reader, now); });
+  if (!is_known) return PageAnswer{{.status = 405, .body = "only GET and HEAD\n"}};
+  if (is_private && reader != Reader::Trusted)
+    return PageAnswer{page_for_strangers(/*has_token=*/false)};
+  if (is_private) return PageAnswer{source_->answer(target, is_put)};
+  if (target == "/healthz") return PageAnswer{{.body = "ok\n"}};
+  if (target == "/status") {
+    if (auto answer = known(Kind::Status, target, reader, now)) return answer;
+    if (joins(Kind::Status, reader, asker)) return std::nullopt;
+    return begin(status_job(Kind::Status, reader, now), Kind::Status, target, reader, now, asker);
+  }
   if (target == "/metrics") {
     bool is_open = request.accepts("application/openmetrics-text");
-    return shown(is_open ? Kind::OpenMetrics : Kind::Metrics, target, reader, now,
-                 [&] { return metrics_text(is_open); });
+    return short_page(is_open ? Kind::OpenMetrics : Kind::Metrics, target, reader, now,
+                      [&] { return metrics_text(is_open); });
   }
-  if (target == "/") return page_of_source(target);  // it is always the same
-  return shown(Kind::OfSource, target, reader, now, [&] { return page_of_source(target); });
+  if (target == "/") return PageAnswer{page_of_source(target)};  // it is always the same
+  if (auto answer = known(Kind::OfSource, target, reader, now)) return answer;
+  if (joins(Kind::OfSource, reader, asker)) return std::nullopt;
+  if (Job job = job_of_source(target); job.text)
+    return begin(std::move(job), Kind::OfSource, target, reader, now, asker);
+  return short_page(Kind::OfSource, target, reader, now, [&] { return page_of_source(target); });
+}
+
+Status::Shown& Status::shown(Kind kind, Reader reader) {
+  return shown_.at(static_cast<std::size_t>(reader)).at(static_cast<std::size_t>(kind));
+}
+
+// What it was lately; or that one at another target is, or is being made.
+std::optional<PageAnswer> Status::known(Kind kind, const std::string& target, Reader reader,
+                                        MonoTime now) {
+  const Shown& last = shown(kind, reader);
+  if (now < last.until && target == last.target) return last.answer;
+  bool is_other_made = std::ranges::any_of(jobs_, [&](const Job& job) {
+    return job.kind == kind && job.reader == reader && job.target != target;
+  });
+  if (now >= last.until && !is_other_made) return std::nullopt;
+  return PageAnswer{{.status = 503, .body = "another such page has cost much time: ask again\n"}};
 }
 
 template <class Make>
-Page Status::shown(Kind kind, const std::string& target, Reader reader, MonoTime now, Make make) {
-  constexpr int kTimesItsCost = 20;
-  constexpr Duration kMuch = std::chrono::microseconds(100);
-  Shown& last = shown_.at(static_cast<std::size_t>(reader)).at(static_cast<std::size_t>(kind));
-  if (now < last.until && target == last.target) return last.page;
-  if (now < last.until)
-    return {.status = 503, .body = "another such page has cost much time: ask again\n"};
+PageAnswer Status::short_page(Kind kind, const std::string& target, Reader reader, MonoTime now,
+                              Make make) {
+  if (auto answer = known(kind, target, reader, now)) return *answer;
   Duration start = thread_time();
-  Page page = make();
+  PageAnswer answer{make()};
   Duration cost = thread_time() - start;
-  if (cost <= kMuch) return page;
-  last = {.target = target, .page = page, .until = now + kTimesItsCost * cost};
-  return page;
+  if (cost > kMuch)
+    shown(kind, reader) = {.target = target, .answer = answer, .until = now + kTimesItsCost * cost};
+  return answer;
+}
+
+// Whether such a page is in the making.
+bool Status::joins(Kind kind, Reader reader, ClientId asker) {
+  auto job = std::ranges::find_if(
+      jobs_, [&](const Job& each) { return each.kind == kind && each.reader == reader; });
+  if (job == jobs_.end()) return false;
+  job->askers.push_back(asker);
+  return true;
+}
+
+// The page, if it has one piece.
+std::optional<PageAnswer> Status::begin(Job job, Kind kind, const std::string& target,
+                                        Reader reader, MonoTime now, ClientId asker) {
+  job.kind = kind;
+  job.reader = reader;
+  job.target = target;
+  if (!add_piece(job)) return finish(job, now);
+  job.askers.push_back(asker);
+  jobs_.push_back(std::move(job));
+  return std::nullopt;
+}
+
+// Whether there are more.
+bool Status::add_piece(Job& job) {
+  Duration start = thread_time();
+  std::string piece;
+  bool has_more = job.text && !job.is_cut && job.text->add(piece);
+  if (!has_more) piece += job.end;
+  job.body.append(piece);
+  job.cost += thread_time() - start;
+  return has_more;
+}
+
+PageAnswer Status::finish(Job& job, MonoTime now) {
+  if (job.is_cut && job.text) return {{.status = 503, .body = "its host has gone: ask again\n"}};
+  PageAnswer answer{{.content_type = "application/json"}, std::move(job.body)};
+  if (job.kind == Kind::Event) {
+    followers_.at(static_cast<std::size_t>(job.reader)).made(job.cost, now);
+  } else if (job.cost > kMuch) {
+    shown(job.kind, job.reader) = {
+        .target = job.target, .answer = answer, .until = now + kTimesItsCost * job.cost};
+  }
+  return answer;
+}
+
+std::optional<Status::Made> Status::proceed(MonoTime now) {
+  if (jobs_.empty()) return std::nullopt;
+  if (add_piece(jobs_.front())) return std::nullopt;
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  Made made{.answer = finish(job, now), .askers = std::move(job.askers)};
+  if (job.kind != Kind::Event) return made;
+  if (!made.answer.body) return std::nullopt;  // there will be another one
+  made.askers = followers_.at(static_cast<std::size_t>(job.reader)).all();
+  made.is_event = true;
+  return made;
+}
+
+bool Status::follow(Reader reader, ClientId client) {
+  return source_ != nullptr && followers_.at(static_cast<std::size_t>(reader)).add(client);
+}
+
+void Status::unfollow(ClientId client) {
+  for (Followers& followers : followers_) followers.remove(client);
+}
+
+bool Status::has_followers() const {
+  return std::ranges::any_of(followers_, [](const Followers& each) { return !each.all().empty(); });
+}
+
+void Status::make_events(MonoTime now) {
+  for (Reader reader : {Reader::Stranger, Reader::Trusted}) {
+    Followers& followers = followers_.at(static_cast<std::size_t>(reader));
+    std::uint64_t version = source_ ? source_->version() : 0;
+    bool is_being_made = std::ranges::any_of(
+        jobs_, [&](const Job& job) { return job.kind == Kind::Event && job.reader == reader; });
+    if (is_being_made || !followers.is_due(version, now)) continue;
+    followers.began(version, now);
+    jobs_.push_back(status_job(Kind::Event, reader, now));
+  }
+}
+
+// Without a text where there is none.
+Status::Job Status::job_of_source(const std::string& target) const {
+  Duration start = thread_time();
+  Job job{.text = source_ ? source_->long_page(target) : nullptr};
+  job.cost = thread_time() - start;
+  return job;
+}
+
+// An event is one line.
+Status::Job Status::status_job(Kind kind, Reader reader, MonoTime now) {
+  constexpr std::string_view kEnd = "}\n";
+  Duration start = thread_time();
+  measure();
+  std::string text = store::status_page(metrics, join_progress(), waiters(now));
+  text.resize(text.size() - kEnd.size());
+  if (source_) text += ", ";
+  bool is_event = kind == Kind::Event;
+  if (is_event) std::ranges::replace(text, '\n', ' ');
+  Job job{.kind = kind,
+          .reader = reader,
+          .text = source_ ? source_->status(reader) : nullptr,
+          .end = is_event ? "}\n\n" : "}\n"};
+  job.body.append(is_event ? "data: " + text : text);
+  job.cost = thread_time() - start;
+  return job;
 }
 
 Page Status::page_of_source(const std::string& target) const {
-  if (std::optional<Page> page = source ? source->page(target) : std::nullopt) return *page;
+  if (std::optional<Page> page = source_ ? source_->page(target) : std::nullopt) return *page;
   return {.status = 404,
-          .body = source ? "there are /, /healthz, /metrics, /status and /timeline\n"
-                         : "there are /healthz, /metrics and /status\n"};
+          .body = source_ ? "there are /, /events, /healthz, /metrics, /status and /timeline\n"
+                          : "there are /healthz, /metrics and /status\n"};
 }
 
 Page Status::metrics_text(bool is_open_metrics) {
   measure();
-  std::string text = metrics_page(metrics) + (source ? source->metrics() : "");
+  std::string text = metrics_page(metrics) + (source_ ? source_->metrics() : "");
   if (!is_open_metrics) return {.content_type = "text/plain; version=0.0.4", .body = text};
   return {.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8",
           .body = to_open_metrics(text)};
-}
-
-Page Status::status_page(Reader reader, MonoTime now) {
-  measure();
-  std::string more = source ? source->status(reader) : "";
-  return {.content_type = "application/json",
-          .body = store::status_page(metrics, join_progress(), waiters(now), more)};
 }
 
 void Status::measure() {

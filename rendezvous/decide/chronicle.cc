@@ -114,14 +114,6 @@ void Chronicle::look(const std::string& run, const coordinator::State* state, No
   if (state->phase != chronicle.phase || is_other_round) change(chronicle, *state, now);
 }
 
-void Chronicle::look_at_all(const std::map<std::string, coordinator::State>& runs, Now now) {
-  std::vector<std::string> gone;
-  for (const auto& [name, chronicle] : runs_)
-    if (!runs.contains(name)) gone.push_back(name);
-  for (const std::string& name : gone) end(name);
-  for (const auto& [name, state] : runs) look(name, &state, now);
-}
-
 const RunChronicle* Chronicle::find_ended(const std::string& run,
                                           const std::string& run_uuid) const {
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {

@@ -59,10 +59,8 @@ class Chronicle {
  public:
   // This message was handled, which changes its own run only; nullptr: that is gone.
   void heard(const Message& message, const coordinator::State* state, Now now);
-  // A step may have changed this run; nullptr: it is gone.
+  // A step may have changed this run; nullptr: it is gone.  Others it has not changed.
   void look(const std::string& run, const coordinator::State* state, Now now);
-  // It may have changed any of these, which are all that there are.
-  void look_at_all(const std::map<std::string, coordinator::State>& runs, Now now);
   const RunChronicle* find(const std::string& run) const;
   // Of a run that is gone, one of the last kKeptEnded; nullptr: not known any more.
   const RunChronicle* find_ended(const std::string& run, const std::string& run_uuid) const;

@@ -206,9 +206,9 @@ Json slow_ones(const coordinator::State& run) {
   return slow;
 }
 
-// `node_room`: so many nodes are still to be shown.
+// Without its nodes.
 Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
-             std::size_t& node_room, bool is_trusted, MonoTime now) {
+             bool is_trusted, MonoTime now) {
   const command::Round* round = round_of(run);
   bool waits = run.phase == Phase::Gathering || run.phase == Phase::Stopping;
   Json json = {{"run", name},
@@ -228,13 +228,6 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
   json["slow"] = slow_ones(run);
   json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);
-  json["nodes"] = Json::array();
-  auto nodes = in_order(run);
-  std::size_t shown = std::min(nodes.size(), node_room);
-  json["more_nodes"] = nodes.size() - shown;
-  node_room -= shown;
-  for (const auto* entry : std::span(nodes).first(shown))
-    json["nodes"].push_back(to_json(entry->first, entry->second, run, source, is_trusted, now));
   return json;
 }
 
@@ -288,6 +281,14 @@ std::vector<ViewedRun> first_runs(std::span<const RunsSource> sources, std::size
   return runs;
 }
 
+// nullptr: it has gone.
+const coordinator::State* find_run(std::span<const RunsSource> sources, std::size_t source,
+                                   const std::string& name) {
+  if (source >= sources.size()) return nullptr;
+  auto run = sources[source].state->runs.find(name);
+  return run == sources[source].state->runs.end() ? nullptr : &run->second;
+}
+
 // Metrics.
 
 // Of a label: backslash, quote and line end.
@@ -339,23 +340,105 @@ std::map<std::string, int> count_by_state(const coordinator::State& run, bool co
 
 }  // namespace
 
-std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now now) {
-  Json runs = Json::array();
-  Json ended = Json::array();
-  std::size_t node_room = kShownNodes;
-  for (const ViewedRun& run : first_runs(sources, std::string::npos))
-    runs.push_back(to_json(run.name, run.state, run.source, node_room, is_trusted, now.mono));
-  std::size_t more_runs = 0;
-  for (const RunsSource& source : sources) more_runs += source.state->runs.size();
-  more_runs -= runs.size();
-  for (const RunsSource& source : sources) {
-    const auto& verdicts = source.state->verdicts;
+void RunsText::begin(std::span<const RunsSource> sources, Now now, std::string& out) {
+  node_room_ = kShownNodes;
+  std::vector<ViewedRun> runs = first_runs(sources, std::string::npos);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto& verdicts = sources[i].state->verdicts;
     auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
     for (auto verdict = first; verdict != verdicts.end(); ++verdict)
-      ended.push_back(to_json(*verdict, *source.chronicle, is_trusted, now.mono));
+      ended_.push_back({.source = i, .verdict = *verdict});
+    more_runs_ += sources[i].state->runs.size();
   }
-  return "\"time\": " + number(seconds(now.wall)) + ", \"runs\": " + dump(runs) +
-         ", \"more_runs\": " + std::to_string(more_runs) + ", \"ended\": " + dump(ended);
+  for (const ViewedRun& run : runs) {
+    auto source = static_cast<std::size_t>(&run.source - sources.data());
+    places_.push_back({.source = source, .run = run.name});
+  }
+  more_runs_ -= places_.size();
+  out += "\"time\": " + number(seconds(now.wall)) + ", \"runs\": [";
+  part_ = Part::Runs;
+}
+
+// The run, up to its nodes.
+void RunsText::add_run(std::span<const RunsSource> sources, Now now, std::string& out) {
+  if (run_ == places_.size()) {
+    out += "], \"more_runs\": " + std::to_string(more_runs_) + ", \"ended\": [";
+    needs_comma_ = false;
+    part_ = Part::Ended;
+    return;
+  }
+  const Place& place = places_[run_++];
+  const coordinator::State* run = find_run(sources, place.source, place.run);
+  if (run == nullptr) return;
+  Json json = to_json(place.run, *run, sources[place.source], is_trusted_, now.mono);
+  std::size_t shown = std::min(run->nodes.size(), node_room_);
+  json["more_nodes"] = run->nodes.size() - shown;
+  node_room_ -= shown;
+  nodes_.clear();
+  const auto ordered = in_order(*run);
+  for (const auto* entry : std::span(ordered).first(shown)) nodes_.push_back(entry->first);
+  std::string text = dump(json);
+  text.pop_back();  // the brace
+  out += std::exchange(needs_comma_, true) ? "," : "";
+  out += text + ",\"nodes\":[";
+  node_ = 0;
+  has_node_ = false;
+  part_ = Part::Nodes;
+}
+
+void RunsText::add_node(std::span<const RunsSource> sources, Now now, std::string& out) {
+  if (node_ == nodes_.size()) {
+    out += "]}";
+    part_ = Part::Runs;
+    return;
+  }
+  const Place& place = places_[run_ - 1];
+  const std::string& id = nodes_[node_++];
+  const coordinator::State* run = find_run(sources, place.source, place.run);
+  if (run == nullptr) return;
+  auto node = run->nodes.find(id);
+  if (node == run->nodes.end()) return;
+  out += std::exchange(has_node_, true) ? "," : "";
+  out += dump(to_json(id, node->second, *run, sources[place.source], is_trusted_, now.mono));
+}
+
+void RunsText::add_ended(std::span<const RunsSource> sources, Now now, std::string& out) {
+  if (over_ == ended_.size()) {
+    out += "]";
+    part_ = Part::Done;
+    return;
+  }
+  const Over& over = ended_[over_++];
+  if (over.source >= sources.size()) return;
+  out += std::exchange(needs_comma_, true) ? "," : "";
+  out += dump(to_json(over.verdict, *sources[over.source].chronicle, is_trusted_, now.mono));
+}
+
+bool RunsText::add(std::span<const RunsSource> sources, Now now, std::string& out) {
+  // Some steps have no bytes.
+  constexpr std::size_t kMostSteps = 512;
+  std::string piece;
+  for (std::size_t i = 0; i < kMostSteps && piece.size() < kPieceBytes; ++i) {
+    switch (part_) {
+      case Part::Beginning:
+        begin(sources, now, piece);
+        break;
+      case Part::Runs:
+        add_run(sources, now, piece);
+        break;
+      case Part::Nodes:
+        add_node(sources, now, piece);
+        break;
+      case Part::Ended:
+        add_ended(sources, now, piece);
+        break;
+      case Part::Done:
+        out += piece;
+        return false;
+    }
+  }
+  out += piece;
+  return true;
 }
 
 namespace {
@@ -370,26 +453,51 @@ std::string only_run_of(std::span<const RunsSource> sources) {
 
 }  // namespace
 
-std::optional<std::string> run_trace(std::span<const RunsSource> sources, const std::string& run) {
+std::optional<TraceOfRun> TraceOfRun::of(std::span<const RunsSource> sources,
+                                         const std::string& run) {
   constexpr std::size_t kMostBytes = std::size_t{16} << 20;
-  std::string name = run.empty() ? only_run_of(sources) : run;
-  std::vector<TraceEvent> events;
-  for (const RunsSource& source : sources) {
-    if (source.tracer == nullptr) continue;
-    std::vector<TraceEvent> more = source.tracer->events_of(name);
-    events.insert(events.end(), more.begin(), more.end());
-  }
-  if (events.empty()) return std::nullopt;
-  std::string text = TraceText::head();
-  TraceText writer;
-  // An event of many workers has many lines.
-  std::size_t size = 0;
   constexpr std::size_t kLine = 160;
-  auto first = events.end();
-  while (first != events.begin() && size < kMostBytes)
-    size += kLine * static_cast<std::size_t>((--first)->threads);
-  for (; first != events.end(); ++first) text += writer.lines(*first);
-  return text + TraceText::tail();
+  TraceOfRun trace;
+  trace.run_ = run.empty() ? only_run_of(sources) : run;
+  bool is_known = false;
+  std::size_t size = 0;
+  for (std::size_t i = sources.size(); i-- > 0 && size < kMostBytes;) {
+    const Tracer* tracer = sources[i].tracer;
+    if (tracer == nullptr) continue;
+    Part part{.source = i, .first = tracer->end(), .end = tracer->end()};
+    while (part.first > tracer->first() && size < kMostBytes) {
+      const auto& [name, event] = tracer->at(--part.first);
+      if (name != trace.run_) continue;
+      // An event of many workers has many lines.
+      size += kLine * static_cast<std::size_t>(event.threads);
+      is_known = true;
+    }
+    trace.parts_.insert(trace.parts_.begin(), part);
+  }
+  if (!is_known) return std::nullopt;
+  return trace;
+}
+
+bool TraceOfRun::add(std::span<const RunsSource> sources, std::string& out) {
+  // Events of other runs have no bytes.
+  constexpr std::size_t kMostEvents = 4096;
+  std::size_t before = out.size();
+  if (!std::exchange(has_begun_, true)) out += TraceText::head();
+  std::size_t events = 0;
+  for (; part_ < parts_.size(); ++part_) {
+    Part& part = parts_[part_];
+    bool is_there = part.source < sources.size() && sources[part.source].tracer != nullptr;
+    if (!is_there) continue;
+    const Tracer& tracer = *sources[part.source].tracer;
+    part.first = std::max(part.first, tracer.first());  // the oldest ones may have gone
+    for (; part.first < std::min(part.end, tracer.end()); ++part.first) {
+      if (++events > kMostEvents || out.size() - before >= kPieceBytes) return true;
+      const auto& [name, event] = tracer.at(part.first);
+      if (name == run_) out += writer_.lines(event);
+    }
+  }
+  out += TraceText::tail();
+  return false;
 }
 
 std::string runs_metrics(std::span<const RunsSource> sources, Now now) {

@@ -7,11 +7,14 @@
 // said (messages, tracebacks, last lines) and paths are only for a trusted reader (SECURITY.md).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/decide/chronicle.h"
 #include "rendezvous/decide/runs.h"
@@ -29,12 +32,72 @@ struct RunsSource {
   std::function<std::string(const std::string& node)> vitals{};
 };
 
-// "\"runs\": [...], \"ended\": [...]": the fields of /status (store/PROTOCOL.md).
-std::string runs_json(std::span<const RunsSource> sources, bool is_trusted, Now now);
+// A piece of a long text has about so many bytes.  It takes a few milliseconds, and those who have
+// it made serve others before the next one.
+inline constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
 
-// What has happened to a run, in the Trace Event format; nullopt: no such run is known.  Empty
-// `run`: the only one that is; nullopt where there are several.  It has at most 16 MB, the last.
-std::optional<std::string> run_trace(std::span<const RunsSource> sources, const std::string& run);
+// "\"runs\": [...], \"ended\": [...]": the fields of /status (store/PROTOCOL.md), in pieces.  What
+// happens between two of them is seen by the later one; a run or node that has gone is left out.
+class RunsText {
+ public:
+  explicit RunsText(bool is_trusted) : is_trusted_(is_trusted) {}
+
+  // Appends the next piece.  Whether there are more.
+  bool add(std::span<const RunsSource> sources, Now now, std::string& out);
+
+ private:
+  struct Place {
+    std::size_t source = 0;
+    std::string run;
+  };
+  enum class Part : std::uint8_t { Beginning, Runs, Nodes, Ended, Done };
+
+  void begin(std::span<const RunsSource> sources, Now now, std::string& out);
+  void add_run(std::span<const RunsSource> sources, Now now, std::string& out);
+  void add_node(std::span<const RunsSource> sources, Now now, std::string& out);
+  void add_ended(std::span<const RunsSource> sources, Now now, std::string& out);
+
+  bool is_trusted_;
+  Part part_ = Part::Beginning;
+  std::vector<Place> places_;  // of the runs
+  std::size_t more_runs_ = 0;
+  std::size_t run_ = 0;             // the next one, of `places_`
+  std::size_t node_room_ = 0;       // so many nodes are still to be shown
+  std::vector<std::string> nodes_;  // of the run before, which are to be shown
+  std::size_t node_ = 0;            // the next one
+  bool has_node_ = false;           // one was added
+  struct Over {
+    std::size_t source = 0;
+    runs::Verdict verdict;
+  };
+  std::vector<Over> ended_;
+  std::size_t over_ = 0;  // the next one
+  bool needs_comma_ = false;
+};
+
+// What has happened to a run, in the Trace Event format, in pieces.  It has at most 16 MB, the
+// last.
+class TraceOfRun {
+ public:
+  // Empty `run`: the only one that there is.  nullopt: no such run is known, or there are several.
+  static std::optional<TraceOfRun> of(std::span<const RunsSource> sources, const std::string& run);
+
+  // Appends the next piece.  Whether there are more.
+  bool add(std::span<const RunsSource> sources, std::string& out);
+
+ private:
+  struct Part {
+    std::size_t source = 0;
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
+
+  std::string run_;
+  std::vector<Part> parts_;
+  std::size_t part_ = 0;
+  bool has_begun_ = false;
+  TraceText writer_;
+};
 
 // The lines of /metrics.
 std::string runs_metrics(std::span<const RunsSource> sources, Now now);

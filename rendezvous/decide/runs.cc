@@ -2,6 +2,7 @@
 #include "rendezvous/decide/runs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -82,7 +83,10 @@ class RunsTransition {
     clear_what_is_old();
   }
 
-  Step result() && { return {std::move(state_), std::move(actions_)}; }
+  Step result() && {
+    return {
+        .state = std::move(state_), .actions = std::move(actions_), .changed = std::move(changed_)};
+  }
 
   void operator()(const event::Begun& event) {
     state_.name = event.name;
@@ -132,16 +136,16 @@ class RunsTransition {
   }
 
   void operator()(const event::Tick&) {
-    std::vector<std::string> due;
-    for (const auto& [name, run] : state_.runs) {
-      if (coordinator::deadline(run).value_or(MonoTime::max()) <= now_.mono) due.push_back(name);
+    for (const std::string& name : due_runs()) {
+      coordinator::State& run = state_.runs.at(name);
+      if (coordinator::deadline(run).value_or(MonoTime::max()) <= now_.mono) {
+        run.beside = who_waits_beside(name);
+        step(name, coordinator::event::Tick{});
+      } else {
+        knock_if_due(name, run);
+        note_due(name);
+      }
     }
-    for (const std::string& name : due) {
-      state_.runs[name].beside = who_waits_beside(name);
-      step(name, coordinator::event::Tick{});
-    }
-    if (!state_.is_daemon) return;
-    for (auto& [name, run] : state_.runs) knock_if_due(name, run);
   }
 
   void operator()(const event::MarkRead& event) {
@@ -177,6 +181,18 @@ class RunsTransition {
   }
 
  private:
+  // As many as one Tick is for, those first that are due longest.
+  std::vector<std::string> due_runs() const {
+    std::vector<std::string> names;
+    std::size_t nodes = 0;
+    for (const auto& [at, name] : state_.due) {
+      if (at > now_.mono || nodes >= kTickedNodes) break;
+      nodes += state_.runs.at(name).nodes.size() + 1;
+      names.push_back(name);
+    }
+    return names;
+  }
+
   // Another host of the run has found this one.  The one with a round stays; of two that wait, the
   // one with the later one, since it alone counts its nodes that have not heard of it; else the one
   // that is tried first.
@@ -355,13 +371,29 @@ class RunsTransition {
     if (here.phase != coordinator::Phase::Gathering) return "";
     std::string text;
     std::size_t named = 0;
-    for (const auto& [other, run] : state_.runs) {
+    auto [first, end] = neighbours_of(name);
+    for (; first != end; ++first) {
+      const auto& [other, run] = *first;
       bool waits = run.phase == coordinator::Phase::Gathering && !run.nodes.empty();
       if (other == name || !waits || run.settings != here.settings) continue;
       text += (text.empty() ? "" : ", ") + describe(other, run);
       if (++named == kMaxNamed) break;
     }
     return text;
+  }
+
+  // All runs, where there are few.
+  using Place = std::map<std::string, coordinator::State>::const_iterator;
+  std::pair<Place, Place> neighbours_of(const std::string& name) const {
+    Place first = state_.runs.begin();
+    Place end = state_.runs.end();
+    if (state_.runs.size() <= kNeighbours) return {first, end};
+    Place from = state_.runs.find(name);
+    Place to = from;
+    constexpr std::size_t kEachSide = kNeighbours / 2;
+    for (std::size_t i = 0; i < kEachSide && from != first; ++i) --from;
+    for (std::size_t i = 0; i < kEachSide && to != end; ++i) ++to;
+    return {from, to};
   }
 
   // Begins it with what is known of it.  The nodes of a start that has lost them all come one by
@@ -454,6 +486,22 @@ class RunsTransition {
       }
     }
     if (coordinator::is_over(run)) forget(name);
+    note_due(name);
+    changed_.push_back(name);
+  }
+
+  void note_due(const std::string& name) {
+    if (auto before = state_.due_at.extract(name))
+      state_.due.erase({before.mapped(), before.key()});
+    auto run = state_.runs.find(name);
+    if (run == state_.runs.end()) return;
+    MonoTime due = coordinator::deadline(run->second).value_or(MonoTime::max());
+    bool knocks =
+        state_.is_daemon && coordinator::may_move(run->second) && !run->second.nodes.empty();
+    if (knocks) due = std::min(due, run->second.moving.knocks_at);
+    if (due == MonoTime::max()) return;
+    state_.due_at[name] = due;
+    state_.due.emplace(due, name);
   }
 
   // Others of the round in a run file may have gone on elsewhere.
@@ -599,6 +647,7 @@ class RunsTransition {
   State state_;
   Now now_;
   std::vector<Action> actions_;
+  std::vector<std::string> changed_;
 };
 
 }  // namespace
@@ -610,13 +659,7 @@ Step step(State state, const Event& event, Now now) {
 }
 
 std::optional<MonoTime> deadline(const State& state) {
-  MonoTime due = MonoTime::max();
-  for (const auto& [name, run] : state.runs)
-    due = std::min(due, coordinator::deadline(run).value_or(due));
-  for (const auto& [name, run] : state.runs) {
-    bool knocks = state.is_daemon && coordinator::may_move(run) && !run.nodes.empty();
-    if (knocks) due = std::min(due, run.moving.knocks_at);
-  }
+  MonoTime due = state.due.empty() ? MonoTime::max() : state.due.begin()->first;
   if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
   if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
   if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -97,8 +98,18 @@ inline constexpr Duration kKnockPeriod = std::chrono::seconds(1);
 // another endpoint: its nodes may all be dead.
 inline constexpr Duration kQuorumAge = std::chrono::minutes(10);
 
+// One Tick is for so many nodes, of one run at least; the runs that are left have the next one, so
+// that thousands that are due at once keep no message waiting.
+inline constexpr std::size_t kTickedNodes = 256;
+
+// Of so many runs is looked for one that a node may have been meant for: the nearest by name.
+inline constexpr std::size_t kNeighbours = 256;
+
 struct State {
   std::map<std::string, coordinator::State> runs;
+  // When each of them is due, which step() keeps: a step looks at the runs that it changes only.
+  std::set<std::pair<MonoTime, std::string>> due;
+  std::map<std::string, MonoTime> due_at;
   // Of the coordinators here: RoundId::by.  "NODE@...", where the agent of that node hosts them;
   // empty: their runs' hosts cannot change.
   std::string name;
@@ -206,6 +217,7 @@ using Action =
 struct Step {
   State state;
   std::vector<Action> actions;
+  std::vector<std::string> changed;  // runs, of which some may be gone by now
 };
 
 [[nodiscard]] Step step(State state, const Event& event, Now now);

@@ -68,6 +68,7 @@ void Tracer::add(Looking& look, TraceEvent event) {
   event.at = look.now;
   if (look.sink) look.sink(look.run, event);
   kept_.emplace_back(look.run, std::move(event));
+  ++end_;
   if (kept_.size() > kKeptTraceEvents) kept_.pop_front();
 }
 
@@ -155,18 +156,6 @@ void Tracer::look(const std::string& run, const State* state, const std::string&
     if (!state->nodes.contains(id)) gone.push_back(id);
   for (const std::string& id : gone) look_at_node(look, seen, id, *state, is_other_round);
   for (const auto& [id, known] : state->nodes) look_at_node(look, seen, id, *state, is_other_round);
-}
-
-void Tracer::look_at_all(const std::map<std::string, State>& runs, WallTime now, const Sink& sink) {
-  std::erase_if(runs_, [&](const auto& entry) { return !runs.contains(entry.first); });
-  for (const auto& [name, state] : runs) look(name, &state, "", now, sink);
-}
-
-std::vector<TraceEvent> Tracer::events_of(const std::string& run) const {
-  std::vector<TraceEvent> events;
-  for (const auto& [name, event] : kept_)
-    if (name == run) events.push_back(event);
-  return events;
 }
 
 }  // namespace ddprun::rendezvous

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/decide/run_state.h"
@@ -29,12 +30,14 @@ class Tracer {
   // the run is gone.  `sink` gets the events, too, where there is one.
   void look(const std::string& run, const coordinator::State* state, const std::string& node,
             WallTime now, const Sink& sink);
-  // It may have changed any of these, which are all that there are.
-  void look_at_all(const std::map<std::string, coordinator::State>& runs, WallTime now,
-                   const Sink& sink);
 
-  // Of this run, as far as they are kept; empty where it is not known.
-  std::vector<TraceEvent> events_of(const std::string& run) const;
+  // All events have numbers in the order in which they came; these are kept.
+  std::uint64_t first() const { return end_ - kept_.size(); }
+  std::uint64_t end() const { return end_; }
+  // One that is kept, and the run that it is of.
+  const std::pair<std::string, TraceEvent>& at(std::uint64_t number) const {
+    return kept_.at(number - first());
+  }
 
  private:
   struct SeenNode {
@@ -61,6 +64,7 @@ class Tracer {
 
   std::map<std::string, SeenRun> runs_;
   std::deque<std::pair<std::string, TraceEvent>> kept_;
+  std::uint64_t end_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -25,6 +25,12 @@ void Outbox::add_value(SentValue value) {
   pieces_.emplace_back(std::move(value));
 }
 
+void Outbox::add_body(SentValue value) {
+  if (value.view().empty()) return;
+  size_ += value.view().size();
+  pieces_.emplace_back(Body{std::move(value)});
+}
+
 void Outbox::add_run(std::string run) {
   if (run.size() <= kCopiedBytes) return add(std::string_view(run));
   size_ += run.size();
@@ -42,6 +48,7 @@ std::size_t Outbox::unstored_bytes() const {
   std::size_t bytes = 0;
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     if (const auto* value = std::get_if<SentValue>(&pieces_[i])) bytes += value->unstored_bytes();
+    if (const auto* body = std::get_if<Body>(&pieces_[i])) bytes += body->value.unstored_bytes();
   }
   return bytes;
 }
@@ -82,6 +89,7 @@ void Outbox::drop_sent() {
 
 std::string_view Outbox::view(const Piece& piece) {
   if (const auto* text = std::get_if<std::string>(&piece)) return *text;
+  if (const auto* body = std::get_if<Body>(&piece)) return body->value.view();
   return std::get<SentValue>(piece).framed();
 }
 

@@ -24,6 +24,8 @@ class Outbox {
 
   void add(Reply reply);
   void add(std::string_view bytes);
+  // The bytes of the value without their length, which are not copied.
+  void add_body(SentValue value);
 
   bool empty() const { return size_ == 0; }
   // The bytes to be sent, whether held here or only referred to.
@@ -50,7 +52,10 @@ class Outbox {
   void consume(std::size_t count);
 
  private:
-  using Piece = std::variant<std::string, SentValue>;
+  struct Body {
+    SentValue value;
+  };
+  using Piece = std::variant<std::string, SentValue, Body>;
 
   void drop_sent();
   void add_value(SentValue value);

@@ -105,7 +105,7 @@ std::string to_open_metrics(std::string_view metrics) {
 }
 
 std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
-                        const std::vector<Waiter>& waiters, std::string_view more) {
+                        const std::vector<Waiter>& waiters) {
   std::ostringstream out;
   out << "{\"connections\": " << metrics.connections << ", \"keys\": " << metrics.keys
       << ", \"bytes\": " << metrics.bytes << ", \"waits\": " << metrics.waits
@@ -131,7 +131,7 @@ std::string status_page(const Metrics& metrics, const JoinProgress& join_progres
     out << "]}";
     separator = ",";
   }
-  out << ']' << (more.empty() ? "" : ", ") << more << "}\n";
+  out << "]}\n";
   return out.str();
 }
 

@@ -56,9 +56,8 @@ std::string metrics_page(const Metrics& metrics);
 // The same in OpenMetrics: counters are declared without their "_total", and the end is marked.
 std::string to_open_metrics(std::string_view metrics);
 
-// JSON: the metrics, the announced clients that are missing, and the waits; `more`: further fields
-// in JSON ("\"runs\": []"), or nothing.
+// JSON: the metrics, the announced clients that are missing, and the waits.  It ends with "}\n".
 std::string status_page(const Metrics& metrics, const JoinProgress& join_progress,
-                        const std::vector<Waiter>& waiters, std::string_view more = "");
+                        const std::vector<Waiter>& waiters);
 
 }  // namespace ddprun::store

@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -51,6 +52,10 @@ def tool(name):
     return path
 
 
+class Follower(socket.socket):
+    head = ""  # of the answer
+
+
 class PagesCase(NodesCase):
     def page(self, path="/status", **headers):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
@@ -62,6 +67,21 @@ class PagesCase(NodesCase):
         request += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
         return subprocess.run([sys.executable, "-c", AS_STRANGER, str(self.port), str(STRANGER), request],
                               capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+
+    def followers(self, count):
+        """So many connections that have asked for /events; each has its answer's head, at least."""
+        made = []
+        for _ in range(count):
+            follower = Follower()
+            follower.settimeout(LIMIT)
+            follower.connect(("127.0.0.1", self.port))
+            follower.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += follower.recv(1)
+            follower.head = head.decode()
+            made.append(follower)
+        return made
 
     def run_shown(self):
         runs = json.loads(self.page()[1])["runs"]
@@ -197,6 +217,70 @@ class StatusTest(PagesCase):
             self.assertIn('"training"', shown)
             self.assertNotIn("hunter2", shown)
         (self.path / "go").touch()
+
+
+class EventsTest(PagesCase):
+    def events(self, follower):
+        """What each event has, as /status has it."""
+        lines = follower.makefile("rb")
+        self.addCleanup(lines.close)
+        while line := lines.readline():
+            self.assertTrue(line.startswith(b"data: "), line)
+            self.assertEqual(lines.readline(), b"\n")
+            yield json.loads(line.removeprefix(b"data: "))
+
+    def test_who_follows_sees_what_happens_and_asks_once(self):
+        self.two_nodes()
+        one, other = self.followers(2)
+        self.addCleanup(one.close)
+        self.addCleanup(other.close)
+        self.assertRegex(one.head, r"^HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nServer: ddprun\r\n")
+        events = self.events(one)
+        first = next(events)
+        run = first["runs"][0]
+        self.assertEqual((run["run"], run["state"], run["round"], len(run["nodes"])), ("job", "training", 0, 2))
+        self.assertEqual(first.keys(), json.loads(self.page()[1]).keys())
+        self.make_fail(1, 0, 7)
+        for event in events:
+            if event["runs"][0]["round"] == 1:
+                break
+        # Nothing happens, and the next one comes all the same.
+        self.assertEqual(next(events)["runs"][0]["round"], 1)
+        for event in self.events(other):
+            if event["runs"][0]["round"] == 1:
+                break
+        (self.path / "go").touch()
+        for _ in events:  # until the host has gone
+            pass
+
+    def test_as_many_as_may_follow_and_no_more(self):
+        self.two_nodes()
+        followers = self.followers(33)
+        for follower in followers:
+            self.addCleanup(follower.close)
+        self.assertEqual([follower.head.split()[1] for follower in followers], 32 * ["200"] + ["503"])
+        followers[0].close()
+        def is_room():
+            (one,) = self.followers(1)
+            self.addCleanup(one.close)
+            return one.head.split()[1] == "200"
+        wait_until(is_room, "there is room for another one")
+        # They may say nothing more.
+        followers[1].sendall(b"x")
+        while followers[1].recv(65536):
+            pass
+
+    def test_a_stranger_follows_what_he_may_see(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root, to be another user")
+        path = self.path / "secret"
+        path.write_text(SECRET)
+        path.chmod(0o600)
+        self.two_nodes(f"--rdzv-secret-file={path}")
+        for given in ("", "x" * 43):
+            shown = self.as_stranger("/events", given)
+            self.assertTrue(shown.startswith("HTTP/1.1 401 "), shown)
+        self.assertTrue(self.as_stranger("/events", method="PUT").startswith("HTTP/1.1 401 "))
 
 
 class SlowWorkerTest(PagesCase):
@@ -368,6 +452,7 @@ class BrowserTest(PagesCase):
         chosen = browser.value("document.getElementById('chosen').innerText")
         self.assertIn("Rank 2 (local rank 0)", chosen)
         self.assertIn(f"{self.path}/logs/job_", chosen)
+        self.assertEqual(browser.value("document.body.dataset.follows"), "true")
         # The page is not loaded again.
         browser.value("window.isTheSame = true")
         self.make_fail(1, 0, 7)
@@ -378,6 +463,18 @@ class BrowserTest(PagesCase):
         self.until(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
+    def test_the_page_asks_again_and_again_where_it_cannot_follow(self):
+        browser = self.browser()
+        self.two_nodes()
+        for follower in self.followers(33):
+            self.addCleanup(follower.close)
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.assertEqual(browser.value("document.body.dataset.follows"), "false")
+        self.make_fail(1, 0, 7)
+        self.until(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
+        self.assertEqual(browser.value("document.body.dataset.follows"), "false")
+
     def test_the_page_says_what_it_leaves_out(self):
         browser = self.browser()
         self.two_nodes()
@@ -385,8 +482,7 @@ class BrowserTest(PagesCase):
         self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         self.assertNotIn("on this page", browser.value("document.body.innerText"))
         browser.value("""(() => {
-          window.look = () => {};  // this is what it shows from now on
-          isLooking = true;
+          window.take = () => {};  // this is what it shows from now on
           page.more_runs = 89;
           page.runs[0].more_nodes = 4;
           show();
@@ -406,8 +502,7 @@ class BrowserTest(PagesCase):
           const vitals = Array.from({length: 8}, (_, local) => ({...node.vitals?.[0], local_rank: local, process: "R"}));
           run.nodes = Array.from({length: 1000}, (_, n) =>
             ({...node, host: `n${n}`, workers: 8, base_rank: 8 * n, group_rank: n, vitals}));
-          window.look = () => {};  // this is what it shows from now on
-          isLooking = true;
+          window.take = () => {};  // this is what it shows from now on
           show();
         })()""")
         self.assertEqual(browser.value("document.body.dataset.ranks"), "8000")

@@ -33,8 +33,12 @@ struct Place {
     chronicle.heard(message, found == state.runs.end() ? nullptr : &found->second, now);
   }
   void on(const runs::Event& event) {
-    state = runs::step(std::move(state), event, now).state;
-    chronicle.look_at_all(state.runs, now);
+    auto next = runs::step(std::move(state), event, now);
+    state = std::move(next.state);
+    for (const std::string& name : next.changed) {
+      auto found = state.runs.find(name);
+      chronicle.look(name, found == state.runs.end() ? nullptr : &found->second, now);
+    }
   }
   void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
     says(run, node,
@@ -70,7 +74,10 @@ struct Place {
   }
   std::string text(bool is_trusted = true) const {
     RunsSource one = source();
-    return "{" + runs_json({&one, 1}, is_trusted, now) + "}";
+    RunsText pieces(is_trusted);
+    std::string text = "{";
+    while (pieces.add({&one, 1}, now, text)) continue;
+    return text + "}";
   }
   Json page(bool is_trusted = true) const { return Json::parse(text(is_trusted)); }
   Json run(bool is_trusted = true) const { return page(is_trusted)["runs"].at(0); }
@@ -293,6 +300,49 @@ TEST_SUITE("rendezvous/decide/run_view") {
     std::string metrics = place.metrics();
     CHECK(has_line(metrics, "ddprun_round{run=\"job\"} 0"));
     CHECK(metrics.size() < 4 << 20);
+  }
+
+  TEST_CASE("a long page is made in pieces of bounded size") {
+    Place place;
+    for (int i = 0; i < 2000; ++i) place.joins("job", "node" + std::to_string(i), 5000);
+    for (int i = 0; i < 400; ++i) place.joins("run" + std::to_string(i), "one" + std::to_string(i));
+    RunsSource one = place.source();
+    RunsText pieces(true);
+    std::string text = "{";
+    std::size_t longest = 0;
+    for (bool has_more = true; has_more;) {
+      std::size_t before = text.size();
+      has_more = pieces.add({&one, 1}, place.now, text);
+      longest = std::max(longest, text.size() - before);
+    }
+    CHECK(text.size() > 10 * kPieceBytes);
+    CHECK(longest < 2 * kPieceBytes);
+    Json page = Json::parse(text + "}");
+    CHECK(page["runs"].size() == 401);
+    CHECK(page["runs"][0]["nodes"].size() == 2000);
+  }
+
+  TEST_CASE("what goes between two pieces of a page is left out of it") {
+    Place place;
+    for (int i = 0; i < 1000; ++i) place.joins("job", "node" + std::to_string(i), 5000);
+    for (int i = 0; i < 100; ++i) place.joins("run" + std::to_string(i), "one" + std::to_string(i));
+    RunsSource one = place.source();
+    RunsText pieces(true);
+    std::string text = "{";
+    REQUIRE(pieces.add({&one, 1}, place.now, text));
+    for (int i = 500; i < 1000; ++i) place.says("job", "node" + std::to_string(i), request::Left{});
+    for (int i = 0; i < 50; ++i)
+      place.says("run" + std::to_string(i), "one" + std::to_string(i), request::Left{});
+    SUBCASE("nodes and runs") {
+      while (pieces.add({&one, 1}, place.now, text)) continue;
+      Json page = Json::parse(text + "}");
+      CHECK(page["runs"].size() == 51);
+      CHECK(page["runs"][0]["nodes"].size() == 500);
+    }
+    SUBCASE("their host") {
+      while (pieces.add({}, place.now, text)) continue;
+      CHECK(Json::parse(text + "}")["runs"].size() == 1);
+    }
   }
 
   TEST_CASE("of thousands of nodes the first ones are shown") {

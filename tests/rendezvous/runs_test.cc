@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "rendezvous/decide/room.h"
 #include "store/base/variant.h"
 
@@ -423,6 +425,55 @@ TEST_CASE("Runs: there are no more than so many") {
   Place place;
   for (std::size_t i = 0; i < runs::kMaxRuns; ++i) place.joins("job" + std::to_string(i), "a", 2);
   CHECK(place.joins("one more", "b", 2) == "b: refused, there are 4096 runs here already");
+}
+
+TEST_CASE("Runs: a tick is for a part of thousands of runs, and each has its own") {
+  Place place;
+  constexpr int kRuns = 2000;
+  for (int i = 0; i < kRuns; ++i)
+    place.joins("job" + std::to_string(i), "node" + std::to_string(i), 2 + i);
+  place.now.mono += 1h;
+  std::map<std::string, int> ticks;
+  int steps = 0;
+  for (; runs::deadline(place.state).value_or(MonoTime::max()) <= place.now.mono; ++steps) {
+    auto next = runs::step(std::move(place.state), runs::event::Tick{}, place.now);
+    place.state = std::move(next.state);
+    CHECK(next.changed.size() <= runs::kTickedNodes);
+    REQUIRE(!next.changed.empty());
+    for (const std::string& name : next.changed) ++ticks[name];
+  }
+  CHECK(ticks.size() == kRuns);
+  CHECK(std::ranges::all_of(ticks, [](const auto& each) { return each.second == 1; }));
+  CHECK(steps >= kRuns / static_cast<int>(runs::kTickedNodes));
+  CHECK(place.state.due.size() == place.state.due_at.size());
+}
+
+TEST_CASE("Runs: a message changes its own run, however many there are") {
+  Place place;
+  for (int i = 0; i < 100; ++i)
+    place.joins("job" + std::to_string(i), "node" + std::to_string(i), 2);
+  auto next = runs::step(
+      std::move(place.state),
+      runs::event::Arrived{{.run = "job7", .node = "node7", .request = request::Heartbeat{}}},
+      place.now);
+  CHECK(next.changed == std::vector<std::string>{"job7"});
+}
+
+TEST_CASE("Runs: of thousands of runs the nearest by name are named beside one that waits") {
+  Place place;
+  for (int i = 0; i < 1000; ++i)
+    place.joins("job" + std::to_string(1000 + i), "node" + std::to_string(i), 3);
+  place.joins("run-1", "a", 2);
+  place.joins("run-2", "b", 2);
+  place.joins("a", "c", 2);  // far away
+  std::string said;
+  for (Duration passes : {1000ms, 1500ms}) {
+    place.now.mono += passes;
+    while (runs::deadline(place.state).value_or(MonoTime::max()) <= place.now.mono)
+      said += place.on(runs::event::Tick{});
+  }
+  CHECK(said.find("a: tell, waiting for nodes: 1 of 2 joined (a), 598 s left for 2 to come; also "
+                  "waiting here: run 'run-2' (1 node)") != std::string::npos);
 }
 
 TEST_CASE("Runs: what the nodes say of themselves is bounded") {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/tracer.h"
 
@@ -129,9 +130,50 @@ TEST_SUITE("rendezvous/decide/tracer") {
       coordinator::State other;
       place.tracer.look("other", i % 2 == 0 ? &other : nullptr, "", place.now.wall, nullptr);
     }
-    CHECK(place.tracer.events_of("job").size() == 2);
-    CHECK(place.tracer.events_of("other").size() <= kKeptTraceEvents);
-    CHECK(place.tracer.events_of("nothing").empty());
+    CHECK(place.tracer.end() - place.tracer.first() <= kKeptTraceEvents);
+    RunsSource source{.state = &place.state, .tracer = &place.tracer};
+    auto trace = TraceOfRun::of({&source, 1}, "job");
+    REQUIRE(trace.has_value());
+    std::string text;
+    while (trace->add({&source, 1}, text)) continue;
+    CHECK(Json::parse(text).size() == 9);  // two events, what names them, and the end
+    CHECK(!TraceOfRun::of({&source, 1}, "nothing").has_value());
+  }
+
+  TEST_CASE("a long trace is made in pieces, and what is forgotten meanwhile is left out") {
+    Place place;
+    constexpr int kEvents = 20'000;
+    for (int i = 0; i < kEvents; ++i) {
+      coordinator::State run;
+      run.phase = i % 2 == 0 ? coordinator::Phase::Running : coordinator::Phase::Gathering;
+      place.tracer.look("long", &run, "", place.now.wall, nullptr);
+    }
+    RunsSource source{.state = &place.state, .tracer = &place.tracer};
+    auto trace = TraceOfRun::of({&source, 1}, "long");
+    REQUIRE(trace.has_value());
+    std::string text;
+    std::size_t longest = 0;
+    std::size_t pieces = 1;
+    for (bool has_more = true; has_more; ++pieces) {
+      std::size_t before = text.size();
+      has_more = trace->add({&source, 1}, text);
+      longest = std::max(longest, text.size() - before);
+    }
+    CHECK(longest < 2 * kPieceBytes);
+    CHECK(pieces > 10);
+    CHECK(Json::parse(text).size() > kEvents);
+    std::string shorter;
+    auto again = TraceOfRun::of({&source, 1}, "long");
+    REQUIRE(again.has_value());
+    REQUIRE(again->add({&source, 1}, shorter));
+    for (std::size_t i = 0; i < kKeptTraceEvents; ++i) {
+      coordinator::State other;
+      other.phase = i % 2 == 0 ? coordinator::Phase::Running : coordinator::Phase::Gathering;
+      place.tracer.look("other", &other, "", place.now.wall, nullptr);
+    }
+    while (again->add({&source, 1}, shorter)) continue;
+    CHECK(shorter.size() < 2 * kPieceBytes);
+    CHECK(Json::accept(shorter));
   }
 }
 

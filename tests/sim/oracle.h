@@ -38,8 +38,8 @@ struct RunBook {
   std::set<std::string> gone;        // has left or was lost, and the coordinator was told
   std::size_t gone_before = 0;
   std::map<std::string, std::uint64_t> refused;  // on which connection
-  std::uint64_t messages = 0;  // without beats
-  std::uint64_t commands = 0;  // without texts for people
+  std::uint64_t messages = 0;                    // without beats
+  std::uint64_t commands = 0;                    // without texts for people
   std::uint64_t allowed_messages = 0;
   std::uint64_t allowed_commands = 0;
   std::optional<Duration> enough_since;

@@ -75,10 +75,8 @@ TEST_SUITE("store/decide/pages") {
     CHECK(to_open_metrics(metrics_page({})).ends_with("# EOF\n"));
   }
 
-  TEST_CASE("further fields are part of the status") {
-    auto status = nlohmann::json::parse(status_page({}, {}, {}, "\"runs\": [1]"));
-    CHECK(status["runs"][0] == 1);
-    CHECK(status["waiting"].empty());
+  TEST_CASE("the status ends where further fields may follow") {
+    CHECK(status_page({}, {}, {}).ends_with("]}\n"));
   }
 }
 

@@ -150,8 +150,8 @@ class Watch {
     return false;
   }
 
-  // One that is over was written before the standstill, or says that the others have given this node
-  // up: held workers are to end without running again.
+  // One that is over was written before the standstill, or says that the others have given this
+  // node up: held workers are to end without running again.
   void take_lease(MonoTime end, Duration patience) {
     end_ = end == MonoTime::max() ? end : end + kAgentFirst;
     patience_ = patience;
