@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "store/decide/large_memory.h"
+
 namespace ddprun::store {
 namespace {
 
@@ -35,7 +37,7 @@ struct Value::Block {
 };
 
 Value::Block* Value::make(std::size_t capacity) {
-  return new (::operator new(sizeof(Block) + capacity)) Block{1, 0, capacity, 0};
+  return new (allocate_memory(sizeof(Block) + capacity)) Block{1, 0, capacity, 0};
 }
 
 Value::Value(std::string_view bytes) : block_(make(bytes.size())) {
@@ -61,7 +63,7 @@ Value& Value::operator=(Value other) noexcept {
 Value::~Value() {
   if (block_ == nullptr || --block_->references != block_->replies) return;
   if (block_->references == 0) {
-    ::operator delete(block_);
+    release_memory(block_, block_->memory());
   } else {
     all_unstored += static_cast<std::ptrdiff_t>(block_->memory());
   }
@@ -144,7 +146,7 @@ SentValue::~SentValue() {
   --block->replies;
   if (--block->references > 0) return;
   all_unstored -= static_cast<std::ptrdiff_t>(block->memory());
-  ::operator delete(block);
+  release_memory(block, block->memory());
 }
 
 std::size_t SentValue::unstored_bytes() const {
