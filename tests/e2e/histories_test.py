@@ -134,10 +134,6 @@ class History:
         self.agents.append(Node(process, log))
         return self.agents[-1]
 
-    def everything(self):
-        return [self.ddpd.process.pid] + [pid for place in self.places for pid in (
-            place.pid, *children_of(place.pid))]
-
     def pause(self, longest):
         time.sleep(self.draw.uniform(0.1, longest))
 
@@ -165,9 +161,9 @@ class History:
             self.pause(3 * LEASE_S)
             send(signal.SIGCONT, [place.pid])
         elif fault == "stop_node":
-            self.stop_for_a_while([place.pid, *children_of(place.pid)], [place])
+            self.stop_for_a_while([place])
         elif fault == "stop_all":
-            self.stop_for_a_while(self.everything(), self.places)
+            self.stop_for_a_while(self.places, [self.ddpd.process.pid])
         elif fault == "kill_agent":
             send(signal.SIGKILL, [place.pid])
             self.replace_agent(place)
@@ -184,31 +180,33 @@ class History:
             send(signal.SIGTERM, [place.pid])
             self.replace_agent(place)
 
-    def stop_for_a_while(self, pids, places):
+    def stop_for_a_while(self, places, others=()):
         """After more than the lease the guardians wake first and hold the workers, which the agents then let go on or
         not: processes that wake together would run for some milliseconds before the one can hold the other."""
         is_long = self.draw.random() < 0.5
-        workers = [pid for place in places for pid in place.workers]
         said = {place.node: place.node.log.count(GOES_ON) for place in places}
-        send(signal.SIGSTOP, pids)
+        agents = [place.pid for place in places]
+        send(signal.SIGSTOP, [*others, *agents])
+        children = [pid for agent in agents for pid in children_of(agent)]  # there will be no other
+        send(signal.SIGSTOP, children)
         time.sleep(self.draw.uniform(1.5, 3) * LEASE_S if is_long else self.draw.uniform(0.1, 0.4) * LEASE_S)
-        if is_long:
-            guardians = {pid: status_of(pid)[1] for pid in pids if name_of(pid) == "ddprun-guardian"}
-            send(signal.SIGCONT, guardians)
-            end = time.monotonic() + HOLD_LIMIT_S
-            while not all(waits_anew(pid, waits) for pid, waits in guardians.items()):
-                assert time.monotonic() < end, "a guardian does not hold its workers"
-                time.sleep(0.005)
-        send(signal.SIGCONT, [pid for pid in pids if not is_long or pid not in workers])
         if not is_long:
-            return
+            return send(signal.SIGCONT, [*others, *agents, *children])
+        guardians = {pid: status_of(pid)[1] for pid in children if name_of(pid) == "ddprun-guardian"}
+        send(signal.SIGCONT, guardians)
+        end = time.monotonic() + HOLD_LIMIT_S
+        while not all(waits_anew(pid, waits) for pid, waits in guardians.items()):
+            assert time.monotonic() < end, "a guardian does not hold its workers"
+            time.sleep(0.005)
+        send(signal.SIGCONT, [*others, *agents])
         # Where the lease was not over (after some lost rounds it is longer) no guardian has held them.
+        workers = [pid for pid in children if pid not in guardians]
         end = time.monotonic() + HOLD_LIMIT_S
         while any(is_stopped(pid) for pid in workers) and time.monotonic() < end:
             if all(node.log.count(GOES_ON) > count for node, count in said.items()):
                 break
             time.sleep(0.005)
-        send(signal.SIGCONT, filter(is_stopped, workers))
+        return send(signal.SIGCONT, filter(is_stopped, workers))
 
     def play(self):
         """What was wrong, a line each."""
@@ -239,7 +237,8 @@ class History:
             except subprocess.TimeoutExpired:
                 wrong.append(f"agent {number} has not ended")
                 continue
-            if code != 0 and not (agent in self.ended_by_us and code in (-signal.SIGKILL, 128 + signal.SIGTERM)):
+            is_by_us = code in (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)  # some had just begun
+            if code != 0 and not (agent in self.ended_by_us and is_by_us):
                 wrong.append(f"agent {number} ended with {code}")
         self.end_s = time.monotonic() - self.healed
         return wrong
