@@ -11,7 +11,6 @@
 
 #include "store/clock.h"
 #include "store/decide/effort.h"
-#include "store/decide/large_memory.h"
 #include "store/decide/stamp.h"
 #include "store/server_impl.h"
 
@@ -330,8 +329,8 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
-  bool has_work = namespaces_.has_work() || status_.is_making() || !deferred_.empty() ||
-                  !woken_.empty() || bytes_to_give_back() > 0;
+  bool has_work =
+      namespaces_.has_work() || status_.is_making() || !deferred_.empty() || !woken_.empty();
   if (!has_work || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
@@ -340,7 +339,6 @@ void Server::Impl::keep_working() {
 void Server::Impl::work_on() {
   is_working_ = false;
   turn_.begin();
-  give_back_some();
   if (namespaces_.has_work()) {
     turn_.spend(kEffortInARow);
     auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);

@@ -10,8 +10,6 @@
 #include <new>
 #include <utility>
 
-#include "store/decide/large_memory.h"
-
 namespace ddprun::store {
 namespace {
 
@@ -37,7 +35,7 @@ struct Value::Block {
 };
 
 Value::Block* Value::make(std::size_t capacity) {
-  return new (allocate_memory(sizeof(Block) + capacity)) Block{1, 0, capacity, 0};
+  return new (::operator new(sizeof(Block) + capacity)) Block{1, 0, capacity, 0};
 }
 
 Value::Value(std::string_view bytes) : block_(make(bytes.size())) {
@@ -63,7 +61,7 @@ Value& Value::operator=(Value other) noexcept {
 Value::~Value() {
   if (block_ == nullptr || --block_->references != block_->replies) return;
   if (block_->references == 0) {
-    release_memory(block_, block_->memory());
+    ::operator delete(block_);
   } else {
     all_unstored += static_cast<std::ptrdiff_t>(block_->memory());
   }
@@ -146,7 +144,7 @@ SentValue::~SentValue() {
   --block->replies;
   if (--block->references > 0) return;
   all_unstored -= static_cast<std::ptrdiff_t>(block->memory());
-  release_memory(block, block->memory());
+  ::operator delete(block);
 }
 
 std::size_t SentValue::unstored_bytes() const {

@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "store/decide/large_memory.h"
-
 using namespace ddprun::store;
 
 TEST_SUITE("store/decide/value") {
@@ -84,41 +82,5 @@ TEST_SUITE("store/decide/value") {
     never_stored = SentValue(stored);
     CHECK(counted() == 0);
     CHECK(never_stored.view() == "another");
-  }
-
-  TEST_CASE("the memory of a very large value is given back in steps, once nothing refers to it") {
-    constexpr std::size_t kBytes = 3 * kLargeMemory;
-    REQUIRE(bytes_to_give_back() == 0);
-    Value value = Value::with_room(kBytes);
-    value.append("some");
-    Value other = value;
-    SentValue sent(value);
-    value = Value();
-    other = Value();
-    CHECK(bytes_to_give_back() == 0);
-    CHECK(sent.view() == "some");
-    sent = SentValue();
-    CHECK(bytes_to_give_back() >= kBytes);
-    int steps = 0;
-    for (; bytes_to_give_back() > 0; ++steps) {
-      std::size_t before = bytes_to_give_back();
-      give_back_some();
-      CHECK(before - bytes_to_give_back() <= kGivenBackAtOnce);
-    }
-    CHECK(steps >= static_cast<int>(kBytes / kGivenBackAtOnce));
-    give_back_some();  // nothing
-  }
-
-  TEST_CASE("a value that becomes very large keeps its bytes, and so do those that share it") {
-    Value value(std::string(1000, 'a'));
-    Value shared = value;
-    const std::string piece(kLargeMemory, 'b');
-    value.append(piece);
-    CHECK(shared.view() == std::string(1000, 'a'));
-    CHECK(value.view() == std::string(1000, 'a') + piece);
-    CHECK(value.framed().size() == 8 + 1000 + piece.size());
-    value.assign("small");
-    CHECK(value.view() == "small");
-    while (bytes_to_give_back() > 0) give_back_some();
   }
 }
