@@ -38,7 +38,7 @@ class BundleTest(PagesCase):
     def test_a_run_that_trains_is_asked_and_its_logs_are_read(self):
         self.two_nodes("--redirects=3")
         self.until_shown(self.has_vitals, "vitals, which say where the logs are")
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
         self.until_shown(self.has_vitals, "vitals of that round, too")
         said = self.make(f"127.0.0.1:{self.port}", self.path / "logs", HF_TOKEN="hunter2", PROXY="http://me:hunter2@p")

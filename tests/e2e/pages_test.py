@@ -395,7 +395,7 @@ class MetricsTest(PagesCase):
     def test_a_real_prometheus_scrapes_a_run(self):
         prometheus, port = tool("prometheus"), free_port()
         self.two_nodes()
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
         config = self.path / "prometheus.yml"
         config.write_text(f"""

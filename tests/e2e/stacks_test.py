@@ -91,7 +91,7 @@ class StacksTest(PagesCase):
                                   stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: asking.poll() is None and (asking.kill(), asking.wait()))
         self.until_asked(1)
-        (self.path / "fail.1.0").write_text("7")
+        self.make_fail(1, 0, 7)
         self.until_shown(lambda run: run["state"] == "training" and run["round"] == 1, "the second round")
         for rank in range(4):  # none of them is left
             for pid in (self.tools / f"asked.{rank}").read_text().split():
