@@ -135,9 +135,9 @@ TEST_SUITE("store/server, long pages") {
     CHECK(pages.run_until([&] {
       ssize_t count = ::recv(follower.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
       if (count > 0) read += static_cast<std::size_t>(count);
-      return pages.source.begun > begun + 1;
+      // The next one may begin while the system still holds the end of this one.
+      return pages.source.begun > begun + 1 && read > 63 * pages.source.piece_bytes;
     }));
-    CHECK(read > 63 * pages.source.piece_bytes);
     CHECK(pages.server->connection_count() == 1);
   }
 
