@@ -100,7 +100,7 @@ boost::asio::awaitable<void> TimelineFile::end() {
 
 void TimelineFile::failed(const Error& error) {
   has_ended_ = true;
-  if (!std::exchange(has_failed_, true)) on_failure_(error);
+  if (auto tell = std::exchange(on_failure_, nullptr)) tell(error);
 }
 
 }  // namespace ddprun::agent

@@ -59,7 +59,7 @@ class TimelineFile {
   void failed(const Error& error);
 
   TimelineConfig config_;
-  std::function<void(const Error&)> on_failure_;
+  std::function<void(const Error&)> on_failure_;  // empty once it has been called
   rendezvous::TraceText text_;
   std::vector<rendezvous::TraceEvent> kept_;
   std::string unwritten_;  // until the file is open
@@ -68,7 +68,6 @@ class TimelineFile {
   std::size_t bytes_ = 0;
   std::size_t left_out_ = 0;  // events that the disk did not take in time
   bool has_begun_ = false;
-  bool has_failed_ = false;
   bool has_ended_ = false;
 };
 
