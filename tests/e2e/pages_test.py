@@ -62,6 +62,12 @@ class PagesCase(NodesCase):
         with urllib.request.urlopen(request, timeout=LIMIT) as page:
             return page.headers["Content-Type"], page.read().decode()
 
+    def secret_file(self):
+        path = self.path / "secret"
+        path.write_text(SECRET)
+        path.chmod(0o600)
+        return path
+
     def as_stranger(self, path, token="", method="GET"):
         request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
         request += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
@@ -273,9 +279,7 @@ class EventsTest(PagesCase):
     def test_a_stranger_follows_what_he_may_see(self):
         if os.geteuid() != 0:
             raise unittest.SkipTest("needs root, to be another user")
-        path = self.path / "secret"
-        path.write_text(SECRET)
-        path.chmod(0o600)
+        path = self.secret_file()
         self.two_nodes(f"--rdzv-secret-file={path}")
         for given in ("", "x" * 43):
             shown = self.as_stranger("/events", given)
@@ -311,9 +315,7 @@ done
 
 class SecretPagesTest(PagesCase):
     def test_ddpctl_shows_the_secret_and_the_empty_page_is_open(self):
-        path = self.path / "secret"
-        path.write_text(SECRET)
-        path.chmod(0o600)
+        path = self.secret_file()
         self.two_nodes(f"--rdzv-secret-file={path}")
         self.assertIn("job: training", self.ddpctl("status", f"--secret-file={path}", f"127.0.0.1:{self.port}"))
         self.assertIn("job: training", self.ddpctl("status", f"127.0.0.1:{self.port}", DDPRUN_SECRET=SECRET))
@@ -322,9 +324,7 @@ class SecretPagesTest(PagesCase):
     def test_a_stranger_needs_the_token(self):
         if os.geteuid() != 0:
             raise unittest.SkipTest("needs root, to be another user")
-        path = self.path / "secret"
-        path.write_text(SECRET)
-        path.chmod(0o600)
+        path = self.secret_file()
         self.two_nodes(f"--rdzv-secret-file={path}")
         token = self.ddpctl("page-token", str(path)).strip()
         wrong = ("x" if token[0] != "x" else "y") + token[1:]

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from nodes import LIMIT, wait_until
-from pages_test import AS_STRANGER, DDPCTL, SECRET, STRANGER, PagesCase
+from pages_test import AS_STRANGER, DDPCTL, STRANGER, PagesCase
 
 # What py-spy would write; the last rank reads.  Its own pid goes into a file, for each rank.
 PY_SPY = r"""#!/bin/sh
@@ -119,9 +119,7 @@ class StacksTest(PagesCase):
     def test_a_stranger_gets_no_stacks_and_cannot_have_them_taken(self):
         if os.geteuid() != 0:
             raise unittest.SkipTest("needs root, to be another user")
-        path = self.path / "secret"
-        path.write_text(SECRET)
-        path.chmod(0o600)
+        path = self.secret_file()
         token = self.ddpctl("page-token", str(path)).strip()
         self.start(f"--rdzv-secret-file={path}")
         target = "/stacks/job HTTP/1.1\r\nHost: localhost\r\n"

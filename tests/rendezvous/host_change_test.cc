@@ -66,6 +66,19 @@ struct Place : test::OneRun {
 
 const RoundId kRound{.number = 4, .by = "a@0"};
 
+// A place whose process has found the run file of kRound, which had these nodes.
+Place begun_anew(const std::string& name, const std::set<std::string>& nodes = {"a", "b", "c"}) {
+  Place place(name);
+  place.on(runs::event::Begun{.files = {{.run = "job",
+                                         .run_uuid = "a.0",
+                                         .round = kRound.number,
+                                         .lease = 5s,
+                                         .nodes = nodes,
+                                         .by = kRound.by}},
+                              .name = name});
+  return place;
+}
+
 request::Left killed(const RoundId& knows, int nodes = 3) {
   return {.why = "was lost",
           .round = knows.number,
@@ -430,27 +443,13 @@ TEST_CASE("Host change: a host that waits gives way to one that has the run") {
 }
 
 TEST_CASE("Host change: a host begun anew forms no round without the nodes of its run file") {
-  Place place("a@9");
-  place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a.0",
-                                         .round = 4,
-                                         .lease = 5s,
-                                         .nodes = {"a", "b", "c"},
-                                         .by = "a@0"}},
-                              .name = "a@9"});
+  Place place = begun_anew("a@9");
   place.says("x.0", place.join_of("x.0"));
   CHECK_FALSE(place.has_begun_after(30s, {"x.0"}));
 }
 
 TEST_CASE("Host change: what a run file says holds until the run has ended here") {
-  Place place("x@9");
-  place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a.0",
-                                         .round = 4,
-                                         .lease = 5s,
-                                         .nodes = {"a", "b", "c"},
-                                         .by = "a@0"}},
-                              .name = "x@9"});
+  Place place = begun_anew("x@9");
   SUBCASE("when it has given way to another host") {
     place.says("x.0", place.join_of("x.0"));
     place.says("b.knock",
@@ -468,14 +467,7 @@ TEST_CASE("Host change: what a run file says holds until the run has ended here"
 }
 
 TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it comes") {
-  Place place("b@9");
-  place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a.0",
-                                         .round = 4,
-                                         .lease = 5s,
-                                         .nodes = {"a", "b", "c"},
-                                         .by = "a@0"}},
-                              .name = "b@9"});
+  Place place = begun_anew("b@9");
   SUBCASE("first") {
     place.says("a.0", killed(kRound));
     place.joins_from("b.1", kRound, 100ms);
@@ -495,14 +487,7 @@ TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it
 }
 
 TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
-  Place place("a2@9");
-  place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a.0",
-                                         .round = 4,
-                                         .lease = 5s,
-                                         .nodes = {"a", "b", "c"},
-                                         .by = "a@0"}},
-                              .name = "a2@9"});
+  Place place = begun_anew("a2@9");
   auto comes = [&](const std::string& node, const std::string& before, const RoundId& knew = kRound,
                    int nodes = 3) {
     request::Join join = place.join_of(node);
@@ -866,14 +851,7 @@ TEST_CASE("Host change: what a node that ends tells of the host that it was with
 
 TEST_CASE(
     "Host change: the nodes in a run file have their leases, whatever others say of the host") {
-  Place place("a@9");
-  place.on(runs::event::Begun{.files = {{.run = "job",
-                                         .run_uuid = "a.0",
-                                         .round = 4,
-                                         .lease = 5s,
-                                         .nodes = {"a", "b", "c", "d"},
-                                         .by = "a@0"}},
-                              .name = "a@9"});
+  Place place = begun_anew("a@9", {"a", "b", "c", "d"});
   request::Left left = killed(kRound, 4);
   left.seen_age = 1h;
   place.says("a.0", left);
