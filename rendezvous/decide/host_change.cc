@@ -62,6 +62,10 @@ void note_contact(State& state, const std::string& round_by, const std::string& 
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
 }
 
+bool was_elsewhere(const State& state, const RoundId& knows, const std::string& seen_of) {
+  return !seen_of.empty() && seen_of != knows.by && seen_of != state.quorum.self;
+}
+
 // In some incarnation.
 bool is_here(const State& state, const std::string& name) {
   const std::string beginning = name + '.';
@@ -117,7 +121,7 @@ std::optional<std::vector<Body>> majority_basis(const State& state,
 std::optional<MonoTime> adopted_heard_at(const State& state) {
   std::vector<Present> members = present_nodes(state);
   std::erase_if(members, [](const Present& node) { return !node.is_member; });
-  Quorum line = line_of(state.quorum, *state.moving.adopted, members);
+  Quorum line = sure(line_of(state.quorum, *state.moving.adopted, members));
   if (line.bodies.empty()) return std::nullopt;
   return heard_at(line, members);
 }
@@ -162,7 +166,12 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
   }
   if (!left.knows.by.empty()) {
     state.quorum.gone[name_of(id)] = {
-        .knows = left.knows, .nodes = left.nodes, .after = left.after, .at = now, .why = left.why};
+        .knows = left.knows,
+        .nodes = left.nodes,
+        .after = left.after,
+        .at = now,
+        .was_elsewhere = was_elsewhere(state, left.knows, left.seen_of),
+        .why = left.why};
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
                                       .nodes = node->second.join.previous_nodes,
@@ -189,11 +198,13 @@ void note_died(State& state) {
     return !heard_of.contains(died.knows) && std::ranges::none_of(state.quorum.bodies, had_it);
   });
   for (const auto& [died, at] : found) {
-    state.quorum.gone[died->name] = {.knows = died->knows,
-                                     .nodes = died->nodes,
-                                     .after = died->after,
-                                     .at = at,
-                                     .why = kWasKilled};
+    state.quorum.gone[died->name] = {
+        .knows = died->knows,
+        .nodes = died->nodes,
+        .after = died->after,
+        .at = at,
+        .was_elsewhere = was_elsewhere(state, died->knows, died->seen_of),
+        .why = kWasKilled};
   }
   // When it is known which of the hosts that they saw have died.
   for (const auto& [died, at] : found) note_contact(state, died->knows.by, died->seen_of, at);

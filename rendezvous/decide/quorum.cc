@@ -255,7 +255,15 @@ bool heard_of(Quorum& quorum, const std::string& name, std::uint64_t round) {
   return true;
 }
 
+Quorum sure(Quorum quorum) {
+  std::erase_if(quorum.gone, [](const auto& gone) { return gone.second.was_elsewhere; });
+  return quorum;
+}
+
 std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present) {
+  bool is_sure =
+      std::ranges::none_of(quorum.gone, [](const auto& gone) { return gone.second.was_elsewhere; });
+  if (!is_sure) return heard_in_round_at(sure(quorum), present);
   auto at = heard_at(quorum, present);
   if (!at || quorum.bodies.empty()) return at;
   std::vector<Present> members;

@@ -35,7 +35,9 @@ struct Gone {
   int nodes = 0;                   // that this round had
   std::vector<Unsettled> after{};  // before it
   MonoTime at{};                   // known since then
-  std::string why{};               // "was lost (its agent, pid 7, was killed)"; empty: it has left
+  // It had seen another coordinator since that round, which may have formed a later one with it.
+  bool was_elsewhere = false;
+  std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty: it has left
 };
 
 // A round that too few of its nodes are here for, while others may go on from it.
@@ -83,6 +85,10 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
 // has formed, with the nodes of each as far as they are here.
 Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Present> present);
 
+// For workers that live: without the nodes that were elsewhere before they were gone.  New ones
+// wait for the leases of a round that such a node may have been in, living ones must not.
+Quorum sure(Quorum quorum);
+
 // What they lack, if they may not.
 std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present);
 
@@ -103,7 +109,8 @@ bool heard_of(Quorum& quorum, const std::string& name, std::uint64_t round);
 // are here.
 std::optional<MonoTime> heard_at(const Quorum& quorum, std::span<const Present> present);
 
-// The same for the workers of the present round: a node that has come back since is not in it.
+// The same for the workers of the present round: a node that has come back since is not in it, and
+// one that was elsewhere before it was gone makes the round no smaller.
 std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present);
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -254,3 +254,15 @@ TEST_CASE("the contact of a coordinator is that of the last node that it needs")
     CHECK(heard_in_round_at(quorum, present) == at(70));
   }
 }
+
+TEST_CASE("living workers do not count on a node that was elsewhere before it was gone") {
+  Quorum quorum{.self = "self"};
+  const RoundId own{.number = 0, .by = "self"};
+  formed(quorum, {}, own_round(0, {"a", "b", "c"}));
+  const std::vector<Present> present{node("a", own, 3, 90)};
+  quorum.gone["b"] = {.knows = own, .nodes = 3};
+  CHECK(heard_in_round_at(quorum, present) == at(90));
+  quorum.gone["b"].was_elsewhere = true;  // and may have been in a round with c there
+  CHECK(heard_in_round_at(quorum, present) == std::nullopt);
+  CHECK(heard_at(quorum, present) == at(90));  // a new round waits for the leases
+}
