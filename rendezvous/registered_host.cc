@@ -63,7 +63,7 @@ void RegisteredHost::drop() {
 }
 
 void RegisteredHost::confirm() {
-  if (!file_) return;
+  if (!file_ || is_beginning_) return;
   generation_ = 0;
   is_due_ = true;
   tasks_.spawn(write_down());
@@ -121,22 +121,26 @@ asio::awaitable<bool> RegisteredHost::may_begin(RunFile file) {
   const std::uint64_t hosting = hostings_;
   says_file_ = true;
   file_ = std::move(file);
+  is_beginning_ = true;
+  bool may = false;
   auto waits = [&] { return is_open_ && hosting == hostings_ && generation_ > 0; };
   while (waits()) {
     HostEntry own = entry(generation_);
     auto noted = co_await parts_.registry->note(std::move(own));
     if (!waits()) break;
-    if (noted && *noted) co_return true;
+    may = noted && *noted;
     if (noted) break;
     say_once(noted.error());
     co_await pause();
   }
-  co_return false;
+  if (hosting == hostings_) is_beginning_ = false;
+  co_return may;
 }
 
 void RegisteredHost::leave() {
   ++hostings_;
   generation_ = 0;
+  is_beginning_ = false;
   says_file_ = false;
   file_.reset();
   is_due_ = false;

@@ -46,7 +46,7 @@ class RegisteredHost {
   // No worker of the run lives.
   void drop();
   // The run is still here, as keep() has said, and another node stands in the registry: this one is
-  // written down again.
+  // written down again.  Nothing while may_begin() asks: the other one may have begun the run.
   void confirm();
 
   // The first round of a run is about to begin here.  True once it is written down that it has, so
@@ -75,9 +75,10 @@ class RegisteredHost {
   Endpoint at_;
   bool says_file_ = false;
   std::optional<RunFile> file_;
-  bool is_due_ = false;      // something is to be written
-  bool is_writing_ = false;  // write_down() runs
-  bool is_told_ = false;     // that the registry does not answer
+  bool is_beginning_ = false;  // may_begin() asks
+  bool is_due_ = false;        // something is to be written
+  bool is_writing_ = false;    // write_down() runs
+  bool is_told_ = false;       // that the registry does not answer
   bool is_open_ = true;
   boost::asio::steady_timer pause_;
   store::TaskGroup tasks_;

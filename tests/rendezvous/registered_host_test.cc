@@ -170,6 +170,22 @@ TEST_SUITE("rendezvous/registered_host") {
     CHECK_FALSE(*may);
   }
 
+  TEST_CASE_FIXTURE(Desk, "a host whose first round waits does not claim past one that followed") {
+    CHECK(run(host.claim(1, kHere)).value());
+    board.failures = 1;
+    std::optional<bool> may;
+    asio::co_spawn(loop, host.may_begin(round_of(0)),
+                   [&](std::exception_ptr, bool begins) { may = begins; });
+    settle();
+    board.claim_for("b-1", round_of(0));
+    host.confirm();  // a knock has found the other one in the registry
+    settle();
+    CHECK(board.entries.size() == 2);
+    REQUIRE(test::run_until(loop, [&] { return may.has_value(); }));
+    CHECK_FALSE(*may);
+    CHECK(board.entries.size() == 2);
+  }
+
   TEST_CASE_FIXTURE(Desk, "one that stands in claims when it has a round, and tries until it has") {
     board.claim_for("b-1", round_of(3));
     board.failures = 1;

@@ -50,6 +50,7 @@ class Host {
   std::function<void()> drop;
   std::function<void(const rendezvous::RunFile&, std::function<void(bool)>)> may_begin;
   bool holds_run() const;
+  bool is_beginning() const { return is_held_; }  // its first round waits for the registry
 
   // Between hosts of one run, which find each other.
   static Endpoint endpoint() { return {.host = "10.0.0.0", .port = kEndpointPort}; }

@@ -736,7 +736,7 @@ void Node::look_around(Host& own) {
   world_.ask_registry(process_, read, [this, entry, host = &own](bool is_answered) {
     bool is_elsewhere = is_answered && entry->node != config_.name;
     if (!is_elsewhere || host->is_closed || here_ != host) return;
-    if (host->holds_run() && desk_.file) {
+    if (host->holds_run() && desk_.file && !host->is_beginning()) {
       desk_.generation = 0;
       desk_.is_due = true;
       write_down();
