@@ -166,6 +166,18 @@ bool is_settled(const Quorum& quorum, const Body& body) {
   return later >= enough(body.nodes, gone, body.is_own);
 }
 
+// Of the present round by its own nodes, and of those before it.
+std::optional<MonoTime> all_heard_at(const Quorum& quorum, std::span<const Present> present) {
+  auto at = heard_at(quorum, present);
+  if (!at || quorum.bodies.empty()) return at;
+  std::vector<Present> members;
+  std::ranges::copy_if(present, std::back_inserter(members), &Present::is_member);
+  auto in_round = heard_at(
+      {.self = quorum.self, .bodies = {quorum.bodies.back()}, .gone = quorum.gone}, members);
+  if (!in_round) return std::nullopt;
+  return std::min(*at, *in_round);
+}
+
 }  // namespace
 
 int enough(int nodes, int gone, bool is_own) {
@@ -261,17 +273,9 @@ Quorum sure(Quorum quorum) {
 }
 
 std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present) {
-  bool is_sure =
-      std::ranges::none_of(quorum.gone, [](const auto& gone) { return gone.second.was_elsewhere; });
-  if (!is_sure) return heard_in_round_at(sure(quorum), present);
-  auto at = heard_at(quorum, present);
-  if (!at || quorum.bodies.empty()) return at;
-  std::vector<Present> members;
-  std::ranges::copy_if(present, std::back_inserter(members), &Present::is_member);
-  auto in_round = heard_at(
-      {.self = quorum.self, .bodies = {quorum.bodies.back()}, .gone = quorum.gone}, members);
-  if (!in_round) return std::nullopt;
-  return std::min(*at, *in_round);
+  auto was_elsewhere = [](const auto& gone) { return gone.second.was_elsewhere; };
+  bool is_sure = std::ranges::none_of(quorum.gone, was_elsewhere);
+  return is_sure ? all_heard_at(quorum, present) : all_heard_at(sure(quorum), present);
 }
 
 std::optional<MonoTime> heard_at(const Quorum& quorum, std::span<const Present> present) {
