@@ -61,7 +61,7 @@ std::optional<PageAnswer> Status::page_for(const HttpReader& request, Reader rea
   if (target == "/status") {
     if (auto answer = known(Kind::Status, target, reader, now)) return answer;
     if (joins(Kind::Status, reader, asker)) return std::nullopt;
-    return begin(status_job(Kind::Status, reader, now), Kind::Status, target, reader, now, asker);
+    return begin(status_job(Kind::Status, reader, now), target, now, asker);
   }
   if (target == "/metrics") {
     bool is_open = request.accepts("application/openmetrics-text");
@@ -71,8 +71,8 @@ std::optional<PageAnswer> Status::page_for(const HttpReader& request, Reader rea
   if (target == "/") return PageAnswer{page_of_source(target)};  // it is always the same
   if (auto answer = known(Kind::OfSource, target, reader, now)) return answer;
   if (joins(Kind::OfSource, reader, asker)) return std::nullopt;
-  if (Job job = job_of_source(target); job.text)
-    return begin(std::move(job), Kind::OfSource, target, reader, now, asker);
+  if (Job job = job_of_source(target, reader); job.text)
+    return begin(std::move(job), target, now, asker);
   return short_page(Kind::OfSource, target, reader, now, [&] { return page_of_source(target); });
 }
 
@@ -114,10 +114,8 @@ bool Status::joins(Kind kind, Reader reader, ClientId asker) {
 }
 
 // The page, if it has one piece.
-std::optional<PageAnswer> Status::begin(Job job, Kind kind, const std::string& target,
-                                        Reader reader, MonoTime now, ClientId asker) {
-  job.kind = kind;
-  job.reader = reader;
+std::optional<PageAnswer> Status::begin(Job job, const std::string& target, MonoTime now,
+                                        ClientId asker) {
   job.target = target;
   if (!add_piece(job)) return finish(job, now);
   job.askers.push_back(asker);
@@ -186,9 +184,11 @@ void Status::make_events(MonoTime now) {
 }
 
 // Without a text where there is none.
-Status::Job Status::job_of_source(const std::string& target) const {
+Status::Job Status::job_of_source(const std::string& target, Reader reader) const {
   Duration start = thread_time();
-  Job job{.text = source_ ? source_->long_page(target) : nullptr};
+  Job job{.kind = Kind::OfSource,
+          .reader = reader,
+          .text = source_ ? source_->long_page(target) : nullptr};
   job.cost = thread_time() - start;
   return job;
 }

@@ -106,9 +106,8 @@ class Status {
   PageAnswer short_page(Kind kind, const std::string& target, Reader reader, MonoTime now,
                         Make make);
   bool joins(Kind kind, Reader reader, ClientId asker);
-  std::optional<PageAnswer> begin(Job job, Kind kind, const std::string& target, Reader reader,
-                                  MonoTime now, ClientId asker);
-  Job job_of_source(const std::string& target) const;
+  std::optional<PageAnswer> begin(Job job, const std::string& target, MonoTime now, ClientId asker);
+  Job job_of_source(const std::string& target, Reader reader) const;
   Job status_job(Kind kind, Reader reader, MonoTime now);
   static bool add_piece(Job& job);
   PageAnswer finish(Job& job, MonoTime now);

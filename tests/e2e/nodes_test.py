@@ -197,10 +197,10 @@ class MembershipTest(NodesCase):
         self.assert_all_succeed(*nodes[:2])
 
     def test_nodes_that_may_not_host_count_like_the_others(self):
-        conf = "--rdzv-conf=last_call_timeout=5,keep_alive_interval=0.2,keep_alive_max_attempt=5,is_host="
+        conf = "--rdzv-conf=last_call_timeout=5,keep_alive_interval=0.2,keep_alive_max_attempt=12,is_host="
         nodes = [self.node("--nnodes=2:3", conf + may_host) for may_host in "100"]
         self.until_started(3)
-        time.sleep(3)  # three times the silence limit
+        time.sleep(5)  # twice the silence limit
         self.assertEqual(len(self.started), 3, nodes[0].log)
         lost = nodes.pop()
         lost.process.kill()
