@@ -49,7 +49,7 @@ void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
   workers_ = static_cast<int>(specs.size());
   if (state_ == State::Ready) {
     learning_.begin(WarmLearning::kPause);
-    return template_->park(workers_);
+    return park();
   }
   if (state_ == State::None && pid_ == 0 && !is_ending_ && starts_ < kMostTemplates) make(specs);
 }
@@ -68,9 +68,9 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
   process::Template::Listener listener;
   listener.on_ready = [this](const std::string& text) {
     state_ = State::Ready;
-    parts_.on_info("warm restarts are ready: " + text);
+    ready_text_ = text;
     if (waiting_) return fork_waiting();
-    template_->park(workers_);
+    park();
     learning_.begin(Duration::zero());
   };
   listener.on_refused = [this](const std::string& why) { refused(why); };
@@ -87,6 +87,14 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
                 [this, pid = pid_, alive = std::weak_ptr(alive_)](process::ExitStatus status) {
                   if (!alive.expired()) ended(pid, status);
                 });
+}
+
+// A restart before they wait would have to make them first.
+void WarmRestarts::park() {
+  template_->park(workers_, [this] {
+    std::string text = std::exchange(ready_text_, "");
+    if (!text.empty()) parts_.on_info("warm restarts are ready: " + text);
+  });
 }
 
 // On a busy node a template of the lowest priority may import for ever.
@@ -112,7 +120,7 @@ void WarmRestarts::learned(std::unique_ptr<process::Template> next, pid_t pid,
   ::kill(std::exchange(pid_, pid), SIGKILL);
   template_ = std::move(next);
   parts_.on_info("warm restarts have learned from the workers: " + text);
-  template_->park(workers_);
+  park();
 }
 
 process::Template* WarmRestarts::idle_template() const {

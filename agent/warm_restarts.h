@@ -63,6 +63,7 @@ class WarmRestarts {
   enum class State : std::uint8_t { None, Importing, Ready, Off };
 
   void make(const std::vector<process::ProcessSpec>& specs);
+  void park();
   void fork_now(const std::vector<process::ProcessSpec>& specs, Then then);
   void fork_waiting();
   void raise_priority_later();
@@ -82,6 +83,7 @@ class WarmRestarts {
   bool is_ending_ = false;
   process::TemplateSpec spec_;  // of the template
   std::unique_ptr<process::Template> template_;
+  std::string ready_text_;  // of the template; "" once it is said, which is when its forks wait
   std::vector<process::ProcessSpec> waiting_specs_;  // of the fork() that waits for the template
   Then waiting_;                                     // likewise; nullptr for none
   std::string why_none_;  // there is no template, as the last one has said; "" for nothing

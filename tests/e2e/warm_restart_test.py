@@ -96,6 +96,7 @@ import os
 fork, waitpid, stat, count = os.fork, os.waitpid, os.stat, 0
 def die(moment):
     if moment == os.environ["KILL_AT"] and open("/proc/self/comm").read() == "ddprun-template\\n":
+        open("died", "w").close()
         os.kill(os.getpid(), 9)
 def counted():
     global count
@@ -112,6 +113,19 @@ def looked(*arguments, **named):
         die("check")
     return stat(*arguments, **named)
 os.fork, os.waitpid, os.stat = counted, waited, looked
+"""
+
+# Imported by the template, it lets it fork no worker until the test has made a file.
+HELD = """
+import os, sys, time
+fork = os.fork
+def held():
+    if sys._getframe(1).f_code.co_name == "fork":
+        open("forks", "w").close()
+        while not os.path.exists("may_fork"):
+            time.sleep(0.01)
+    return fork()
+os.fork = held
 """
 
 # What is different in each run, be it cold or warm.
@@ -370,6 +384,20 @@ class TemplateTest(WarmCase):
         self.assertEqual(job.returncode, 0, self.text)
         self.assertEqual({int(pid) for pid in re.findall(r"pid (\d+)\n", self.text)}, set(self.waiting), self.text)
 
+    def test_they_wait_when_it_is_said_to_be_ready(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/held.py").write_text(HELD)
+
+        def look(job):
+            self.wait_for((self.path / "forks").exists, "the template forks")
+            self.assertFalse(self.said(READY))
+            (self.path / "may_fork").touch()
+            self.wait_for(lambda: self.said(READY), "warm restarts are ready")
+            self.assertGreaterEqual(len(self.of_template(job)), 3)  # and one that learns, perhaps
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", "--warm-imports=held", self.script(FAILS_ONCE),
+                            wants_ready=False, before_go=look, PYTHONPATH=str(self.path / "lib"))
+        self.assertEqual((job.returncode, self.text.count(READY)), (0, 1), self.text)
+
     def test_a_fork_that_waits_is_killed(self):
         def kill(job):
             wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
@@ -386,8 +414,11 @@ class TemplateTest(WarmCase):
         script = self.script(FAILS_ONCE + "say('ran')\n")
         for moment in ("fork 1", "fork 2", "fork 3", "answer", "check"):
             with self.subTest(moment):
+                (died := self.path / "died").unlink(missing_ok=True)
                 job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", "--warm-imports=deadly", script,
-                                    PYTHONPATH=str(self.path / "lib"), KILL_AT=moment)
+                                    wants_ready=False, PYTHONPATH=str(self.path / "lib"), KILL_AT=moment,
+                                    before_go=lambda job: self.wait_for(lambda: died.exists() or self.said(READY),
+                                                                        "it is killed, or ready"))
                 self.assertEqual((job.returncode, self.text.count("ran\n")), (0, 2), self.text)
                 self.assertIn("restart 1 of 1: started 2 workers", self.text)
 

@@ -190,6 +190,27 @@ TEST_SUITE("worker/process/template") {
     CHECK(descriptors() == before);
   }
 
+  TEST_CASE_FIXTURE(Templates,
+                    "who has forks parked is told once they wait, also if they do already") {
+    start_template();
+    std::vector<int> told;
+    made->park(2, [&] { told.push_back(made->parked()); });
+    made->park(2, [&] { told.push_back(-1); });  // under way: the first is told
+    CHECK(told.empty());
+    REQUIRE(test::run_until(loop, [&] { return !told.empty(); }));
+    CHECK(told == std::vector<int>{2});
+    made->park(2, [&] { told.push_back(made->parked()); });
+    CHECK(told == std::vector<int>{2, 2});
+  }
+
+  TEST_CASE_FIXTURE(Templates, "forks that wait are told of before the fork() that takes them") {
+    start_template();
+    bool is_told = false;
+    made->park(1, [&] { is_told = true; });
+    CHECK(fork(1).has_value());
+    CHECK(is_told);
+  }
+
   TEST_CASE_FIXTURE(Templates, "a look beforehand holds for the next fork") {
     start_template();
     made->park(1);

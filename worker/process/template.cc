@@ -368,10 +368,12 @@ void Template::settle(Result<std::vector<Fork>> forks) {
 void Template::forked(Result<std::vector<Fork>> forks) {
   sockets_.clear();
   bool is_parking = std::exchange(is_parking_, false);
+  auto parked_then = std::exchange(parked_then_, nullptr);
   if (!forks) return settle(forks.error());
   // Those that were to be parked may be older than the files by now.
   if (then_ && !is_parking) return settle(std::move(forks));
   parked_ = std::move(*forks);
+  if (parked_then) parked_then();
   if (then_) ask();
 }
 
@@ -435,11 +437,16 @@ void Template::fail_soon(Duration after, Error error) {
   });
 }
 
-void Template::park(int count) {
-  if (then_ || !sockets_.empty() || has_parked(count)) return;
+void Template::park(int count, std::function<void()> then) {
+  if (then_ || !sockets_.empty()) return;
+  if (has_parked(count)) {
+    if (then) then();
+    return;
+  }
   parked_.clear();
   is_parking_ = send_sockets(count).has_value();
-  if (!is_parking_) sockets_.clear();  // fork() will say why
+  if (!is_parking_) return sockets_.clear();  // fork() will say why
+  parked_then_ = std::move(then);
 }
 
 std::vector<Process> Template::kill_parked() {
