@@ -101,7 +101,10 @@ HangMonitorConfig hang_config(const AgentConfig& config) {
 }
 
 VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
-  return {.period = rendezvous.shows_vitals() ? config.vitals_period : Duration::zero(),
+  using Use = rendezvous::Handler::VitalsUse;
+  const Use use = rendezvous.vitals_use();
+  return {.period = use == Use::Nothing ? Duration::zero() : config.vitals_period,
+          .is_progress_only = use == Use::Progress,
           .shares_last_lines = config.shares_last_lines,
           .keeps_logs = config.workers.has_log_dir && !config.workers.has_late_folders};
 }

@@ -62,14 +62,19 @@ void look_at_heartbeat(Subject& subject) {
   if (text) subject.sample.step = step_in(*text);
 }
 
-void look_at(std::vector<Subject>& subjects, Nvml& nvml) {
+void look_at_resources(std::vector<Subject>& subjects, Nvml& nvml) {
   auto gpus = nvml.by_process();
   for (Subject& subject : subjects) {
     WorkerSample& sample = subject.sample;
-    sample.state = process::stat_of(sample.pid).state;
     sample.cpu_time = process::stats_of(sample.pid).cpu_time;
     sample.rss_kib = rss_kib_of(sample.pid);
     if (auto gpu = gpus.find(sample.pid); gpu != gpus.end()) sample.gpu = gpu->second;
+  }
+}
+
+void look_at_progress(std::vector<Subject>& subjects) {
+  for (Subject& subject : subjects) {
+    subject.sample.state = process::stat_of(subject.sample.pid).state;
     if (subject.folder.empty()) continue;
     look_at_logs(subject);
     look_at_heartbeat(subject);
@@ -116,18 +121,21 @@ asio::awaitable<void> VitalsSampler::watch() {
 
 asio::awaitable<void> VitalsSampler::look() {
   auto subjects = std::make_shared<std::vector<Subject>>();
+  const bool wants_line = config_.shares_last_lines && !config_.is_progress_only;
   for (const RunningWorker& worker : workers_.running()) {
     Subject subject{.sample = {.local_rank = worker.local_rank,
                                .pid = worker.pid,
                                .output_bytes = worker.output_bytes ? worker.output_bytes() : 0},
                     .folder = worker.folder,
-                    .wants_line = config_.shares_last_lines};
-    if (config_.shares_last_lines && worker.last_line)
-      subject.sample.last_line = worker.last_line();
+                    .wants_line = wants_line};
+    if (wants_line && worker.last_line) subject.sample.last_line = worker.last_line();
     subjects->push_back(std::move(subject));
   }
   std::string call = "look at the workers";
-  std::function<void()> work = [subjects, nvml = nvml_] { look_at(*subjects, *nvml); };
+  std::function<void()> work = [subjects, nvml = config_.is_progress_only ? nullptr : nvml_] {
+    if (nvml) look_at_resources(*subjects, *nvml);
+    look_at_progress(*subjects);
+  };
   co_await thread_.run_and_wait(std::move(call), std::move(work));
   if (!is_running_) co_return;
   std::vector<WorkerSample> samples;

@@ -22,6 +22,7 @@ namespace ddprun::agent {
 
 struct VitalsConfig {
   Duration period{};               // zero: never
+  bool is_progress_only = false;   // only states, steps and output: what the pace is seen by
   bool shares_last_lines = false;  // the last line of each worker is said, too
   bool keeps_logs = false;         // and where the logs are
 };

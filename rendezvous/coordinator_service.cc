@@ -32,7 +32,6 @@ std::string text_of(std::exception_ptr error) {
 }
 
 constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
-constexpr Duration kPacePeriod = std::chrono::seconds(2);    // as the vitals
 constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 constexpr std::size_t kMostKnocks = 256;                     // at one time
@@ -385,12 +384,7 @@ void CoordinatorService::look_at_pace() {
     if (run.run_uuid.empty()) continue;
     PaceWatch& watch = paces_[run.run_uuid];
     if (auto known = before.extract(run.run_uuid)) watch = std::move(known.mapped());
-    if (run.phase == coordinator::Phase::Running) {
-      watch.look(run.round, samples_of(run, config_.vitals), mono_now());
-    } else {
-      watch.pause();
-    }
-    Pace pace = watch.pace();
+    Pace pace = pace_of(watch, run, config_.vitals, mono_now());
     if (pace != run.pace) seen.push_back({.run = name, .pace = std::move(pace)});
   }
   for (const runs::event::PaceSeen& event : seen) step(event);

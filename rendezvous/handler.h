@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -78,9 +79,11 @@ class Handler {
   // All workers of this node have succeeded.  An End follows, or a Stop where others failed.
   virtual void report_success() = 0;
 
-  // Whether others can see what is said by say_vitals(), and what this node's workers do, for
-  // them: the text of a Vitals (rendezvous/decide/vitals.h).  It may get lost.
-  virtual bool shows_vitals() const { return false; }
+  // What is of use of what say_vitals() says of this node's workers: nothing, the progress of each
+  // (its step and its output), or everything, since others can see it.
+  enum class VitalsUse : std::uint8_t { Nothing, Progress, Everything };
+  virtual VitalsUse vitals_use() const { return VitalsUse::Nothing; }
+  // The text of a Vitals (rendezvous/decide/vitals.h).  It may get lost.
   virtual void say_vitals(std::string /*text*/) {}
 
   // The answer to a TakeStacks: the text of a NodeStacks (rendezvous/decide/stacks.h).  Likewise.

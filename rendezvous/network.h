@@ -58,7 +58,7 @@ class NetworkHandler final : public Handler {
   void report_findings(Findings findings) override;
   std::optional<MonoTime> workers_connected() override;
   void report_success() override;
-  bool shows_vitals() const override { return true; }
+  VitalsUse vitals_use() const override { return VitalsUse::Everything; }
   void say_vitals(std::string text) override;
   void say_stacks(std::string text) override;
   void trace_to(std::function<void(const TraceEvent&)> sink) override {

@@ -7,6 +7,7 @@
 #include "rendezvous/worker_store.h"
 #include "store/client.h"
 #include "store/clock.h"
+#include "store/event.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -23,6 +24,7 @@ SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeC
       config_(std::move(config)),
       notices_(executor),
       announcement_(executor),
+      pace_timer_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
 SingleNodeHandler::~SingleNodeHandler() {
@@ -99,6 +101,29 @@ void SingleNodeHandler::report_success() {
   send_request(request::Succeeded{.round = round_});
 }
 
+void SingleNodeHandler::say_vitals(std::string text) {
+  if (!is_open_) return;
+  bool is_first = vitals_.empty();
+  vitals_ = std::move(text);
+  if (is_first) tasks_.spawn(watch_pace());
+}
+
+asio::awaitable<void> SingleNodeHandler::watch_pace() {
+  while (is_open_) {
+    look_at_pace();
+    pace_timer_.expires_after(kPacePeriod);
+    co_await store::wait_for(pace_timer_);
+  }
+}
+
+void SingleNodeHandler::look_at_pace() {
+  auto vitals = [this](const std::string&) { return vitals_; };
+  Pace pace = pace_of(pace_, coordinator_, vitals, mono_now());
+  for (std::string& line : pace_lines_.of(round_, pace))
+    notices_.push(notice::Info{std::move(line)});
+  if (pace != coordinator_.pace) step(coordinator::event::PaceSeen{std::move(pace)});
+}
+
 void SingleNodeHandler::leave(std::string, int) {
   close();
 }
@@ -118,15 +143,17 @@ void SingleNodeHandler::close() {
 }
 
 void SingleNodeHandler::send_request(Request request) {
-  auto step = coordinator::step(std::move(coordinator_),
-                                coordinator::event::Arrived{kSingleNode, std::move(request)},
-                                read_clocks());
-  coordinator_ = std::move(step.state);
+  step(coordinator::event::Arrived{kSingleNode, std::move(request)});
+}
+
+void SingleNodeHandler::step(coordinator::Event happened) {
+  auto next = coordinator::step(std::move(coordinator_), std::move(happened), read_clocks());
+  coordinator_ = std::move(next.state);
   if (trace_) {
     tracer_.look(kSingleNode, &coordinator_, kSingleNode, wall_now(),
                  [this](const std::string&, const TraceEvent& event) { trace_(event); });
   }
-  for (coordinator::Action& action : step.actions) {
+  for (coordinator::Action& action : next.actions) {
     auto* send = std::get_if<coordinator::action::Send>(&action);
     if (send == nullptr) continue;
     Command& command = send->command;

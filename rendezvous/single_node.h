@@ -7,11 +7,13 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <utility>
 
 #include "rendezvous/decide/coordinator.h"
+#include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/tracer.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "rendezvous/handler.h"
@@ -55,6 +57,11 @@ class SingleNodeHandler final : public Handler {
   void report_findings(Findings findings) override;
   std::optional<MonoTime> workers_connected() override;
   void report_success() override;
+  // Slow workers are named by a notice, and in the End; one alone is never slow.
+  VitalsUse vitals_use() const override {
+    return config_.self.local_world_size > 1 ? VitalsUse::Progress : VitalsUse::Nothing;
+  }
+  void say_vitals(std::string text) override;
   void trace_to(std::function<void(const TraceEvent&)> sink) override { trace_ = std::move(sink); }
   void leave(std::string why, int signal) override;
   boost::asio::awaitable<void> finish() override;
@@ -62,7 +69,10 @@ class SingleNodeHandler final : public Handler {
 
  private:
   boost::asio::awaitable<void> open_store();
+  boost::asio::awaitable<void> watch_pace();
+  void look_at_pace();
   void send_request(Request request);
+  void step(coordinator::Event happened);
 
   boost::asio::any_io_executor executor_;
   SingleNodeConfig config_;
@@ -74,6 +84,10 @@ class SingleNodeHandler final : public Handler {
   std::uint64_t round_ = 0;
   std::unique_ptr<store::Server> worker_store_;
   Announcement announcement_;
+  std::string vitals_;  // the last ones; empty: none were said yet
+  PaceWatch pace_;
+  PaceLines pace_lines_;
+  boost::asio::steady_timer pace_timer_;
   bool is_open_ = true;
   store::TaskGroup tasks_;
 };

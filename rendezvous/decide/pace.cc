@@ -44,6 +44,11 @@ Duration longest_pause(const std::deque<MonoTime>& times) {
 
 }  // namespace
 
+std::string rank_text(int rank, const std::string& host) {
+  std::string text = "rank " + std::to_string(rank);
+  return host.empty() ? text : text + " (" + host + ")";
+}
+
 std::vector<RankSample> samples_of(const coordinator::State& run,
                                    const std::function<std::string(const std::string&)>& vitals) {
   std::vector<RankSample> samples;
@@ -235,9 +240,9 @@ std::string PaceWatch::slowest() const {
   double part = part_of(total.late, watched_);
   bool is_clear = part >= kLong || (part >= kOften && total.times >= kSeveralTimes);
   if (!is_clear) return "";
-  return "rank " + std::to_string(who.first) + " (" + who.second +
-         ") was the slowest: behind for " + duration_text(total.late) + " of " +
-         duration_text(watched_) + " of training, by up to " + duration_text(total.most);
+  return rank_text(who.first, who.second) + " was the slowest: behind for " +
+         duration_text(total.late) + " of " + duration_text(watched_) + " of training, by up to " +
+         duration_text(total.most);
 }
 
 Pace PaceWatch::pace() const {
@@ -245,11 +250,30 @@ Pace PaceWatch::pace() const {
   std::optional<Behind> silent = pace.behind.empty() ? silent_one() : std::nullopt;
   if (!silent) return pace;
   if (pace.slowest.empty()) {
-    pace.slowest = "rank " + std::to_string(silent->rank) + " (" + silent->host +
-                   ") was the slowest: it " + silent->why;
+    pace.slowest = rank_text(silent->rank, silent->host) + " was the slowest: it " + silent->why;
   }
   pace.behind.push_back(std::move(*silent));
   return pace;
+}
+
+Pace pace_of(PaceWatch& watch, const coordinator::State& run,
+             const std::function<std::string(const std::string&)>& vitals, MonoTime now) {
+  if (run.phase == coordinator::Phase::Running) {
+    watch.look(run.round, samples_of(run, vitals), now);
+  } else {
+    watch.pause();
+  }
+  return watch.pace();
+}
+
+std::vector<std::string> PaceLines::of(std::uint64_t round, const Pace& pace) {
+  if (std::exchange(round_, round) != round) named_.clear();
+  std::vector<std::string> lines;
+  for (const Behind& one : pace.behind) {
+    if (named_.insert(one.rank).second)
+      lines.push_back(rank_text(one.rank, one.host) + " " + one.why);
+  }
+  return lines;
 }
 
 }  // namespace ddprun::rendezvous

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,13 +33,15 @@ namespace coordinator {
 struct State;
 }
 
+// How often a run is looked at, as often as vitals come.
+inline constexpr Duration kPacePeriod = std::chrono::seconds(2);
 inline constexpr Duration kBehind = std::chrono::seconds(10);
 inline constexpr Duration kSilent = std::chrono::seconds(60);
 
 // One worker of a round, by the last vitals of its node.
 struct RankSample {
   int rank = 0;
-  std::string host{};        // of its node
+  std::string host{};        // of its node; empty: the run has no other
   std::uint64_t number = 0;  // of the vitals
   std::optional<std::int64_t> step{};
   std::uint64_t output_bytes = 0;
@@ -66,6 +69,9 @@ struct Pace {
   friend bool operator==(const Pace&, const Pace&) = default;
 };
 inline constexpr std::size_t kMostBehind = 3;
+
+// "rank 7 (node2)", or "rank 7" where there is no host.
+std::string rank_text(int rank, const std::string& host);
 
 // Of one run.
 class PaceWatch {
@@ -114,6 +120,20 @@ class PaceWatch {
   std::map<Who, Total> totals_;  // of all rounds, at most kMaxTotals
   Duration watched_{};           // likewise
   std::optional<MonoTime> looked_at_;
+};
+
+// How the run is at this look; `vitals` as above.
+Pace pace_of(PaceWatch& watch, const coordinator::State& run,
+             const std::function<std::string(const std::string&)>& vitals, MonoTime now);
+
+// Lines about workers that have become slow, each worker once in a round.
+class PaceLines {
+ public:
+  std::vector<std::string> of(std::uint64_t round, const Pace& pace);
+
+ private:
+  std::uint64_t round_ = 0;
+  std::set<int> named_;  // the ranks, in this round
 };
 
 }  // namespace ddprun::rendezvous

@@ -313,6 +313,20 @@ done
             self.assertRegex(node.log, r"rank 3 \(\S+\) was the slowest: behind for .* of .* of training, by up to .*")
 
 
+    def test_a_run_of_one_node_names_it_while_it_runs_and_at_its_end(self):
+        node = self.node("--standalone", "--nproc-per-node=4", "--vitals=0.2", "--hang-timeout=600", backend="static",
+                         command=("--no-python", "sh", "-c", self.COUNTING + "[ $RANK != 1 ]"))
+        behind = r"rank 3 is .* behind: it is at step \d+, the others at \d+\n"
+        wait_until(lambda: re.search(behind, node.log), "rank 3 is named")
+        self.go()
+        self.assertEqual(node.ends(), 1, node.log)
+        slowest = r"rank 3 was the slowest: behind for .* of .* of training, by up to .*"
+        self.assertRegex(node.log, r"  pace: " + slowest)
+        report = next(self.path.glob("logs/*/report.json"))
+        self.assertRegex(json.loads(report.read_text())["slowest"], slowest)
+        self.assertEqual(len(re.findall("rank . is .* behind", node.log)), 1, node.log)
+
+
 class SecretPagesTest(PagesCase):
     def test_ddpctl_shows_the_secret_and_the_empty_page_is_open(self):
         path = self.secret_file()

@@ -18,6 +18,7 @@ namespace {
 // Workers, two on a node, that are looked at every 2 s; the nodes' vitals are up to 2 s old.
 struct Watched {
   int count = 8;
+  bool has_hosts = true;
   std::function<std::optional<std::int64_t>(int rank, double s)> step = [](int, double) {
     return std::nullopt;
   };
@@ -38,7 +39,7 @@ struct Watched {
         if (has_ended(rank, at)) continue;
         double seen = std::max(0.0, at - 0.25 * ((rank / 2) % 8));
         samples.push_back({.rank = rank,
-                           .host = "node" + std::to_string(rank / 2),
+                           .host = has_hosts ? "node" + std::to_string(rank / 2) : "",
                            .number = looks,
                            .step = step(rank, seen),
                            .output_bytes = bytes(rank, seen)});
@@ -217,5 +218,26 @@ TEST_SUITE("rendezvous/decide/pace") {
     };
     CHECK_FALSE(workers.named_until(500));
     CHECK(workers.named_until(700));
+  }
+
+  TEST_CASE("the only node of a run needs no name") {
+    Watched workers;
+    workers.has_hosts = false;
+    workers.step = [](int rank, double s) { return steps(s, rank == 7 ? 5 : 10); };
+    CHECK(workers.named_until(120));
+    CHECK(workers.watch.pace().slowest.starts_with("rank 7 was the slowest: behind for 1 min "));
+    CHECK(PaceLines().of(0, workers.watch.pace()).at(0).starts_with("rank 7 is 58 s behind: "));
+  }
+
+  TEST_CASE("a slow worker has one line in each round") {
+    PaceLines lines;
+    Behind slow{.rank = 7, .host = "node3", .why = "is 11 s behind"};
+    Behind other{.rank = 2, .host = "node1", .why = "is 10 s behind"};
+    using Lines = std::vector<std::string>;
+    CHECK(lines.of(0, {}).empty());
+    CHECK(lines.of(0, {.behind = {slow}}) == Lines{"rank 7 (node3) is 11 s behind"});
+    CHECK(lines.of(0, {}).empty());
+    CHECK(lines.of(0, {.behind = {slow, other}}) == Lines{"rank 2 (node1) is 10 s behind"});
+    CHECK(lines.of(1, {.behind = {slow}}) == Lines{"rank 7 (node3) is 11 s behind"});
   }
 }

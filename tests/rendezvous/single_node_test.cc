@@ -122,6 +122,13 @@ TEST_SUITE("rendezvous/single_node") {
           "rank 1 (pid 4711) never reached init_process_group");
   }
 
+  TEST_CASE_FIXTURE(Loop, "one worker alone is not compared with others") {
+    Node one(*this, {});
+    CHECK(one.handler.vitals_use() == Handler::VitalsUse::Nothing);
+    Node two(*this, {.self = {.local_world_size = 2}});
+    CHECK(two.handler.vitals_use() == Handler::VitalsUse::Progress);
+  }
+
   TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
     Node node(*this, {.max_restarts = 3});
     node.round();
