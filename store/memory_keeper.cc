@@ -2,8 +2,11 @@
 #include "store/memory_keeper.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ddprun::store {
 namespace {
@@ -23,6 +26,15 @@ void MemoryKeeper::give_back(std::size_t bytes) {
   if (most_bytes_ - bytes < kWorthwhileBytes || bytes > most_bytes_ / 2) return;
   ::malloc_trim(0);
   most_bytes_ = bytes;
+}
+
+void MemoryKeeper::give_back_pages(std::span<char> piece) {
+  static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  auto address = reinterpret_cast<std::uintptr_t>(piece.data());
+  std::uintptr_t before = (kPage - address % kPage) % kPage;
+  std::uintptr_t behind = (address + piece.size()) % kPage;
+  if (piece.size() <= before + behind) return;
+  ::madvise(piece.data() + before, piece.size() - before - behind, MADV_DONTNEED);
 }
 
 }  // namespace ddprun::store

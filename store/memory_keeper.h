@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace ddprun::store {
 
@@ -14,6 +15,9 @@ class MemoryKeeper {
 
   // `bytes` is what is stored now.
   void give_back(std::size_t bytes);
+
+  // Gives the pages back that lie in `piece`, which stays allocated; what it holds is lost.
+  static void give_back_pages(std::span<char> piece);
 
  private:
   std::size_t most_bytes_ = 0;  // that were stored since memory was last given back

@@ -137,6 +137,9 @@ std::optional<MonoTime> Server::all_connected_at() {
 std::size_t Server::longest_turn() const {
   return impl_->longest_turn();
 }
+std::size_t Server::unfreed_bytes() const {
+  return impl_->unfreed_bytes();
+}
 
 const Keyspace& Server::keyspace() const {
   return impl_->namespaces().common().keyspace;
@@ -196,6 +199,7 @@ void Server::Impl::close() {
 }
 
 void Server::Impl::renew_common_namespace(std::optional<Gate> gate) {
+  UnfreedMemory::Scope scope(unfreed_);
   common_gate_ = std::move(gate);
   if (common_gate_) find_owners(*common_gate_);
   auto is_member = [this](const Session& session) {

@@ -186,6 +186,8 @@ class Server {
   // The most that was done before the server looked again for what its clients have sent, in what
   // finding one name costs, a quarter of a microsecond (store/decide/turn.h).
   std::size_t longest_turn() const;
+  // What large values that are gone still hold of memory; it is freed step by step.
+  std::size_t unfreed_bytes() const;
 
  private:
   class Impl;

@@ -22,6 +22,7 @@
 
 #include "store/base/fd.h"
 #include "store/decide/turn.h"
+#include "store/decide/unfreed_memory.h"
 #include "store/limited_log.h"
 #include "store/memory_keeper.h"
 #include "store/server.h"
@@ -82,6 +83,7 @@ class Server::Impl {
   }
   std::optional<MonoTime> all_connected_at() { return status_.all_connected_at(); }
   std::size_t longest_turn() const { return turn_.most(); }
+  std::size_t unfreed_bytes() const { return unfreed_.bytes(); }
   void renew_common_namespace(std::optional<Gate> gate);
   Result<Fd> connect(std::size_t secret);
   void reserve_namespace(std::string name);
@@ -98,6 +100,7 @@ class Server::Impl {
     return [this, is_open = is_open_, method,
             arguments...](const boost::system::error_code& error = {}) {
       if (*is_open && error != boost::asio::error::operation_aborted) {
+        UnfreedMemory::Scope scope(unfreed_);
         (this->*method)(arguments...);
       }
     };
@@ -148,6 +151,7 @@ class Server::Impl {
   void enqueue(Session& session, const Request& request);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
+  bool must_wait_for_memory(const Session& session, const Request& request) const;
   void resume(Session& session, const std::optional<Request>& request);
   void keep_working();
   void work_on();
@@ -199,6 +203,7 @@ class Server::Impl {
   SocketOwners owners_;
   bool has_asked_for_owners_ = false;  // for the pages
   std::optional<Gate> common_gate_;    // of the common namespace
+  UnfreedMemory unfreed_;              // of what a handler drops; outlives all values
   Namespaces namespaces_;
   std::unordered_set<std::string> reserved_names_;  // as clients say them
   std::string stamped_queues_;                      // how their names begin; empty: there are none

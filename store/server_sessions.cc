@@ -42,6 +42,10 @@ constexpr int kLeastWoken = 64;
 // before others have their turn.
 constexpr std::size_t kEffortInARow = 2048;
 
+// A piece of memory is freed in about half a millisecond.  Counted for less, so that others are
+// served beside a large request and this.
+constexpr std::size_t kEffortToFree = kEffortInARow / 2;
+
 // One write gathers up to this many pieces.
 constexpr std::size_t kGatheredPieces = 128;
 
@@ -156,6 +160,7 @@ void Server::Impl::serve(Session& session) {
     }
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
+    if (must_wait_for_memory(session, request)) return defer(session, request);
     if (keyspace.is_large(request, effort)) return enqueue(session, request);
     if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
     if (!carry_out(session, request, effort, now)) return;
@@ -213,10 +218,16 @@ void Server::Impl::resume_some() {
   }
 }
 
+bool Server::Impl::must_wait_for_memory(const Session& session, const Request& request) const {
+  return unfreed_.bytes() > 0 &&
+         namespaces_.must_wait_for(unfreed_.bytes(), session.id, *session.ns, request);
+}
+
 void Server::Impl::resume(Session& session, const std::optional<Request>& request) {
   ClientId id = session.id;
   session.is_deferred = false;
   if (request) {
+    if (must_wait_for_memory(session, *request)) return defer(session, request);
     std::size_t effort = session.ns->keyspace.effort_of(*request);
     if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session, *request);
     if (!carry_out(session, *request, effort, mono_now())) return;
@@ -329,8 +340,8 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
-  bool has_work =
-      namespaces_.has_work() || status_.is_making() || !deferred_.empty() || !woken_.empty();
+  bool has_work = namespaces_.has_work() || status_.is_making() || !deferred_.empty() ||
+                  !woken_.empty() || unfreed_.bytes() > 0;
   if (!has_work || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
@@ -339,6 +350,10 @@ void Server::Impl::keep_working() {
 void Server::Impl::work_on() {
   is_working_ = false;
   turn_.begin();
+  if (unfreed_.bytes() > 0) {
+    turn_.spend(kEffortToFree);
+    MemoryKeeper::give_back_pages(unfreed_.free_some());
+  }
   if (namespaces_.has_work()) {
     turn_.spend(kEffortInARow);
     auto done = namespaces_.proceed(kEffortInARow, mono_now(), replies_);
@@ -400,7 +415,7 @@ void Server::Impl::flush_all() {
     flush_due(id, Due::Woken);
   }
   keep_working();
-  memory_.give_back(namespaces_.usage().bytes + namespaces_.former_bytes());
+  memory_.give_back(namespaces_.usage().bytes + namespaces_.former_bytes() + unfreed_.bytes());
 }
 
 void Server::Impl::flush_due(ClientId id, Due due) {

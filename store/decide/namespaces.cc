@@ -4,10 +4,40 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "store/base/check.h"
+#include "store/base/variant.h"
 
 namespace ddprun::store {
+namespace {
+
+// What values `request` brings; 0 where it brings none.
+std::size_t stored_bytes(const Request& request) {
+  return std::visit(
+      Overloaded{
+          [](const auto&) { return std::size_t{0}; },
+          [](const request::Set& r) {
+            return cost::of_pair({r.key, r.value});
+          },
+          [](const request::CompareSet& r) {
+            return cost::of_pair({r.key, r.desired});
+          },
+          [](const request::Append& r) {
+            return cost::of_pair({r.key, r.value});
+          },
+          [](const request::MultiSet& r) {
+            std::size_t bytes = 0;
+            for (const KeyValue& pair : r.pairs) bytes += cost::of_pair(pair);
+            return bytes;
+          },
+          [](const request::QueuePush& r) { return cost::of_queue(r.queue, r.value.size()); },
+          [](const request::LastWill& r) { return cost::of_queue(r.queue, r.item.size()); },
+      },
+      request);
+}
+
+}  // namespace
 
 Namespaces::Namespaces(KeyspaceLimits limits, std::size_t max_named, HashSeed seed)
     : limits_(limits), max_named_(max_named), seed_(seed), common_(make("")) {}
@@ -76,6 +106,15 @@ void Namespaces::disconnect(ClientId client, Namespace& ns, MonoTime now, Replie
   --ns.members;
   if (ns.members == 0 && !ns.is_reserved) deserted_[ns.left = ++departures_] = &ns;
   drop_if_unused(ns);
+}
+
+bool Namespaces::must_wait_for(std::size_t unfreed, ClientId client, const Namespace& ns,
+                               const Request& request) const {
+  if (unfreed == 0 || is_own(client) || ns.is_reserved) return false;
+  std::size_t bytes = stored_bytes(request);
+  std::size_t room =
+      limits_.max_bytes - std::min(limits_.max_bytes, usage_.bytes + usage_.promised_bytes);
+  return bytes > 0 && bytes <= room && unfreed > room - bytes;
 }
 
 void Namespaces::enqueue(ClientId client, Namespace& ns, const Request& request) {

@@ -57,6 +57,11 @@ class Namespaces {
   std::optional<std::string> execute(ClientId client, Namespace*& ns, const Request& request,
                                      MonoTime now, Replies& replies);
 
+  // Whether `request` should be carried out later: there is room for what it stores, but not as
+  // long as `unfreed` bytes of what is gone still take up memory.
+  bool must_wait_for(std::size_t unfreed, ClientId client, const Namespace& ns,
+                     const Request& request) const;
+
   // Has a large request carried out, after those that came before it: by proceed(), a step at each
   // call.  Until it is done, its client must not ask anything else nor be disconnected, and what
   // `request` refers to must stay.

@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "store/decide/unfreed_memory.h"
+
 namespace ddprun::store {
 namespace {
 
@@ -61,7 +63,7 @@ Value& Value::operator=(Value other) noexcept {
 Value::~Value() {
   if (block_ == nullptr || --block_->references != block_->replies) return;
   if (block_->references == 0) {
-    ::operator delete(block_);
+    UnfreedMemory::free(block_, block_->memory());
   } else {
     all_unstored += static_cast<std::ptrdiff_t>(block_->memory());
   }
@@ -144,7 +146,7 @@ SentValue::~SentValue() {
   --block->replies;
   if (--block->references > 0) return;
   all_unstored -= static_cast<std::ptrdiff_t>(block->memory());
-  ::operator delete(block);
+  UnfreedMemory::free(block, block->memory());
 }
 
 std::size_t SentValue::unstored_bytes() const {

@@ -331,6 +331,43 @@ TEST_SUITE("store/decide/namespaces") {
     CHECK(ask(4, request::GetNumKeys{}) == "1");
   }
 
+  TEST_CASE_FIXTURE(Clients, "without a limit, nothing waits for memory to be freed") {
+    Namespace& ns = namespaces.common();
+    CHECK_FALSE(namespaces.must_wait_for(1 << 30, 1, ns, request::Set{"k", "v"}));
+  }
+
+  TEST_CASE("what is gone and not freed yet counts for the limit: what stores something waits") {
+    Clients clients({.max_bytes = 10'000}, 2);
+    Namespaces& namespaces = clients.namespaces;
+    clients.ask(1, request::Set{"old", std::string(4000, 'v')});
+    namespaces.reserve("own");
+    auto waits = [&](std::size_t unfreed, const Request& request, ClientId client = 1,
+                     std::string_view name = "") {
+      return namespaces.must_wait_for(unfreed, client, *namespaces.find(name), request);
+    };
+    const std::string value(1000, 'v');
+    const KeyValue pairs[] = {{"k", value}, {"l", value}};
+    CHECK_FALSE(waits(0, request::Set{"k", value}));
+    CHECK_FALSE(waits(4000, request::Set{"k", value}));
+    CHECK(waits(5000, request::Set{"k", value}));
+    CHECK(waits(5000, request::CompareSet{"k", "", value}));
+    CHECK(waits(5000, request::Append{"old", value}));
+    CHECK(waits(5000, request::QueuePush{"q", value}));
+    CHECK(waits(5000, request::LastWill{"q", value}));
+    CHECK_FALSE(waits(3000, request::MultiSet{std::span(pairs).first(1)}));
+    CHECK(waits(4000, request::MultiSet{pairs}));
+    CHECK_FALSE(waits(9000, request::Get{"old"}));
+    CHECK_FALSE(waits(9000, request::DeleteKey{"old"}));
+    CHECK_FALSE(waits(9000, request::Ping{1}));
+    CHECK_FALSE(waits(9000, request::Set{"k", value}, kFirstOwnClient));
+    CHECK_FALSE(waits(9000, request::Set{"k", value}, 1, "own"));
+    // What there never is room for is not made to wait; it is refused.
+    clients.ask(1, request::DeleteKey{"old"});
+    CHECK_FALSE(waits(5000, request::Set{"k", value}));
+    CHECK(waits(9000, request::Set{"k", value}));
+    CHECK_FALSE(waits(9000, request::Set{"k", std::string(20'000, 'v')}));
+  }
+
   TEST_CASE("what ended waits leave behind is tidied up in all namespaces in turns") {
     Namespaces namespaces({.names_at_once = 1}, 3);
     Replies replies;
