@@ -178,25 +178,28 @@ struct LargeRequest::Steps {
     return self.next_ == r.pairs.size() ? done() : unfinished();
   }
 
-  // What the key holds is copied to where there is room for more.  A reference to it shows whether
-  // it still holds the same in the end; nobody else can have appended to it meanwhile.
+  // What the key holds is copied if there is no room behind it.  A reference to it shows whether it
+  // still holds the same in the end; nobody else can have appended to it meanwhile.
   Progress operator()(const request::Append& r) {
     Node* node = self.entries_.find(r.key);
-    const Value held = node != nullptr ? node->entry.value : Value();
-    if (!self.entries_.has_room_for(self.client_, r.key, held.size() + r.value.size()))
+    std::size_t old_bytes = node != nullptr ? node->entry.value.size() : 0;
+    if (!self.entries_.has_room_for(self.client_, r.key, old_bytes + r.value.size()))
       return done(no_room("APPEND", r.key));
-    if (!held.is_same_as(self.old_)) {
-      self.old_ = held;
-      self.grown_ = Value::with_room(held.size() + held.size() / 2 + r.value.size());
-    }
-    while (self.grown_.size() < held.size()) {
-      if (!has_effort(kCopiedPieceBytes / effort::kBytes)) return unfinished();
-      self.grown_.append(held.view().substr(self.grown_.size(), kCopiedPieceBytes));
-    }
     if (node == nullptr) node = &self.entries_.find_or_create(r.key);
-    if (held) {
+    if (node->entry.value && node->entry.value.must_move_for(r.value.size())) {
+      const Value held = node->entry.value;
+      if (!held.is_same_as(self.old_)) {
+        self.old_ = held;
+        self.grown_ = Value::with_room(held.size() + held.size() / 2 + r.value.size());
+      }
+      while (self.grown_.size() < held.size()) {
+        if (!has_effort(kCopiedPieceBytes / effort::kBytes)) return unfinished();
+        self.grown_.append(held.view().substr(self.grown_.size(), kCopiedPieceBytes));
+      }
+      if (!prepare(self.grown_, r.value.size())) return unfinished();
       self.entries_.append_to(*node, std::move(self.grown_), r.value);
     } else {
+      if (!prepare(node->entry.value, r.value.size())) return unfinished();
       self.entries_.append(*node, r.value);
     }
     self.waits_.wake_all(context, *node);
@@ -210,6 +213,15 @@ struct LargeRequest::Steps {
   }
 
  private:
+  // Most of what it costs to append much is to get memory from the system, where there is room.
+  bool prepare(Value& value, std::size_t bytes) {
+    for (; self.prepared_ + kCopiedPieceBytes < bytes; self.prepared_ += kCopiedPieceBytes) {
+      if (!has_effort(kCopiedPieceBytes / effort::kBytes)) return false;
+      value.touch_room(self.prepared_, kCopiedPieceBytes);
+    }
+    return true;
+  }
+
   // Calls visit(key, hash) from the next key on, as far as the effort goes, until that answers
   // false.  Answers whether all have been visited.
   template <class Visit>

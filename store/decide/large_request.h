@@ -58,9 +58,10 @@ class LargeRequest {
   Waits& waits_;
   ClientId client_;
   Request request_;
-  std::size_t next_ = 0;  // index of the name or pair
-  Value old_;             // of an APPEND, what is copied
-  Value grown_;           // the copy
+  std::size_t next_ = 0;      // index of the name or pair
+  Value old_;                 // of an APPEND, what is copied
+  Value grown_;               // the copy
+  std::size_t prepared_ = 0;  // of the room for the piece of an APPEND
   Snapshot snapshot_;
   std::optional<Snapshot::Iterator> next_saved_;  // of a LIST_KEYS that has seen the whole table
   Wait* wait_ = nullptr;                          // of a WAIT

@@ -104,6 +104,14 @@ Value Value::with_room(std::size_t bytes) {
   return value;
 }
 
+void Value::touch_room(std::size_t offset, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;  // or a part of one
+  if (block_ == nullptr || block_->references > 1) return;
+  std::size_t room = block_->capacity - block_->size;
+  std::size_t end = std::min(room, offset + bytes);
+  for (std::size_t i = offset; i < end; i += kPage) block_->bytes()[block_->size + i] = 0;
+}
+
 void Value::append(std::string_view piece) {
   std::string_view old = view();
   std::size_t size = old.size() + piece.size();

@@ -50,6 +50,10 @@ class Value {
   // An empty value to which so many bytes can be appended without a copy.
   static Value with_room(std::size_t bytes);
 
+  // Has the system provide memory for `bytes` from `offset` on of the room behind the value, as far
+  // as there is any, so that append() need not.  There is none where other references exist.
+  void touch_room(std::size_t offset, std::size_t bytes);
+
   // Makes this the old bytes followed by `piece`.  Other references keep the old value.  If
   // there are none, the bytes are extended in place, so n appends cost n pieces and not n^2.
   void append(std::string_view piece);

@@ -265,6 +265,25 @@ TEST_SUITE("store/keyspace/large") {
           2 * cost::kName + cost::kValue + 1 + 600'002 + cost::kWait + cost::kAwaitedName + 5);
   }
 
+  TEST_CASE_FIXTURE(Clients, "a long piece is appended without a copy where there is room for it") {
+    const std::string old(6'000'000, 'v');
+    const std::string piece(2'000'000, 'w');
+    ask(kOther, request::Set{"k", old});
+    ask(kOther, request::Append{"k", "x"});  // takes room for half as much again
+    const char* place = keyspace.peek("k").view().data();
+    begin(request::Append{"k", piece});
+    int steps = 1;
+    for (; proceed(1) == " ..."; ++steps) {
+      CHECK(keyspace.peek("k").size() == old.size() + 1 + (steps > 3 ? 1 : 0));
+      if (steps == 3) ask(kOther, request::Append{"k", "y"});
+    }
+    CHECK(steps == 7);  // of 256 KiB each; the last appends it as well
+    CHECK(keyspace.peek("k").view() == old + "xy" + piece);
+    CHECK(keyspace.peek("k").view().data() == place);
+    ask(kOther, request::DeleteKey{"k"});
+    CHECK(keyspace.bytes() == 0);
+  }
+
   TEST_CASE_FIXTURE(Clients, "what others store while a long value is copied is appended to") {
     const std::string old(600'000, 'v');
     for (bool is_deleted : {false, true}) {

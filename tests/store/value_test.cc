@@ -53,6 +53,23 @@ TEST_SUITE("store/decide/value") {
     CHECK(value.framed().size() == 8 + 5);
   }
 
+  TEST_CASE("touch_room() changes no value, and appends take its room as before") {
+    Value().touch_room(0, 10);
+    Value value = Value::with_room(20'000);
+    value.append("begin");
+    const char* place = value.view().data();
+    value.touch_room(0, 4096);
+    value.touch_room(4096, 1 << 20);
+    value.touch_room(1 << 20, 4096);
+    CHECK(value.view() == "begin");
+    value.append(std::string(10'000, 'x'));
+    CHECK(value.view() == "begin" + std::string(10'000, 'x'));
+    CHECK(value.view().data() == place);
+    Value shared = value;
+    value.touch_room(0, 4096);
+    CHECK(shared.view() == value.view());
+  }
+
   TEST_CASE("what only replies hold is counted once, whoever lets go of it last") {
     const std::size_t before = SentValue::all_unstored_bytes();
     auto counted = [before] { return SentValue::all_unstored_bytes() - before; };
