@@ -573,6 +573,9 @@ void Node::reach(const member::action::Connect& wanted, const std::optional<Endp
     host->serve(wire);
     world_.send_down(wire, [this, wire, host, attempt] {
       if (attempt != attempt_) return world_.close_at_node(wire);
+      // It is reached; what fails from here on is another attempt, with a number of its own.
+      if (reaching_) search_ = {};
+      reaching_.reset();
       world_.send_up(wire, [this, wire, host, attempt] {
         wire->has_will = world_.scenario.has_wills;
         host->pop(wire);
@@ -815,8 +818,6 @@ void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string&
   ++attempt_;
   wire_ = wire;
   trying_.reset();
-  if (reaching_) search_ = {};
-  reaching_.reset();
   is_sending_ = false;
   outgoing_.clear();
   step(member::event::Connected{

@@ -31,9 +31,10 @@ int Oracle::budget() const {
 
 void Oracle::heard(Host& host, const Message& message) {
   RunBook& book = this->book(host, message.run);
-  bool comes_regularly = std::holds_alternative<request::Heartbeat>(message.request) ||
-                         std::holds_alternative<request::Knock>(message.request);
+  bool is_knock = std::holds_alternative<request::Knock>(message.request);
+  bool comes_regularly = is_knock || std::holds_alternative<request::Heartbeat>(message.request);
   if (!comes_regularly) ++book.messages;
+  if (is_knock) ++book.allowed_commands;  // the answer
   // For a broken connection: its last will, what was under way on it, Resume, Leaving; and the
   // answer with the command that was missed.
   if (std::holds_alternative<request::Resume>(message.request)) {
