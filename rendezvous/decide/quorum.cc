@@ -166,6 +166,10 @@ bool is_settled(const Quorum& quorum, const Body& body) {
   return later >= enough(body.nodes, gone, body.is_own);
 }
 
+bool was_elsewhere(const std::pair<const std::string, Gone>& gone) {
+  return gone.second.was_elsewhere;
+}
+
 // Of the present round by its own nodes, and of those before it.
 std::optional<MonoTime> all_heard_at(const Quorum& quorum, std::span<const Present> present) {
   auto at = heard_at(quorum, present);
@@ -268,12 +272,11 @@ bool heard_of(Quorum& quorum, const std::string& name, std::uint64_t round) {
 }
 
 Quorum sure(Quorum quorum) {
-  std::erase_if(quorum.gone, [](const auto& gone) { return gone.second.was_elsewhere; });
+  std::erase_if(quorum.gone, was_elsewhere);
   return quorum;
 }
 
 std::optional<MonoTime> heard_in_round_at(const Quorum& quorum, std::span<const Present> present) {
-  auto was_elsewhere = [](const auto& gone) { return gone.second.was_elsewhere; };
   bool is_sure = std::ranges::none_of(quorum.gone, was_elsewhere);
   return is_sure ? all_heard_at(quorum, present) : all_heard_at(sure(quorum), present);
 }
