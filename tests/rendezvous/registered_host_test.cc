@@ -78,6 +78,15 @@ class FakeRegistry final : public HostRegistry {
   Board& board_;
 };
 
+RunFile round_of(std::uint64_t round) {
+  return {.run = "run",
+          .run_uuid = "a-1",
+          .round = round,
+          .lease = std::chrono::seconds(5),
+          .nodes = {"a-1", "b-1"},
+          .by = "a-1@g"};
+}
+
 struct Desk {
   asio::io_context loop{1};
   Board board;
@@ -102,6 +111,12 @@ struct Desk {
     REQUIRE(test::run_until(loop, [&] { return result.has_value(); }));
     return std::move(*result);
   }
+  // `may` has the answer once there is one.
+  void ask_to_begin(std::optional<bool>& may) {
+    asio::co_spawn(loop, host.may_begin(round_of(0)),
+                   [&may](std::exception_ptr, bool begins) { may = begins; });
+    settle();
+  }
   void settle() {
     for (int turn = 0; turn < 100; ++turn) {
       loop.restart();
@@ -109,15 +124,6 @@ struct Desk {
     }
   }
 };
-
-RunFile round_of(std::uint64_t round) {
-  return {.run = "run",
-          .run_uuid = "a-1",
-          .round = round,
-          .lease = std::chrono::seconds(5),
-          .nodes = {"a-1", "b-1"},
-          .by = "a-1@g"};
-}
 
 }  // namespace
 
@@ -161,9 +167,7 @@ TEST_SUITE("rendezvous/registered_host") {
     CHECK(run(host.claim(1, kHere)).value());
     board.failures = 1000;
     std::optional<bool> may;
-    asio::co_spawn(loop, host.may_begin(round_of(0)),
-                   [&](std::exception_ptr, bool value) { may = value; });
-    settle();
+    ask_to_begin(may);
     CHECK_FALSE(may.has_value());
     host.leave();
     REQUIRE(test::run_until(loop, [&] { return may.has_value(); }));
@@ -174,9 +178,7 @@ TEST_SUITE("rendezvous/registered_host") {
     CHECK(run(host.claim(1, kHere)).value());
     board.failures = 1;
     std::optional<bool> may;
-    asio::co_spawn(loop, host.may_begin(round_of(0)),
-                   [&](std::exception_ptr, bool begins) { may = begins; });
-    settle();
+    ask_to_begin(may);
     board.claim_for("b-1", round_of(0));
     host.confirm();  // a knock has found the other one in the registry
     settle();
