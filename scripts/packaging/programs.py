@@ -37,7 +37,6 @@ CMAKE_PACKAGES = {
 set(spdlog_VERSION 1.10)
 add_library(spdlog::spdlog INTERFACE IMPORTED)
 target_include_directories(spdlog::spdlog SYSTEM INTERFACE "${CMAKE_CURRENT_LIST_DIR}/../../../include")
-target_compile_definitions(spdlog::spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 """,
     "CLI11": """
 add_library(CLI11::CLI11 INTERFACE IMPORTED)
