@@ -206,7 +206,9 @@ class Watch {
     std::error_code error;
     for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
       auto pid = number_in<pid_t>(folder.path().filename().native());
-      if (!pid || *pid == self_ || *pid == agent_ || !is_marked(*pid, marks_)) continue;
+      if (!pid || *pid == self_ || *pid == agent_) continue;
+      if (has_session_ && ::getsid(*pid) == 0) continue;
+      if (!is_marked(*pid, marks_)) continue;
       SignalTarget process(*pid);
       if (!is_marked(*pid, marks_)) continue;  // its number may have become another's before
       bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
@@ -222,6 +224,9 @@ class Watch {
   const Marks& marks_;
   const Guardian::Deliver& deliver_;
   const pid_t agent_;
+  // In this namespace, and so what the agent has started, too, has one: whoever has none, such as
+  // the kernel's threads, of which a large machine has thousands, carries no mark.
+  const bool has_session_ = ::getsid(agent_) > 0;
   const pid_t self_ = ::getpid();
   MonoTime end_ = MonoTime::max();  // of the lease; while holding, of the patience
   Duration patience_{};
