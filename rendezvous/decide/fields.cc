@@ -13,6 +13,13 @@ constexpr std::int64_t kMaxMilliseconds = 1'000'000'000;  // eleven days
 // No run comes near it, and one more than it is a number, too.
 constexpr std::int64_t kMaxRound = std::int64_t{1} << 53U;
 
+// What a byte takes as JSON, at most: one that is no UTF-8 becomes U+FFFD.
+std::size_t cost(char byte) {
+  auto code = static_cast<unsigned char>(byte);
+  if (code < 0x20 || code == 0x7f) return 6;
+  return code >= 0x80 ? 3 : byte == '"' || byte == '\\' ? 2 : 1;
+}
+
 }  // namespace
 
 std::int64_t Reader::number(const char* name, std::int64_t least, std::int64_t most) {
@@ -103,6 +110,24 @@ std::int64_t Reader::wrong(const char* name, const std::string& what) {
 
 void Reader::include(const Reader& part) {
   if (problem_.empty()) problem_ = part.problem_;
+}
+
+// The end of a long text says more than its beginning: a traceback ends with the error.
+std::string shortened(const std::string& text, std::size_t max_cost) {
+  std::size_t begin = text.size();
+  for (std::size_t total = 0; begin > 0; --begin) {
+    total += cost(text[begin - 1]);
+    if (total > max_cost) break;
+  }
+  return begin == 0 ? text : "..." + std::string(end_of(text, text.size() - begin));
+}
+
+std::string written(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::int64_t milliseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
 }  // namespace ddprun::rendezvous

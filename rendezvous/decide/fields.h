@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fields of a message's JSON, each read with its limits.  For messages.cc.
+// The fields of a message's JSON: each is read with its limits, and written so that they hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -54,5 +55,14 @@ class Reader {
   const Json& json_;
   std::string problem_;
 };
+
+// Of a text the end that takes at most `max_cost` bytes as JSON, after "..." if that is not all of
+// it.
+std::string shortened(const std::string& text, std::size_t max_cost);
+
+// Bytes that are no UTF-8 become U+FFFD.
+std::string written(const Json& json);
+
+std::int64_t milliseconds(Duration duration);
 
 }  // namespace ddprun::rendezvous

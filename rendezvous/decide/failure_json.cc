@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/failure_json.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t kMaxMessageCost = 12 * 1024;  // of a failure's message, as JSON
+constexpr std::size_t kMaxPathCost = 8 * 1024;
+constexpr std::size_t kMaxOutputCost = 8 * 1024;      // of a traceback, likewise
+constexpr std::size_t kMaxDoingCost = 200;            // of what a worker does
+constexpr std::int64_t kMaxTime = 4'000'000'000'000;  // milliseconds: the year 2096
+
+constexpr const char* kWhereabouts[] = {"unknown", "waits", "elsewhere"};
+
+Whereabouts read_whereabouts(Reader& reader) {
+  std::string word = reader.name("place");
+  const auto* known = std::ranges::find(kWhereabouts, word);
+  if (known != std::end(kWhereabouts)) return static_cast<Whereabouts>(known - kWhereabouts);
+  reader.wrong("place", "none of this protocol's");
+  return Whereabouts::Unknown;
+}
+
+Json list_of(const std::vector<Suspect>& suspects) {
+  Json json = Json::array();
+  for (const Suspect& suspect : suspects) {
+    json.push_back({{"rank", suspect.rank},
+                    {"pid", suspect.pid},
+                    {"node", suspect.node},
+                    {"has_come", suspect.has_come},
+                    {"doing", shortened(suspect.doing, kMaxDoingCost)}});
+  }
+  return json;
+}
+
+std::vector<Suspect> read_suspects(Reader& reader) {
+  std::vector<Suspect> suspects;
+  for (const Json& each : reader.array("suspects")) {
+    if (suspects.size() >= kMaxSuspects) {
+      reader.wrong("suspects", "too many");
+      break;
+    }
+    Reader part(each);
+    suspects.push_back({.rank = part.integer("rank", 0),
+                        .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                        .node = part.text("node", kMaxNameBytes),
+                        .has_come = part.flag("has_come"),
+                        .doing = part.text("doing")});
+    reader.include(part);
+  }
+  return suspects;
+}
+
+// Who is suspected, in a failure.
+void add_suspicion(const Failure& failure, Json& json) {
+  if (failure.waited_in.empty()) return;
+  json["waited_in"] = failure.waited_in;
+  json["suspects"] = list_of(failure.suspects);
+  json["suspect_count"] = failure.suspect_count;
+  json["also_waited"] = failure.also_waited;
+}
+
+void read_suspicion(Reader& reader, Failure& failure) {
+  if (!reader.has("waited_in")) return;
+  failure.waited_in = reader.text("waited_in", kMaxNameBytes);
+  failure.suspects = read_suspects(reader);
+  failure.suspect_count = reader.integer("suspect_count", 0);
+  failure.also_waited = reader.integer("also_waited", 0);
+}
+
+}  // namespace
+
+Json to_json(const Failure& failure) {
+  Json json = {{"rank", failure.rank},
+               {"local_rank", failure.local_rank},
+               {"pid", failure.pid},
+               {"node", failure.node},
+               {"exit_code", failure.status.exit_code},
+               {"signal", failure.status.signal},
+               {"core", failure.status.core_dumped},
+               {"message", shortened(failure.message, kMaxMessageCost)},
+               {"log_path", shortened(failure.log_path, kMaxPathCost)},
+               {"restart_count", failure.restart_count}};
+  std::int64_t time = milliseconds(failure.at.time_since_epoch());
+  if (time > 0 && time <= kMaxTime) json["time_ms"] = time;
+  if (!failure.traceback.empty()) {
+    json["traceback"] = shortened(failure.traceback, kMaxOutputCost);
+  } else if (!failure.stderr_tail.empty()) {
+    json["stderr"] = shortened(failure.stderr_tail, kMaxOutputCost);
+  }
+  add_suspicion(failure, json);
+  return json;
+}
+
+Failure read_failure(Reader& parent, const Json& json) {
+  Reader reader(json);
+  Failure failure{.rank = reader.integer("rank", 0),
+                  .local_rank = reader.integer("local_rank", 0),
+                  .pid = reader.integer("pid", 0, std::numeric_limits<int>::max()),
+                  .node = reader.text("node", kMaxNameBytes),
+                  .status = {.exit_code = reader.integer("exit_code", 0, 255),
+                             .signal = reader.integer("signal", 0, 128),
+                             .core_dumped = reader.flag("core")},
+                  .message = reader.lines("message"),
+                  .log_path = reader.text("log_path"),
+                  .restart_count = reader.integer("restart_count", 0)};
+  if (reader.has("time_ms"))
+    failure.at = WallTime(std::chrono::milliseconds(reader.number("time_ms", 0, kMaxTime)));
+  if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
+  if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
+  read_suspicion(reader, failure);
+  parent.include(reader);
+  return failure;
+}
+
+Json to_json(const TimedOutWait& wait) {
+  return {{"in", wait.in}, {"missing", wait.missing}};
+}
+
+TimedOutWait read_wait(Reader& parent, const Json& json) {
+  Reader reader(json);
+  TimedOutWait wait{.in = reader.text("in", kMaxNameBytes)};
+  for (const Json& rank : reader.array("missing")) {
+    bool is_rank = rank.is_number_integer() && rank >= 0 && rank <= kMaxCount;
+    if (!is_rank || wait.missing.size() >= TimedOutWait::kMaxNamed) {
+      reader.wrong("missing", "no list of ranks");
+      break;
+    }
+    wait.missing.push_back(rank.get<int>());
+  }
+  parent.include(reader);
+  return wait;
+}
+
+Json to_json(const Findings& findings) {
+  Json workers = Json::array();
+  for (const Finding& finding : findings.workers) {
+    workers.push_back({{"rank", finding.rank},
+                       {"pid", finding.pid},
+                       {"place", kWhereabouts[static_cast<std::size_t>(finding.place)]}});
+    if (!finding.doing.empty()) workers.back()["doing"] = shortened(finding.doing, kMaxDoingCost);
+  }
+  Json unconnected = Json::array();
+  for (const Unconnected& one : findings.unconnected)
+    unconnected.push_back({{"rank", one.rank}, {"pid", one.pid}});
+  return {{"workers", std::move(workers)}, {"unconnected", std::move(unconnected)}};
+}
+
+Findings read_findings(Reader& reader) {
+  Findings findings;
+  for (const Json& each : reader.array("workers")) {
+    if (findings.workers.size() >= Findings::kMaxWorkers) {
+      reader.wrong("workers", "too many");
+      break;
+    }
+    Reader part(each);
+    findings.workers.push_back({.rank = part.integer("rank", 0),
+                                .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                                .place = read_whereabouts(part),
+                                .doing = part.has("doing") ? part.text("doing") : ""});
+    reader.include(part);
+  }
+  for (const Json& each : reader.array("unconnected")) {
+    if (findings.unconnected.size() >= Findings::kMaxWorkers) {
+      reader.wrong("unconnected", "too many");
+      break;
+    }
+    Reader part(each);
+    findings.unconnected.push_back(
+        {.rank = part.integer("rank", 0),
+         .pid = part.integer("pid", 0, std::numeric_limits<int>::max())});
+    reader.include(part);
+  }
+  return findings;
+}
+
+}  // namespace ddprun::rendezvous
