@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/handler.h"
 #include "rendezvous/last_word.h"

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <utility>
 
+#include "rendezvous/decide/connector.h"
+#include "rendezvous/decide/member_messages.h"
+#include "rendezvous/decide/member_places.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/pulse.h"
 #include "store/base/seconds.h"
@@ -14,154 +16,21 @@
 namespace ddprun::rendezvous::member {
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect
-constexpr Duration kLasting = std::chrono::seconds(1);           // of a connection
-constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kPatience = std::chrono::seconds(2);  // until people are told of a wait
 constexpr Duration kRepeat = std::chrono::seconds(20);
-constexpr Duration kLeastMute = std::chrono::seconds(1);
 
 // The workers of a node that leaves are dead so long before the others count on it.
 constexpr Duration kLeaveLead = std::chrono::seconds(1);
 
-// Of the stand-ins the next one opens so much later, if those before it do not answer.
-constexpr Duration kStandInTurn = std::chrono::seconds(1);
-constexpr Duration kLeastTry = std::chrono::milliseconds(500);
 constexpr Duration kKnockPeriod = std::chrono::seconds(1);
-
-// An agent that stood still for a moment has not read what lies in its socket.  So it judges the
-// silence of the others this much later, in parts of contact_limit().
-constexpr int kReadingParts = 20;
-
-Policy policy_of(const State& state, const Config& config) {
-  Policy policy = config.node.policy;
-  if (state.keep_alive) {
-    policy.keep_alive_interval = state.keep_alive->keep_alive_interval;
-    policy.keep_alive_max_attempt = state.keep_alive->keep_alive_max_attempt;
-    policy.lease_grace = state.keep_alive->lease_grace;
-  }
-  return policy;
-}
-
-// The host of the last round may be followed by another one.
-bool has_stand_ins(const State& state) {
-  return state.last && !state.last->by.empty();
-}
-
-// It may follow this one as soon as the first round is out, which the others may have and this node
-// not yet: it may stand still between the two.
-bool may_change_host(const State& state, const Config& config) {
-  return config.stand_in_port != 0 || config.may_move() || has_stand_ins(state);
-}
-
-// Others count on this node, also where it would host nowhere itself.
-bool says_contacts(const State& state, const Config& config) {
-  return may_change_host(state, config);
-}
-
-// What stops this node does not stop its coordinator, for the others: it has a lease like them.
-bool is_above_lease(const State& state, const Config& config) {
-  return state.is_own_host && !may_change_host(state, config);
-}
-
-// What other hosts may not know, and would count this node by.
-void note_known(const State& state, request::Left& left) {
-  if (!state.last || state.last->by.empty()) return;
-  left.knows = state.last->id();
-  left.nodes = state.last->ranks.group_world_size;
-  left.after = state.last->after;
-  // Each coordinator that hears it is to count it, since one may not know of another.
-  if (state.contact && !state.unreported) left.seen_of = state.contact->of;
-}
-
-request::Left left_at_end(const State& state, MonoTime now) {
-  request::Left left;
-  note_known(state, left);
-  if (state.contact) left.seen_age = now - state.contact->at;
-  return left;
-}
-
-// Often enough that a lost one does not look like silence, nor a long interval like a node that is
-// no more than a name (kLongestMute).
-constexpr Duration kLongestInterval = std::chrono::seconds(10);
-Duration heartbeat_interval(const State& state, const Config& config) {
-  Policy policy = policy_of(state, config);
-  Duration interval =
-      std::min({policy.keep_alive_interval, policy.silence_limit() / 4, kLongestInterval});
-  // The hosting node's own lease is as old as the pulses that the others confirm.
-  return has_stand_ins(state) ? std::min(interval, policy.silence_limit() / 6) : interval;
-}
-
-// Doubles, and is spread by the node's name, so that many nodes do not come at one moment.
-Duration pause_before(std::uint64_t attempt, const std::string& name, Duration longest) {
-  Duration pause = kFirstPause * (std::uint64_t{1} << std::min<std::uint64_t>(attempt, 6));
-  pause = std::min(pause, longest);
-  std::uint64_t spread = std::hash<std::string>{}(name + std::to_string(attempt)) % 1000;
-  return pause / 2 + pause / 2 * static_cast<std::int64_t>(spread) / 1000;
-}
-
-// When a connection that does not answer counts as broken, so that another one is made while the
-// lease lasts: one may die alone.  Not twice in a silence limit, and not where that is short, since
-// it may be the host or the way to it that is slow.
-std::optional<MonoTime> mute_at(const State& state, const Config& config) {
-  if (state.link != Link::Up || !state.is_joined || !state.asked_at) return std::nullopt;
-  Duration limit = policy_of(state, config).silence_limit();
-  MonoTime mute = *state.asked_at + std::max(limit / 5, kLeastMute);
-  return state.muted_at ? std::max(mute, *state.muted_at + limit) : mute;
-}
-
-// Until when an agent that stood still for a moment only reads; the past if it did not.
-MonoTime reads_until(const State& state, const Config& config) {
-  if (!state.woke_at) return MonoTime::min();
-  return *state.woke_at + contact_limit(state, config) / kReadingParts;
-}
-
-bool has_workers(const State& state) {
-  return state.workers == Workers::Up || state.workers == Workers::Stopping;
-}
-
-// Which agent has a coordinator, as people call it: "node0 (pid 17)", or "node0".
-std::string coordinator_text(const std::string& coordinator, const std::string& unknown) {
-  if (auto at = coordinator.find('@'); at != std::string::npos)
-    return coordinator::host_of(coordinator.substr(0, at));
-  std::size_t host = coordinator.find(' ');
-  std::size_t pid = coordinator.rfind(' ');
-  if (host == pid) return unknown;
-  return coordinator.substr(host + 1, pid - host - 1) + " (pid " + coordinator.substr(pid + 1) +
-         ")";
-}
-
-// Where the run may be, in the order in which it is looked for.
-struct Place {
-  std::optional<Endpoint> at;
-  std::optional<std::size_t> own;  // it is this node's: how many stand-ins come before it
-};
-std::vector<Place> places_of(const State& state, const Config& config) {
-  std::vector<Place> all{{}};
-  const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
-  for (std::size_t i = 1; i < endpoints.size(); ++i) all.push_back({.at = endpoints[i], .own = {}});
-  if (config.may_move() || !has_stand_ins(state)) return all;
-  const std::vector<StandIn>& stand_ins = state.last->stand_ins;
-  for (std::size_t i = 0; i < stand_ins.size(); ++i) {
-    bool is_own = stand_ins[i].name == config.name;
-    all.push_back(
-        {.at = stand_ins[i].at, .own = is_own ? std::optional<std::size_t>(i) : std::nullopt});
-  }
-  return all;
-}
-
-// Which of several endpoints a place is; none of them: their number.
-std::size_t endpoint_of(const std::optional<Endpoint>& place, const Config& config) {
-  if (!place) return 0;
-  const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
-  return static_cast<std::size_t>(std::ranges::find(endpoints, *place) - endpoints.begin());
-}
 
 // One step: the state being changed and the actions being collected.
 class MemberTransition {
  public:
   MemberTransition(State state, Now now, const Config& config)
       : state_(std::move(state)), now_(now.mono), config_(config) {}
+  MemberTransition(const MemberTransition&) = delete;
+  MemberTransition& operator=(const MemberTransition&) = delete;
 
   // Having stood still, it may have been given up; or everybody stood still.  It asks before
   // anything else, whatever has happened.
@@ -189,7 +58,7 @@ class MemberTransition {
     state_.store_port = event.store_port;
     switch (state_.link) {
       case Link::Down:
-        return connect();
+        return connector_.connect();
       case Link::Connecting:
         return;
       case Link::Up:
@@ -275,8 +144,8 @@ class MemberTransition {
     state_.told.clear();
     if (state_.is_joined) {
       if (!is_same) {
-        return cut_off(coordinator_text(event.coordinator, "another node") + " hosts " + where() +
-                       " now, and " + coordinator_text(before, "the one") +
+        return cut_off(coordinator::agent_text(event.coordinator, "another node") + " hosts " +
+                       where() + " now, and " + coordinator::agent_text(before, "the one") +
                        " that did is gone with what it knew of this round");
       }
       // Another coordinator may have gone on without this node, and this one would not know of it.
@@ -310,7 +179,7 @@ class MemberTransition {
     // The first word to people, and the last attempt, are not late.
     Duration left =
         waited < kPatience && patience > kPatience ? kPatience - waited : patience - waited;
-    try_next_place(left);
+    connector_.try_next_place(left);
   }
 
   // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
@@ -323,18 +192,7 @@ class MemberTransition {
       state_.link = Link::Connecting;
       state_.connecting_since = now_;
       if (is_unheard_for_long() && !has_workers(state_)) return give_up_unheard();
-      // A host that breaks one connection after the other is not asked without a pause.
-      if (now_ - state_.connected_at >= kLasting) state_.attempts = 0;
-      state_.is_first_try = true;
-      // Of one that is silent there is no time to wait for another answer.
-      if (config_.may_move() && event.is_mute) return try_next_endpoint();
-      if (state_.attempts > 0) return connect_again(kLongestPause, longest_pause());
-      ++state_.attempts;
-      ++state_.connection;
-      return want(action::Connect{.node = node_id(state_, config_),
-                                  .connection = state_.connection,
-                                  .place = state_.place,
-                                  .timeout = try_time()});
+      return connector_.reconnect(event.is_mute);
     }
     cut_off(where() + ", where the nodes meet, was lost: " + event.why);
   }
@@ -377,7 +235,7 @@ class MemberTransition {
   void operator()(const event::Tick& event) {
     note_late_tick();
     state_.last_tick = now_;
-    if (hosts_with_lease() && event.heard_at) note_heard(*event.heard_at);
+    if (hosts_with_lease(state_, config_) && event.heard_at) note_heard(*event.heard_at);
     // No host is asked, and no node counts on this one; or no node goes on while it stands still.
     if (!state_.is_joined || is_above_lease(state_, config_)) state_.pulse_at = now_;
     if (!state_.is_joined) return;
@@ -390,7 +248,7 @@ class MemberTransition {
       }
     } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
       std::string silence = seconds_text(now_ - state_.pulse_at);
-      return cut_off(hosts_with_lease()
+      return cut_off(hosts_with_lease(state_, config_)
                          ? "this node, which hosts the run, has heard too few of the others for " +
                                silence + ", and they may go on without it"
                          : where() + ", where the nodes meet, has been silent for " + silence);
@@ -424,7 +282,6 @@ class MemberTransition {
             seconds_text(now_ - *state_.unheard_since));
   }
 
-  bool hosts_with_lease() const { return state_.is_own_host && may_change_host(state_, config_); }
   // Its own coordinator goes on as long as this agent does; its workers only as long as enough
   // other nodes see that.
   void note_heard(MonoTime heard_at) {
@@ -437,7 +294,8 @@ class MemberTransition {
     state_.pulse_time = std::strtoll(pulse.c_str(), nullptr, 10);
     if (state_.is_joined) note_contact();
     if (std::exchange(state_.is_echo_due, false)) look();
-    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease() && !state_.awaits_continue;
+    bool renews = !pulse.ends_with(kAloneMark) && !hosts_with_lease(state_, config_) &&
+                  !state_.awaits_continue;
     // Whether this node still counts, only the answer to its question says.
     if (!renews || state_.asks_since) return;
     state_.pulse_at = std::max(state_.pulse_at, asked_at);
@@ -449,71 +307,33 @@ class MemberTransition {
     if (state_.asked_at) return;
     state_.asked_at = now_;
     request::Heartbeat heartbeat;
-    if (says_contacts(state_, config_)) {
+    if (may_change_host(state_, config_)) {
       heartbeat.pulse = state_.pulse_time;
       if (state_.last) heartbeat.round = state_.last->number;
     }
     want(action::Heartbeat{message(heartbeat)});
   }
 
-  // What people call the place where this node is, or tries to be.
-  std::string where() const {
-    if (state_.place) return to_string(*state_.place);
-    if (config_.may_move() && state_.link == Link::Up)
-      return to_string(config_.node.settings.endpoints.front());
-    return config_.endpoint;
-  }
-
-  // A place that does not answer holds up the others.
-  Duration try_time() const {
-    if (!has_stand_ins(state_) && !config_.may_move()) return Duration::zero();
-    return std::max(kLeastTry, policy_of(state_, config_).silence_limit() / 5);
-  }
-
-  // One place after the other; its own when those before it have had their time to answer.
-  void try_next_place(Duration longest) {
-    std::vector<Place> all = places_of(state_, config_);
-    auto here = std::ranges::find(all, state_.place, &Place::at);
-    std::size_t index =
-        here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
-    for (++index; index < all.size(); ++index) {
-      const Place& place = all[index];
-      Duration turn = place.own ? static_cast<std::int64_t>(*place.own) * kStandInTurn : Duration{};
-      if (place.own && now_ - state_.seeks_since < turn) continue;
-      state_.place = place.at;
-      ++state_.connection;
-      return want(action::Connect{.node = node_id(state_, config_),
-                                  .connection = state_.connection,
-                                  .place = place.at,
-                                  .stand_in = place.own ? *place.own + 1 : 0,
-                                  .timeout = try_time()});
-    }
-    state_.place.reset();
-    connect_again(longest);
-  }
-
-  // A host looks whether the run is elsewhere as well: while it waits, wherever it may be; with a
-  // round, at the endpoint, where nodes come that do not know of it, or who stands in the registry.
+  // A host looks whether the run is elsewhere as well.
   void knock_if_due() {
     bool may_be_elsewhere = has_stand_ins(state_) || config_.has_registry;
     bool is_due = state_.is_own_host && may_be_elsewhere && state_.link == Link::Up &&
                   now_ >= state_.knocked_at + kKnockPeriod;
     if (!is_due) return;
     state_.knocked_at = now_;
-    action::Knock knock;
-    for (const Place& place : places_of(state_, config_)) {
-      // A registry may have another host by now.
-      bool is_elsewhere =
-          (place.at != state_.place && !place.own) || (!place.at && config_.has_registry);
-      if (is_elsewhere && (state_.wants_round || !place.at)) knock.places.push_back(place.at);
-    }
+    action::Knock knock{places_to_knock_at(state_, config_)};
     if (!knock.places.empty()) want(std::move(knock));
   }
+
+  Contact contact() const { return {.at = now_, .of = state_.coordinator}; }
+  void note_contact() { state_.seen.note(contact(), config_.may_move()); }
 
   template <class OneAction>
   void want(OneAction action) {
     actions_.emplace_back(std::move(action));
   }
+
+  std::string where() const { return member::where(state_, config_); }
 
   Message message(Request request) const {
     return {.run = config_.run,
@@ -522,83 +342,6 @@ class MemberTransition {
             .connection = state_.connection};
   }
   void post(Request request) { want(action::Post{message(std::move(request))}); }
-
-  void connect() {
-    state_.link = Link::Connecting;
-    state_.connecting_since = now_;
-    state_.attempts = 0;
-    state_.seeks_since = now_;
-    // A node that hosts the run is a node of it there.
-    if (state_.sent_to) {
-      state_.place = state_.sent_to;
-    } else if (!state_.is_own_host) {
-      state_.place.reset();
-    }
-    want(action::Connect{.node = node_id(state_, config_),
-                         .connection = state_.connection,
-                         .place = state_.place,
-                         .timeout = try_time()});
-  }
-  // Each attempt is a connection of its own: the last will of one that failed may still be heard.
-  void connect_again(Duration most, Duration longest = kLongestPause) {
-    ++state_.connection;
-    Duration pause = pause_before(state_.attempts++, config_.name, longest);
-    want(action::Connect{.node = node_id(state_, config_),
-                         .connection = state_.connection,
-                         .after = std::min(most, pause),
-                         .place = state_.place,
-                         .timeout = try_time()});
-  }
-
-  void note_contact() {
-    Contact contact{.at = now_, .of = state_.coordinator};
-    bool is_another = state_.contact && state_.contact->of != contact.of;
-    if (config_.may_move() && is_another) state_.unreported = state_.contact;
-    state_.contact = std::move(contact);
-  }
-  // The last with another coordinator than this one, or one with this one.
-  std::optional<Contact> contact_elsewhere() const {
-    bool is_here = state_.contact && state_.contact->of == state_.coordinator;
-    return is_here && state_.unreported ? state_.unreported : state_.contact;
-  }
-
-  request::Join join_request() const {
-    const NodeConfig& node = config_.node;
-    request::Join join{.host = node.host,
-                       .address = node.address.empty() ? state_.address : node.address,
-                       .pid = node.pid,
-                       .participant = node.participant,
-                       .settings = node.settings,
-                       .policy = policy_of(state_, config_),
-                       .store_port = state_.store_port,
-                       .node_rank = node.node_rank,
-                       .restart_count = state_.restart_count,
-                       .preflight_failure = node.preflight_failure,
-                       .addresses = state_.addresses};
-    join.is_back = state_.has_joined;
-    if (config_.may_move()) join.endpoint = endpoint_of(state_.place, config_);
-    join.was_in_round = state_.workers != Workers::Down ||
-                        (state_.was_in_round_until && now_ < *state_.was_in_round_until);
-    if (state_.last) {
-      join.previous_rank = state_.last->ranks.group_rank;
-      join.next_round = state_.last->number + 1;
-      join.run_uuid = state_.last->run_uuid;
-      join.previous_nodes = state_.last->ranks.group_world_size;
-      join.round_by = state_.last->by;
-      join.after = state_.last->after;
-    }
-    if (says_contacts(state_, config_)) {
-      join.stand_in_port = config_.stand_in_port;
-      join.is_host = state_.is_own_host;
-      join.pulse = state_.pulse_time;
-      join.died = state_.died;
-      if (const std::optional<Contact> seen = contact_elsewhere()) {
-        join.seen_age = now_ - seen->at;
-        join.seen_of = seen->of;
-      }
-    }
-    return join;
-  }
 
   // Once after each contact: an agent that is always late must stop its workers all the same.
   void note_late_tick() {
@@ -613,12 +356,11 @@ class MemberTransition {
     state_.is_joined = true;
     state_.joined_at = now_;
     if (!state_.unheard_since) state_.unheard_since = now_;
-    post(join_request());
+    post(join_request(state_, config_, now_));
     state_.has_joined = true;
     state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
-    if (!says_contacts(state_, config_)) return;  // from here on there may be later rounds
-    state_.contact_before = state_.contact;
-    note_contact();
+    if (!may_change_host(state_, config_)) return;  // from here on there may be later rounds
+    state_.seen.note_join(contact(), config_.may_move());
     if (!has_stand_ins(state_)) return;  // nobody counts on it yet
     state_.is_echo_due = true;
     look();
@@ -638,11 +380,11 @@ class MemberTransition {
     if (state_.failed) state_.failed->wait.reset();
     state_.is_failure_posted = true;  // with this
     state_.resumes.push_back(now_);
-    post(request::Resume{
-        .join = join_request(), .workers = state_.workers, .failed = state_.failed});
+    post(request::Resume{.join = join_request(state_, config_, now_),
+                         .workers = state_.workers,
+                         .failed = state_.failed});
     if (state_.leaving) post(*state_.leaving);
-    bool is_elsewhere = state_.contact && state_.contact->of != state_.coordinator;
-    if (!config_.may_move() || !is_elsewhere) return;
+    if (!config_.may_move() || !state_.seen.is_last_another(state_.coordinator)) return;
     // From here on it may count on this node.
     state_.awaits_continue = has_workers(state_);
     note_contact();
@@ -655,34 +397,7 @@ class MemberTransition {
     if (event.is_final || is_gone) {
       return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
     }
-    if (config_.may_move()) return try_next_endpoint();
-    connect_again(kLongestPause, longest_pause());
-  }
-  // Often enough that the host may be away for most of the time that the workers have.
-  Duration longest_pause() const {
-    Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
-    return std::min(longest, kLongestPause);
-  }
-
-  // With workers: first the others in their order, then all of them, with a pause before each
-  // round.
-  void try_next_endpoint() {
-    std::size_t here = endpoint_of(state_.place, config_);
-    std::size_t next = here + 1;
-    if (std::exchange(state_.is_first_try, false)) next = here == 0 ? 1 : 0;
-    bool has_tried_all = next >= config_.node.settings.endpoints.size();
-    if (has_tried_all) next = 0;
-    go_to_endpoint(next);
-    if (has_tried_all) return connect_again(kLongestPause, longest_pause());
-    ++state_.connection;
-    want(action::Connect{.node = node_id(state_, config_),
-                         .connection = state_.connection,
-                         .place = state_.place,
-                         .timeout = try_time()});
-  }
-  void go_to_endpoint(std::size_t number) {
-    state_.place.reset();
-    if (number > 0) state_.place = config_.node.settings.endpoints[number];
+    connector_.reconnect_later();
   }
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
@@ -714,7 +429,7 @@ class MemberTransition {
     if (state_.is_leaving || state_.has_ended) {
       state_.link = Link::Down;
     } else {
-      connect();
+      connector_.connect();
     }
   }
 
@@ -751,13 +466,12 @@ class MemberTransition {
     state_.last = round;
     // The coordinator has heard what it answers, and counts this node's silence from then at the
     // earliest.
-    if (!hosts_with_lease())
+    if (!hosts_with_lease(state_, config_))
       state_.pulse_at = std::max({state_.pulse_at, state_.joined_at, state_.ready_at});
     want(action::NotifyRound{round});
     if (round.by.empty()) return;
     note_contact();
-    state_.unreported.reset();
-    state_.contact_before.reset();
+    state_.seen.has_round();
     state_.was_in_round_until_before.reset();
     state_.awaits_continue = false;
     if (!round.after.empty()) look();  // so that it is settled soon
@@ -811,8 +525,8 @@ class MemberTransition {
     MonoTime asked_at = state_.resumes.front();
     state_.resumes.pop_front();
     state_.awaits_continue = false;
-    state_.unreported.reset();
-    if (!hosts_with_lease()) state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    state_.seen.has_answered();
+    if (!hosts_with_lease(state_, config_)) state_.pulse_at = std::max(state_.pulse_at, asked_at);
     if (state_.asks_since) {
       if (asked_at < *state_.asks_since) return;
       state_.asks_since.reset();
@@ -829,7 +543,7 @@ class MemberTransition {
     state_.sent_to = moved.to;
     cut_off(moved.why + ", at " + to_string(moved.to) + "; joining there");
     state_.is_own_host = false;
-    if (state_.contact_before) state_.contact = std::exchange(state_.contact_before, std::nullopt);
+    state_.seen.take_back_join();
     state_.was_in_round_until = state_.was_in_round_until_before;
   }
   // With workers, which go on.
@@ -839,16 +553,7 @@ class MemberTransition {
     want(action::NotifyUser{moved.why + ", at " + to_string(moved.to) + "; going on there"});
     want(action::Disconnect{});
     state_.asked_at.reset();
-    state_.link = Link::Connecting;
-    state_.connecting_since = now_;
-    state_.attempts = 0;
-    state_.is_first_try = true;
-    ++state_.connection;
-    go_to_endpoint(number);
-    want(action::Connect{.node = node_id(state_, config_),
-                         .connection = state_.connection,
-                         .place = state_.place,
-                         .timeout = try_time()});
+    connector_.go_to_endpoint(number);
   }
   void heard(const command::Settled& settled) {
     if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();
@@ -864,6 +569,7 @@ class MemberTransition {
   MonoTime now_;
   const Config& config_;
   std::vector<Action> actions_;
+  Connector connector_{state_, actions_, now_, config_};
 };
 
 }  // namespace
@@ -872,83 +578,8 @@ Step step(State state, const Event& event, Now now, const Config& config) {
   if (state.is_over) return {std::move(state), {}};
   MemberTransition transition(std::move(state), now, config);
   transition.notice_standstill();
-  std::visit(transition, event);
+  std::visit([&](const auto& each) { transition(each); }, event);
   return std::move(transition).result();
-}
-
-std::string node_id(const State& state, const Config& config) {
-  return config.name + "." + std::to_string(state.incarnation);
-}
-
-Message last_message(const State& state, const Config& config, const std::string& why) {
-  request::Left left{.why = why};
-  if (state.workers != Workers::Down && state.last) left.round = state.last->number;
-  note_known(state, left);
-  return {.run = config.run,
-          .node = node_id(state, config),
-          .request = std::move(left),
-          .connection = state.connection};
-}
-
-std::optional<Died> memory(const State& state, const Config& config) {
-  request::Left left;
-  note_known(state, left);
-  if (left.knows.by.empty()) return std::nullopt;
-  return Died{.name = config.name,
-              .knows = std::move(left.knows),
-              .nodes = left.nodes,
-              .after = std::move(left.after),
-              .seen_of = std::move(left.seen_of)};
-}
-
-std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,
-                                      bool host_goes) {
-  bool is_said = !host_goes && !state.is_over && state.is_joined && state.link == Link::Up;
-  if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
-  UnsaidLeft unsaid{.message = {.run = config.run,
-                                .node = node_id(state, config),
-                                .request = left_at_end(state, now),
-                                .connection = state.connection},
-                    .places = {}};
-  auto& left = std::get<request::Left>(unsaid.message.request);
-  if (state.has_ended) {
-    left.why = "has ended, since the rendezvous that it hosted failed";
-  } else if (state.leaving) {
-    left.why = state.leaving->why;
-  }
-  for (const Place& place : places_of(state, config)) {
-    if (!place.own) unsaid.places.push_back(place.at);
-  }
-  return unsaid;
-}
-
-bool has_turn(const State& state, const Config& config) {
-  return state.last && config.stand_in_port != 0 &&
-         std::ranges::find(state.last->stand_ins, config.name, &StandIn::name) !=
-             state.last->stand_ins.end();
-}
-
-MonoTime next_tick(const State& state, const Config& config) {
-  if (state.is_over) return MonoTime::max();
-  if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
-  MonoTime beat = state.last_tick + heartbeat_interval(state, config);
-  if (!state.is_joined) return beat;
-  MonoTime reads = reads_until(state, config);
-  Duration limit = contact_limit(state, config);
-  MonoTime judged =
-      state.asks_since ? *state.asks_since + limit : std::max(state.pulse_at + limit, reads);
-  if (auto mute = mute_at(state, config)) judged = std::min(judged, std::max(*mute, reads));
-  return std::min(beat, judged);
-}
-
-Duration lease(const State& state, const Config& config) {
-  Policy policy = policy_of(state, config);
-  return policy.lease() - policy.silence_limit() / 10;
-}
-
-Duration contact_limit(const State& state, const Config& config) {
-  if (!has_workers(state)) return lease(state, config);
-  return policy_of(state, config).silence_limit() / 2;
 }
 
 }  // namespace ddprun::rendezvous::member

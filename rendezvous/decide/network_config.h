@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/decide/member.h"
+#include "rendezvous/decide/member_state.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "store/auth/secret.h"
 #include "store/base/endpoint.h"

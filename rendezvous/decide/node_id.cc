@@ -18,6 +18,16 @@ std::string host_of(const std::string& name) {
   return "ddpd on " + name.substr(begin, name.rfind('-') - begin);
 }
 
+std::string agent_text(const std::string& coordinator, const std::string& unknown) {
+  if (auto at = coordinator.find('@'); at != std::string::npos)
+    return host_of(coordinator.substr(0, at));
+  std::size_t host = coordinator.find(' ');
+  std::size_t pid = coordinator.rfind(' ');
+  if (host == pid) return unknown;
+  return coordinator.substr(host + 1, pid - host - 1) + " (pid " + coordinator.substr(pid + 1) +
+         ")";
+}
+
 bool comes_before(const std::string& one, const std::string& other) {
   return std::pair(one.size(), one) < std::pair(other.size(), other);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the id of a node says: "host-uuid.INCARNATION".  An agent that is cut off comes back as
-// another incarnation of the same node.
+// another incarnation of the same node.  And what the name of a coordinator says.
 #pragma once
 
 #include <string>
@@ -16,6 +16,10 @@ inline constexpr const char* kDaemonName = "ddpd:";
 
 // What people call the node with this name, "host-uuid".
 std::string host_of(const std::string& name);
+
+// Which agent has the coordinator of this name, as people call it: "node0 (pid 17)", or "node0".
+// `unknown` where the name does not say.
+std::string agent_text(const std::string& coordinator, const std::string& unknown);
 
 // Whether `one` is an earlier incarnation than `other`, of the same node.
 bool comes_before(const std::string& one, const std::string& other);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/waiting_text.h"
 #include "tests/rendezvous/one_run.h"
 

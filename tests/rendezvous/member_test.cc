@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "rendezvous/decide/member_messages.h"
 #include "store/base/variant.h"
 
 using namespace ddprun;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/waiting_text.h"
 #include "tests/rendezvous/one_run.h"
 
@@ -419,7 +420,7 @@ TEST_CASE("Several endpoints: a node says where it comes from, and waits for mor
   MonoTime before = node.state.pulse_at;
   node.on(member::event::PulseSeen{"3600600000000"});
   CHECK(node.state.pulse_at == before);  // it may be that of before the others came
-  CHECK(node.state.contact->of == "d2@0");
+  CHECK(node.state.seen.last()->of == "d2@0");
   node.on(member::event::Heard{command::Continue{}});
   CHECK(node.state.pulse_at > before);
 

@@ -15,6 +15,7 @@
 #include "agent/decide/core.h"
 #include "rendezvous/decide/host_search.h"
 #include "rendezvous/decide/member.h"
+#include "rendezvous/decide/member_messages.h"
 #include "tests/sim/monitor.h"
 #include "tests/sim/world.h"
 

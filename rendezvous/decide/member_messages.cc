@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/member_messages.h"
+
+#include <utility>
+#include <variant>
+
+#include "rendezvous/decide/member_places.h"
+
+namespace ddprun::rendezvous::member {
+namespace {
+
+// What other hosts may not know, and would count this node by.
+void note_known(const State& state, request::Left& left) {
+  if (!state.last || state.last->by.empty()) return;
+  left.knows = state.last->id();
+  left.nodes = state.last->ranks.group_world_size;
+  left.after = state.last->after;
+  left.seen_of = state.seen.counted_by();
+}
+
+}  // namespace
+
+request::Join join_request(const State& state, const Config& config, MonoTime now) {
+  const NodeConfig& node = config.node;
+  request::Join join{.host = node.host,
+                     .address = node.address.empty() ? state.address : node.address,
+                     .pid = node.pid,
+                     .participant = node.participant,
+                     .settings = node.settings,
+                     .policy = policy_of(state, config),
+                     .store_port = state.store_port,
+                     .node_rank = node.node_rank,
+                     .restart_count = state.restart_count,
+                     .preflight_failure = node.preflight_failure,
+                     .addresses = state.addresses};
+  join.is_back = state.has_joined;
+  if (config.may_move()) join.endpoint = endpoint_of(state.place, config);
+  join.was_in_round = state.workers != Workers::Down ||
+                      (state.was_in_round_until && now < *state.was_in_round_until);
+  if (state.last) {
+    join.previous_rank = state.last->ranks.group_rank;
+    join.next_round = state.last->number + 1;
+    join.run_uuid = state.last->run_uuid;
+    join.previous_nodes = state.last->ranks.group_world_size;
+    join.round_by = state.last->by;
+    join.after = state.last->after;
+  }
+  if (may_change_host(state, config)) {
+    join.stand_in_port = config.stand_in_port;
+    join.is_host = state.is_own_host;
+    join.pulse = state.pulse_time;
+    join.died = state.died;
+    if (const std::optional<Contact> seen = state.seen.for_coordinator(state.coordinator)) {
+      join.seen_age = now - seen->at;
+      join.seen_of = seen->of;
+    }
+  }
+  return join;
+}
+
+request::Left left_at_end(const State& state, MonoTime now) {
+  request::Left left;
+  note_known(state, left);
+  if (state.seen.last()) left.seen_age = now - state.seen.last()->at;
+  return left;
+}
+
+Message last_message(const State& state, const Config& config, const std::string& why) {
+  request::Left left{.why = why};
+  if (state.workers != Workers::Down && state.last) left.round = state.last->number;
+  note_known(state, left);
+  return {.run = config.run,
+          .node = node_id(state, config),
+          .request = std::move(left),
+          .connection = state.connection};
+}
+
+std::optional<Died> memory(const State& state, const Config& config) {
+  request::Left left;
+  note_known(state, left);
+  if (left.knows.by.empty()) return std::nullopt;
+  return Died{.name = config.name,
+              .knows = std::move(left.knows),
+              .nodes = left.nodes,
+              .after = std::move(left.after),
+              .seen_of = std::move(left.seen_of)};
+}
+
+std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,
+                                      bool host_goes) {
+  bool is_said = !host_goes && !state.is_over && state.is_joined && state.link == Link::Up;
+  if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
+  UnsaidLeft unsaid{.message = {.run = config.run,
+                                .node = node_id(state, config),
+                                .request = left_at_end(state, now),
+                                .connection = state.connection},
+                    .places = {}};
+  auto& left = std::get<request::Left>(unsaid.message.request);
+  if (state.has_ended) {
+    left.why = "has ended, since the rendezvous that it hosted failed";
+  } else if (state.leaving) {
+    left.why = state.leaving->why;
+  }
+  for (const Place& place : places_of(state, config)) {
+    if (!place.own) unsaid.places.push_back(place.at);
+  }
+  return unsaid;
+}
+
+}  // namespace ddprun::rendezvous::member

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/decide/member_state.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ddprun::rendezvous::member {
+namespace {
+
+constexpr Duration kLeastMute = std::chrono::seconds(1);         // of a connection
+constexpr Duration kLongestInterval = std::chrono::seconds(10);  // of heartbeats
+
+}  // namespace
+
+std::string node_id(const State& state, const Config& config) {
+  return config.name + "." + std::to_string(state.incarnation);
+}
+
+Policy policy_of(const State& state, const Config& config) {
+  Policy policy = config.node.policy;
+  if (state.keep_alive) {
+    policy.keep_alive_interval = state.keep_alive->keep_alive_interval;
+    policy.keep_alive_max_attempt = state.keep_alive->keep_alive_max_attempt;
+    policy.lease_grace = state.keep_alive->lease_grace;
+  }
+  return policy;
+}
+
+bool has_workers(const State& state) {
+  return state.workers == Workers::Up || state.workers == Workers::Stopping;
+}
+
+bool has_stand_ins(const State& state) {
+  return state.last && !state.last->by.empty();
+}
+
+bool may_change_host(const State& state, const Config& config) {
+  return config.stand_in_port != 0 || config.may_move() || has_stand_ins(state);
+}
+
+bool is_above_lease(const State& state, const Config& config) {
+  return state.is_own_host && !may_change_host(state, config);
+}
+
+bool hosts_with_lease(const State& state, const Config& config) {
+  return state.is_own_host && may_change_host(state, config);
+}
+
+bool has_turn(const State& state, const Config& config) {
+  return state.last && config.stand_in_port != 0 &&
+         std::ranges::find(state.last->stand_ins, config.name, &StandIn::name) !=
+             state.last->stand_ins.end();
+}
+
+Duration heartbeat_interval(const State& state, const Config& config) {
+  Policy policy = policy_of(state, config);
+  Duration interval =
+      std::min({policy.keep_alive_interval, policy.silence_limit() / 4, kLongestInterval});
+  // The hosting node's own lease is as old as the pulses that the others confirm.
+  return has_stand_ins(state) ? std::min(interval, policy.silence_limit() / 6) : interval;
+}
+
+std::optional<MonoTime> mute_at(const State& state, const Config& config) {
+  if (state.link != Link::Up || !state.is_joined || !state.asked_at) return std::nullopt;
+  Duration limit = policy_of(state, config).silence_limit();
+  MonoTime mute = *state.asked_at + std::max(limit / 5, kLeastMute);
+  return state.muted_at ? std::max(mute, *state.muted_at + limit) : mute;
+}
+
+MonoTime reads_until(const State& state, const Config& config) {
+  if (!state.woke_at) return MonoTime::min();
+  return *state.woke_at + contact_limit(state, config) / kReadingParts;
+}
+
+MonoTime next_tick(const State& state, const Config& config) {
+  if (state.is_over) return MonoTime::max();
+  if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
+  MonoTime beat = state.last_tick + heartbeat_interval(state, config);
+  if (!state.is_joined) return beat;
+  MonoTime reads = reads_until(state, config);
+  Duration limit = contact_limit(state, config);
+  MonoTime judged =
+      state.asks_since ? *state.asks_since + limit : std::max(state.pulse_at + limit, reads);
+  if (auto mute = mute_at(state, config)) judged = std::min(judged, std::max(*mute, reads));
+  return std::min(beat, judged);
+}
+
+Duration lease(const State& state, const Config& config) {
+  Policy policy = policy_of(state, config);
+  return policy.lease() - policy.silence_limit() / 10;
+}
+
+Duration contact_limit(const State& state, const Config& config) {
+  if (!has_workers(state)) return lease(state, config);
+  return policy_of(state, config).silence_limit() / 2;
+}
+
+}  // namespace ddprun::rendezvous::member
