@@ -21,6 +21,7 @@
 #include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
+#include "rendezvous/decide/runs_text.h"
 #include "rendezvous/decide/tracer.h"
 #include "store/client.h"
 #include "store/event.h"

@@ -6,10 +6,12 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/decide/departed_nodes.h"
 #include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/past_runs.h"
 #include "rendezvous/decide/room.h"
-#include "store/base/count.h"
+#include "rendezvous/decide/runs_text.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous::runs {
@@ -18,21 +20,11 @@ namespace {
 // The nodes of a run that gives way to another one that waits are sent on for so long.
 constexpr Duration kBrieflyMoved = std::chrono::seconds(3);
 
-// So many runs that wait beside another one are named to it.
-constexpr std::size_t kMaxNamed = 3;
-
-// So often it looks whether it stood still, while that counts.
-constexpr Duration kLook = std::chrono::seconds(1);
-
-// And so often it counts what the nodes have said, when that seems to be too much.
+// So often it counts what the nodes have said, when that seems to be too much.
 constexpr Duration kCountPeriod = std::chrono::seconds(1);
 
 // A node that comes back with as much as this is no stranger's: it is let in, whatever others said.
 constexpr std::size_t kOrdinaryBytes = std::size_t{16} * 1024;
-
-std::string describe(const std::string& name, const coordinator::State& run) {
-  return "run '" + name + "' (" + count_of(run.nodes.size(), "node") + ")";
-}
 
 bool is_last_command(const Command& command) {
   return std::holds_alternative<command::Refuse>(command) ||
@@ -47,41 +39,22 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Left>(request);
 }
 
-// What start of a run a node says that it is of; empty where it does not say so.
-std::string run_uuid_of(const coordinator::Event& event) {
-  const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
-  if (arrived == nullptr) return "";
-  if (const auto* join = std::get_if<request::Join>(&arrived->request)) return join->run_uuid;
-  const auto* resume = std::get_if<request::Resume>(&arrived->request);
-  return resume == nullptr ? "" : resume->join.run_uuid;
-}
-
 bool is_given_away(const State& state, const std::string& run, MonoTime now) {
   auto given = state.given_away.find(run);
   return given != state.given_away.end() && now < given->second;
-}
-
-// The nodes of this round may have another host, so that the end of their leases here says nothing.
-bool may_go_on_elsewhere(const State& state, const coordinator::Former& former) {
-  return !state.is_daemon && !former.by.empty();
-}
-
-bool has_several_endpoints(const coordinator::Event& event) {
-  const auto* arrived = std::get_if<coordinator::event::Arrived>(&event);
-  if (arrived == nullptr) return false;
-  if (const auto* join = std::get_if<request::Join>(&arrived->request))
-    return !join->settings.endpoints.empty();
-  const auto* resume = std::get_if<request::Resume>(&arrived->request);
-  return resume != nullptr && !resume->join.settings.endpoints.empty();
 }
 
 // One step: the state being changed and the actions being collected.
 class RunsTransition {
  public:
   RunsTransition(State state, Now now) : state_(std::move(state)), now_(now) {
-    forgive_own_pause();
-    clear_what_is_old();
+    past_.forgive_own_pause();
+    past_.clear_what_is_old();
+    clear_old_moves();
+    departed_.clear_what_is_old();
   }
+  RunsTransition(const RunsTransition&) = delete;
+  RunsTransition& operator=(const RunsTransition&) = delete;
 
   Step result() && {
     return {
@@ -111,10 +84,11 @@ class RunsTransition {
     auto run = state_.runs.find(message.run);
     bool is_known = run != state_.runs.end();
     bool is_of_run = is_known && run->second.nodes.contains(message.node);
-    if (std::holds_alternative<request::Left>(message.request) && !is_of_run) note_early(message);
+    if (std::holds_alternative<request::Left>(message.request) && !is_of_run)
+      departed_.note_early(message);
     if (join != nullptr) {
       if (is_turned_away(message, *join) || is_too_much(message, *join, is_of_run)) return;
-      if (has_left_early(message)) return;
+      if (departed_.has_left_early(message)) return;
     } else if (!is_known) {
       if (is_last_word(message.request)) {
         actions_.emplace_back(action::Forget{message.node, message.connection});
@@ -131,15 +105,15 @@ class RunsTransition {
   void operator()(const event::Unreadable& event) {
     auto run = state_.runs.find(event.sender.run);
     if (run != state_.runs.end() && run->second.nodes.contains(event.sender.node)) return;
-    send_last(event.sender.node, event.sender.connection,
-              command::Refuse{"what it says cannot be read: " + event.problem});
+    departed_.send_last(event.sender.node, event.sender.connection,
+                        command::Refuse{"what it says cannot be read: " + event.problem});
   }
 
   void operator()(const event::Tick&) {
     for (const std::string& name : due_runs()) {
       coordinator::State& run = state_.runs.at(name);
       if (coordinator::deadline(run).value_or(MonoTime::max()) <= now_.mono) {
-        run.beside = who_waits_beside(name);
+        run.beside = who_waits_beside(state_, name);
         step(name, coordinator::event::Tick{});
       } else {
         knock_if_due(name, run);
@@ -203,7 +177,7 @@ class RunsTransition {
     if (is_known && !coordinator::may_change_host(run->second)) return;
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     if (state_.is_daemon && !is_here) {
-      if (knock.has_round || knock.is_over) acquit_those_of(message.run);
+      if (knock.has_round || knock.is_over) departed_.acquit_those_of(message.run);
       if (hears_of_an_end(message, knock)) return;
     }
     bool waits = is_known && coordinator::may_give_way(run->second, now_.mono);
@@ -216,8 +190,8 @@ class RunsTransition {
       comes_first = comes_first && coordinator::is_anyone_heard(run->second, now_.mono);
     if (is_here || (waits && !knock.has_round && comes_first)) {
       if (knock.has_round) return;
-      return send_last(message.node, message.connection,
-                       command::Moved{.to = knock.to, .why = "the run is there"});
+      return departed_.send_last(message.node, message.connection,
+                                 command::Moved{.to = knock.to, .why = "the run is there"});
     }
     if (knock.has_round && (waits || !is_known)) {
       state_.moved[message.run] = {.to = knock.from,
@@ -244,20 +218,11 @@ class RunsTransition {
     });
     bool is_to_begin = !is_known && knock.begins && !state_.moved.contains(message.run);
     if (!is_over_here && !is_to_begin) return false;
-    send_last(message.node, message.connection,
-              command::Moved{.to = knock.to,
-                             .why = is_to_begin ? "the first round of a run begins there"
-                                                : "the run has ended there"});
+    departed_.send_last(message.node, message.connection,
+                        command::Moved{.to = knock.to,
+                                       .why = is_to_begin ? "the first round of a run begins there"
+                                                          : "the run has ended there"});
     return true;
-  }
-
-  // They are nodes of another coordinator by now.
-  void acquit_those_of(const std::string& run) {
-    std::erase_if(state_.given_up, [&](GivenUp& given_up) {
-      if (given_up.run != run) return false;
-      actions_.emplace_back(action::Acquit{std::move(given_up.node)});
-      return true;
-    });
   }
 
   // The daemons at the endpoints of a run do not know each other but by its nodes.
@@ -312,8 +277,8 @@ class RunsTransition {
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join) {
     if (auto to = moved_to(message.run, join)) {
-      send_last(message.node, message.connection,
-                command::Moved{.to = std::move(*to), .why = "the run has another host"});
+      departed_.send_last(message.node, message.connection,
+                          command::Moved{.to = std::move(*to), .why = "the run has another host"});
       return true;
     }
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
@@ -321,12 +286,12 @@ class RunsTransition {
       return each.run == message.run && (each.run_uuid == join.run_uuid || is_late);
     });
     if (verdict != state_.verdicts.end()) {
-      send_last(message.node, message.connection, verdict->end);
+      departed_.send_last(message.node, message.connection, verdict->end);
       return true;
     }
     std::string why = why_refused(message.run, join);
     if (why.empty()) return false;
-    send_last(message.node, message.connection, command::Refuse{why});
+    departed_.send_last(message.node, message.connection, command::Refuse{why});
     return true;
   }
 
@@ -344,8 +309,9 @@ class RunsTransition {
     if (is_let_in) {
       state_.said_bytes += bytes;
     } else {
-      send_last(message.node, message.connection,
-                command::Refuse{"the nodes here have said as much of themselves as is kept"});
+      departed_.send_last(
+          message.node, message.connection,
+          command::Refuse{"the nodes here have said as much of themselves as is kept"});
     }
     return !is_let_in;
   }
@@ -365,81 +331,10 @@ class RunsTransition {
            ", which is what the nodes have that meet here by the static backend";
   }
 
-  // Other runs that a node of this one may have been meant for: a slip in --rdzv-id.
-  std::string who_waits_beside(const std::string& name) const {
-    const coordinator::State& here = state_.runs.at(name);
-    if (here.phase != coordinator::Phase::Gathering) return "";
-    std::string text;
-    std::size_t named = 0;
-    auto [first, end] = neighbours_of(name);
-    for (; first != end; ++first) {
-      const auto& [other, run] = *first;
-      bool waits = run.phase == coordinator::Phase::Gathering && !run.nodes.empty();
-      if (other == name || !waits || run.settings != here.settings) continue;
-      text += (text.empty() ? "" : ", ") + describe(other, run);
-      if (++named == kMaxNamed) break;
-    }
-    return text;
-  }
-
-  // All runs, where there are few.
-  using Place = std::map<std::string, coordinator::State>::const_iterator;
-  std::pair<Place, Place> neighbours_of(const std::string& name) const {
-    Place first = state_.runs.begin();
-    Place end = state_.runs.end();
-    if (state_.runs.size() <= kNeighbours) return {first, end};
-    Place from = state_.runs.find(name);
-    Place to = from;
-    constexpr std::size_t kEachSide = kNeighbours / 2;
-    for (std::size_t i = 0; i < kEachSide && from != first; ++i) --from;
-    for (std::size_t i = 0; i < kEachSide && to != end; ++i) ++to;
-    return {from, to};
-  }
-
-  // Begins it with what is known of it.  The nodes of a start that has lost them all come one by
-  // one.
-  coordinator::State begin(const std::string& name, const coordinator::Event& event) {
-    coordinator::State run;
-    if (auto known = state_.quorums.extract(name); !known.empty()) {
-      run.quorum = std::move(known.mapped());
-      state_.quorum_times.erase(name);
-    }
-    run.quorum.self = state_.name;
-    auto former = state_.formers.extract(name);
-    if (!former.empty()) begin_after(run, std::move(former.mapped()));
-    if (state_.is_daemon) {
-      run.moving.daemon = state_.name;
-      if (!has_several_endpoints(event)) run.quorum = {};
-    }
-    if (!run.quorum.self.empty()) run.next_round = round_after_all(name);
-    const std::string uuid = run_uuid_of(event);
-    for (const Past& past : state_.pasts) {
-      if (past.run != name) continue;
-      run.former.past_rounds[past.run_uuid] = past.round;
-      if (past.run_uuid != uuid) continue;
-      run.churn = past.churn;
-      run.lost_rounds = past.lost_rounds;
-    }
-    return run;
-  }
-
-  // After the rounds of all earlier starts here: number and coordinator tell each round from all
-  // others, also for a guardian that speaks late.
-  std::uint64_t round_after_all(const std::string& name) const {
-    std::uint64_t next = 0;
-    for (const Verdict& verdict : state_.verdicts) {
-      if (verdict.run == name) next = std::max(next, verdict.next_round);
-    }
-    for (const Past& past : state_.pasts) {
-      if (past.run == name) next = std::max(next, past.round + 1);
-    }
-    return next;
-  }
-
   void step(const std::string& name, const coordinator::Event& event) {
     auto [entry, is_new] = state_.runs.try_emplace(name);
     coordinator::State& run = entry->second;
-    if (is_new) run = begin(name, event);
+    if (is_new) run = past_.begin(name, event);
     bool was_over = run.phase == coordinator::Phase::Ended;
     coordinator::Step next = coordinator::step(std::move(run), event, now_);
     run = std::move(next.state);
@@ -448,7 +343,7 @@ class RunsTransition {
     if (state_.is_daemon) knock_if_due(name, run);
     for (coordinator::Action& action : next.actions) {
       if (auto* over = std::get_if<coordinator::action::Over>(&action)) {
-        remember(name, std::move(*over));
+        past_.remember(name, std::move(*over));
         continue;
       }
       if (auto* forget = std::get_if<coordinator::action::Forget>(&action)) {
@@ -478,14 +373,15 @@ class RunsTransition {
         continue;
       }
       auto& send = std::get<coordinator::action::Send>(action);
-      if (std::holds_alternative<command::Dropped>(send.command)) note_given_up(name, send.node);
+      if (std::holds_alternative<command::Dropped>(send.command))
+        departed_.note_given_up(name, send.node);
       if (is_last_command(send.command) && !run.nodes.contains(send.node)) {
-        send_last(send.node, send.connection, std::move(send.command));
+        departed_.send_last(send.node, send.connection, std::move(send.command));
       } else {
         actions_.emplace_back(std::move(send));
       }
     }
-    if (coordinator::is_over(run)) forget(name);
+    if (coordinator::is_over(run)) past_.forget(name);
     note_due(name);
     changed_.push_back(name);
   }
@@ -504,90 +400,6 @@ class RunsTransition {
     state_.due.emplace(due, name);
   }
 
-  // Others of the round in a run file may have gone on elsewhere.
-  static void begin_after(coordinator::State& run, coordinator::Former former) {
-    bool is_known = !run.quorum.bodies.empty();
-    if (!is_known && !former.by.empty() && former.round && !former.names.empty()) {
-      run.quorum.bodies.push_back({.id = {.number = *former.round, .by = former.by},
-                                   .nodes = former.nodes,
-                                   .names = {former.names.begin(), former.names.end()}});
-    }
-    run.former.begin(std::move(former));
-  }
-
-  // No node is left in the run, and no worker of its own lives.
-  void forget(const std::string& name) {
-    auto run = state_.runs.extract(name);
-    if (run.mapped().has_formed && run.mapped().phase != coordinator::Phase::Ended) {
-      if (state_.pasts.size() >= kMaxVerdicts) state_.pasts.pop_front();
-      state_.pasts.push_back({.run = name,
-                              .run_uuid = run.mapped().run_uuid,
-                              .round = run.mapped().round,
-                              .at = now_.mono,
-                              .churn = std::move(run.mapped().churn),
-                              .lost_rounds = run.mapped().lost_rounds});
-    }
-    const coordinator::Quorum& quorum = run.mapped().quorum;
-    bool may_go_on = run.mapped().phase != coordinator::Phase::Ended &&
-                     (!quorum.bodies.empty() || !quorum.gone.empty() || quorum.seen);
-    if (may_go_on && state_.quorums.size() < kMaxRuns) {
-      state_.quorums[name] = std::move(run.mapped().quorum);
-      if (state_.is_daemon) state_.quorum_times[name] = now_.mono;
-    }
-    bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
-    std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
-    // Where a node hosts, that file may be all that fresh nodes find of a run which goes on
-    // elsewhere.
-    bool goes_on_elsewhere = run.mapped().moving.has_given_way && !state_.is_daemon;
-    if (former && state_.formers.size() < kMaxRuns) {
-      state_.formers[name] = std::move(*former);
-    } else if (goes_on_elsewhere) {
-      state_.filed.erase(name);
-    } else if (state_.filed.erase(name) > 0) {
-      actions_.emplace_back(action::DropRunFile{name});
-    }
-  }
-
-  void remember(const std::string& name, coordinator::action::Over over) {
-    if (state_.verdicts.size() >= kMaxVerdicts) state_.verdicts.pop_front();
-    state_.verdicts.push_back({.run = name,
-                               .run_uuid = std::move(over.run_uuid),
-                               .next_round = over.next_round,
-                               .end = std::move(over.verdict),
-                               .at = now_.mono});
-  }
-
-  void send_last(const std::string& node, std::uint64_t connection, Command command) {
-    actions_.emplace_back(action::Send{node, std::move(command), connection});
-    state_.departed.push_back({.node = node, .connection = connection, .at = now_.mono});
-  }
-
-  void note_given_up(const std::string& run, const std::string& node) {
-    if (state_.given_up.size() >= kMaxDeparted) acquit_oldest();
-    state_.given_up.push_back({.node = node, .at = now_.mono, .run = run});
-  }
-  // Its connections are long gone.
-  void acquit_oldest() {
-    actions_.emplace_back(action::Acquit{std::move(state_.given_up.front().node)});
-    state_.given_up.pop_front();
-  }
-
-  // The guardian of an agent that was killed speaks on a connection of its own: its Left may come
-  // before the agent's Join, or, if that agent was the host, before the run is known here.
-  void note_early(const Message& message) {
-    if (state_.early.size() >= kMaxEarly) state_.early.pop_front();
-    state_.early.push_back({.run = message.run,
-                            .node = message.node,
-                            .left = std::get<request::Left>(message.request),
-                            .at = now_.mono});
-  }
-  bool has_left_early(const Message& message) {
-    bool has_left = std::ranges::any_of(state_.early, [&](const Early& early) {
-      return early.run == message.run && early.node == message.node;
-    });
-    if (has_left) actions_.emplace_back(action::Forget{message.node, message.connection});
-    return has_left;
-  }
   void report_early(const std::string& run) {
     std::deque<Early> all = state_.early;
     for (const Early& early : all) {
@@ -596,77 +408,33 @@ class RunsTransition {
     }
   }
 
-  // Should this process have been stopped for a while, so were perhaps those it waits for.
-  void forgive_own_pause() {
-    Duration slept = now_.mono - state_.last_turn;
-    if (slept > 2 * kLook) {
-      for (auto& [name, former] : state_.formers) former.until += slept;
-    }
-    state_.last_turn = now_.mono;
-  }
-
-  void clear_what_is_old() {
-    for (auto former = state_.formers.begin(); former != state_.formers.end();) {
-      if (former->second.until > now_.mono || may_go_on_elsewhere(state_, former->second)) {
-        ++former;
-        continue;
-      }
-      if (state_.filed.erase(former->first) > 0)
-        actions_.emplace_back(action::DropRunFile{former->first});
-      former = state_.formers.erase(former);
-    }
+  // Where runs have gone.
+  void clear_old_moves() {
     std::erase_if(state_.moved,
                   [this](const auto& moved) { return moved.second.until <= now_.mono; });
     std::erase_if(state_.given_away,
                   [this](const auto& given) { return given.second <= now_.mono; });
-    std::erase_if(state_.quorum_times, [this](const auto& known) {
-      bool is_old = known.second + kQuorumAge <= now_.mono;
-      if (is_old) state_.quorums.erase(known.first);
-      return is_old;
-    });
-    while (!state_.verdicts.empty() && state_.verdicts.front().at + kVerdictAge <= now_.mono) {
-      state_.verdicts.pop_front();
-    }
-    while (!state_.pasts.empty() && state_.pasts.front().at + kVerdictAge <= now_.mono) {
-      state_.pasts.pop_front();
-    }
-    while (!state_.departed.empty() &&
-           (state_.departed.size() > kMaxDeparted ||
-            state_.departed.front().at + kLastCommandAge <= now_.mono)) {
-      Departed& departed = state_.departed.front();
-      actions_.emplace_back(action::Forget{std::move(departed.node), departed.connection});
-      state_.departed.pop_front();
-    }
-    while (!state_.given_up.empty() && state_.given_up.front().at + kGivenUpAge <= now_.mono)
-      acquit_oldest();
-    while (!state_.early.empty() && state_.early.front().at + kLastCommandAge <= now_.mono) {
-      state_.early.pop_front();
-    }
   }
 
   State state_;
   Now now_;
   std::vector<Action> actions_;
   std::vector<std::string> changed_;
+  PastRuns past_{state_, actions_, now_.mono};
+  DepartedNodes departed_{state_, actions_, now_.mono};
 };
 
 }  // namespace
 
 Step step(State state, const Event& event, Now now) {
   RunsTransition transition(std::move(state), now);
-  std::visit(transition, event);
+  std::visit([&](const auto& each) { transition(each); }, event);
   return std::move(transition).result();
 }
 
 std::optional<MonoTime> deadline(const State& state) {
   MonoTime due = state.due.empty() ? MonoTime::max() : state.due.begin()->first;
-  if (!state.verdicts.empty()) due = std::min(due, state.verdicts.front().at + kVerdictAge);
-  if (!state.given_up.empty()) due = std::min(due, state.given_up.front().at + kGivenUpAge);
-  if (!state.departed.empty()) due = std::min(due, state.departed.front().at + kLastCommandAge);
-  for (const auto& [name, former] : state.formers) {
-    if (!may_go_on_elsewhere(state, former)) due = std::min(due, former.until);
-  }
-  if (!state.formers.empty()) due = std::min(due, state.last_turn + kLook);
+  due = std::min({due, past_runs_due(state), departed_nodes_due(state)});
   if (due == MonoTime::max()) return std::nullopt;
   return due;
 }
@@ -729,14 +497,6 @@ bool has_ended(const State& state) {
   return std::ranges::any_of(state.verdicts, [&](const Verdict& verdict) {
     return !state.only_run.empty() && verdict.run == state.only_run;
   });
-}
-
-std::string who_is_here(const State& state) {
-  std::string text;
-  for (const auto& [name, run] : state.runs) {
-    text += (text.empty() ? "" : ", ") + describe(name, run);
-  }
-  return text;
 }
 
 }  // namespace ddprun::rendezvous::runs

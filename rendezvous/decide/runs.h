@@ -102,9 +102,6 @@ inline constexpr Duration kQuorumAge = std::chrono::minutes(10);
 // that thousands that are due at once keep no message waiting.
 inline constexpr std::size_t kTickedNodes = 256;
 
-// Of so many runs is looked for one that a node may have been meant for: the nearest by name.
-inline constexpr std::size_t kNeighbours = 256;
-
 struct State {
   std::map<std::string, coordinator::State> runs;
   // When each of them is due, which step() keeps: a step looks at the runs that it changes only.
@@ -248,8 +245,5 @@ bool is_idle(const State& state);
 
 // Whether `only_run` has ended after a round.
 bool has_ended(const State& state);
-
-// "run 'job2' (3 nodes)"; empty where there is none.
-std::string who_is_here(const State& state);
 
 }  // namespace ddprun::rendezvous::runs

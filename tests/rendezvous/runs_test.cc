@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "rendezvous/decide/room.h"
+#include "rendezvous/decide/runs_text.h"
 #include "store/base/variant.h"
 
 using namespace ddprun;
