@@ -193,186 +193,182 @@ void abort_backend(Backend& backend) {
   }
 }
 
-// What a handle refers to; throws DdpError if the program has moved it away.
-template <class Impl>
-Impl& alive(const std::shared_ptr<Impl>& impl) {
-  if (!impl) {
-    throw DdpError("this ProcessGroup was moved to another variable: use that one, or copy it");
-  }
-  return *impl;
-}
-
 }  // namespace
 
+ProcessGroup::Impl& ProcessGroup::alive() const {
+  if (!impl_) {
+    throw DdpError("this ProcessGroup was moved to another variable: use that one, or copy it");
+  }
+  return *impl_;
+}
+
 const worker::WorkerEnv& ProcessGroup::env() const {
-  return alive(impl_).plan.env;
+  return alive().plan.env;
 }
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const {
-  return alive(impl_).connections.group;
+  return alive().connections.group;
 }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const {
-  return alive(impl_).connections.store;
+  return alive().connections.store;
 }
 at::Device ProcessGroup::device() const {
-  return alive(impl_).device;
+  return alive().device;
 }
 const std::string& ProcessGroup::cpu_backend() const {
-  return alive(impl_).connections.cpu_backend;
+  return alive().connections.cpu_backend;
 }
 PeerFailures& ProcessGroup::peer_failures() const {
-  return alive(impl_).peer_failures();
+  return alive().peer_failures();
 }
 
 void ProcessGroup::barrier() {
-  std::string prefix = "barrier/" + std::to_string(alive(impl_).barrier_count);
-  c10d::Store& store = *alive(impl_).connections.store;
+  Impl& group = alive();
+  std::string prefix = "barrier/" + std::to_string(group.barrier_count);
+  c10d::Store& store = *group.connections.store;
   guarded("barrier", [&] {
-    alive(impl_).peer_failures().check_collective();
-    store_barrier(store, prefix, rank(), world_size(), alive(impl_).plan.timeout);
+    group.peer_failures().check_collective();
+    store_barrier(store, prefix, rank(), world_size(), group.plan.timeout);
     // A rank that is here has left the barrier before this one, so that one's keys can go.
-    if (alive(impl_).barrier_count > 0) {
-      clear_store_barrier(store, "barrier/" + std::to_string(alive(impl_).barrier_count - 1),
-                          rank());
+    if (group.barrier_count > 0) {
+      clear_store_barrier(store, "barrier/" + std::to_string(group.barrier_count - 1), rank());
     }
   });
-  ++alive(impl_).barrier_count;
+  ++group.barrier_count;
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) {
-  alive(impl_).complete("all_reduce", [&](c10d::ProcessGroup& group) {
+  alive().complete("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_reduce_async(at::Tensor tensor, ReduceOp op) {
-  return alive(impl_).begin("all_reduce", [&](c10d::ProcessGroup& group) {
+  return alive().begin("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce(at::Tensor tensor, int root, ReduceOp op) {
-  alive(impl_).complete("reduce", [&](c10d::ProcessGroup& group) {
+  alive().complete("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_async(at::Tensor tensor, int root, ReduceOp op) {
-  return alive(impl_).begin("reduce", [&](c10d::ProcessGroup& group) {
+  return alive().begin("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
-  alive(impl_).complete("broadcast", [&](c10d::ProcessGroup& group) {
+  alive().complete("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
-  return alive(impl_).begin("broadcast", [&](c10d::ProcessGroup& group) {
+  return alive().begin("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
-  alive(impl_).run("broadcast", [&](c10d::ProcessGroup&) {
-    c10d::broadcast_coalesced(alive(impl_).connections.group, tensors, kCoalesceBytes, root);
+  Impl& group = alive();
+  group.run("broadcast", [&](c10d::ProcessGroup&) {
+    c10d::broadcast_coalesced(group.connections.group, tensors, kCoalesceBytes, root);
   });
 }
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
-  return alive(impl_).complete("all_gather", [&](c10d::ProcessGroup& group) {
+  return alive().complete("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_gather_async(const at::Tensor& tensor) {
-  return alive(impl_).begin("all_gather", [&](c10d::ProcessGroup& group) {
+  return alive().begin("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::GoesOn);
   });
 }
 std::vector<at::Tensor> ProcessGroup::gather(const at::Tensor& tensor, int root) {
-  return alive(impl_).complete("gather", [&](c10d::ProcessGroup& group) {
+  return alive().complete("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::gather_async(const at::Tensor& tensor, int root) {
-  return alive(impl_).begin("gather", [&](c10d::ProcessGroup& group) {
+  return alive().begin("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root) {
-  alive(impl_).complete("scatter", [&](c10d::ProcessGroup& group) {
+  alive().complete("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                       int root) {
-  return alive(impl_).begin("scatter", [&](c10d::ProcessGroup& group) {
+  return alive().begin("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce_scatter(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                   ReduceOp op) {
-  alive(impl_).complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
+  alive().complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_scatter_async(at::Tensor output,
                                              const std::vector<at::Tensor>& inputs, ReduceOp op) {
-  return alive(impl_).begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
+  return alive().begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::all_to_all(std::vector<at::Tensor> outputs,
                               const std::vector<at::Tensor>& inputs) {
-  alive(impl_).complete("all_to_all", [&](c10d::ProcessGroup& group) {
+  alive().complete("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_to_all_async(std::vector<at::Tensor> outputs,
                                          const std::vector<at::Tensor>& inputs) {
-  return alive(impl_).begin("all_to_all", [&](c10d::ProcessGroup& group) {
+  return alive().begin("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::GoesOn);
   });
 }
 void ProcessGroup::send(const at::Tensor& tensor, int to, int tag) {
-  alive(impl_).complete(
-      "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
+  alive().complete("send",
+                   [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
 }
 AsyncWork ProcessGroup::send_async(const at::Tensor& tensor, int to, int tag) {
-  return alive(impl_).begin(
+  return alive().begin(
       "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
 }
 void ProcessGroup::recv(at::Tensor tensor, int from, int tag) {
-  alive(impl_).complete(
-      "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
+  alive().complete("recv",
+                   [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 AsyncWork ProcessGroup::recv_async(at::Tensor tensor, int from, int tag) {
-  return alive(impl_).begin(
+  return alive().begin(
       "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
   if (world_size() == 1) return text;
-  return alive(impl_).run("broadcast",
-                          [&](auto& group) { return ddp::broadcast_text(group, text, root); });
+  return alive().run("broadcast",
+                     [&](auto& group) { return ddp::broadcast_text(group, text, root); });
 }
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) {
-  return alive(impl_).run("all_gather",
-                          [&](auto& group) { return ddp::all_gather_text(group, text); });
+  return alive().run("all_gather", [&](auto& group) { return ddp::all_gather_text(group, text); });
 }
 std::vector<std::string> ProcessGroup::gather_text(const std::string& text, int root) {
-  return alive(impl_).run("gather",
-                          [&](auto& group) { return ddp::gather_text(group, text, root); });
+  return alive().run("gather", [&](auto& group) { return ddp::gather_text(group, text, root); });
 }
 std::string ProcessGroup::scatter_text(const std::vector<std::string>& texts, int root) {
-  return alive(impl_).run("scatter",
-                          [&](auto& group) { return ddp::scatter_text(group, texts, root); });
+  return alive().run("scatter", [&](auto& group) { return ddp::scatter_text(group, texts, root); });
 }
 void ProcessGroup::send_text(const std::string& text, int to, int tag) {
-  alive(impl_).run("send", [&](auto& group) { ddp::send_text(group, text, to, tag); });
+  alive().run("send", [&](auto& group) { ddp::send_text(group, text, to, tag); });
 }
 std::string ProcessGroup::recv_text(int from, int tag) {
-  return alive(impl_).run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
+  return alive().run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
 }
 
 void ProcessGroup::abort() {
   guarded("abort", [&] {
-    const GroupConnections& connections = alive(impl_).connections;
+    const GroupConnections& connections = alive().connections;
     if (connections.shm) connections.shm->abort();
     if (connections.nccl) abort_backend(*connections.nccl);
     if (connections.shm || connections.nccl) return;
@@ -381,7 +377,7 @@ void ProcessGroup::abort() {
 }
 
 void ProcessGroup::throw_first_problem(const std::string& problem) {
-  const std::string first = alive(impl_).run("throw_first_problem", [&](c10d::ProcessGroup& group) {
+  const std::string first = alive().run("throw_first_problem", [&](c10d::ProcessGroup& group) {
     return first_problem(group, problem);
   });
   if (!first.empty()) throw DdpError(first);
@@ -439,9 +435,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
                                                     const SubgroupOptions& options) {
   const std::vector<int> members = agreed_members(*this, ranks);
-  const std::uint64_t number = alive(impl_).subgroup_count++;
+  const std::uint64_t number = alive().subgroup_count++;
   auto impl = std::make_shared<Impl>();
-  impl->plan = alive(impl_).plan;
+  impl->plan = alive().plan;
   impl->plan.env.local_world_size = ranks_of_node(*this, members);
   const auto place = std::find(members.begin(), members.end(), rank());
   if (place == members.end()) return std::nullopt;

@@ -248,6 +248,9 @@ class ProcessGroup {
     return objects;
   }
 
+  // What this handle refers to; throws DdpError if the program has moved it away.
+  Impl& alive() const;
+
   std::shared_ptr<Impl> impl_;
 };
 
