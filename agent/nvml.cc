@@ -6,26 +6,19 @@
 #include <algorithm>
 #include <vector>
 
+#include "agent/nvml_types.h"
+
 namespace ddprun::agent {
 namespace {
 
-// NVML's own types, as its header has them: version 2 of its list of processes.
-using Device = void*;
-struct ProcessInfo {
-  unsigned pid;
-  unsigned long long used_bytes;
-  unsigned gpu_instance;
-  unsigned compute_instance;
-};
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct Utilization {
-  unsigned gpu, memory;
-};
-constexpr int kSuccess = 0;
-constexpr unsigned long long kNotKnown = ~0ULL;  // of used_bytes
-constexpr unsigned kMostProcesses = 256;         // of one GPU
+using nvml::Device;
+using nvml::kNotKnown;
+using nvml::kSuccess;
+using nvml::Memory;
+using nvml::ProcessInfo;
+using nvml::Utilization;
+
+constexpr unsigned kMostProcesses = 256;  // of one GPU
 constexpr unsigned long long kMiB = 1 << 20;
 
 }  // namespace
