@@ -706,6 +706,26 @@ TEST_CASE("Coordinator: a first node that is gone before the first round decides
   CHECK(run.state.policy == run.policy);
 }
 
+TEST_CASE(
+    "Coordinator: a silence that the first node's settings allow is none under the next ones") {
+  Run run;
+  run.settings = {.min_nodes = 4, .max_nodes = 4};
+  auto first = run.join_of("first");
+  first.policy.keep_alive_interval = 5s;
+  run.says("first", first);
+  run.joins("a");
+  run.joins("b");  // with a silence limit of 5 s; until now that was 25 s
+  run.says("a", request::Heartbeat{});
+  run.says("b", request::Heartbeat{});
+  CHECK(run.pass(10s, {"first"}).find("lost") == std::string::npos);
+  run.has_left("first");
+  CHECK(run.state.policy == run.policy);
+  CHECK(run.pass(4s, {"a"}).find("lost") == std::string::npos);
+  CHECK(run.state.nodes.size() == 2);
+  CHECK(run.pass(2s, {"a"}).find("b: dropped, b was lost (silent for ") != std::string::npos);
+  CHECK(run.state.nodes.size() == 1);
+}
+
 TEST_CASE("Coordinator: the time to join of a first node that is heard ends the run for all") {
   Run run;
   run.settings.min_nodes = 3;
