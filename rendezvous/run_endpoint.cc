@@ -7,16 +7,15 @@
 #include <chrono>
 #include <utility>
 
-#include "rendezvous/decide/exposure.h"
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/host_server.h"
 #include "rendezvous/knocker.h"
 #include "rendezvous/worker_store.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
 #include "store/socket.h"
-#include "store/system_limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -28,20 +27,6 @@ constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 constexpr Duration kTellPause = std::chrono::milliseconds(50);
 constexpr int kClaims = 5;  // in one attempt to reach the host
-constexpr std::size_t kLongestRequest = 4 * kMaxMessageBytes;
-constexpr std::size_t kHeldBytes = 256 << 20;  // of what nodes say, and have not said in full
-constexpr Duration kCoordinatorWait = std::chrono::seconds(5);  // for its record to be there
-
-// The agent needs descriptors for its workers, their logs and their store.
-void limit_strangers(store::ServerConfig& server) {
-  store::raise_file_limit();
-  server.max_connections = store::file_limit() / 4;
-  server.max_all_connections = store::file_limit() / 8 * 7;
-  if (server.serves_strangers) return;
-  // Only nodes have something to say here, and what they say is short.
-  server.max_held_bytes = std::min(server.max_held_bytes, kHeldBytes);
-  server.wire.max_request_bytes = server.wire.max_value_bytes = kLongestRequest;
-}
 
 }  // namespace
 
@@ -49,8 +34,12 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
     : executor_(executor),
       config_(std::move(config)),
       parts_(std::move(parts)),
-      resolver_(executor, [this](std::string line) { parts_.log(line); }) {
-  if (config_.munge && !config_.secret) munge_.emplace(executor_, config_.munge->socket);
+      security_(executor, config_),
+      resolver_(executor, [this](std::string line) { parts_.log(line); }),
+      at_store_(executor, {.host = config_.member.node.host,
+                           .is_static = config_.member.node.settings.master.has_value(),
+                           .log = parts_.log,
+                           .connect = [this] { return connect_once(config_.endpoint); }}) {
   if (parts_.registry) {
     registered_ = std::make_unique<RegisteredHost>(
         executor_, RegisteredHost::Parts{.registry = std::move(parts_.registry),
@@ -58,7 +47,7 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
                                          .log = parts_.log});
   }
   if (!config_.may_stand_in) return;
-  auto port = StandInPort::take(listening_host());
+  auto port = StandInPort::take(listening_host(config_));
   if (port) {
     port_ = std::move(*port);
   } else {
@@ -70,7 +59,7 @@ RunEndpoint::~RunEndpoint() = default;
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
   deadline_ = place.timeout > Duration::zero() ? mono_now() + place.timeout : MonoTime::max();
-  auto prepared = co_await prepare_munge();
+  auto prepared = co_await security_.prepare();
   if (!prepared) co_return prepared.error();
   if (!place.at && registered_) co_return co_await reach_registered(place);
   if (!place.at) co_return co_await reach_endpoint(place.may_host);
@@ -218,7 +207,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
   Contact contact;
   contact.sender = std::move(*sender);
   contact.receiver = std::move(*receiver);
-  auto record = co_await coordinator_at(*contact.sender);
+  auto record = co_await at_store_.find(*contact.sender);
   if (!record) co_return record.error();
   contact.record = std::move(*record);
   auto is_fit = check_for_several(contact.record);
@@ -243,7 +232,7 @@ std::vector<CoordinatorService*> RunEndpoint::coordinators() {
   for (Host* host : {host_.get(), stand_in_.get()}) {
     if (host != nullptr && host->coordinator() != nullptr) all.push_back(host->coordinator());
   }
-  if (service_) all.push_back(service_.get());
+  if (at_store_.service() != nullptr) all.push_back(at_store_.service());
   return all;
 }
 
@@ -385,14 +374,14 @@ asio::awaitable<void> RunEndpoint::give_up() {
 
 void RunEndpoint::close() {
   if (registered_) registered_->close();
-  if (service_) service_->close();
+  at_store_.close();
   for (auto* host : {&host_, &opening_, &stand_in_}) {
     if (*host) (*host)->close();
   }
 }
 
 asio::awaitable<void> RunEndpoint::stop() {
-  if (service_) co_await service_->stop();
+  co_await at_store_.stop();
   if (host_) co_await host_->stop();
   if (opening_) co_await opening_->stop();
   if (stand_in_) co_await stand_in_->stop();
@@ -415,8 +404,7 @@ store::ClientConfig RunEndpoint::one_attempt(Duration longest) {
   client.tries_once = true;
   client.namespace_name = keys::kNamespace;
   client.resolver = &resolver_;
-  if (config_.secret) client.secret = &*config_.secret;
-  if (munge_) client.munge = &*munge_;
+  security_.add_to(client);
   return client;
 }
 
@@ -425,9 +413,9 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once(Endpoint 
   store::ClientConfig client = one_attempt(time_left());
   client.silence_limit = config_.member.node.policy.silence_limit();
   auto connected = co_await store::Client::connect(executor_, std::move(at), client);
-  if (!connected && !munge_obstacle_.empty()) {
+  if (!connected && !security_.obstacle().empty()) {
     co_return Error{connected.error().code,
-                    connected.error().context + "; " + munge_obstacle_ + " on this node"};
+                    connected.error().context + "; " + security_.obstacle() + " on this node"};
   }
   co_return connected;
 }
@@ -458,10 +446,8 @@ store::Async<bool> RunEndpoint::host_if_possible() {
 }
 
 void RunEndpoint::say_exposure(const Endpoint& listening) {
-  if (config_.secret || munge_) return;
-  std::string exposure = describe_exposure(listening, !config_.allow.empty(), "--rdzv-secret-file");
-  std::string obstacle = munge_obstacle_.empty() ? "" : " (" + munge_obstacle_ + ")";
-  if (!exposure.empty()) parts_.log(exposure + obstacle);
+  std::string exposure = security_.exposure(listening);
+  if (!exposure.empty()) parts_.log(exposure);
 }
 
 // `which`: what is to become of it.
@@ -490,7 +476,8 @@ Result<void> RunEndpoint::prepare_stand_in(const Endpoint& at, std::uint64_t ord
                                            bool is_claimed) {
   auto socket = port_ ? port_->listen() : Error{Errc::InvalidInput, "no port to stand in on"};
   if (!socket) return socket.error();
-  auto serving = store::Server::serve(executor_, std::move(*socket), server_config());
+  auto serving = store::Server::serve(executor_, std::move(*socket),
+                                      server_config_of(config_, security_, parts_.log));
   if (!serving) return serving.error();
   HostConfig hosting = host_config(&RunEndpoint::stand_in_);
   hosting.order = order;
@@ -585,53 +572,9 @@ std::vector<std::uint16_t> RunEndpoint::ports() const {
   return ports;
 }
 
-// Whether there is a munged is found out by asking it.  One that is there and does not answer is
-// asked again with the next attempt: the nodes must all decide alike.
-store::Async<void> RunEndpoint::prepare_munge() {
-  if (!munge_ || munge_->is_ready()) co_return Result<void>{};
-  auto prepared = co_await munge_->prepare();
-  if (prepared) co_return prepared;
-  bool will_not_change = prepared.error().code == Errc::NotSupported;
-  if (will_not_change && config_.munge->is_required)
-    co_return Error{Errc::InvalidInput, to_string(prepared.error())};
-  if (!will_not_change) co_return Error{Errc::Closed, to_string(prepared.error())};
-  munge_.reset();
-  munge_obstacle_ = to_string(prepared.error());
-  co_return Result<void>{};
-}
-
-// What a host asks its nodes for.
-void RunEndpoint::add_security(store::ServerConfig& server) {
-  if (config_.secret) server.secrets.push_back(*config_.secret);
-  if (munge_) {
-    server.secrets.push_back(munge_->secret());
-    server.credential = munge_->credential();
-  }
-  // Of the static backend the workers are there, too.
-  bool is_static = config_.member.node.settings.master.has_value();
-  server.serves_strangers = server.secrets.empty() || is_static;
-}
-
-// The address to listen on; empty: all.
-std::string RunEndpoint::listening_host() const {
-  bool is_local = config_.bind.empty() && is_loopback_host(config_.endpoint.host);
-  return is_local ? config_.endpoint.host : config_.bind;
-}
-
-store::ServerConfig RunEndpoint::server_config() {
-  store::ServerConfig server;
-  server.listen.host = listening_host();
-  server.allow = config_.allow;
-  add_security(server);
-  server.log = parts_.log;
-  limit_memory(server, store::memory_size());
-  limit_strangers(server);
-  return server;
-}
-
 // Binds, and never looks first whether a port is free.
 Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
-  store::ServerConfig server = server_config();
+  store::ServerConfig server = server_config_of(config_, security_, parts_.log);
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
   for (std::uint16_t port : ports()) {
     server.listen.port = port;
@@ -673,64 +616,6 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::look_for_home(std::uin
   if (!is_home) co_return is_home.error();
   if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
   co_return client;
-}
-
-// Whether a coordinator's pulse moves.
-store::Async<bool> RunEndpoint::beats(store::Client& client, std::string pulse) {
-  auto before = co_await client.get(pulse, kCoordinatorWait, kMaxMessageBytes);
-  if (!before) co_return before.error();
-  asio::steady_timer timer(executor_, std::chrono::seconds(1));
-  co_await store::wait_for(timer);
-  auto after = co_await client.get(pulse, kCoordinatorWait, kMaxMessageBytes);
-  if (!after) co_return after.error();
-  co_return *after != *before;
-}
-
-// Who coordinates at the store.  Beside torch's own server none does; the first node there
-// becomes the one.
-store::Async<std::string> RunEndpoint::coordinator_at(store::Client& client) {
-  if (client.has_extensions()) {
-    auto record = co_await client.get(keys::kCoordinator, kCoordinatorWait, kMaxMessageBytes);
-    bool is_missing = !record && record.error().code == Errc::TimedOut;
-    if (!is_missing) co_return record;
-    co_return Error{Errc::TimedOut, client.peer() +
-                                        " is a store at which no rendezvous is held, such as that "
-                                        "of another run's workers"};
-  }
-  if (config_.member.node.settings.master) {  // the static backend
-    co_return Error{Errc::InvalidInput,
-                    client.peer() +
-                        " is taken by another program's TCPStore; the workers of the static "
-                        "backend need one that is empty in every round"};
-  }
-  co_return co_await claim(client);
-}
-
-store::Async<std::string> RunEndpoint::claim(store::Client& client) {
-  std::string mine = coordinator_record(config_.member.node.host, false);
-  auto record = co_await client.compare_set(keys::kCoordinator, "", mine, kMaxMessageBytes);
-  if (record && *record != mine) {
-    auto lives = co_await beats(client, keys::pulse(*record));
-    if (!lives) co_return lives.error();
-    if (*lives) co_return record;
-    // The one who claimed it is gone.
-    std::string theirs = *record;
-    record = co_await client.compare_set(keys::kCoordinator, theirs, mine, kMaxMessageBytes);
-  }
-  if (!record || *record != mine) co_return record;
-  auto in = co_await connect_once(config_.endpoint);
-  if (!in) co_return in.error();
-  auto out = co_await connect_once(config_.endpoint);
-  if (!out) co_return out.error();
-  ServiceConfig config;
-  config.record = mine;
-  config.log = parts_.log;
-  config.on_failed = parts_.log;  // another node coordinates when the pulse stands still
-  auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
-                                                    std::move(*out), true);
-  if (!service) co_return service.error();
-  service_ = std::move(*service);
-  co_return mine;
 }
 
 Endpoint RunEndpoint::from_here(const store::Client& client) const {

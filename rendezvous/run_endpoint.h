@@ -20,10 +20,11 @@
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/host.h"
 #include "rendezvous/host_registry.h"
+#include "rendezvous/node_security.h"
 #include "rendezvous/registered_host.h"
 #include "rendezvous/stand_in_port.h"
+#include "rendezvous/store_coordinator.h"
 #include "store/client.h"
-#include "store/munge_calls.h"
 #include "store/resolver.h"
 #include "store/server.h"
 
@@ -71,7 +72,7 @@ class RunEndpoint {
   std::uint16_t stand_in_port() const { return port_ ? port_->port() : 0; }
   // Whether the last contact is with a store of this process.
   bool is_hosting() const { return here_ != nullptr; }
-  bool uses_munge() const { return munge_.has_value(); }
+  bool uses_munge() const { return security_.uses_munge(); }
   // Gets what happens to the run, as its coordinator in this process sees it.
   void trace_to(std::function<void(const TraceEvent&)> sink) { trace_ = std::move(sink); }
   // Those of this process.
@@ -136,10 +137,6 @@ class RunEndpoint {
   void say_exposure(const Endpoint& listening);
   store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
-  std::string listening_host() const;
-  store::ServerConfig server_config();
-  void add_security(store::ServerConfig& server);
-  store::Async<void> prepare_munge();
   std::vector<std::uint16_t> ports() const;
   store::Async<void> find_port();
   store::Async<std::unique_ptr<store::Client>> look_for_home(std::uint16_t port, Duration longest);
@@ -149,18 +146,13 @@ class RunEndpoint {
   store::Async<std::unique_ptr<store::Client>> connect_to_knock(std::optional<Endpoint> place);
   store::Async<std::optional<command::Moved>> ask(std::optional<Endpoint> place,
                                                   CoordinatorService& asks, Endpoint from);
-  store::Async<bool> beats(store::Client& client, std::string pulse);
-  store::Async<std::string> coordinator_at(store::Client& client);
-  store::Async<std::string> claim(store::Client& client);
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   std::function<void(const TraceEvent&)> trace_;
   Parts parts_;
-  // By what the nodes know each other, unless they have a secret.
-  std::optional<store::MungeCalls> munge_;
-  std::string munge_obstacle_;  // why it cannot be used on this machine
-  store::Resolver resolver_;    // the endpoint is asked for with each attempt
+  NodeSecurity security_;
+  store::Resolver resolver_;  // the endpoint is asked for with each attempt
   std::unique_ptr<Host> host_;
   std::unique_ptr<Host> opening_;  // to be host_ once it lets nodes in
   std::optional<StandInPort> port_;
@@ -174,7 +166,7 @@ class RunEndpoint {
   MonoTime deadline_ = MonoTime::max();    // of the attempt under way
   std::set<std::string> knocks_at_;        // where an answer is waited for
   std::uint64_t knocks_ = 0;
-  std::unique_ptr<CoordinatorService> service_;  // at a store of another program
+  StoreCoordinator at_store_;  // of another program
   struct Leave {
     std::string why;
     int signal = 0;
