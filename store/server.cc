@@ -124,6 +124,10 @@ void Server::reserve_namespace(std::string name) {
   impl_->reserve_namespace(std::move(name));
 }
 
+void Server::keep_own(OwnNames names) {
+  impl_->keep_own(std::move(names));
+}
+
 void Server::stamp_queues(std::string beginning) {
   impl_->stamp_queues(std::move(beginning));
 }

@@ -26,6 +26,7 @@
 #include "store/decide/gate.h"
 #include "store/decide/keyspace.h"
 #include "store/decide/namespaces.h"
+#include "store/decide/own_names.h"
 #include "store/decide/wire.h"
 
 namespace ddprun::store {
@@ -156,6 +157,11 @@ class Server {
   // as its last will, gets a stamp (store/decide/stamp.h): the address that its connection shows.
   // Connections of this process itself stamp nothing.  To be called before the executor runs.
   void stamp_queues(std::string beginning);
+
+  // Of another client than this process itself that asks in a reserved namespace for what
+  // is_for_own_only() (store/decide/own_names.h), the connection is closed.  To be called before
+  // the executor runs.
+  void keep_own(OwnNames names);
 
   // What a key holds in the reserved namespace of those who know this secret; empty where there is
   // none.

@@ -88,6 +88,7 @@ class Server::Impl {
   Result<Fd> connect(std::size_t secret);
   void reserve_namespace(std::string name);
   void stamp_queues(std::string beginning) { stamped_queues_ = std::move(beginning); }
+  void keep_own(OwnNames names) { own_names_ = std::move(names); }
   std::string value_of(std::string_view reserved_name, std::size_t secret,
                        std::string_view key) const;
   void show(const PageSource* source) { status_.show(source); }
@@ -207,6 +208,7 @@ class Server::Impl {
   Namespaces namespaces_;
   std::unordered_set<std::string> reserved_names_;  // as clients say them
   std::string stamped_queues_;                      // how their names begin; empty: there are none
+  OwnNames own_names_;
   Sessions sessions_;
   Status status_{namespaces_, sessions_};
   MemoryKeeper memory_;

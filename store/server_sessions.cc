@@ -158,6 +158,8 @@ void Server::Impl::serve(Session& session) {
       if (find(id) == nullptr || session.closes_when_flushed) return;
       continue;
     }
+    if (session.ns->is_reserved && !session.is_own() && is_for_own_only(own_names_, request))
+      return drop(session, "asked for what is the host's own");
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
     if (must_wait_for_memory(session, request)) return defer(session, request);
