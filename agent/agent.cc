@@ -132,6 +132,9 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
           [this](rendezvous::Findings findings) { on(event::Inspected{std::move(findings)}); }),
       stack_show_(executor, parts.reaper, parts.disk, stack_config(config_), workers_,
                   [this](std::string stacks) { rendezvous_.say_stacks(std::move(stacks)); }),
+      bundle_(
+          executor, [this] { return node_files(config_, workers_.log_path(), round_, attempt_); },
+          [this](std::string piece) { rendezvous_.say_bundle(std::move(piece)); }),
       vitals_(executor, vitals_config(config_, rendezvous_), workers_,
               [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
@@ -195,6 +198,7 @@ asio::awaitable<int> Agent::run() {
   co_await hangs_.stop();
   co_await inspection_.stop();
   co_await stack_show_.stop();
+  co_await bundle_.stop();
   co_await vitals_.stop();
   co_await stop_file_.stop();
   tasks_.cancel();
@@ -356,6 +360,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
             if (state_.phase == Phase::Running && !hangs_.is_taking_stacks())
               stack_show_.begin(take);
           },
+          [this](const rendezvous::command::TakeBundle& take) { bundle_.heard(take); },
           [this](const rendezvous::command::Stop& stop) { stop_ordered(stop); },
           [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },

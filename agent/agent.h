@@ -24,6 +24,7 @@
 #include "agent/inspection.h"
 #include "agent/job_control.h"
 #include "agent/leftovers.h"
+#include "agent/node_bundle.h"
 #include "agent/outside_signals.h"
 #include "agent/run_ending.h"
 #include "agent/stack_show.h"
@@ -108,6 +109,7 @@ class Agent {
   HangMonitor hangs_;
   Inspection inspection_;
   StackShow stack_show_;
+  NodeBundle bundle_;
   VitalsSampler vitals_;
   EventRecorder events_;
   TimelineFile timeline_;

@@ -2,20 +2,19 @@
 #include "cli/bundle_commands.h"
 
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <ctime>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "agent/bundle/contents.h"
 #include "cli/bundle_file.h"
-#include "cli/bundle_plan.h"
+#include "cli/bundle_nodes.h"
 #include "cli/explain_text.h"
 #include "cli/json_fields.h"
-#include "cli/log_folder.h"
 #include "cli/stack_commands.h"
 #include "store/base/percent.h"
 #include "store/base/text.h"
@@ -48,9 +47,9 @@ class Bundle {
 
   Result<void> finish() {
     std::string text = "Made by ddpctl " DDPRUN_VERSION
-                       ". Not in it: logs of nodes whose folders were not given, core files, the "
-                       "environments of workers.\nPasswords and tokens are masked in "
-                       "environment.txt only: logs are as they were written.\n";
+                       ". Not in it: core files, and the files of nodes that were not asked or "
+                       "have not answered.\nPasswords and tokens are masked in environment.txt "
+                       "only: logs are as they were written.\n";
     for (const std::string& note : notes) text += printable(note) + '\n';
     if (text.size() > kManifestBytes) text = cut(text, kManifestBytes) + "\n";
     auto has_room = file_.add("MANIFEST.txt", text, now_, 0);
@@ -58,6 +57,12 @@ class Bundle {
     return file_.finish();
   }
 
+  agent::AddEntry adder() {
+    return [this](const std::string& name, std::string_view text, std::int64_t mtime,
+                  const std::string& remark) { return add(name, text, mtime, remark); };
+  }
+
+  std::uint64_t room() const { return file_.room(kManifestRoom); }
   std::size_t added() const { return added_; }
   std::size_t left_out() const { return left_out_; }
   std::uint64_t size() const { return file_.size(); }
@@ -75,44 +80,15 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-std::string versions() {
-  utsname system{};
-  ::uname(&system);
-  std::array<char, 64> library{};  // "glibc 2.36"
-  ::confstr(_CS_GNU_LIBC_VERSION, library.data(), library.size());
-  return "ddpctl " DDPRUN_VERSION "\nkernel " + std::string(system.release) + " " + system.machine +
-         "\n" + library.data() + "\nhost " + system.nodename + "\n";
-}
-
-std::string own_environment() {
-  std::vector<std::string> lines;
+std::vector<std::string> own_environment() {
+  std::vector<std::string> assignments;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each)
-    lines.push_back(printable(masked(*each)));
-  std::ranges::sort(lines);
-  std::string text = "# Of ddpctl, where the bundle was made.\n";
-  for (const std::string& line : lines) text += line + '\n';
-  return text;
+    assignments.emplace_back(*each);
+  return assignments;
 }
 
 Result<void> add_logs(const std::string& target, const std::string& prefix, Bundle& bundle) {
-  Result<LogFolder> folder = LogFolder::open(target);
-  if (!folder) return folder.error();
-  bundle.notes.push_back(prefix + " is " + folder->path());
-  std::vector<LogFile> files = folder->files(bundle.notes);
-  sort_by_use(files);
-  for (const LogFile& file : files) {
-    Result<std::string> text = folder->end_of(file.path, kMaxEntryBytes);
-    if (!text) {
-      bundle.notes.push_back("not read: " + file.path + ": " + to_string(text.error()));
-      continue;
-    }
-    bool is_end = file.size > kMaxEntryBytes;
-    auto added = bundle.add(
-        prefix + '/' + file.path, *text, file.mtime,
-        is_end ? "the last MB of " + std::to_string(file.size) + " bytes" : std::string());
-    if (!added) return added;
-  }
-  return {};
+  return agent::add_log_folder(target, prefix, bundle.adder(), bundle.notes, [] { return true; });
 }
 
 // So that who misses a node's logs knows where they are.
@@ -137,8 +113,15 @@ Result<void> add_timeline(const StatusQuestion& question, const std::string& run
   return {};
 }
 
+// A run whose nodes can be asked for their files.
+struct KnownRun {
+  StatusQuestion question;
+  std::string run;
+};
+
+// Adds it to `known` where it is the one that is meant.
 Result<void> add_run(const std::string& target, const std::string& prefix, StatusQuestion question,
-                     Bundle& bundle) {
+                     Bundle& bundle, std::vector<KnownRun>& known) {
   question.endpoint = target;
   Result<Json> page = page_of(question);
   if (!page) {
@@ -155,6 +138,11 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
     added = bundle.add(prefix + "/explain.txt", text_of(explain_lines(runs.front())));
   if (!added) return added;
   Result<std::string> run = run_of(*page, question);
+  if (run) {
+    known.push_back({.question = question, .run = *run});
+  } else {
+    bundle.notes.push_back(prefix + ": no files of its nodes: " + to_string(run.error()));
+  }
   if (run) added = add_timeline(question, *run, prefix, bundle);
   if (!added) return added;
   Result<Json> stacks = run ? stacks_of(question, *page, *run) : Result<Json>(run.error());
@@ -171,19 +159,45 @@ std::string default_name(std::time_t now) {
   return text;
 }
 
+// What the first ones leave is for the others.
+Result<void> add_files_of_nodes(std::vector<KnownRun> runs, Bundle& bundle) {
+  auto complain = [&bundle](const std::string& what) {
+    bundle.notes.push_back(what);
+    std::cerr << "ddpctl: " << what << std::endl;
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Result<PageAccess> access = access_of(runs[i].question);
+    if (!access) return access.error();
+    std::uint64_t share = bundle.room() / (runs.size() - i);
+    // Here the names are longer, which takes some bytes more.
+    NodesQuestion question{.access = std::move(*access),
+                           .run = runs[i].run,
+                           .prefix = "nodes" + (i > 0 ? std::to_string(i + 1) : ""),
+                           .most_bytes = share - share / 32};
+    auto added = add_nodes(question, bundle.adder(), complain);
+    if (!added) return added;
+  }
+  return {};
+}
+
 Result<void> fill(const BundleQuestion& question, const StatusQuestion& run, Bundle& bundle) {
-  auto added = bundle.add("versions.txt", versions());
-  if (added) added = bundle.add("environment.txt", own_environment());
+  auto added = bundle.add("versions.txt", agent::versions_text("ddpctl " DDPRUN_VERSION));
+  if (added) {
+    added = bundle.add(
+        "environment.txt",
+        agent::environment_text("# Of ddpctl, where the bundle was made.", own_environment()));
+  }
   std::size_t folders = 0;
   std::size_t places = 0;
+  std::vector<KnownRun> runs;
   for (const std::string& target : question.targets) {
     if (!added) return added;
-    added =
-        is_folder(target)
-            ? add_logs(target, "logs" + (folders++ > 0 ? std::to_string(folders) : ""), bundle)
-            : add_run(target, "run" + (places++ > 0 ? std::to_string(places) : ""), run, bundle);
+    added = is_folder(target)
+                ? add_logs(target, "logs" + (folders++ > 0 ? std::to_string(folders) : ""), bundle)
+                : add_run(target, "run" + (places++ > 0 ? std::to_string(places) : ""), run, bundle,
+                          runs);
   }
-  return added;
+  return added ? add_files_of_nodes(std::move(runs), bundle) : added;
 }
 
 }  // namespace

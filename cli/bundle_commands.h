@@ -24,7 +24,8 @@ struct BundleQuestion {
 
 // Writes the bundle and says where, what is in it and what is not; or lists one.  `question` has
 // the run and the secret.  Fails with Errc::InvalidInput where a target is neither a folder nor a
-// place that answers.  A file that cannot be read is named in the bundle's MANIFEST.txt.
+// place that answers.  The nodes of a run are asked for their files; one that gives none is named
+// on stderr and, as each file that cannot be read, in the bundle's MANIFEST.txt.
 Result<void> make_bundle(const BundleQuestion& bundle, const StatusQuestion& question,
                          std::ostream& out);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A .tar.gz of bounded size.  Each entry is a gzip member of its own, so that it is known whether
-// there is room for it before it is written.
+// A bundle on the disk: an archive (agent/bundle/archive.h) of bounded size.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +29,8 @@ class BundleFile {
   Result<void> finish();
 
   std::uint64_t size() const { return size_; }
-
-  // For the end of the file, after all entries.
-  static constexpr std::size_t kEndBytes = 128;
+  // What is left beside `reserve` bytes.
+  std::uint64_t room(std::size_t reserve) const;
 
  private:
   BundleFile(Fd fd, std::string path, std::uint64_t max_bytes)

@@ -92,7 +92,8 @@ void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
   CLI::App* command = app.add_subcommand("bundle", "One .tar.gz with what is known of a run");
   command
       ->add_option("TARGET", bundle.targets,
-                   "A log folder, or where the nodes meet (HOST[:PORT]); or several of them")
+                   "A log folder, or where the nodes meet (HOST[:PORT]), which are then asked for "
+                   "theirs; or several of them")
       ->type_name("");
   command->add_option("--run", arguments.question.run, "Which run, where several meet")
       ->type_name("ID");

@@ -316,6 +316,7 @@ int launch(const LaunchConfig& config) {
   // Nor must a log file that has reached the limit of `ulimit -f`: it is as a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   agent::AgentConfig agent = config.agent;
+  agent.program = "ddprun " DDPRUN_VERSION;
   agent.workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   Result<void> has_room = has_descriptors_for(agent.workers);
   if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);

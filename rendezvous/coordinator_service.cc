@@ -100,6 +100,10 @@ void CoordinatorService::stacks_wanted(const std::string& run, std::optional<int
   if (is_open_) step(runs::event::StacksWanted{.run = run, .rank = rank});
 }
 
+void CoordinatorService::bundle_wanted(const BundleTarget& target) {
+  if (is_open_) step(runs::event::BundleWanted{target});
+}
+
 // One that has failed is seen by no node any more.
 MonoTime CoordinatorService::heard_at(const std::string& run) const {
   return is_open_ ? runs::heard_at(state_, run, mono_now()) : MonoTime::min();
@@ -214,7 +218,8 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::Forget& forget) {
               outgoing_.push_back({.kind = Outgoing::Kind::Clear,
                                    .name = keys::mailbox(forget.node, forget.connection)});
-              for (std::string key : {keys::vitals(forget.node), keys::stacks(forget.node)})
+              for (std::string key : {keys::vitals(forget.node), keys::stacks(forget.node),
+                                      keys::bundle(forget.node)})
                 outgoing_.push_back({.kind = Outgoing::Kind::DeleteKey, .name = std::move(key)});
             },
             [this](runs::action::Suspect& suspect) {

@@ -97,6 +97,8 @@ class CoordinatorService {
   void host_leaves(const std::string& why, int signal);
   // A person wants to see what the workers do; see decide/stack_inquiry.h.
   void stacks_wanted(const std::string& run, std::optional<int> rank);
+  // Likewise for the files of the nodes (decide/bundle_inquiry.h).
+  void bundle_wanted(const BundleTarget& target);
   // Whether one is left to another node.
   bool leaves_to_others() const { return runs::leaves_to_others(state_); }
 

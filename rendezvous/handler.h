@@ -36,8 +36,8 @@ struct Info {
 };
 }  // namespace notice
 using Notice =
-    std::variant<Round, command::Inspect, command::TakeStacks, command::Stop, command::Waiting,
-                 command::End, notice::Failed, notice::LeaseEnding, notice::Info>;
+    std::variant<Round, command::Inspect, command::TakeStacks, command::TakeBundle, command::Stop,
+                 command::Waiting, command::End, notice::Failed, notice::LeaseEnding, notice::Info>;
 
 // A node's side of a rendezvous.  In the course of a run: join(), Round, then either
 // report_success() or report_failure() or neither, Stop, join(), Round, ... and at last End.
@@ -88,6 +88,8 @@ class Handler {
 
   // The answer to a TakeStacks: the text of a NodeStacks (rendezvous/decide/stacks.h).  Likewise.
   virtual void say_stacks(std::string /*text*/) {}
+  // The answer to a TakeBundle: the text of a BundlePiece (rendezvous/decide/bundle_piece.h).
+  virtual void say_bundle(std::string /*text*/) {}
   // Who gets what the coordinator of this run sees, where it is in this process (decide/tracer.h).
   // To be set before join(); called from within calls of this class, too.
   virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}

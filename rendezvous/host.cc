@@ -55,6 +55,9 @@ Host::Host(boost::asio::any_io_executor executor, std::unique_ptr<store::Server>
       config_(std::move(config)) {
   server_->reserve_namespace(std::string(keys::kNamespace));
   server_->stamp_queues(std::string("/") + keys::kInboxes);  // as our client says their names
+  // Without a secret a stranger can enter, but neither ask a node for its files nor read them.
+  server_->keep_own(
+      {.queues = std::string("/") + keys::kMailboxes, .keys = std::string("/") + keys::kBundles});
   server_->show(&pages_);
   for (const std::string& mark : config_.secret_marks) {
     RunFilePlace place = config_.run_files;
@@ -85,6 +88,22 @@ std::optional<std::string> Host::stacks(const StacksTarget& target, bool is_want
       return server_->value_of(keys::kNamespace, secret, keys::stacks(node));
     };
     return stacks_json(state, target.run, text_of, mono_now());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Host::bundle(const BundleTarget& target, bool is_wanted) const {
+  for (std::size_t secret = 0; secret < coordinators_.size(); ++secret) {
+    CoordinatorService& coordinator = *coordinators_[secret];
+    if (!coordinator.source().state->runs.contains(target.run)) continue;
+    std::uint64_t number_before = bundle_number(*coordinator.source().state, target.run);
+    if (is_wanted) coordinator.bundle_wanted(target);
+    const runs::State& state = *coordinator.source().state;
+    auto text_of = [this, secret](const std::string& node) {
+      return server_->value_of(keys::kNamespace, secret, keys::bundle(node));
+    };
+    if (target.kind == BundleTarget::Kind::Piece) return bundle_piece_text(state, target, text_of);
+    return bundle_json(state, target.run, number_before, text_of, mono_now());
   }
   return std::nullopt;
 }

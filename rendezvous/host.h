@@ -93,6 +93,7 @@ class Host {
  private:
   std::vector<RunsSource> sources() const;
   std::optional<std::string> stacks(const StacksTarget& target, bool is_wanted) const;
+  std::optional<std::string> bundle(const BundleTarget& target, bool is_wanted) const;
   store::Async<void> coordinate(std::size_t secret, const std::string& only_run);
   void failed(const std::string& why);
 
@@ -109,7 +110,8 @@ class Host {
   std::vector<std::unique_ptr<CoordinatorService>> coordinators_;
   RunPages pages_{
       [this] { return sources(); },
-      [this](const StacksTarget& target, bool is_wanted) { return stacks(target, is_wanted); }};
+      [this](const StacksTarget& target, bool is_wanted) { return stacks(target, is_wanted); },
+      [this](const BundleTarget& target, bool is_wanted) { return bundle(target, is_wanted); }};
 };
 
 // A new value of keys::kCoordinator for a coordinator in this process; `node`: see HostConfig.

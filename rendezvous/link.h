@@ -60,6 +60,9 @@ class Link {
   // Likewise what they do: keys::stacks().
   void post_stacks(std::string text) { post_key(keys::stacks(parts_.node), std::move(text)); }
 
+  // And a piece of its files: keys::bundle().
+  void post_bundle(std::string text) { post_key(keys::bundle(parts_.node), std::move(text)); }
+
   // What happens on it, each to be run once.
   static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   static boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);

@@ -117,6 +117,10 @@ void NetworkHandler::say_stacks(std::string text) {
   if (link_ && link_->client().has_extensions()) link_->post_stacks(std::move(text));
 }
 
+void NetworkHandler::say_bundle(std::string text) {
+  if (link_ && link_->client().has_extensions()) link_->post_bundle(std::move(text));
+}
+
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = true;
   endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
@@ -221,6 +225,7 @@ void NetworkHandler::perform(const member::Action& action) {
                  },
                  [this](const member::action::NotifyInspect& told) { notices_.push(told.inspect); },
                  [this](const member::action::NotifyTakeStacks& told) { notices_.push(told.take); },
+                 [this](const member::action::NotifyTakeBundle& told) { notices_.push(told.take); },
                  [this](const member::action::NotifyStop& told) {
                    notices_.push(told.stop);
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});

@@ -84,10 +84,23 @@ std::optional<store::Page> RunPages::page(const std::string& target) const {
 }
 
 bool RunPages::is_private(const std::string& target) const {
-  return stacks_target_of(target).has_value();
+  return stacks_target_of(target).has_value() || bundle_target_of(target).has_value();
+}
+
+store::Page RunPages::bundle_page(const BundleTarget& target, bool is_put) const {
+  auto text = bundle_(target, is_put);
+  bool is_piece = target.kind == BundleTarget::Kind::Piece;
+  if (!text) {
+    return {.status = 404,
+            .body = is_piece ? "the files are not asked for any more, or the node has gone\n"
+                             : "no such run meets here\n"};
+  }
+  return {.content_type = is_piece ? "application/octet-stream" : "application/json",
+          .body = std::move(*text)};
 }
 
 store::Page RunPages::answer(const std::string& target, bool is_put) const {
+  if (auto bundle = bundle_target_of(target)) return bundle_page(*bundle, is_put);
   auto wanted = stacks_target_of(target);
   auto text = wanted ? stacks_(*wanted, is_put) : std::nullopt;
   if (!text) return {.status = 404, .body = "no such run meets here\n"};

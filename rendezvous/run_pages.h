@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/bundle_inquiry.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/stack_inquiry.h"
 #include "store/page_source.h"
@@ -26,8 +27,12 @@ class RunPages final : public store::PageSource {
   using Stacks =
       std::function<std::optional<std::string>(const StacksTarget& target, bool is_wanted)>;
 
-  RunPages(std::function<std::vector<RunsSource>()> sources, Stacks stacks)
-      : sources_(std::move(sources)), stacks_(std::move(stacks)) {}
+  // Likewise the files of its nodes (decide/bundle_inquiry.h).
+  using Bundle =
+      std::function<std::optional<std::string>(const BundleTarget& target, bool is_wanted)>;
+
+  RunPages(std::function<std::vector<RunsSource>()> sources, Stacks stacks, Bundle bundle)
+      : sources_(std::move(sources)), stacks_(std::move(stacks)), bundle_(std::move(bundle)) {}
 
   std::uint64_t version() const override;
   std::unique_ptr<store::PageText> status(store::Reader reader) const override;
@@ -38,8 +43,11 @@ class RunPages final : public store::PageSource {
   store::Page answer(const std::string& target, bool is_put) const override;
 
  private:
+  store::Page bundle_page(const BundleTarget& target, bool is_put) const;
+
   std::function<std::vector<RunsSource>()> sources_;
   Stacks stacks_;
+  Bundle bundle_;
 };
 
 }  // namespace ddprun::rendezvous

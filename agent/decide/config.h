@@ -120,6 +120,7 @@ struct WorkerGroupConfig {
 struct AgentConfig {
   Config core;
   WorkerGroupConfig workers;
+  std::string program = "ddprun";    // with its version
   std::vector<int> stop_signals;     // each of them ends the run; workers get the one that came
   std::vector<int> forward_signals;  // each of them is passed on to the workers, once
   std::set<int> no_restart_codes;  // a worker that ends so is not started again; 128 + n: signal n

@@ -162,6 +162,12 @@ Json to_json(const Command& command) {
             if (take.rank) fields["rank"] = *take.rank;
             return fields;
           },
+          [](const command::TakeBundle& take) {
+            return Json{{"type", "take_bundle"},
+                        {"number", take.number},
+                        {"most_bytes", take.most_bytes},
+                        {"piece", take.piece}};
+          },
           [](const command::Stop& stop) { return fields_of(stop); },
           [](const command::Waiting& waiting) {
             return Json{{"type", "waiting"}, {"why", waiting.why}};
@@ -212,6 +218,11 @@ Command read_command(Reader& reader) {
     command::TakeStacks take{.round = reader.round("round"), .number = reader.round("number")};
     if (reader.has("rank")) take.rank = reader.integer("rank", 0);
     return take;
+  }
+  if (type == "take_bundle") {
+    return command::TakeBundle{.number = reader.round("number"),
+                               .most_bytes = reader.round("most_bytes"),
+                               .piece = reader.round("piece")};
   }
   if (type == "stop") return read_stop(reader);
   if (type == "waiting") return command::Waiting{.why = reader.text("why")};

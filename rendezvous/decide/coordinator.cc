@@ -78,6 +78,8 @@ class CoordinatorTransition {
     ask_for_stacks(state_, out_, event.rank, now_);
   }
 
+  void operator()(const event::BundleWanted& event) { ask(state_, out_, event.target, now_); }
+
   void operator()(const event::PaceSeen& event) { state_.pace = event.pace; }
 
   void operator()(const event::GivesWay& event) {

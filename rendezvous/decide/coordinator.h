@@ -49,13 +49,18 @@ struct GivesWay {
 struct StacksWanted {
   std::optional<int> rank{};
 };
+// A person wants the files of the nodes; see bundle_inquiry.h.
+struct BundleWanted {
+  BundleTarget target;
+};
 // Which workers are seen to be slow; see pace.h.
 struct PaceSeen {
   Pace pace;
 };
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
-                           event::GivesWay, event::StacksWanted, event::PaceSeen>;
+using Event =
+    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay,
+                 event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 struct Step {
   State state;

@@ -486,6 +486,10 @@ class MemberTransition {
                    state_.last->number == take.round;
     if (is_ours) want(action::NotifyTakeStacks{take});
   }
+  // Whatever its workers do.
+  void heard(const command::TakeBundle& take) {
+    if (state_.is_joined) want(action::NotifyTakeBundle{take});
+  }
   void heard(const command::Stop& stop) {
     bool is_ours =
         state_.is_joined && !state_.wants_round && state_.last && state_.last->number == stop.round;

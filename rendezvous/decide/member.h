@@ -115,6 +115,9 @@ struct NotifyInspect {
 struct NotifyTakeStacks {
   command::TakeStacks take;
 };
+struct NotifyTakeBundle {
+  command::TakeBundle take;
+};
 struct NotifyStop {
   command::Stop stop;
   // The lease of these workers: they must be dead by then, whatever the grace.
@@ -142,9 +145,9 @@ struct NotifyUser {
 }  // namespace action
 using Action = std::variant<action::Connect, action::Knock, action::Disconnect, action::Post,
                             action::Heartbeat, action::NotifyRound, action::NotifyInspect,
-                            action::NotifyTakeStacks, action::NotifyStop, action::RenewLease,
-                            action::NotifyWaiting, action::NotifyEnd, action::NotifyFailure,
-                            action::NotifyUser>;
+                            action::NotifyTakeStacks, action::NotifyTakeBundle, action::NotifyStop,
+                            action::RenewLease, action::NotifyWaiting, action::NotifyEnd,
+                            action::NotifyFailure, action::NotifyUser>;
 
 struct Step {
   State state;

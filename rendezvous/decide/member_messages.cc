@@ -32,7 +32,8 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
                      .node_rank = node.node_rank,
                      .restart_count = state.restart_count,
                      .preflight_failure = node.preflight_failure,
-                     .addresses = state.addresses};
+                     .addresses = state.addresses,
+                     .gives_bundle = true};
   join.is_back = state.has_joined;
   if (config.may_move()) join.endpoint = endpoint_of(state.place, config);
   join.was_in_round = state.workers != Workers::Down ||

@@ -174,7 +174,8 @@ struct Join {
   std::int64_t pulse = 0;  // as in Heartbeat
   // From which its workers may connect, the likeliest first: numeric.
   std::vector<std::string> addresses{};
-  std::vector<Died> died{};  // on its machine
+  std::vector<Died> died{};   // on its machine
+  bool gives_bundle = false;  // it knows command::TakeBundle; an older agent does not
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -294,6 +295,13 @@ struct TakeStacks {
   std::uint64_t number = 0;   // of this request, for the answer
   std::optional<int> rank{};  // nullopt: of all workers here
 };
+// A person wants the files of this node (`ddpctl bundle`).  Pack them, and say in keys::bundle()
+// how much that is, or the piece that is asked for.
+struct TakeBundle {
+  std::uint64_t number = 0;      // of the request, for the answer
+  std::uint64_t most_bytes = 0;  // packed; 0: nobody wants them any more
+  std::uint64_t piece = 0;       // 0: pack them; else see bundle_piece.h
+};
 // Stop the workers of `round`; another round follows.
 struct Stop {
   std::uint64_t round = 0;
@@ -359,10 +367,10 @@ struct Settled {
   RoundId round;
 };
 }  // namespace command
-using Command = std::variant<command::Round, command::Inspect, command::TakeStacks, command::Stop,
-                             command::Waiting, command::End, command::Refuse, command::Standby,
-                             command::Info, command::KeepAlive, command::Continue, command::Dropped,
-                             command::Moved, command::Settled>;
+using Command = std::variant<command::Round, command::Inspect, command::TakeStacks,
+                             command::TakeBundle, command::Stop, command::Waiting, command::End,
+                             command::Refuse, command::Standby, command::Info, command::KeepAlive,
+                             command::Continue, command::Dropped, command::Moved, command::Settled>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

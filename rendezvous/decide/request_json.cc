@@ -89,6 +89,7 @@ Json fields_of(const request::Join& join) {
   if (join.pulse > 0) json["pulse"] = join.pulse;
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
   for (const Died& died : join.died) json["died"].push_back(fields_of(died));
+  if (join.gives_bundle) json["gives_bundle"] = true;
   return json;
 }
 
@@ -158,6 +159,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
   if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
   if (reader.has("died")) join.died = read_died(reader);
+  if (reader.has("gives_bundle")) join.gives_bundle = reader.flag("gives_bundle");
   return join;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/bundle_inquiry.h"
 #include "rendezvous/decide/churn.h"
 #include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/former.h"
@@ -145,6 +146,7 @@ struct State {
   Restarts restarts;
   std::optional<Inspection> inspection;  // in Running
   StackInquiry stack_inquiry;
+  BundleInquiry bundle_inquiry;
   Pace pace;  // of the workers, for people
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host

@@ -141,6 +141,11 @@ class RunsTransition {
       step(event.run, coordinator::event::StacksWanted{event.rank});
   }
 
+  void operator()(const event::BundleWanted& event) {
+    if (state_.runs.contains(event.target.run))
+      step(event.target.run, coordinator::event::BundleWanted{event.target});
+  }
+
   void operator()(const event::PaceSeen& event) {
     if (state_.runs.contains(event.run)) step(event.run, coordinator::event::PaceSeen{event.pace});
   }

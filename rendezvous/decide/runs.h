@@ -174,15 +174,19 @@ struct StacksWanted {
   std::string run;
   std::optional<int> rank{};
 };
+// See coordinator::event::BundleWanted.
+struct BundleWanted {
+  BundleTarget target;
+};
 // See coordinator::event::PaceSeen.
 struct PaceSeen {
   std::string run;
   Pace pace;
 };
 }  // namespace event
-using Event =
-    std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
-                 event::HostLeaves, event::Answered, event::StacksWanted, event::PaceSeen>;
+using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
+                           event::MarkRead, event::HostLeaves, event::Answered, event::StacksWanted,
+                           event::BundleWanted, event::PaceSeen>;
 
 namespace action {
 using Send = coordinator::action::Send;

@@ -62,10 +62,16 @@ inline std::string vitals(const std::string& node) {
 inline std::string stacks(const std::string& node) {
   return "ddprun/stacks/" + node;
 }
+// Likewise a piece of the files of a node; see bundle_piece.h.  Only the host reads them.
+inline constexpr const char* kBundles = "ddprun/bundle/";
+inline std::string bundle(const std::string& node) {
+  return kBundles + node;
+}
 // The queue of all commands to one node, on one of its connections: what is under way to a broken
-// one cannot be taken for what is sent to the next.
+// one cannot be taken for what is sent to the next.  Only the host puts something there.
+inline constexpr const char* kMailboxes = "ddprun/node/";
 inline std::string mailbox(const std::string& node, std::uint64_t connection) {
-  return "ddprun/node/" + node + "/" + std::to_string(connection);
+  return kMailboxes + node + "/" + std::to_string(connection);
 }
 
 }  // namespace ddprun::rendezvous::keys

@@ -16,11 +16,17 @@ find_package(spdlog 1.10 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 
 # Each library that the loader has to find and bind costs a start about 0.2 ms, on each node.  So spdlog
-# and fmt are compiled in from their headers, and libsodium is linked in where its archive is there.
+# and fmt are compiled in from their headers, and libsodium and zlib are linked in where their archives are there.
 add_library(ddprun_spdlog INTERFACE)
 target_include_directories(ddprun_spdlog SYSTEM INTERFACE
   $<TARGET_PROPERTY:spdlog::spdlog,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(ddprun_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+find_library(DDPRUN_ZLIB_ARCHIVE NAMES libz.a)
+mark_as_advanced(DDPRUN_ZLIB_ARCHIVE)
+add_library(ddprun_zlib INTERFACE)
+target_link_libraries(ddprun_zlib INTERFACE $<IF:$<BOOL:${DDPRUN_ZLIB_ARCHIVE}>,${DDPRUN_ZLIB_ARCHIVE},ZLIB::ZLIB>)
+target_include_directories(ddprun_zlib SYSTEM INTERFACE
+  $<TARGET_PROPERTY:ZLIB::ZLIB,INTERFACE_INCLUDE_DIRECTORIES>)
 find_path(SODIUM_INCLUDE_DIR sodium.h REQUIRED)
 find_library(SODIUM_LIBRARY NAMES libsodium.a sodium REQUIRED)
 add_library(Sodium::sodium UNKNOWN IMPORTED)

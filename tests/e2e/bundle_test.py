@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ddpctl bundle: one file with what is known of a run, bounded, and without secrets of the environment."""
 
+import json
 import os
 import re
+import signal
 import stat
+import subprocess
 import tarfile
 import unittest
 
-from pages_test import PagesCase
+from ddpd_process import Ddpd
+from nodes import LIMIT, WORKER, environment, wait_until
+from pages_test import DDPCTL, PagesCase
 
 MB = 1 << 20
 
 
-class BundleTest(PagesCase):
+class BundleCase(PagesCase):
     def setUp(self):
         super().setUp()
         self.bundle = self.path / "b.tar.gz"
@@ -24,6 +29,8 @@ class BundleTest(PagesCase):
         with tarfile.open(self.bundle) as tar:
             return {member.name: tar.extractfile(member).read() for member in tar}
 
+
+class BundleTest(BundleCase):
     def log_folder(self):
         run = self.path / "logs" / "job_1"
         worker = run / "attempt_0" / "0"
@@ -110,6 +117,120 @@ class BundleTest(PagesCase):
         self.make(self.log_folder())
         self.bundle.write_bytes(self.bundle.read_bytes()[:-400])
         self.assertRegex(self.ddpctl("bundle", "--show", str(self.bundle), code=1), "damaged")
+
+
+class NodesBundleTest(BundleCase):
+    """The files of the nodes, through their agents: no two of them have a folder in common."""
+
+    def start(self, *options, words="", **extra):
+        worker = f'echo "I am node $NODE" >&2; {words}\n{WORKER}'
+        for node in range(2):
+            self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2", "--redirects=3",
+                      "--log-dir", self.path / f"logs{node}", *options, command=("--no-python", "sh", "-c", worker),
+                      HF_TOKEN=f"hunter{node}", **extra)
+        self.until_started(4)
+
+    def ask(self, *options):
+        """The files in the bundle, and what ddpctl has said on stderr."""
+        run = subprocess.run([DDPCTL, "bundle", "-o", self.bundle, f"127.0.0.1:{self.port}", *map(str, options)],
+                             env=environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                             timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return self.read(), run.stderr
+
+    def of_nodes(self, files, name):
+        """What the nodes have given under this name, by their folders."""
+        return {path.split("/")[1]: text for path, text in files.items()
+                if re.fullmatch(rf"nodes/[^/]+/{name}", path)}
+
+    def check_both_nodes(self, files):
+        words = self.of_nodes(files, "logs/attempt_0/0/stderr.log")
+        self.assertEqual(sorted(words.values()), [b"I am node 0\n", b"I am node 1\n"])
+        self.assertEqual(sorted(name.split("-")[0] for name in words), ["0", "1"])
+        for text in self.of_nodes(files, "environment.txt").values():
+            self.assertIn(b"\nHF_TOKEN=***\n", text)
+            self.assertRegex(text, rb"\nRANK=[02]\n")
+        for name in ("environment.txt", "versions.txt", "MANIFEST.txt"):
+            self.assertEqual(len(self.of_nodes(files, name)), 2, name)
+        self.assertTrue(all(text.startswith(b"ddprun ") for text in self.of_nodes(files, "versions.txt").values()))
+        self.assertNotIn(b"hunter", b"".join(files.values()))
+
+    def test_both_nodes_give_their_logs_and_keep_their_secrets(self):
+        self.start()
+        files, said = self.ask()
+        self.assertEqual(said, "")
+        self.check_both_nodes(files)
+        self.assertEqual(self.run_shown()["state"], "training")
+        # The next one need not wait.
+        self.bundle.unlink()
+        files, said = self.ask()
+        self.assertEqual(said, "")
+        self.check_both_nodes(files)
+
+    def test_a_ddpd_asks_them_too(self):
+        daemon = Ddpd()
+        self.addCleanup(daemon.stop)
+        self.port = daemon.port
+        self.start()
+        files, said = self.ask()
+        self.assertEqual(said, "")
+        self.check_both_nodes(files)
+
+    def test_logs_of_several_pieces_stay_within_the_bound(self):
+        self.start(words="head -c 900000 /dev/urandom; touch written.$RANK")
+        wait_until(lambda: len(list(self.path.glob("written.*"))) == 4, "all logs are written")
+        files, said = self.ask()
+        self.assertEqual(said, "")
+        self.assertEqual(sum(len(text) == 900000 for text in files.values()), 4)
+        for size in (128 * 1024, 512 * 1024, 3 * MB):
+            self.bundle.unlink()
+            files, said = self.ask("--max-size", size)
+            self.assertLessEqual(self.bundle.stat().st_size, size)
+            self.assertEqual(len(self.of_nodes(files, "versions.txt")), 2, files.keys())
+            self.assertEqual(len(self.of_nodes(files, "logs/attempt_0/0/stderr.log")), 2, files.keys())
+            logs = sum(len(text) == 900000 for text in files.values())
+            self.assertEqual(logs, 2 if size == 3 * MB else 0)
+            for text in self.of_nodes(files, "MANIFEST.txt").values():
+                self.assertIn(b"left out, for --max-size or its long name: logs/attempt_0/", text)
+
+    def test_a_node_that_stands_still_is_named_and_the_others_are_in_it(self):
+        self.start("--rdzv-conf=keep_alive_interval=60")
+        run = self.until_shown(self.has_vitals, "vitals")
+        stopped = next(node["agent_pid"] for node in run["nodes"] if not node["is_host"])
+        os.kill(stopped, signal.SIGSTOP)
+        self.addCleanup(lambda: os.kill(stopped, signal.SIGCONT))
+        files, said = self.ask()
+        os.kill(stopped, signal.SIGCONT)
+        why = r"no files of \S+ \(group rank [01]\): it has not answered within 10 s\n"
+        self.assertRegex(said, rf"(?m)^ddpctl: {why}")
+        self.assertRegex(files["MANIFEST.txt"].decode(), why)
+        self.assertEqual(len(self.of_nodes(files, "logs/attempt_0/0/stderr.log")), 1, files.keys())
+
+    def test_a_stranger_gets_no_files_and_cannot_have_them_packed(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root, to be another user")
+        path = self.secret_file()
+        token = self.ddpctl("page-token", str(path)).strip()
+        self.start(f"--rdzv-secret-file={path}")
+        targets = ("/bundle/job", "/bundle/job/1000000", "/bundle/job/1/over", "/bundle/job/1/node/1")
+        for target in targets:
+            for method in ("PUT", "GET"):
+                answer = self.as_stranger(target, method=method)
+                self.assertTrue(answer.startswith("HTTP/1.1 401 "), answer)
+        shown = self.as_stranger("/bundle/job", token).partition("\n\n")[2]
+        self.assertEqual(json.loads(shown)["number"], 0)  # nobody was asked
+        files, said = self.ask("--secret-file", path)
+        self.assertEqual(said, "")
+        self.check_both_nodes(files)
+
+    def test_without_a_secret_the_same_user_is_asked_for(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root, to be another user")
+        self.start()
+        for method, code in (("PUT", 401), ("GET", 401), ("OPTIONS", 405)):
+            answer = self.as_stranger("/bundle/job/1000000", method=method)
+            self.assertTrue(answer.startswith(f"HTTP/1.1 {code} "), answer)
+        self.assertEqual(json.loads(self.page("/bundle/job")[1])["number"], 0)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ std::string words(const Command& command) {
             return "stacks " + std::to_string(take.number) +
                    (take.rank ? " of rank " + std::to_string(*take.rank) : "");
           },
+          [](const command::TakeBundle& take) {
+            return "bundle " + std::to_string(take.number) + " piece " + std::to_string(take.piece);
+          },
           [](const command::Stop& stop) {
             return "stop " + std::to_string(stop.round) + ", " +
                    (stop.failure ? "failed on " + stop.failure->node : stop.why) + by(stop.signal);

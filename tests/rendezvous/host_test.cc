@@ -256,6 +256,21 @@ TEST_SUITE("rendezvous/host") {
     CHECK(ignored == 1);
   }
 
+  TEST_CASE_FIXTURE(Meeting, "only the host commands nodes, and reads the files that they give") {
+    joins("a");
+    auto node = connect(keys::kNamespace);
+    REQUIRE(run(node->set(keys::bundle("a"), "a secret")).has_value());
+    std::string command = encode(Command(command::TakeBundle{.number = 1, .most_bytes = 1 << 20}));
+    auto stranger = connect(keys::kNamespace);
+    REQUIRE(run(stranger->queue_push(keys::mailbox("a", 0), command)));  // it has no reply
+    CHECK_FALSE(run(stranger->queue_len(keys::mailbox("a", 0))));        // disconnected
+    CHECK_FALSE(run(connect(keys::kNamespace)->get(keys::bundle("a"), 1s)));
+    CHECK(run(client->get(keys::bundle("a"), 1s)).value() == "a secret");
+    CHECK(run(node->set(keys::bundle("a"), "another")).has_value());
+    joins("b");
+    told<command::Round>("a");  // and no such command before it
+  }
+
   TEST_CASE_FIXTURE(Meeting,
                     "a node is believed its addresses as far as its connection shows them") {
     auto join_of = [](const std::string& node, std::vector<std::string> addresses) {

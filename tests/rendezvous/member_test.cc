@@ -43,6 +43,9 @@ std::string words(const member::Action& action) {
           [](const member::action::NotifyTakeStacks& told) {
             return "stacks " + std::to_string(told.take.number);
           },
+          [](const member::action::NotifyTakeBundle& told) {
+            return "bundle " + std::to_string(told.take.number);
+          },
           [](const member::action::NotifyStop& told) { return "stop, " + told.stop.why; },
           [](const member::action::RenewLease&) { return std::string(); },  // Play::lease
           [](const member::action::NotifyWaiting& told) { return "waiting, " + told.why; },
@@ -157,6 +160,13 @@ TEST_CASE("Member: stacks are taken of the workers of this round") {
   CHECK(play.hears(command::TakeStacks{.round = 3, .number = 8}) == "");
   play.hears(command::Stop{.round = 4});
   CHECK(play.hears(command::TakeStacks{.round = 4, .number = 9}) == "");
+}
+
+TEST_CASE("Member: its files are given whatever its workers do") {
+  Running play;
+  CHECK(play.hears(command::TakeBundle{.number = 7}) == "bundle 7");
+  play.hears(command::Stop{.round = 4});
+  CHECK(play.hears(command::TakeBundle{.number = 8}) == "bundle 8");
 }
 
 TEST_CASE("Member: a round, a stop, the next round") {

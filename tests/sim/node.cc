@@ -496,6 +496,7 @@ void Node::perform(const member::Action& action) {
                    notice([this, in = told.inspect.in] { on(agent::event::InspectOrdered{in}); });
                  },
                  [](const member::action::NotifyTakeStacks&) {},  // nobody asks
+                 [](const member::action::NotifyTakeBundle&) {},  // likewise
                  [this](const member::action::NotifyStop& told) {
                    notice([this, kill_by = told.kill_by] {
                      on(agent::event::StopOrdered{});

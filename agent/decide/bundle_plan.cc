@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/bundle_plan.h"
+#include "agent/decide/bundle_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,9 @@
 #include <charconv>
 #include <cstring>
 
-namespace ddprun::cli {
+#include "store/base/text.h"
+
+namespace ddprun::agent {
 namespace {
 
 constexpr std::string_view kMask = "***";
@@ -118,6 +120,28 @@ void sort_by_use(std::vector<LogFile>& files) {
   });
 }
 
+bool is_plain_path(std::string_view path) {
+  if (printable(path) != path) return false;
+  for (;;) {
+    auto slash = path.find('/');
+    std::string_view part = path.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return false;
+    if (slash == std::string_view::npos) return true;
+    path.remove_prefix(slash + 1);
+  }
+}
+
+std::string as_folder_name(std::string_view host) {
+  constexpr std::size_t kLongest = 64;
+  std::string name(host.substr(0, kLongest));
+  for (char& c : name) {
+    bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    bool is_dot_inside = c == '.' && &c != &name.front();
+    if (!is_plain && !is_dot_inside) c = '_';
+  }
+  return name.empty() ? "node" : name;
+}
+
 std::optional<std::string> tar_header(std::string_view name, std::size_t size, std::int64_t mtime) {
   Header header{};
   std::string_view last = name;
@@ -159,12 +183,14 @@ std::optional<TarEntry> read_tar_header(std::string_view block) {
   auto size = octal_in(header.size);
   auto checksum = octal_in(header.checksum);
   if (!size || checksum != checksum_of(header)) return std::nullopt;
+  auto mtime = octal_in(header.mtime);
   TarEntry entry{.name = std::string(header.prefix, ::strnlen(header.prefix, sizeof header.prefix)),
-                 .size = *size};
+                 .size = *size,
+                 .mtime = static_cast<std::int64_t>(mtime.value_or(0))};
   if (!entry.name.empty()) entry.name += '/';
   entry.name.append(header.name, ::strnlen(header.name, sizeof header.name));
   if (entry.name.empty()) return std::nullopt;
   return entry;
 }
 
-}  // namespace ddprun::cli
+}  // namespace ddprun::agent

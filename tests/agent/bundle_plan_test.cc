@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/bundle_plan.h"
+#include "agent/decide/bundle_plan.h"
 
 #include <doctest/doctest.h>
 
-using namespace ddprun::cli;
+using namespace ddprun::agent;
 
-TEST_SUITE("cli/bundle_plan") {
+TEST_SUITE("agent/bundle_plan") {
   TEST_CASE("what could be a secret is masked, and nothing else") {
     for (const char* name : {"HF_TOKEN", "DDPRUN_SECRET", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD",
                              "wandb_api_key", "MY_PASSWD", "GOOGLE_CREDENTIALS"})
@@ -31,6 +31,19 @@ TEST_SUITE("cli/bundle_plan") {
                                             "attempt_0/0/stdout.log", "attempt_0/0/heartbeat"});
   }
 
+  TEST_CASE("a name of another machine leads nowhere else") {
+    for (const char* path : {"a", "logs/attempt_0/0/stderr.log", "...", "a/..b"})
+      CHECK(is_plain_path(path));
+    for (const char* path :
+         {"", "/etc/passwd", "..", "a/../b", "a//b", "a/", "./a", "a\nb", "a\x1b[2J"})
+      CHECK_FALSE(is_plain_path(path));
+    CHECK(as_folder_name("node0.example.org") == "node0.example.org");
+    CHECK(as_folder_name("../x y") == "_._x_y");
+    CHECK(as_folder_name("..") == "_.");
+    CHECK(as_folder_name("") == "node");
+    CHECK(is_plain_path(as_folder_name(std::string(300, '/'))));
+  }
+
   TEST_CASE("a header is read as it was written") {
     for (const std::string& name : {std::string("a"), std::string(100, 'x'),
                                     std::string(150, 'p') + "/" + std::string(90, 'x')}) {
@@ -41,6 +54,7 @@ TEST_SUITE("cli/bundle_plan") {
       REQUIRE(entry);
       CHECK(entry->name == name);
       CHECK(entry->size == 8'000'000'000);
+      CHECK(entry->mtime == 1'700'000'000);
       (*header)[3] ^= 1;
       CHECK_FALSE(read_tar_header(*header));
     }

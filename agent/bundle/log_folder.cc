@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli/log_folder.h"
+#include "agent/bundle/log_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace ddprun::cli {
+namespace ddprun::agent {
 namespace {
 
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -112,4 +112,4 @@ Result<std::string> LogFolder::end_of(const std::string& file, std::size_t limit
   return text;
 }
 
-}  // namespace ddprun::cli
+}  // namespace ddprun::agent

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/bundle_plan.h"
+#include "agent/decide/bundle_plan.h"
 #include "store/base/error.h"
 #include "store/base/fd.h"
 
-namespace ddprun::cli {
+namespace ddprun::agent {
 
 class LogFolder {
  public:
@@ -39,4 +39,4 @@ class LogFolder {
   std::string path_;
 };
 
-}  // namespace ddprun::cli
+}  // namespace ddprun::agent
