@@ -19,12 +19,18 @@ except Exception as error:
         pass
     raise)";
 
-std::string python_name(const ConfigBuilder& builder) {
-  if (std::string python = builder.inherited("PYTHON_EXEC"); !python.empty()) return python;
+struct Python {
+  std::string name;
+  std::string origin{};  // the variable that says so, if one does
+};
+
+Python python_of(const ConfigBuilder& builder) {
+  if (std::string python = builder.inherited("PYTHON_EXEC"); !python.empty())
+    return {.name = python, .origin = "PYTHON_EXEC"};
   if (std::string venv = builder.inherited("VIRTUAL_ENV"); !venv.empty())
-    return venv + "/bin/python3";
-  if (std::string own = builder.machine.own_python(); !own.empty()) return own;
-  return "python3";
+    return {.name = venv + "/bin/python3", .origin = "VIRTUAL_ENV"};
+  if (std::string own = builder.machine.own_python(); !own.empty()) return {.name = own};
+  return {.name = "python3"};
 }
 
 // The program itself.  A script is a path, also without a slash; a program is looked up.
@@ -40,10 +46,13 @@ Result<std::vector<std::string>> program(ConfigBuilder& builder, bool is_path) {
 Result<std::vector<std::string>> python(ConfigBuilder& builder,
                                         const std::vector<std::string>& options) {
   const std::string& script = builder.options.command.front();
-  Result<std::string> found = builder.machine.find_program(python_name(builder));
-  if (!found)
+  const Python python = python_of(builder);
+  Result<std::string> found = builder.machine.find_program(python.name);
+  if (!found) {
+    std::string origin = python.origin.empty() ? "" : " (" + python.origin + " names it)";
     return builder.preflight_failure("no Python to run '" + script +
-                                     "' with: " + to_string(found.error()));
+                                     "' with: " + to_string(found.error()) + origin);
+  }
   std::vector<std::string> argv = {*found, "-u"};
   argv.insert(argv.end(), options.begin(), options.end());
   argv.push_back(script);

@@ -296,8 +296,13 @@ class FailureTest(LaunchCase):
     def test_what_cannot_be_started_is_not_tried_again(self):
         (self.path / "data").write_text("no program")
         run = self.ddprun("--max-restarts=3", "--no-python", "./data")
+        self.assertEqual(run.returncode, 2)
+        self.assertEqual(run.stderr, "ddprun: program './data' cannot be executed: Permission denied; "
+                                     "chmod +x makes a file executable\n")
+        (self.path / "data").chmod(0o755)
+        run = self.ddprun("--max-restarts=3", "--no-python", "./data")
         self.assertEqual(run.returncode, 126)
-        self.assertRegex(run.stderr, r"FAILED: rank 0 on \S+ could not be started: .*start ./data: Permission denied\n")
+        self.assertRegex(run.stderr, r"FAILED: rank 0 on \S+ could not be started: .*start ./data: Exec format error\n")
 
     def test_a_port_that_is_taken_is_named(self):
         with socket.socket() as taken:

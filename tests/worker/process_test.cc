@@ -203,9 +203,21 @@ TEST_SUITE("worker/process") {
 
   TEST_CASE("a name without a slash is looked up in PATH") {
     CHECK(find_program("sh", "/nowhere:/usr/bin:/bin").value().ends_with("bin/sh"));
-    CHECK(find_program("./x", "/bin").value() == "./x");
     CHECK(to_string(find_program("no-such-program", "/usr/bin:/bin").error()) ==
           "program 'no-such-program' was not found in PATH");
+  }
+
+  TEST_CASE("a name with a slash is that file, which must be one that can be executed") {
+    auto why_not = [](const std::string& name) {
+      return to_string(find_program(name, "/bin").error());
+    };
+    CHECK(find_program("/bin/sh", "").value() == "/bin/sh");
+    CHECK(why_not("/no/such/program") == "program '/no/such/program' does not exist");
+    CHECK(why_not("/bin/") == "program '/bin/' is a folder");
+    CHECK(why_not("/bin/sh/x") == "program '/bin/sh/x' cannot be run: Not a directory");
+    CHECK(why_not("/etc/passwd") ==
+          "program '/etc/passwd' cannot be executed: Permission denied; chmod +x makes a file "
+          "executable");
   }
 }
 

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <climits>
 #include <memory>
+#include <system_error>
 
 #include "store/base/signal_mask.h"
 #include "worker/process/pidfd.h"
@@ -170,6 +171,18 @@ bool is_executable_file(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
+// Why the file at this path is no program; "" for one that may be.
+std::string obstacle_to_run(const std::string& path) {
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? "does not exist"
+                           : "cannot be run: " + std::system_category().message(errno);
+  if (S_ISDIR(info.st_mode)) return "is a folder";
+  if (::access(path.c_str(), X_OK) == 0) return "";
+  return "cannot be executed: " + std::system_category().message(errno) +
+         "; chmod +x makes a file executable";
+}
+
 }  // namespace
 
 Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
@@ -238,7 +251,11 @@ std::string search_path_of(const Environment& environment) {
 }
 
 Result<std::string> find_program(const std::string& name, std::string_view search_path) {
-  if (name.find('/') != std::string::npos) return name;
+  if (name.find('/') != std::string::npos) {
+    std::string obstacle = obstacle_to_run(name);
+    if (!obstacle.empty()) return Error{Errc::InvalidInput, "program '" + name + "' " + obstacle};
+    return name;
+  }
   while (!name.empty()) {
     auto colon = search_path.find(':');
     std::string folder(search_path.substr(0, colon));

@@ -70,7 +70,8 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec);
 Result<void> report_of(const Fd& report, const std::string& context);
 
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
-// in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence.
+// in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence where there
+// is no such file, or none that this user may execute.
 Result<std::string> find_program(const std::string& name, std::string_view search_path);
 
 }  // namespace ddprun::process
