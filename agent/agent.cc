@@ -365,6 +365,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
           [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },
           [this](const rendezvous::notice::Failed& failed) {
+            ending_.rendezvous_failed(failed.why);
             if (state_.failure) logger_->error("{}", describe(*state_.failure));
             logger_->error("{}", failed.why);
             on(event::RendezvousFailed{failed.why});
@@ -379,6 +380,7 @@ void Agent::heard(const rendezvous::Notice& notice) {
 
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   time_.interrupted(cause_of(stop));
+  ending_.stopped(stop);
   others_are_signalled_ = stop.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{stop.signal});
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);

@@ -18,6 +18,17 @@ namespace asio = boost::asio;
 RunEnding::RunEnding(const AgentConfig& config, Parts parts)
     : config_(config), parts_(std::move(parts)) {}
 
+// What a signal has ended is no loss.
+void RunEnding::stopped(const rendezvous::command::Stop& stop) {
+  bool is_loss = stop.cause == rendezvous::StopCause::NodeLost && stop.signal == 0;
+  if (is_loss) outcome_.loss = stop.why;
+}
+
+void RunEnding::rendezvous_failed(const std::string& why) {
+  bool is_lost = outcome_.took_part && why.starts_with("cannot meet the other nodes");
+  if (is_lost && outcome_.loss.empty()) outcome_.loss = kLostRendezvous;
+}
+
 void RunEnding::ended(const rendezvous::command::End& end,
                       const std::optional<rendezvous::Failure>& own) {
   outcome_.restart_count = end.restart_count;

@@ -102,10 +102,8 @@ void Admission::refuse_difference(const std::string& id, const request::Join& jo
   out_.send_on(id, connection,
                command::Refuse{"it has " + difference + " as the other nodes of the run" + begun +
                                " have it"});
-  if (founder != state_.nodes.end()) {
-    out_.send(state_.founder,
-              command::Info{"refused " + describe(join) + ": it has " + difference + " here"});
-  }
+  state_.last_refusal = "refused " + describe(join) + ": it has " + difference + " here";
+  if (founder != state_.nodes.end()) out_.send(state_.founder, command::Info{state_.last_refusal});
 }
 
 // Of two nodes with one --node-rank the first has it, unless it turns out to be gone.
@@ -217,11 +215,11 @@ void Admission::refuse_contenders_of(const std::string& rival) {
     }
     const request::Join& holder = state_.nodes[rival].join;
     std::string rank = std::to_string(*it->second.join.node_rank);
-    out_.send_on(
-        it->first, it->second.connection,
-        command::Refuse{"--node-rank=" + rank + " is that of " + describe(holder) + " already"});
+    std::string why = "--node-rank=" + rank + " is that of " + describe(holder) + " already";
+    out_.send_on(it->first, it->second.connection, command::Refuse{why});
     out_.send(rival, command::Info{"refused " + describe(it->second.join) +
                                    ": --node-rank=" + rank + " is taken by this node"});
+    state_.last_refusal = "refused " + describe(it->second.join) + ": " + why;
     it = state_.contenders.erase(it);
   }
 }

@@ -150,6 +150,7 @@ void Rounds::form() {
   state_.phase = Phase::Running;
   state_.had_round = true;
   state_.shortage.reset();
+  state_.last_refusal.clear();
   state_.has_formed = true;
   state_.has_lost_finished = false;
   state_.were_all_former = false;

@@ -127,8 +127,9 @@ std::string newcomer_text(Duration wait) {
 std::string too_few_text(const State& state) {
   return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +
-         names_of(state, [](const Node&) { return true; }) +
-         "); start the others sooner, or raise join_timeout in --rdzv-conf";
+         names_of(state, [](const Node&) { return true; }) + ")" +
+         (state.last_refusal.empty() ? "" : "; " + state.last_refusal) + beside_text(state) +
+         "; start the others sooner, or raise join_timeout in --rdzv-conf";
 }
 
 std::string no_majority_text(const State& state) {

@@ -105,6 +105,7 @@ class RoundTest(NodesCase):
         cases = (("log folder /\\S+/file/logs .*: Not a directory", ["--log-dir", self.path / "file/logs"], None),
                  ("script 'no-such-script.py' does not exist", [], ("no-such-script.py",)),
                  ("program 'no-such-program' was not found in PATH", [], ("--no-python", "no-such-program")),
+                 ("program '/no/such/program' does not exist", [], ("--no-python", "/no/such/program")),
                  ("--nproc-per-node=gpu: no GPU is visible .*", ["--nproc-per-node=gpu"], None))
         for is_host in (True, False):
             for cause, options, command in cases:
@@ -308,6 +309,25 @@ class WaitingTest(NodesCase):
         self.assertRegex(nodes[0].log, r"FAILED: \S+ was lost \(its agent, pid \d+, was killed\); then only 1 of 2 nodes came")
         self.assertRegex(nodes[0].log, r"\n  next: look at \S+: whether it is up and reached")
 
+    def test_the_same_of_the_host(self):
+        host = self.node("--nnodes=2", "--rdzv-conf=join_timeout=4")
+        host.says("waiting for nodes")
+        other = self.node("--nnodes=2", "--rdzv-conf=join_timeout=4")
+        self.until_started(2)
+        kill(host)
+        self.assertEqual(other.ends(), 80)
+        self.assertRegex(other.log, r"FAILED: .* is gone with what it knew of this round; then only 1 of 2 nodes came")
+        self.assertIn("\n  next: look at the node that was lost: whether it is up and reached", other.log)
+
+    def test_who_was_refused_is_named_where_he_is_missing(self):
+        first = self.node("--nnodes=2", "--node-rank=0", "--rdzv-conf=join_timeout=4")
+        first.says("waiting for nodes")
+        second = self.node("--nnodes=2", "--node-rank=0", "--rdzv-conf=join_timeout=4")
+        self.assertEqual(second.ends(), 80)
+        self.assertEqual(first.ends(), 80)
+        self.assertRegex(first.log, r"FAILED: only 1 of 2 nodes came within 4 s \(\S+\); refused \S+ \(pid \d+\): "
+                                    r"--node-rank=0 is that of \S+ \(pid \d+\) already; start the others sooner")
+
     def test_a_host_that_is_not_there_is_named_while_it_is_tried(self):
         node = self.node("--nnodes=2", "--rdzv-conf=read_timeout=4,is_host=0")
         node.says("Connection refused")
@@ -479,6 +499,18 @@ class ManyRunsTest(NodesCase):
         with Ddpd(port=port):
             self.assert_all_succeed(*nodes)
         self.assertEqual(len(self.started), 2, self.started)
+
+    def test_a_run_that_has_lost_its_ddpd_says_so(self):
+        with Ddpd() as ddpd:
+            nodes = [self.node("--nnodes=2", QUICK, "--rdzv-conf=read_timeout=4,join_timeout=4,is_host=0",
+                               endpoint=f"127.0.0.1:{ddpd.port}") for _ in range(2)]
+            self.until_started(2)
+            ddpd.stop(signal.SIGKILL)
+        for node in nodes:
+            self.assertEqual(node.ends(), 80, node.log)
+            self.assertRegex(node.log, r"FAILED: the place where the nodes meet was lost while the run went on; "
+                                       r"then cannot meet the other nodes at 127.0.0.1:\d+: ")
+            self.assertIn("\n  next: look at what hosts the endpoint, the first node's ddprun or a ddpd", node.log)
 
     def test_the_end_of_the_hosts_run_does_not_end_another_run_there(self):
         host = self.node("--nnodes=1:2", "--rdzv-id=a", QUICK)

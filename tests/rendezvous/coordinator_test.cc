@@ -326,6 +326,19 @@ TEST_CASE("Coordinator: too few end with the reason") {
   CHECK(coordinator::is_over(run.state));
 }
 
+TEST_CASE("Coordinator: who was refused, and who waits beside, is named where too few have come") {
+  Run run;
+  run.joins("a", 0);
+  run.joins("b", 0);
+  run.says("a", request::Heartbeat{});
+  run.state.beside = "run 'job2' (1 node)";
+  std::string said = run.pass(601s, {"a"});
+  CHECK(said.find(
+            "nodes came within 600 s (a); refused b (pid 7): --node-rank=0 is that of a (pid 7) "
+            "already; also waiting here: run 'job2' (1 node); start the others sooner") !=
+        std::string::npos);
+}
+
 TEST_CASE("Coordinator: a late node makes the world larger, and costs no restart") {
   TwoOfThree run;
   CHECK(run.joins("c") == "");  // more may be on their way
