@@ -422,6 +422,8 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     }
     stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed, describe(last)});
   } else if (end.exit_code != 0) {
+    if (state_.phase == Phase::Running && state_.running > 0)
+      logger_->warn("{}; {}the end", end.why, stopping(state_.running, false, config_.core));
     stop_file_.on(stop_reason::event::Published{worker::StopCause::RunEnded, end.why});
   }
   on(event::RunEnded{end.exit_code});

@@ -245,6 +245,8 @@ class MembershipTest(NodesCase):
         host.signal(signal.SIGTERM)
         self.assertEqual(host.ends(), 128 + signal.SIGTERM, host.log)
         self.assertEqual(other.ends(), 80, other.log)
+        self.assertRegex(other.log, r"warning \S+, which hosts the rendezvous, was stopped by SIGTERM; stopping 1 worker "
+                                    r"\(at most \d+ s\), then the end\n")
         self.assertRegex(other.log, r"FAILED: \S+, which hosts the rendezvous, was stopped by SIGTERM\n")
 
     def test_another_agent_of_the_machine_takes_over_when_the_host_is_killed(self):
