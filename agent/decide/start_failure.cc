@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "agent/decide/core.h"
+#include "store/base/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -51,7 +52,7 @@ std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime
   if (restart_count != 0 || uptime > kStartLimit || exit.status.signal != 0) return std::nullopt;
   const int code = exit.status.exit_code;
   const std::string& message = exit.report.message;
-  std::string last = last_line(exit.stderr_lines);
+  std::string last = printable(last_line(exit.stderr_lines));
   if (code == kExitNotExecutable) return "a command cannot be executed (exit code 126)";
   if (code == kExitCannotStart) return "a command was not found (exit code 127)";
   if (code == kExitUsage) {
@@ -61,7 +62,7 @@ std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime
     return std::nullopt;
   }
   if (code != 1) return std::nullopt;
-  std::string exception = message.empty() ? last : message.substr(0, message.find('\n'));
+  std::string exception = message.empty() ? last : printable(message.substr(0, message.find('\n')));
   if (is_text_error(exception)) return exception;
   if (contains(last, ": No module named ")) return last;  // python -m
   return std::nullopt;

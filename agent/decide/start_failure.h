@@ -22,6 +22,7 @@ inline constexpr Duration kStartLimit = std::chrono::seconds(20);
 // which includes everything after a restart and everything after kStartLimit, nullopt: the worker
 // is restarted, as torchrun does.  Recognised are exit codes 126 and 127 (a shell's or env's), and
 // by what was said last: Python's missing script or module, its SyntaxError, and argparse's usage.
+// What was said is quoted, as printable() does.
 // `uptime` is the time from its start to its end, `restart_count` the one that it ran under.
 std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime,
                                          int restart_count);

@@ -208,7 +208,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);
-  for (std::string& line : lines) line = cut(line, kReportColumns);
+  for (std::string& line : lines) line = cut(printable(line, true), kReportColumns);
   return lines;
 }
 

@@ -55,7 +55,8 @@ struct JobReport {
 inline constexpr std::size_t kReportLines = 32;
 inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
 
-// The report, one entry a line, without line ends.  The first line says what failed.
+// The report, one entry a line, without line ends.  The first line says what failed.  What workers
+// have said is quoted, as printable() does, but for tabs.
 std::vector<std::string> to_lines(const JobReport& report);
 
 // The lines of `text`, without empty ones at its end.

@@ -2,6 +2,7 @@
 #include "rendezvous/decide/failure.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "store/base/text.h"
 
@@ -9,6 +10,11 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::size_t kMessageBytes = 200;  // of a message, in a sentence
+
+// What a worker said, in a sentence that goes to logs and terminals.
+std::string quoted(std::string_view words) {
+  return cut(printable(words), kMessageBytes);
+}
 
 std::string on_node(const Failure& failure) {
   return failure.node.empty() ? "" : " on " + failure.node;
@@ -24,7 +30,7 @@ std::string whereabouts(const Suspect& suspect) {
 std::string describe(const Suspect& suspect, const std::string& waited_in) {
   std::string text = "rank " + std::to_string(suspect.rank) + whereabouts(suspect);
   text += suspect.has_come ? " did not come to " + waited_in : " never reached " + waited_in;
-  if (!suspect.doing.empty()) text += ": it " + cut(suspect.doing, kMessageBytes);
+  if (!suspect.doing.empty()) text += ": it " + quoted(suspect.doing);
   return text;
 }
 
@@ -33,7 +39,7 @@ std::string how_it_ended(const Failure& failure) {
   std::string text = process::to_string(failure.status);
   std::string first_line = failure.message.substr(0, failure.message.find('\n'));
   if (first_line.empty()) return text;
-  return text + (failure.status.signal != 0 ? "; " : ": ") + cut(first_line, kMessageBytes);
+  return text + (failure.status.signal != 0 ? "; " : ": ") + quoted(first_line);
 }
 
 // The last whole lines of `text` that fit; the end of the last one where that does not fit either.
@@ -49,7 +55,7 @@ std::string last_lines(const std::string& text, std::size_t bytes) {
 std::string describe(const Failure& failure) {
   std::string rank = "rank " + std::to_string(failure.rank);
   if (failure.pid == 0)
-    return rank + on_node(failure) + " could not be started: " + failure.message;
+    return rank + on_node(failure) + " could not be started: " + printable(failure.message);
   std::string who = rank + " (local rank " + std::to_string(failure.local_rank) + ", pid " +
                     std::to_string(failure.pid) + ")" + on_node(failure) + " ";
   if (failure.suspects.empty()) return who + how_it_ended(failure);

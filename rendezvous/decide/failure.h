@@ -54,9 +54,10 @@ struct Failure {
 };
 
 // "rank 5 (local rank 1, pid 4211) on node7 exited with code 1: ValueError: boom", with the first
-// line of the message; "rank 5 on node7 could not be started: start x: No such file or directory".
-// Where others are suspected: "rank 1 (node2, pid 4711) did not come to all_reduce: it sleeps in
-// load (data.py:40); rank 5 (...) waited for it and exited with code 1: ...".
+// line of the message, quoted as printable() does; "rank 5 on node7 could not be started: start x:
+// No such file or directory". Where others are suspected: "rank 1 (node2, pid 4711) did not come to
+// all_reduce: it sleeps in load (data.py:40); rank 5 (...) waited for it and exited with code 1:
+// ...".
 std::string describe(const Failure& failure);
 
 // "rank 1 (node2, pid 4711) never reached init_process_group: it sleeps in load (data.py:40); 2

@@ -184,6 +184,16 @@ TEST_SUITE("agent/report/job_report") {
     }
   }
 
+  TEST_CASE("what a worker wrote is quoted, but for its tabs") {
+    rendezvous::Failure failure = boom();
+    failure.traceback.clear();
+    failure.stderr_tail = "\x1b[2J\xff\n\ta tab\ncaf\xc3\xa9\n";
+    std::vector<std::string> lines = to_lines({.failures = {failure}});
+    CHECK(has(lines, "    \\x1b[2J\\xff"));
+    CHECK(has(lines, "    \ta tab"));
+    CHECK(has(lines, "    caf\xc3\xa9"));
+  }
+
   TEST_CASE("the kernel's word stands beside the signal, and the advice follows it") {
     rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGKILL};

@@ -37,6 +37,12 @@ TEST_SUITE("agent/decide/start_failure") {
     CHECK(at_once(recorded) == missing);
   }
 
+  TEST_CASE("what was said is quoted, so that no terminal obeys it") {
+    CHECK(at_once(end(1, {"SyntaxError: \x1b[2J"})) == "SyntaxError: \\x1b[2J");
+    CHECK(at_once(end(2, {"python3: can't open file '\x1b[2J'"})) ==
+          "the script was not found: python3: can't open file '\\x1b[2J'");
+  }
+
   TEST_CASE("usage errors") {
     CHECK(at_once(end(2, {"usage: t.py [-h]", "t.py: error: unrecognized arguments: --lr"})) ==
           "its arguments are wrong: t.py: error: unrecognized arguments: --lr");

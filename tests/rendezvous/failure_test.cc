@@ -37,6 +37,18 @@ TEST_SUITE("rendezvous/decide/failure") {
     CHECK(describe(failure).ends_with("x\xc3\xa9..."));
   }
 
+  TEST_CASE("what a worker wrote is quoted, so that no terminal obeys it") {
+    Failure failure = killed;
+    failure.message = "\x1b[2J\x1b]0;title\x07 caf\xc3\xa9 \xff";
+    const std::string quoted = "\\x1b[2J\\x1b]0;title\\x07 caf\xc3\xa9 \\xff";
+    CHECK(describe(failure).ends_with("; " + quoted));
+    CHECK(describe_briefly(failure).ends_with("; " + quoted));
+    CHECK(describe(Failure{.message = failure.message}).ends_with(": " + quoted));
+    failure.waited_in = "all_reduce";
+    failure.suspects = {{.rank = 1, .doing = "sleeps in \x1b[2J"}};
+    CHECK(describe_suspects(failure).ends_with("it sleeps in \\x1b[2J"));
+  }
+
   TEST_CASE("a run that ends by it fails with its exit code, whatever that claims to be") {
     CHECK(exit_code_of({.status = {.exit_code = 9}}) == 9);
     CHECK(exit_code_of({.status = {.signal = 9}}) == 137);
