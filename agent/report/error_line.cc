@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "store/base/text.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -66,11 +68,12 @@ bool is_dump(std::string_view line) {
 std::string error_line(const std::vector<std::string>& lines) {
   std::string_view last;
   std::string_view last_own;
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    if (auto exception = exception_in(*line)) return std::string(*exception);
-    if (is_blank(*line)) continue;
-    if (last.empty()) last = *line;
-    if (last_own.empty() && !is_remark(*line) && !is_dump(*line)) last_own = *line;
+  for (auto written = lines.rbegin(); written != lines.rend(); ++written) {
+    std::string_view line = last_state_of(*written);
+    if (auto exception = exception_in(line)) return std::string(*exception);
+    if (is_blank(line)) continue;
+    if (last.empty()) last = line;
+    if (last_own.empty() && !is_remark(line) && !is_dump(line)) last_own = line;
   }
   return std::string(last_own.empty() ? last : last_own);
 }

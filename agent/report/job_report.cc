@@ -33,7 +33,7 @@ void add_last_words(const rendezvous::Failure& failure, std::size_t most,
   if (shown < words.size()) title += " (the last " + std::to_string(shown) + " lines)";
   lines.push_back(title + ":");
   for (std::size_t i = words.size() - shown; i < words.size(); ++i)
-    lines.push_back("    " + words[i]);
+    lines.push_back("    " + std::string(last_state_of(words[i])));
 }
 
 std::string words_on_connecting(const JobReport& report) {

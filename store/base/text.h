@@ -35,6 +35,14 @@ inline std::string cut(std::string_view text, std::size_t bytes) {
   return std::string(beginning_of(text, bytes)) + (text.size() > bytes ? "..." : "");
 }
 
+// What a terminal shows at last of a line that was written over, as progress bars are: what follows
+// its last carriage return.  One at its end is an end of the line.
+inline std::string_view last_state_of(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  std::size_t last = line.rfind('\r');
+  return last == std::string_view::npos ? line : line.substr(last + 1);
+}
+
 // `text` as a line that a terminal only shows: what it would obey, what ends a line or turns its
 // direction, and what is no UTF-8, is written as "\x1b".  With `keeps_lines`, ends of lines and
 // tabs stay.

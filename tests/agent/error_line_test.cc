@@ -43,6 +43,11 @@ TEST_SUITE("agent/report/error_line") {
     CHECK(error_line({"[What is this]"}) == "[What is this]");
   }
 
+  TEST_CASE("of a line that was written over, the last state counts") {
+    CHECK(error_line({"\r  0%|    |\r 50%|##  |"}) == " 50%|##  |");
+    CHECK(error_line({"ValueError: boom\r"}) == "ValueError: boom");
+  }
+
   TEST_CASE("where there is nothing else, they are quoted all the same") {
     CHECK(error_line({"[W1122 a] one", "[W1122 b] two", ""}) == "[W1122 b] two");
   }

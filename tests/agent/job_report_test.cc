@@ -194,6 +194,12 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(lines, "    caf\xc3\xa9"));
   }
 
+  TEST_CASE("of a line that was written over, the last state is shown") {
+    rendezvous::Failure failure = boom();
+    failure.traceback = "\r  0%|    |\r 50%|##  |\rstep 7\r\n";
+    CHECK(has(to_lines({.failures = {failure}}), "    step 7"));
+  }
+
   TEST_CASE("the kernel's word stands beside the signal, and the advice follows it") {
     rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGKILL};

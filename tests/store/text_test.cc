@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+using ddprun::last_state_of;
 using ddprun::printable;
 using namespace std::string_view_literals;
 
@@ -28,6 +29,13 @@ TEST_SUITE("store/base/text") {
 
   TEST_CASE("ends of lines and tabs stay where lines are wanted") {
     CHECK(printable("a\n\tb\r\x1b", true) == "a\n\tb\\x0d\\x1b");
+  }
+
+  TEST_CASE("of a line that was written over, the last state is left") {
+    CHECK(last_state_of("  0%\r 50%\r100%") == "100%");
+    CHECK(last_state_of("done\r\r") == "done");
+    CHECK(last_state_of("as it is") == "as it is");
+    CHECK(last_state_of("\r") == "");
   }
 
   TEST_CASE("what is no UTF-8 is written out byte by byte") {
