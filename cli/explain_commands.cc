@@ -9,13 +9,9 @@
 namespace ddprun::cli {
 
 Result<void> show_explanation(const StatusQuestion& question, std::ostream& out) {
-  Result<Json> page = page_of(question);
+  Result<Json> page = page_with_run(question);
   if (!page) return page.error();
   std::vector<Json> runs = explained_runs(*page, question.run);
-  if (runs.empty() && !question.run.empty()) {
-    auto known = run_of(*page, question);
-    if (!known) return known.error();
-  }
   if (question.as_json) {
     Json all = Json::array();
     for (const Json& run : runs) all.push_back(explain_json(run));

@@ -8,7 +8,9 @@
 
 #include "cli/json_fields.h"
 #include "cli/page_client.h"
+#include "cli/page_text.h"
 #include "store/auth/secret.h"
+#include "store/base/count.h"
 
 namespace ddprun::cli {
 namespace {
@@ -36,6 +38,14 @@ std::string names_of(const std::vector<std::string>& runs) {
   for (std::size_t i = 0; i < std::min(runs.size(), kNamedRuns); ++i)
     names += (i > 0 ? ", '" : "'") + runs[i] + "'";
   return runs.size() > kNamedRuns ? names + ", ..." : names;
+}
+
+bool knows(const Json& page, const std::string& run) {
+  for (const char* runs : {"runs", "ended"}) {
+    for (const Json& each : field(page, runs))
+      if (is_named(each, run)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -72,6 +82,12 @@ Result<Json> page_of(const StatusQuestion& question) {
   return page;
 }
 
+Result<Json> page_with_run(const StatusQuestion& question) {
+  Result<Json> page = page_of(question);
+  if (!page || question.run.empty() || knows(*page, question.run)) return page;
+  return run_of(*page, question).error();
+}
+
 Result<std::string> run_of(const Json& page, const StatusQuestion& question) {
   std::vector<std::string> runs;
   for (const Json& run : field(page, "runs")) {
@@ -93,7 +109,11 @@ Result<std::string> run_of(const Json& page, const StatusQuestion& question) {
                  "; ask 'ddpctl explain', 'ddpctl status'");
   }
   if (question.run.empty()) return wrong("no run meets at " + question.endpoint);
-  return wrong("no run '" + printable(question.run) + "' meets at " + question.endpoint +
+  const std::string none = "no run '" + printable(question.run) + "' ";
+  if (std::int64_t more = count(page, "more_runs"); more > 0)
+    return wrong(none + "is on the page of " + question.endpoint + "; " + count_of(more, "run") +
+                 " that meet there are not");
+  return wrong(none + "meets at " + question.endpoint +
                (runs.empty() ? "" : ", but " + names_of(runs)));
 }
 

@@ -39,6 +39,10 @@ Result<Json> fetch(const PageAccess& access, const std::string& path,
 // The page /status of a place where runs meet.
 Result<Json> page_of(const StatusQuestion& question);
 
+// The same of a place that knows the run of --run, if one is named: there, or over.  Else fails as
+// run_of() does.
+Result<Json> page_with_run(const StatusQuestion& question);
+
 // The id of the one run that is meant.  Fails with Errc::InvalidInput, and names those that there
 // are, where there is not one.
 Result<std::string> run_of(const Json& page, const StatusQuestion& question);

@@ -20,7 +20,7 @@ constexpr Duration kWatchPeriod = std::chrono::seconds(2);
 template <class ToLines, class ToJson>
 Result<void> show(const StatusQuestion& question, std::ostream& out, ToLines to_lines,
                   ToJson to_json) {
-  Result<Json> page = page_of(question);
+  Result<Json> page = page_with_run(question);
   if (!page) return page.error();
   if (question.as_json) {
     out << dump(to_json(*page, question.run), 2) << '\n';
@@ -69,7 +69,7 @@ Result<void> show_report(const StatusQuestion& question, std::ostream& out) {
 }
 
 Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
-  Result<Json> page = page_of(question);
+  Result<Json> page = page_with_run(question);
   if (!page) return page.error();
   Lines lines = wait_lines(*page, question.run);
   Json json = wait_json(*page, question.run);

@@ -146,7 +146,7 @@ Lines run_lines(const Json& run) {
 Lines ended_lines(const Json& page, std::string_view run) {
   Lines lines;
   for (const Json& ended : field(page, "ended")) {
-    if (!run.empty() && text(ended, "run") != run) continue;
+    if (!is_named(ended, run)) continue;
     std::string line = text(ended, "run") + ": ended " +
                        for_seconds(number(ended, "ago_s").value_or(0)) + " ago, exit code " +
                        std::to_string(count(ended, "exit_code"));
@@ -162,6 +162,7 @@ Lines ended_lines(const Json& page, std::string_view run) {
 
 Lines none(const Json& page, std::string_view run) {
   if (run.empty()) return {"no run meets here"};
+  if (Lines ended = ended_lines(page, run); !ended.empty()) return ended;
   std::int64_t more = count(page, "more_runs");
   if (more <= 0) return {"no run '" + printable(run) + "' meets here"};
   return {"no run '" + printable(run) + "' is on this page; " + count_of(more, "run") +
@@ -343,7 +344,7 @@ Lines report_lines(const Json& page, std::string_view run) {
   };
   for (const Json* each : runs_of(page, run)) add(*each);
   for (const Json& ended : field(page, "ended")) {
-    if (run.empty() || text(ended, "run") == run) add(ended);
+    if (is_named(ended, run)) add(ended);
   }
   if (!lines.empty()) return lines;
   return {"no worker has failed"};
@@ -423,7 +424,7 @@ Json picked(const Json& page, std::string_view run, const std::function<Json(con
 Json status_json(const Json& page, std::string_view run) {
   Json ended = Json::array();
   for (const Json& each : field(page, "ended")) {
-    if (run.empty() || text(each, "run") == run) ended.push_back(each);
+    if (is_named(each, run)) ended.push_back(each);
   }
   return {{"runs", picked(page, run, [](const Json& each) { return each; })},
           {"more_runs", count(page, "more_runs")},
@@ -458,7 +459,7 @@ Json report_json(const Json& page, std::string_view run) {
     return Json{{"run", field(each, "run")}, {"failures", field(each, "failures")}};
   });
   for (const Json& each : field(page, "ended")) {
-    if (run.empty() || text(each, "run") == run)
+    if (is_named(each, run))
       all.push_back({{"run", field(each, "run")}, {"failures", field(each, "failures")}});
   }
   return all;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -62,7 +63,12 @@ Result<std::string> read_there(const StatusQuestion& question) {
   Result<PageAccess> access = access_of(question);
   if (!access) return access.error();
   std::string run = question.run.empty() ? "" : "/" + percent_encoded(question.run);
-  return text_of_page(*access, "/timeline" + run);
+  Result<std::string> text = text_of_page(*access, "/timeline" + run);
+  if (text || text.error().code != Errc::InvalidInput) return text;
+  // Only the page /status names the runs that there are.
+  Result<Json> page = page_of(question);
+  Result<std::string> known = page ? run_of(*page, question) : text;
+  return known ? text : known;
 }
 
 Result<void> save(const std::string& text, const std::string& output) {

@@ -153,7 +153,11 @@ class StatusTest(PagesCase):
         endpoint = f"127.0.0.1:{self.port}"
         self.assertRegex(self.ddpctl("status", endpoint), r"(?m)^job: training, round 1, 4 workers on 2 nodes, for ")
         self.assertRegex(self.ddpctl("report", endpoint), r"job, attempt 0: rank 1 on \S+ exited with code 7")
-        self.assertEqual(self.ddpctl("status", "--run=other", endpoint), "no run 'other' meets here\n")
+        for command in ("status", "nodes", "ranks", "waits", "report", "explain", "timeline"):
+            for options in ((), ("--json",) if command != "timeline" else ()):
+                with self.subTest(command=command, options=options):
+                    self.assertEqual(self.ddpctl(command, "--run=other", *options, endpoint, code=2),
+                                     f"ddpctl: no run 'other' meets at {endpoint}, but 'job'\n")
         self.until_shown(self.has_vitals, "vitals of the new workers")
         ranks = json.loads(self.ddpctl("ranks", "--json", endpoint))[0]["ranks"]
         self.assertEqual([rank["rank"] for rank in ranks], [0, 1, 2, 3])
@@ -161,6 +165,14 @@ class StatusTest(PagesCase):
         wait_until(lambda: json.loads(self.page()[1])["ended"], "the run is over")
         ended = json.loads(self.page()[1])["ended"][0]
         self.assertEqual((ended["run"], ended["exit_code"], ended["restart_count"]), ("job", 0, 1))
+        for command in ("status", "nodes", "ranks"):
+            self.assertRegex(self.ddpctl(command, "--run=job", endpoint),
+                             r"^job: ended .* ago, exit code 0, after 1 restart\n(  .*\n)?$")
+        self.assertRegex(self.ddpctl("report", "--run=job", endpoint), "rank 1 on .* exited with code 7")
+        self.assertEqual(self.ddpctl("waits", "--run=job", endpoint), "nothing is waited for\n")
+        self.assertIn("round 1", self.ddpctl("timeline", "--run=job", endpoint))
+        self.assertRegex(self.ddpctl("report", "--run=other", endpoint, code=2),
+                         r"^ddpctl: no run 'other' meets at \S+\n$")
 
     def test_all_tables_fit_a_terminal_and_watch_redraws(self):
         self.two_nodes()
