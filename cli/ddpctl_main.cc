@@ -15,6 +15,7 @@
 // for a page that is refused.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@
 #include "cli/status_commands.h"
 #include "cli/timeline_command.h"
 #include "store/auth/secret.h"
+#include "store/base/number.h"
+#include "store/base/text.h"
 
 namespace {
 
@@ -52,6 +55,33 @@ struct Commands {
   CLI::App* timeline;
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
+
+// In place of CLI11's own sentence.
+[[noreturn]] void refuse(std::string_view option, const std::string& value,
+                         std::string_view accepted) {
+  throw CLI::ValidationError(
+      std::string(option) + "='" + ddprun::printable(value) + "' is not " + std::string(accepted),
+      CLI::ExitCodes::ValidationError);
+}
+
+int rank_in(const std::string& text) {
+  std::optional<int> rank = ddprun::number_in<int>(text);
+  if (!rank || *rank < 0) refuse("--rank", text, "a whole number of 0 or more");
+  return *rank;
+}
+
+std::uint64_t bytes_in(const std::string& text) {
+  std::string bytes = text;
+  bool is_number = ddprun::leading_number<std::uint64_t>(text).has_value();
+  try {
+    is_number = is_number && CLI::AsSizeValue(false)(bytes).empty();
+  } catch (const CLI::ValidationError&) {
+    is_number = false;
+  }
+  std::optional<std::uint64_t> size = ddprun::number_in<std::uint64_t>(bytes);
+  if (!is_number || !size) refuse("--max-size", text, "a number of bytes such as 8M");
+  return *size;
+}
 
 void add_secret_file(CLI::App& command, Arguments& arguments) {
   command
@@ -81,8 +111,9 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("report", ddprun::cli::show_report, "The failures of workers so far");
   add("explain", ddprun::cli::show_explanation, "Why a run was stopped last, or has ended");
   add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks")
-      ->add_option("--rank", arguments.question.rank, "One rank only, with its frames")
-      ->check(CLI::NonNegativeNumber)
+      ->add_option_function<std::string>(
+          "--rank", [&](const std::string& text) { arguments.question.rank = rank_in(text); },
+          "One rank only, with its frames")
       ->type_name("N");
   add("watch", ddprun::cli::watch_status, "Status and ranks, every 2 s, on one screen");
 }
@@ -103,9 +134,9 @@ void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
                    "The new file (default: ddprun-bundle-TIME.tar.gz in this folder)")
       ->type_name("FILE");
   command
-      ->add_option("--max-size", bundle.max_bytes,
-                   "Never more bytes than this, such as 8M (default: 32M)")
-      ->transform(CLI::AsSizeValue(false))
+      ->add_option_function<std::string>(
+          "--max-size", [&bundle](const std::string& text) { bundle.max_bytes = bytes_in(text); },
+          "Never more bytes than this, such as 8M (default: 32M)")
       ->type_name("SIZE");
   command->add_option("--show", bundle.show, "List the contents of this bundle instead")
       ->type_name("FILE");
@@ -170,6 +201,22 @@ Commands add_commands(CLI::App& app, Arguments& arguments) {
   return commands;
 }
 
+// What is wrong with the command line.
+std::string describe(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::string names;
+  for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; }))
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  const std::string help = " (--help lists the commands)";
+  if (names.empty()) return error.what() + help;
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (unknown.empty()) return "no command; there are " + names;
+  const std::string first = "'" + ddprun::printable(unknown.front()) + "' is not ";
+  return first +
+         (unknown.front().starts_with('-') ? "an option" + help : "a command; there are " + names);
+}
+
 ddprun::Result<void> print_page_token(const std::string& path) {
   auto secret = ddprun::store::Secret::from_file(path, "page-token");
   if (!secret) return secret.error();
@@ -224,7 +271,7 @@ int main(int argc, char** argv) {
     int exit_code = app.exit(asked, text);
     return written(exit_code, text.str());
   } catch (const CLI::ParseError& error) {
-    std::cerr << "ddpctl: " << error.what() << " (--help lists the commands)" << std::endl;
+    std::cerr << "ddpctl: " << describe(error, app) << std::endl;
     return 2;
   }
   try {

@@ -218,6 +218,20 @@ class StatusTest(PagesCase):
         self.assertRegex(self.ddpctl("status", "a:b:c", code=2), r"^ddpctl: .*\n$")
         self.assertRegex(self.ddpctl("status", "--secret-file=/nowhere", "127.0.0.1:1", code=1), "/nowhere")
 
+    def test_a_wrong_command_line_is_one_line(self):
+        commands = "status, nodes, ranks, waits, report, explain, stacks, watch, bundle, timeline"
+        for words, said in ((("foo",), rf"'foo' is not a command; there are .*{commands}"),
+                            ((), f"no command; there are .*{commands}"),
+                            (("--foo",), "'--foo' is not an option"),
+                            (("ckpt", "foo"), "'foo' is not a command; there are ls, verify, show, convert"),
+                            (("ckpt",), "no command; there are ls, verify, show, convert"),
+                            *((("stacks", "--rank", rank, "a:1"), f"--rank='{rank}' is not a whole number of 0 or more")
+                              for rank in ("x", "-1", "1.5", "", "99999999999")),
+                            *((("bundle", "--max-size", size, "a:1"), f"--max-size='{size}' is not a number of bytes such as 8M")
+                              for size in ("x", "-1", "8Q", ""))):
+            with self.subTest(words=words):
+                self.assertRegex(self.ddpctl(*words, code=2), rf"^ddpctl: {said}.*\n$")
+
     def test_last_lines_are_shared_on_request_and_with_the_same_user_only(self):
         worker = "echo to all: token=hunter2; touch said.$RANK; while ! [ -e go ]; do sleep 0.02; done"
         for _ in range(2):
