@@ -50,6 +50,14 @@ void draw(const Lines& lines, bool is_terminal, std::ostream& out) {
   out << "\x1b[J" << std::flush;
 }
 
+// Of a place that has answered before.
+Error gone(const StatusQuestion& question, const std::string& seen_last, const Error& error) {
+  if (error.code == Errc::InvalidInput) return error;
+  return {error.code, question.endpoint +
+                          " answers no more: the run may be over, and its host gone (" +
+                          to_string(error) + "); seen last: " + seen_last};
+}
+
 }  // namespace
 
 Result<void> show_status(const StatusQuestion& question, std::ostream& out) {
@@ -101,11 +109,16 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
 }
 
 Result<void> watch_status(const StatusQuestion& question, std::ostream& out) {
+  std::string seen_last;  // empty: nothing yet
   bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (is_terminal && !question.as_json) out << "\x1b[2J";
   while (out) {
     Result<Json> page = page_of(question);
-    if (!page) return page.error();
+    if (!page) {
+      if (is_terminal && !seen_last.empty()) out << std::endl;
+      return seen_last.empty() ? page.error() : gone(question, seen_last, page.error());
+    }
+    seen_last = status_lines(*page, question.run).front();
     if (question.as_json) {
       out << dump(status_json(*page, question.run), -1) << std::endl;
     } else {

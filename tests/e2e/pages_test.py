@@ -200,6 +200,18 @@ class StatusTest(PagesCase):
         watch.send_signal(signal.SIGINT)
         watch.wait(timeout=LIMIT)
 
+    def test_watch_says_that_the_host_has_gone_and_what_it_saw_last(self):
+        self.two_nodes()
+        watch = subprocess.Popen([DDPCTL, "watch", f"127.0.0.1:{self.port}"], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: watch.poll() is None and (watch.kill(), watch.wait()))
+        self.assertRegex(watch.stdout.readline(), "^job: training, round 0")
+        (self.path / "go").touch()
+        _, said = watch.communicate(timeout=LIMIT)
+        self.assertEqual(watch.returncode, 1)
+        self.assertRegex(said, r"^ddpctl: \S+ answers no more: the run may be over, and its host gone "
+                               r"\(connect to .*refused\); seen last: job: \w+, round 0, 4 workers.*\n$")
+
     def test_a_node_with_vitals_0_says_nothing_of_its_workers(self):
         self.node("--nnodes=2", "--rdzv-id=job", "--node-rank=0", "--vitals=0")
         self.node("--nnodes=2", "--rdzv-id=job", "--node-rank=1", "--vitals=0.2")
