@@ -58,7 +58,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   std::string line = closing_line(state, config_.core, outcome_, exit_code);
   parts_.events.finished(exit_code, line, read_clocks());
   co_await parts_.workers.remove_empty_log_dir();
-  const std::string& loss = parts_.workers.log_loss();
+  std::string loss = parts_.workers.log_loss("");
   if ((exit_code == 0 || is_stopped) && !loss.empty())
     parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
   if (exit_code == 0) {
@@ -94,7 +94,8 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   report.exit_code = exit_code;
   report.max_restarts = max_restarts;
   report.log_path = parts_.workers.log_path();
-  report.log_loss = parts_.workers.log_loss();
+  report.log_loss =
+      parts_.workers.log_loss(report.failures.empty() ? "" : report.failures.back().log_path);
   report.time = std::move(time);
   report.could_be_warm = config_.workers.could_be_warm;
   if (report.failures.empty() || report.failures.back().pid != 0) {

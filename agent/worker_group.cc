@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -63,6 +64,7 @@ void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) {
 void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
                         std::function<void(const std::optional<StartFailure>&)> on_started) {
   workers_.clear();
+  if (log_losses_.size() > 1) log_losses_.resize(1);
   ends_.begin_attempt();
   ++starts_;
   restart_count_ = restart_count;
@@ -239,9 +241,18 @@ void WorkerGroup::tell(WorkerExit exit) {
 
 // One line for the run: a full disk refuses every worker's.
 void WorkerGroup::output_lost(const Error& error) {
-  if (!log_loss_.empty()) return;
-  log_loss_ = to_string(error);
-  on_warning_("log files miss lines from here on, which are on the console only: " + log_loss_);
+  log_losses_.push_back(to_string(error));
+  if (log_losses_.size() > 1) return;
+  on_warning_("log files miss lines from here on, which are on the console only: " +
+              log_losses_.front());
+}
+
+std::string WorkerGroup::log_loss(const std::string& folder) const {
+  if (log_losses_.empty()) return "";
+  auto found = std::ranges::find_if(log_losses_, [&](const std::string& loss) {
+    return loss.find(folder + "/") != std::string::npos;
+  });
+  return found == log_losses_.end() ? log_losses_.front() : *found;
 }
 
 void WorkerGroup::signal_all(int signal) {

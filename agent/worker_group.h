@@ -49,7 +49,7 @@ class WorkerGroup : public Workers {
   std::vector<RunningWorker> started() const override;
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
-  const std::string& log_loss() const override { return log_loss_; }
+  std::string log_loss(const std::string& folder) const override;
   pid_t helper() const override { return warm_ ? warm_->session() : 0; }
   boost::asio::awaitable<void> end_helper() override;
   boost::asio::awaitable<void> remove_empty_log_dir() override;
@@ -75,7 +75,7 @@ class WorkerGroup : public Workers {
   WorkerGroupConfig config_;
   OnExit on_exit_;
   OnWarning on_warning_;
-  std::string log_loss_;
+  std::vector<std::string> log_losses_;  // the first of all, and those of the attempt
   ErrorFiles error_files_;
   EndReader ends_;
   std::unique_ptr<WarmRestarts> warm_;   // nullptr: each start is cold

@@ -93,8 +93,8 @@ class Workers {
   // The run's log folder; empty when there is none.
   virtual std::string log_path() const = 0;
 
-  // Why the log files miss lines, "" while they miss none.
-  virtual const std::string& log_loss() const = 0;
+  // Which log file misses lines, and why: one in `folder`, or else the first; "" while none does.
+  virtual std::string log_loss(const std::string& folder) const = 0;
 
   // A session beside the workers' of which no sweep may end a process; 0 for none.  And the end of
   // all that is in it, at the run's.

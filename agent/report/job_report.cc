@@ -36,8 +36,26 @@ void add_last_words(const rendezvous::Failure& failure, std::size_t most,
     lines.push_back("    " + std::string(last_state_of(words[i])));
 }
 
+bool is_elsewhere(const rendezvous::Failure& failure, const JobReport& report) {
+  return !failure.node.empty() && failure.node != report.node;
+}
+
 std::string words_on_connecting(const JobReport& report) {
   return report.time ? connecting_line(*report.time, report.could_be_warm) : "";
+}
+
+// Where the failed worker's logs lie, or else the run's; "" for nowhere.
+std::string logs_of(const JobReport& report) {
+  if (!is_by_worker(report)) return report.log_path;
+  const rendezvous::Failure& last = report.failures.back();
+  return is_elsewhere(last, report) || !last.log_path.empty() ? last.log_path : report.log_path;
+}
+
+// Whether the log file that misses lines is another one than those that the report names.
+bool is_loss_apart(const JobReport& report) {
+  if (report.log_loss.empty()) return false;
+  if (is_by_worker(report) && is_elsewhere(report.failures.back(), report)) return true;
+  return report.log_loss.find(logs_of(report) + "/") == std::string::npos;
 }
 
 // So many that the report keeps to its limit.
@@ -47,7 +65,7 @@ std::size_t words_shown(const JobReport& report) {
   if (!report.dumps.empty()) --most;
   if (!words_on_connecting(report).empty()) --most;
   if (!report.slowest.empty()) --most;
-  if (!report.log_loss.empty() && last.node != report.node) --most;
+  if (is_loss_apart(report)) --most;
   return most;
 }
 
@@ -113,6 +131,17 @@ void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
   }
 }
 
+void add_logs(const JobReport& report, std::vector<std::string>& lines) {
+  bool is_apart = is_loss_apart(report);
+  if (is_apart) lines.push_back("  the logs on this node miss lines: " + report.log_loss);
+  std::string logs = logs_of(report);
+  if (logs.empty()) return;
+  if (is_by_worker(report) && is_elsewhere(report.failures.back(), report))
+    logs += " on " + report.failures.back().node;
+  bool is_lossy = !report.log_loss.empty() && !is_apart;
+  lines.push_back("  logs: " + logs + (is_lossy ? ", which miss lines: " + report.log_loss : ""));
+}
+
 // What the exit code of this agent says, where it is not simply the worker's own.
 std::string words_on(const JobReport& report) {
   std::string code = std::to_string(report.exit_code);
@@ -161,8 +190,6 @@ bool is_by_worker(const JobReport& report) {
 
 std::vector<std::string> to_lines(const JobReport& report) {
   std::vector<std::string> lines;
-  std::string logs = report.log_path;
-  std::string loss = report.log_loss;
   if (is_by_worker(report)) {
     const rendezvous::Failure& last = report.failures.back();
     lines.push_back("FAILED: " + describe(last));
@@ -170,13 +197,6 @@ std::vector<std::string> to_lines(const JobReport& report) {
     add_waiting(last, lines);
     if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
     add_victims(report.victims, lines);
-    bool is_elsewhere = !last.node.empty() && last.node != report.node;
-    if (is_elsewhere || !last.log_path.empty()) logs = last.log_path;
-    if (is_elsewhere && !logs.empty()) logs += " on " + last.node;
-    if (is_elsewhere && !loss.empty()) {
-      lines.push_back("  the logs on this node miss lines: " + loss);
-      loss.clear();
-    }
   } else {
     lines.push_back("FAILED: " + report.error);
   }
@@ -198,8 +218,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
                     (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : "") +
                     "; torchfrtrace reads it");
   }
-  if (!logs.empty())
-    lines.push_back("  logs: " + logs + (loss.empty() ? "" : ", which miss lines: " + loss));
+  add_logs(report, lines);
   if (report.time && is_worth_a_line(*report.time))
     lines.push_back("  time: " + time_line(*report.time));
   std::string connecting = words_on_connecting(report);

@@ -139,6 +139,21 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(logs_line(report) == "");
   }
 
+  TEST_CASE("a log file that misses lines is told of its own folder only") {
+    const std::string loss = "write /logs/attempt_0/1/stdout.log: No space left on device";
+    JobReport report{.node = "node7", .failures = {boom()}, .log_loss = loss};
+    CHECK(has(to_lines(report), "  logs: /logs/attempt_0/1, which miss lines: " + loss));
+    report.failures.back().log_path = "/logs/attempt_0/10";
+    CHECK(has(to_lines(report), "  logs: /logs/attempt_0/10"));
+    CHECK(has(to_lines(report), "  the logs on this node miss lines: " + loss));
+    // Two nodes on one machine have one name.
+    report.failures.back().log_path = "/other/attempt_0/1";
+    CHECK(has(to_lines(report), "  logs: /other/attempt_0/1"));
+    CHECK(has(to_lines(report), "  the logs on this node miss lines: " + loss));
+    CHECK(has(to_lines({.error = "no", .log_path = "/logs", .log_loss = loss}),
+              "  logs: /logs, which miss lines: " + loss));
+  }
+
   TEST_CASE("what cannot be shown in full keeps its end") {
     JobReport report{.max_restarts = 9};
     for (int attempt = 0; attempt < 10; ++attempt) {

@@ -62,7 +62,7 @@ class FakeWorkers : public agent::Workers {
   std::vector<agent::RunningWorker> started() const override { return present; }
   void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
-  const std::string& log_loss() const override { return log_loss_; }
+  std::string log_loss(const std::string&) const override { return ""; }
   pid_t helper() const override { return 0; }
   boost::asio::awaitable<void> end_helper() override { co_return; }
   boost::asio::awaitable<void> remove_empty_log_dir() override { co_return; }
@@ -76,7 +76,6 @@ class FakeWorkers : public agent::Workers {
  private:
   OnExit on_exit_;
   std::function<void(const std::optional<StartFailure>&)> on_started_;
-  std::string log_loss_;
 };
 
 }  // namespace ddprun::test
