@@ -190,8 +190,9 @@ std::string by_failure(const rendezvous::Failure& failure) {
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
   if (failure.traceback.empty() && failure.stderr_tail.empty()) {
-    return "it said nothing on stderr: run again with --redirects=3 and look at its logs, or put "
-           "torch's @record on the main function";
+    std::string again = failure.log_path.empty() ? "run again with --redirects=3 and " : "";
+    return "it said nothing on stderr: " + again +
+           "look at its logs, or put torch's @record on the main function";
   }
   return "correct what its last words above say, on " +
          (failure.node.empty() ? "that node" : failure.node);

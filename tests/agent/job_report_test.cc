@@ -238,6 +238,9 @@ TEST_SUITE("agent/report/job_report") {
   TEST_CASE("a worker that said nothing") {
     rendezvous::Failure failure{.status = {.exit_code = 3}};
     CHECK(next_step({.failures = {failure}}).find("--redirects=3") != std::string::npos);
+    failure.log_path = "/logs/attempt_0/0";
+    CHECK(next_step({.failures = {failure}})
+              .starts_with("it said nothing on stderr: look at its logs, or put torch's @record"));
     failure.status = {.signal = SIGSEGV};
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
     failure.status = {.signal = SIGABRT};
