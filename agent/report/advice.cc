@@ -46,6 +46,8 @@ constexpr std::array kByWords = {
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
     Advice{"No module named",
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    Advice{".sh\", line ",
+           "that is no Python script; with --no-python its #! line says what runs it"},
     Advice{"null bytes", "that is no Python script; a program is run with --no-python"},
     Advice{"SyntaxError", "correct the script; the Python that runs it may be an older one"},
     Advice{"IndentationError", "correct the script's indentation"},
@@ -203,8 +205,7 @@ std::string by_failure(const rendezvous::Failure& failure) {
 std::string step_after_loss(const std::string& loss) {
   if (loss == kLostRendezvous)
     return "look at what hosts the endpoint, the first node's ddprun or a ddpd: whether it is up "
-           "and "
-           "reached, and the end of its log; then start the run again";
+           "and reached, and the end of its log; then start the run again";
   std::string node = loss.substr(0, loss.find(" was lost"));
   bool is_named = node != loss && !node.empty() && node.find(' ') == std::string::npos;
   return "look at " + (is_named ? node : "the node that was lost") +

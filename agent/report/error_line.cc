@@ -58,6 +58,18 @@ bool is_remark(std::string_view line) {
          std::isdigit(static_cast<unsigned char>(line[2])) != 0;
 }
 
+// "INFO:root:...", "[INFO] ...", "2026-01-31 12:00:00 INFO ...", "... - DEBUG - ...": what a
+// program logs as it goes, which is no cause.
+bool is_chatter(std::string_view line) {
+  auto contains = [&](const std::string& words) { return line.find(words) != std::string::npos; };
+  bool has_head =
+      !line.empty() && (line[0] == '[' || std::isdigit(static_cast<unsigned char>(line[0])) != 0);
+  return std::ranges::any_of(std::array{"INFO", "DEBUG"}, [&](const std::string& level) {
+    return line.starts_with(level + ":") || line.starts_with("[" + level) ||
+           contains(" - " + level + " - ") || (has_head && contains(" " + level + " "));
+  });
+}
+
 bool is_dump(std::string_view line) {
   return std::ranges::any_of(kDump,
                              [&](std::string_view begin) { return line.starts_with(begin); });
@@ -71,7 +83,7 @@ std::string error_line(const std::vector<std::string>& lines) {
   for (auto written = lines.rbegin(); written != lines.rend(); ++written) {
     std::string_view line = last_state_of(*written);
     if (auto exception = exception_in(line)) return std::string(*exception);
-    if (is_blank(line)) continue;
+    if (is_blank(line) || is_chatter(line)) continue;
     if (last.empty()) last = line;
     if (last_own.empty() && !is_remark(line) && !is_dump(line)) last_own = line;
   }

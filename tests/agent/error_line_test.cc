@@ -48,6 +48,18 @@ TEST_SUITE("agent/report/error_line") {
     CHECK(error_line({"ValueError: boom\r"}) == "ValueError: boom");
   }
 
+  TEST_CASE("what a program logs as it goes is no cause") {
+    for (const char* line :
+         {"INFO:root:attempt 0", "DEBUG:urllib3:x", "[INFO] epoch 3",
+          "2026-01-31 12:00:00 INFO step 7", "2026-01-31 12:00:00,123 - train - INFO - step 7",
+          "[2026-01-31 12:00] DEBUG x"}) {
+      CHECK(error_line({line}) == "");
+      CHECK(error_line({"cannot read the data", line}) == "cannot read the data");
+    }
+    CHECK(error_line({"ERROR:root:no disk", "INFO:root:bye"}) == "ERROR:root:no disk");
+    CHECK(error_line({"no INFO is there"}) == "no INFO is there");
+  }
+
   TEST_CASE("where there is nothing else, they are quoted all the same") {
     CHECK(error_line({"[W1122 a] one", "[W1122 b] two", ""}) == "[W1122 b] two");
   }

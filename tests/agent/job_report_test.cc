@@ -233,6 +233,10 @@ TEST_SUITE("agent/report/job_report") {
     rendezvous::Failure failure = boom();
     failure.message = "SyntaxError: source code cannot contain null bytes";
     CHECK(next_step({.failures = {failure}}).starts_with("that is no Python script"));
+    failure.traceback =
+        "  File \"/home/u/run.sh\", line 2\n    echo hello\nSyntaxError: invalid syntax\n";
+    CHECK(next_step({.failures = {failure}}) ==
+          "that is no Python script; with --no-python its #! line says what runs it");
   }
 
   TEST_CASE("a worker that said nothing") {
