@@ -185,6 +185,12 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
   return {};
 }
 
+// Of a run whose folders are there; one that holds nothing goes.
+int refuse_with_places(const agent::WorkerGroupConfig& workers, const Error& error) {
+  if (workers.log_dir) workers.log_dir->remove_if_empty();
+  return refuse(error);
+}
+
 // A folder that the user has not asked for stays empty, and goes.
 void add_timeline(const LaunchConfig& config, agent::AgentConfig& agent) {
   const agent::WorkerGroupConfig& workers = agent.workers;
@@ -256,7 +262,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
   logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   auto events = open_event_log(config.event_log, err, disk);
-  if (!events) return refuse(events.error());
+  if (!events) return refuse_with_places(agent_config.workers, events.error());
   agent_config.event_sink = std::move(*events);
   for (const std::string& note : config.notes) logger->info("{}", note);
   for (const std::string& warning : config.warnings) logger->warn("{}", warning);
@@ -329,7 +335,7 @@ int launch(const LaunchConfig& config) {
   if (!placed) return refuse_with_others(config, to_string(placed.error()));
   add_timeline(config, agent);
   auto timers = make_timer_file(agent);
-  if (!timers) return refuse(timers.error());
+  if (!timers) return refuse_with_places(agent.workers, timers.error());
   if (agent.has_timers) agent.timer_file = &*timers;
   return run(config, std::move(agent));
 }

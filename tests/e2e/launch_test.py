@@ -438,6 +438,13 @@ class OutputTest(LaunchCase):
             self.assertNotIn("logs=", run.stderr)
             self.assertEqual(list(self.path.glob("ddprun_*")), [])
 
+    def test_a_refused_event_log_leaves_no_temporary_log_folder(self):
+        run = subprocess.run([DDPRUN, f"--event-log-handler=jsonl:{self.path}/none/x", "--no-python", "true"],
+                             cwd=self.path, timeout=LIMIT, env=environment(TMPDIR=str(self.path)),
+                             capture_output=True, text=True)
+        self.assertEqual((run.returncode, run.stderr.count("\n")), (2, 1), run.stderr)
+        self.assertEqual(list(self.path.glob("ddprun_*")), [])
+
     def test_a_log_folder_that_cannot_be_is_bad_input(self):
         (self.path / "file").write_text("")
         run = self.ddprun(f"--log-dir={self.path}/file/logs", "--no-python", "true")
