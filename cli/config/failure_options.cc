@@ -87,7 +87,7 @@ Result<void> add_hang_timeout(ConfigBuilder& builder) {
   const OptionValue* timeout = builder.given("hang-timeout");
   if (timeout == nullptr || timeout->text == "0") return {};
   Result<double> seconds = parse_seconds(*timeout);
-  if (!seconds) return seconds.error();
+  if (!seconds) return invalid_value(*timeout, "0 (never) or a number of seconds up to 1000000000");
   builder.config.agent.hang_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
   builder.workers().has_heartbeat = true;

@@ -121,7 +121,7 @@ constexpr std::array kSpecs = {
     OptionSpec{
         "hang-timeout", 0, "SECONDS", true, kFailures,
         "End a worker that shows no output, CPU time or heartbeat for so long, as a failure, "
-        "with stacks of all workers in the log folder (default: never)",
+        "with stacks of all workers in the log folder (default: 0, never)",
         kNoChoices, kOurs},
     OptionSpec{
         "warm-restarts", 0, nullptr, true, kFailures,

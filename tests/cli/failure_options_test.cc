@@ -103,7 +103,8 @@ TEST_SUITE("cli/config/failure_options") {
     CHECK(Given({{"no-restart-exit-codes", "3,x"}}).refusal().find("'3,x'") != std::string::npos);
     CHECK(Given({{"no-restart-exit-codes", "0"}}).refusal() != "");
     CHECK(Given({{"no-restart-exit-codes", "256"}}).refusal() != "");
-    CHECK(Given({{"hang-timeout", "-1"}}).refusal() != "");
+    CHECK(Given({{"hang-timeout", "-1"}}).refusal() ==
+          "--hang-timeout='-1' is not 0 (never) or a number of seconds up to 1000000000");
     CHECK(Given({{"signals-to-forward", "SIGKILL"}}).refusal() != "");
     CHECK(Given({{"exit-code", "x"}}).refusal() ==
           "--exit-code='x' is not distinct, worker or torchrun");

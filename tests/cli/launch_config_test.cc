@@ -524,7 +524,7 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--max-restarts=99999999999", "train.py"}) ==
           "--max-restarts='99999999999' is not a whole number from 0 to 2147483647");
     CHECK(why_not({"--hang-timeout=1e10", "train.py"}) ==
-          "--hang-timeout='1e10' is not a number of seconds above 0 and up to 1000000000");
+          "--hang-timeout='1e10' is not 0 (never) or a number of seconds up to 1000000000");
     CHECK(why_not({"--shutdown-timeout=", "train.py"}) ==
           "--shutdown-timeout='' is not a whole number from 0 to 1000000");
     CHECK(why_not({"--nproc-per-node=xpu", "train.py"}) ==
