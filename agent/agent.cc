@@ -365,7 +365,6 @@ void Agent::heard(const rendezvous::Notice& notice) {
           [this](const rendezvous::command::Waiting& waiting) { ending_.waiting(waiting.why); },
           [this](const rendezvous::command::End& end) { run_ended(end); },
           [this](const rendezvous::notice::Failed& failed) {
-            ending_.rendezvous_failed(failed.why);
             if (state_.failure) logger_->error("{}", describe(*state_.failure));
             logger_->error("{}", failed.why);
             on(event::RendezvousFailed{failed.why});

@@ -24,11 +24,6 @@ void RunEnding::stopped(const rendezvous::command::Stop& stop) {
   if (is_loss) outcome_.loss = stop.why;
 }
 
-void RunEnding::rendezvous_failed(const std::string& why) {
-  bool is_lost = outcome_.took_part && why.starts_with("cannot meet the other nodes");
-  if (is_lost && outcome_.loss.empty()) outcome_.loss = kLostRendezvous;
-}
-
 void RunEnding::ended(const rendezvous::command::End& end,
                       const std::optional<rendezvous::Failure>& own) {
   outcome_.restart_count = end.restart_count;

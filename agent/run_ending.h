@@ -43,8 +43,6 @@ class RunEnding {
   void round_joined() { outcome_.loss.clear(); }
   // This round is over: a node was lost, and unless another round begins that is the cause.
   void stopped(const rendezvous::command::Stop& stop);
-  // This node has given its rendezvous up.
-  void rendezvous_failed(const std::string& why);
   // There is no round, since a node was lost.
   void waiting(const std::string& why) { outcome_.loss = why; }
   // This node has workers.

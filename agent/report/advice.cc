@@ -203,7 +203,7 @@ std::string by_failure(const rendezvous::Failure& failure) {
 }  // namespace
 
 std::string step_after_loss(const std::string& loss) {
-  if (loss == kLostRendezvous)
+  if (loss.find(", where the nodes meet, ") != std::string::npos)
     return "look at what hosts the endpoint, the first node's ddprun or a ddpd: whether it is up "
            "and reached, and the end of its log; then start the run again";
   std::string node = loss.substr(0, loss.find(" was lost"));

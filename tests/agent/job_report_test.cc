@@ -121,6 +121,8 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(next_step(report).starts_with("look at node1: "));
     CHECK(
         step_after_loss("the network fell apart").starts_with("look at the node that was lost: "));
+    CHECK(step_after_loss("node0:29400, where the nodes meet, has been silent for 5 s")
+              .starts_with("look at what hosts the endpoint"));
   }
 
   TEST_CASE("logs on another node are told to be there, and no other folder is named for them") {

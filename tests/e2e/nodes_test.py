@@ -510,7 +510,7 @@ class ManyRunsTest(NodesCase):
             ddpd.stop(signal.SIGKILL)
         for node in nodes:
             self.assertEqual(node.ends(), 80, node.log)
-            self.assertRegex(node.log, r"FAILED: the place where the nodes meet was lost while the run went on; "
+            self.assertRegex(node.log, r"FAILED: 127.0.0.1:\d+, where the nodes meet, has been silent for \S+ s; "
                                        r"then cannot meet the other nodes at 127.0.0.1:\d+: ")
             self.assertIn("\n  next: look at what hosts the endpoint, the first node's ddprun or a ddpd", node.log)
 
