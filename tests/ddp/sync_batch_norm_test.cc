@@ -2,10 +2,13 @@
 #include "worker/ddp/sync_batch_norm.h"
 
 #include <sstream>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/forwarding_backend.h"
 
 namespace {
 
@@ -20,6 +23,42 @@ struct LayeredImpl : torch::nn::Module {
                                torch::nn::ReLU(), torch::nn::BatchNorm1d(3)};
 };
 TORCH_MODULE(Layered);
+
+// Of a caller that waits at once it does all, and gives no work, as NCCL's does since torch 2.7.
+struct GivesNoWork : shm::Forwarding {
+  using Forwarding::Forwarding;
+  const std::string getBackendName() const override { return "no work"; }
+  template <class Options>
+  static c10::intrusive_ptr<c10d::Work> ended(c10::intrusive_ptr<c10d::Work> work,
+                                              const Options& options) {
+    if constexpr (requires { options.asyncOp; }) {
+      if (options.asyncOp) return work;
+      work->wait();
+      return nullptr;
+    }
+    return work;
+  }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    return ended(Forwarding::allreduce(tensors, options), options);
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override {
+    return ended(Forwarding::allgather(outputs, inputs, options), options);
+  }
+};
+
+ProcessGroup over_no_work(const ProcessGroup& group) {
+  auto store = c10::make_intrusive<c10d::PrefixStore>("no work", group.store());
+  auto bare = c10::make_intrusive<c10d::ProcessGroup>(store, group.rank(), group.world_size());
+  const auto type = c10d::ProcessGroup::BackendType::CUSTOM;
+  bare->setDefaultBackend(type);
+  bare->setBackend(
+      c10::DeviceType::CPU, type,
+      c10::make_intrusive<GivesNoWork>(group.c10d()->getBackend(c10::DeviceType::CPU)));
+  return adopt_process_group(bare, {.store = store});
+}
 
 struct Case {
   std::string name;
@@ -120,6 +159,10 @@ TEST_SUITE("ddp/sync_batch_norm") {
       on_ranks(static_cast<int>(item.samples.size()),
                [&](ProcessGroup group) { compare(item, group); });
     }
+  }
+
+  TEST_CASE("a transport that has nothing to wait for will do") {
+    on_ranks(2, [](ProcessGroup group) { compare(kCases[0], over_no_work(group)); });
   }
 
   TEST_CASE("without a group, and in a group of one, it is BatchNorm") {

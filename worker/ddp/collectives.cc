@@ -190,6 +190,12 @@ std::pair<Tensors, Tensors> tensors_and_bytes(const c10d::ProcessGroup& group,
 
 }  // namespace
 
+std::vector<at::Tensor> complete(Started started) {
+  if (started.work) started.work->wait();
+  if (started.finish) started.finish();
+  return std::move(started.results);
+}
+
 Started start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op,
                          Caller caller) {
   check_defined(tensor);

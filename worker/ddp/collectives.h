@@ -27,10 +27,14 @@ namespace ddprun::ddp {
 
 // A collective that has been started.
 struct Started {
-  c10::intrusive_ptr<c10d::Work> work;  // null: there is nothing to wait for
+  // Null: there is nothing to wait for, as NCCL's backend says (torch 2.7) to a caller that waits.
+  c10::intrusive_ptr<c10d::Work> work;
   std::vector<at::Tensor> results;
   std::function<void()> finish;  // to run when `work` has ended well; may be null
 };
+
+// Waits until it has ended; its results.  Throws what the transport does.
+std::vector<at::Tensor> complete(Started started);
 
 // Whether the caller waits at once, which spares a thread a wake-up.
 enum class Caller : std::uint8_t { Waits, GoesOn };

@@ -115,12 +115,7 @@ struct ProcessGroup::Impl {
   // Runs one to its end.
   template <class Start>
   std::vector<at::Tensor> complete(const char* name, Start start) const {
-    return diagnosed(name, peer_failures(), [&] {
-      Started started = start(group());
-      if (started.work) started.work->wait();
-      if (started.finish) started.finish();
-      return std::move(started.results);
-    });
+    return diagnosed(name, peer_failures(), [&] { return ddp::complete(start(group())); });
   }
 
   // For what the class does over the bare group.

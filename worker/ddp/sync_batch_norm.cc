@@ -56,9 +56,7 @@ ChannelStatistics statistics_of_all(c10d::ProcessGroup& group, const at::Tensor&
     own.narrow(0, channels, channels).copy_(variance);
     own[2 * channels].fill_(static_cast<double>(input.numel() / channels));
   }
-  Started gathering = start_all_gather(group, own, Caller::Waits);
-  gathering.work->wait();
-  const at::Tensor all = at::stack(gathering.results);
+  const at::Tensor all = at::stack(complete(start_all_gather(group, own, Caller::Waits)));
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   const at::Tensor means = all.narrow(1, 0, channels);
   const at::Tensor variances = all.narrow(1, channels, channels);
@@ -113,8 +111,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     if (context->needs_input_grad(0)) {
       const at::Tensor own = at::stack({sum.to(at::kDouble), sum_of_products.to(at::kDouble)});
       auto& holder = static_cast<GroupHolder&>(*context->saved_data["group"].toCapsule());
-      Started adding = start_all_reduce(*holder.group.c10d(), own, ReduceOp::Sum, Caller::Waits);
-      adding.work->wait();
+      complete(start_all_reduce(*holder.group.c10d(), own, ReduceOp::Sum, Caller::Waits));
       const at::Tensor means = own / std::max(context->saved_data["count"].toDouble(), 1.0);
       at::Tensor result = gradient - per_channel(means[0], values) -
                           deviation * inverse_deviation.square() * per_channel(means[1], values);

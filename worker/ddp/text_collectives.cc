@@ -11,12 +11,6 @@
 namespace ddprun::ddp {
 namespace {
 
-std::vector<at::Tensor> complete(Started started) {
-  if (started.work) started.work->wait();
-  if (started.finish) started.finish();
-  return std::move(started.results);
-}
-
 at::Tensor bytes_of(const std::string& text, std::int64_t size) {
   at::Tensor bytes = at::zeros({size}, at::kByte);
   text.copy(reinterpret_cast<char*>(bytes.data_ptr()), text.size());
