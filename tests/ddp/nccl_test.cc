@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/ddp/ranks.h"
+#include "worker/ddp/group_connections.h"
 #include "worker/ddp/nccl_backend.h"
 
 namespace {
@@ -51,7 +52,8 @@ struct FakeNccl : c10d::Backend {
     return {};
   }
   // Virtual in newer LibTorch only.
-  void abort() { calls.emplace_back("abort"); }  // NOLINT(modernize-use-override)
+  void abort() { calls.emplace_back("abort"); }        // NOLINT(modernize-use-override)
+  void shutdown() { calls.emplace_back("shutdown"); }  // NOLINT(modernize-use-override)
 
   int device;
   std::vector<std::string> calls;
@@ -189,6 +191,24 @@ TEST_SUITE("ddp/nccl") {
     backend->abort();
     CHECK(made[0]->calls.back() == "abort");
     CHECK(made[1]->calls.back() == "abort");
+
+    constexpr bool has_shutdown = requires(c10d::Backend & any) {
+      any.shutdown();
+    };
+    const std::vector<std::string> orderly(has_shutdown ? 1 : 0, "shutdown");
+    auto ended = c10::make_intrusive<FakeNccl>(0, 1, 0);
+    {
+      GroupConnections connections;
+      connections.nccl = c10::intrusive_ptr<c10d::Backend>(ended);
+    }
+    CHECK(ended->calls == orderly);
+    ended->calls.clear();
+    CHECK(problem_of([&] {
+            GroupConnections connections;
+            connections.nccl = c10::intrusive_ptr<c10d::Backend>(ended);
+            throw DdpError("lost");
+          }) == "lost");
+    CHECK(ended->calls.empty());
 
     made.clear();
     auto only = make_nccl_backend(driver, store, 0, 2, {gpu(1)}, std::chrono::seconds(7));

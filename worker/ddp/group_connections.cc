@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/group_connections.h"
 
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -105,10 +106,26 @@ c10::intrusive_ptr<Store> clone_of(const c10::intrusive_ptr<Store>& store) {
   }
 }
 
+// Waits for what the GPUs still do, and closes.  A template, so that a LibTorch without
+// Backend::shutdown() compiles it.
+template <class Backend>
+void shut_down(Backend& backend) {
+  if constexpr (requires { backend.shutdown(); }) {
+    try {
+      backend.shutdown();
+    } catch (const std::exception&) {
+      // An error of the collectives before, which the program has had.
+    }
+  }
+}
+
 }  // namespace
 
 GroupConnections::GroupConnections() = default;
-GroupConnections::~GroupConnections() = default;
+GroupConnections::~GroupConnections() {
+  // While an error unwinds the stack, other ranks may not come to what would be waited for.
+  if (nccl && std::uncaught_exceptions() == 0) shut_down(*nccl);
+}
 GroupConnections::GroupConnections(GroupConnections&&) noexcept = default;
 GroupConnections& GroupConnections::operator=(GroupConnections&&) noexcept = default;
 

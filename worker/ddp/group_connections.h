@@ -39,7 +39,7 @@ struct GroupConnections {
   std::shared_ptr<PeerFailures> peer_failures;
   std::string cpu_backend;
   c10::intrusive_ptr<shm::Backend> shm;    // null where Gloo stands alone
-  c10::intrusive_ptr<c10d::Backend> nccl;  // null without it
+  c10::intrusive_ptr<c10d::Backend> nccl;  // null without it; shut down at the end, as in Python
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   // Before Gloo's connections in the order of closing: here as the last member, and at the end of
   // the process, which closes files in the order of their numbers, as the first to be opened.
