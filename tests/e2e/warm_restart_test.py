@@ -469,7 +469,10 @@ class TemplateTest(WarmCase):
         if "FAKE_LIBCUDA" not in os.environ:
             self.skipTest("FAKE_LIBCUDA names no folder with a libcuda.so.1")
         (self.path / "lib").mkdir()
-        (self.path / "lib/gpu.py").write_text("import ctypes\nkept = ctypes.CDLL(%r)\nkept.cuInit(0)\n" %
+        (self.path / "lib/gpu.py").write_text("import ctypes, threading\nkept = ctypes.CDLL(%r)\nkept.cuInit(0)\n"
+                                              # As the real one does.
+                                              "opened = open('/dev/null')\n"
+                                              "threading.Thread(target=threading.Event().wait, daemon=True).start()\n" %
                                               os.path.join(os.environ["FAKE_LIBCUDA"], "libcuda.so.1"))
         self.is_cold_off("CUDA is initialised by an import\n", "gpu")
 

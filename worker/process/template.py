@@ -446,6 +446,11 @@ def has_cuda():
 
 def check_state():
     """Raises Refused for what a fork must not inherit."""
+    # First, since CUDA also opens files and starts threads.
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if (cuda is not None and cuda.is_initialized()) or has_cuda():
+        raise Refused("CUDA is initialised by an import")
     found = descriptors()
     if found:
         raise Refused("a module has left open " + found[0])
@@ -459,10 +464,6 @@ def check_state():
         raise Refused(f"the imported modules have {threads()} threads")
     if children():
         raise Refused(f"the imported modules have started process {children()[0]}")
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if (cuda is not None and cuda.is_initialized()) or has_cuda():
-        raise Refused("CUDA is initialised by an import")
     if os.fstat(1).st_size > 0:
         raise Refused("the imported modules write to stdout or stderr")
 
