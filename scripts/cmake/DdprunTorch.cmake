@@ -135,6 +135,8 @@ endif()
 # CUDA 12's in one for each library.
 # CUDA 13's have no crt/, which is in the wheel nvidia-cuda-crt; torch asks for triton, which brings
 # a copy, and a toolkit has one.  It comes last, so that nothing else is taken from its folder.
+# Neither have they nv/target, which their cuda_fp16.h includes: it is in the wheel nvidia-cuda-cccl,
+# which torch 2.15 brings and torch 2.11 does not, and in a toolkit.
 set(DDPRUN_NCCL_INCLUDES)
 if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
   get_filename_component(ddprun_nvidia "${DDPRUN_TORCH_DIR}/../nvidia" ABSOLUTE)
@@ -144,13 +146,26 @@ if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
   find_path(ddprun_crt crt/host_config.h NO_DEFAULT_PATH NO_CACHE
     PATHS ${ddprun_cuda_includes} "${ddprun_nvidia}/../triton/backends/nvidia/include"
     ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES include)
+  find_path(ddprun_cccl nv/target NO_DEFAULT_PATH NO_CACHE
+    PATHS ${ddprun_cuda_includes} ENV CUDA_HOME /usr/local/cuda
+    PATH_SUFFIXES cccl include include/cccl)
+  find_file(ddprun_half cuda_fp16.h PATHS ${ddprun_cuda_includes} NO_DEFAULT_PATH NO_CACHE)
+  set(ddprun_needs_cccl)
+  if(ddprun_half)
+    file(STRINGS "${ddprun_half}" ddprun_needs_cccl REGEX "include <nv/target>" LIMIT_COUNT 1)
+  endif()
   if(NOT ddprun_cuda_header OR NOT EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
     message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h")
   elseif(NOT ddprun_crt)
     message(STATUS "no NCCL plug-in: crt/host_config.h is missing (pip install nvidia-cuda-crt)")
+  elseif(ddprun_needs_cccl AND NOT ddprun_cccl)
+    message(STATUS "no NCCL plug-in: nv/target is missing (pip install nvidia-cuda-cccl)")
   else()
     set(DDPRUN_NCCL_INCLUDES "${ddprun_nvidia}/nccl/include" ${ddprun_cuda_includes})
     list(APPEND DDPRUN_NCCL_INCLUDES "${ddprun_crt}")
+    if(ddprun_needs_cccl)
+      list(APPEND DDPRUN_NCCL_INCLUDES "${ddprun_cccl}")
+    endif()
     list(REMOVE_DUPLICATES DDPRUN_NCCL_INCLUDES)
   endif()
 endif()
