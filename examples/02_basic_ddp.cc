@@ -5,7 +5,8 @@
 //
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/basic_ddp
 //
-// Rank 0 prints the mean loss of each step over all ranks.
+// Rank 0 prints the mean loss of each step over all ranks.  With DDPRUN_BACKEND=nccl each rank
+// trains on its GPU.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -35,12 +36,14 @@ void train() {
   ddp::ProcessGroup group = ddp::init_process_group();
 
   torch::manual_seed(0);
-  ddp::DistributedDataParallel<ToyModel> model(ToyModel(), group);
+  ToyModel toy;
+  toy->to(group.device());
+  ddp::DistributedDataParallel<ToyModel> model(toy, group);
   torch::optim::SGD optimizer(model.parameters(), 0.05);
 
   torch::manual_seed(static_cast<std::uint64_t>(1000 + group.rank()));
-  torch::Tensor inputs = torch::randn({20, 10});
-  torch::Tensor targets = torch::randn({20, 5});
+  torch::Tensor inputs = torch::randn({20, 10}).to(group.device());
+  torch::Tensor targets = torch::randn({20, 5}).to(group.device());
   for (int step = 1; step <= kSteps; ++step) {
     optimizer.zero_grad();
     torch::Tensor loss = torch::mse_loss(model(inputs), targets);

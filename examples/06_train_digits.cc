@@ -7,6 +7,7 @@
 //   ddprun --standalone --nproc-per-node 2 --max-restarts 3 build/release/bin/train_digits
 //          --kill-rank 1 --kill-epoch 3
 //
+// The ranks train on the CPU; with DDPRUN_BACKEND=nccl each on its GPU.
 // Rank 0 prints a line for each epoch, and at the end whether all ranks hold the same parameters
 // and what has happened.  Exit code: 0; 1 when something failed, the accuracy stayed below 95 % or
 // the parameters differ; 2 for bad options; 143 after SIGTERM, with a checkpoint of the last step.
@@ -39,8 +40,8 @@ int train(const digits::Options& options) {
   ddp::StopRequests stops(group);
   const bool is_talker = group.rank() == 0;
 
-  Digits digits = digits::read_digits(options.data);
-  torch::Tensor rows = torch::arange(digits.labels.size(0));
+  Digits digits = digits::read_digits(options.data).to(group.device());
+  torch::Tensor rows = torch::arange(digits.labels.size(0), group.device());
   Digits test = digits.at(rows.index({rows % 5 == 0}));
   Digits training = digits.at(rows.index({rows % 5 != 0}));
   ddp::ElasticSampler sampler =
@@ -48,8 +49,7 @@ int train(const digits::Options& options) {
                                                      .step_size = options.batch_size,
                                                      .seed = options.seed}));
 
-  torch::manual_seed(options.seed);
-  Net net;
+  Net net = digits::make_net(options.seed, group.device());
   torch::optim::SGD optimizer(net->parameters(),
                               torch::optim::SGDOptions(options.lr).momentum(0.9));
   ddp::Progress progress;
@@ -85,7 +85,7 @@ int train(const digits::Options& options) {
     double loss_sum = 0;
     while (!sampler.is_epoch_done()) {
       ddp::Share share = sampler.next(group.rank(), group.world_size());
-      Digits batch = training.at(torch::tensor(share.indices));
+      Digits batch = training.at(torch::tensor(share.indices).to(group.device()));
       model.zero_grad();
       torch::Tensor loss = model.weighted(
           torch::cross_entropy_loss(model.forward(batch.images), batch.labels), share.weight);

@@ -2,7 +2,7 @@
 //
 // A small transformer learns to write like the GNU licences, character by character, on text that
 // every Debian machine has.  The ranks share each batch; gradients are clipped; rank 0 writes a
-// sample at the end.
+// sample at the end.  With DDPRUN_BACKEND=nccl each rank trains on its GPU.
 //
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/char_lm
 //
@@ -77,7 +77,8 @@ struct WriterImpl : nn::Module {
     register_module("next", next);
   }
   torch::Tensor forward(const torch::Tensor& text) {  // [batch, time] to [batch, time, characters]
-    return next(blocks->forward(letters(text) + places(torch::arange(text.size(1)))));
+    return next(
+        blocks->forward(letters(text) + places(torch::arange(text.size(1), text.device()))));
   }
   nn::Embedding letters{kCharacters, kWidth}, places{kContext, kWidth};
   nn::Sequential blocks{Block(), Block(), nn::LayerNorm(nn::LayerNormOptions({kWidth}))};
@@ -85,14 +86,14 @@ struct WriterImpl : nn::Module {
 };
 TORCH_MODULE(Writer);
 
-std::string write(Writer& writer, const std::string& beginning, int count) {
+std::string write(Writer& writer, at::Device device, const std::string& beginning, int count) {
   torch::NoGradGuard no_grad;
   torch::manual_seed(1);
   std::string text = beginning;
   for (int i = 0; i < count; ++i) {
     std::string seen = text.substr(text.size() - std::min<std::size_t>(text.size(), kContext));
     torch::Tensor letters = torch::tensor(std::vector<std::int64_t>(seen.begin(), seen.end()));
-    torch::Tensor odds = torch::softmax(writer(letters.unsqueeze(0))[0][-1] / 0.7, 0);
+    torch::Tensor odds = torch::softmax(writer(letters.unsqueeze(0).to(device))[0][-1] / 0.7, 0);
     text += static_cast<char>(odds.multinomial(1).item<std::int64_t>());
   }
   return text;
@@ -100,19 +101,20 @@ std::string write(Writer& writer, const std::string& beginning, int count) {
 
 void train(int steps) {
   ddp::ProcessGroup group = ddp::init_process_group();
-  torch::Tensor text = read_text();
+  torch::Tensor text = read_text().to(group.device());
   torch::Tensor windows = text.unfold(0, kContext + 1, kContext);  // each overlaps the next by one
   ddp::ElasticSampler sampler = ddp::value_or_throw(ddp::ElasticSampler::make(
       {.sample_count = windows.size(0), .step_size = kBatch, .drop_partial = true}));
 
   torch::manual_seed(0);
   Writer writer;
+  writer->to(group.device());
   ddp::DistributedDataParallel<Writer> model(writer, group, {.gradient_as_bucket_view = true});
   torch::optim::AdamW optimizer(writer->parameters(), torch::optim::AdamWOptions(3e-3));
   for (int step = 1; step <= steps; ++step) {
     if (sampler.is_epoch_done()) sampler.next_epoch();
     ddp::Share share = sampler.next(group.rank(), group.world_size());
-    torch::Tensor batch = windows.index_select(0, torch::tensor(share.indices));
+    torch::Tensor batch = windows.index_select(0, torch::tensor(share.indices).to(group.device()));
     model.zero_grad();
     torch::Tensor odds = model.forward(batch.slice(1, 0, kContext));
     torch::Tensor loss = torch::cross_entropy_loss(odds.flatten(0, 1), batch.slice(1, 1).flatten());
@@ -129,7 +131,7 @@ void train(int steps) {
       std::fflush(stdout);
     }
   }
-  if (group.rank() == 0) std::cout << write(writer, "This License ", 200) << std::endl;
+  if (group.rank() == 0) std::cout << write(writer, text.device(), "This License ", 200) << "\n";
   group.barrier();
 }
 

@@ -25,6 +25,7 @@ struct Digits {
   Digits at(const torch::Tensor& rows) const {
     return {images.index_select(0, rows), labels.index_select(0, rows)};
   }
+  Digits to(at::Device device) const { return {images.to(device), labels.to(device)}; }
 };
 
 inline Digits read_digits(const std::string& path) {
@@ -64,6 +65,13 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+inline Net make_net(std::uint64_t seed, at::Device device) {
+  torch::manual_seed(seed);
+  Net net;
+  net->to(device);
+  return net;
+}
+
 inline double accuracy(Net& net, const Digits& digits) {
   torch::NoGradGuard no_grad;
   torch::Tensor right = net(digits.images).argmax(1) == digits.labels;
@@ -74,7 +82,7 @@ inline double accuracy(Net& net, const Digits& digits) {
 inline bool parameters_agree(ddprun::ddp::ProcessGroup& group, Net& net) {
   std::uint32_t sum = 0;
   for (const torch::Tensor& parameter : net->parameters()) {
-    torch::Tensor bytes = parameter.detach().contiguous();
+    torch::Tensor bytes = parameter.detach().cpu().contiguous();
     sum = ddprun::ddp::crc32c(sum, bytes.const_data_ptr(), bytes.nbytes());
   }
   bool agree = true;
