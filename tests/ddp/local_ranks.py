@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A launcher in small: the ranks of a run on this machine, with the variables of stock torchrun."""
 
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -52,10 +53,35 @@ class Rank:
         return self.process.returncode
 
 
-def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, store_port=None):
+def gpu_count():
+    """How many GPUs NVIDIA's driver sees; ends the test as skipped when it sees none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        skip(f"NCCL was NOT tried: this machine has no GPU ({error})")
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status != 0 or count.value == 0:
+        skip(f"NCCL was NOT tried: NVIDIA's driver sees no GPU (status {status})")
+    return count.value
+
+
+def on_one_gpu(rank):
+    """The variables of a rank that shares the first GPU with the others.
+
+    NCCL refuses two ranks on one GPU of one host, so each says that it is a host of its own; they
+    speak over sockets.
+    """
+    return {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": f"host{rank}",
+            "NCCL_SOCKET_IFNAME": "lo"}
+
+
+def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, store_port=None,
+              variables_of=lambda rank: {}):
     """Runs `command` on `world_size` ranks and returns the ended Ranks.
 
     The store is at `store_port`, as an agent's would be; without one rank 0 hosts it.
+    `variables_of` a rank are set beside those that a launcher sets.
     """
     port = store_port or free_port()
     ranks = [
@@ -72,6 +98,7 @@ def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, 
                 "TORCHELASTIC_RUN_ID": run_id,
                 "TORCHELASTIC_USE_AGENT_STORE": str(store_port is not None),
                 "OMP_NUM_THREADS": "1",
+                **variables_of(rank),
             },
         )
         for rank in range(world_size)

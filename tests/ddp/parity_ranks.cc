@@ -159,6 +159,7 @@ struct Training {
     std::vector<torch::Tensor> parameters;
     for (int i = 0; i < (mode == "two" ? 2 : 1); ++i) {
       nets.push_back(make_net(mode, 5.0 * i));
+      nets.back()->to(group.device());
       if (mode == "sync_batch_norm") ddp::convert_sync_batchnorm(*nets.back(), group);
       models.push_back(std::make_unique<Model>(nets.back(), group, options_of(mode, group)));
       for (const torch::Tensor& tensor : models.back()->parameters()) parameters.push_back(tensor);
@@ -176,11 +177,11 @@ struct Training {
   }
 
   void backward(int step) {
-    torch::Tensor x = wave(4 * 6, 10 * step + group.rank()).view({4, 6});
+    torch::Tensor x = wave(4 * 6, 10 * step + group.rank()).view({4, 6}).to(group.device());
     const bool has_branches = mode.starts_with("unused");
     const bool go_left = !has_branches || (step + group.rank()) % 3 != 0;
     const char* output = mode == "outputs" && step % 2 == 1 ? "hidden" : "main";
-    torch::Tensor loss = torch::zeros({});
+    torch::Tensor loss = torch::zeros({}, group.device());
     for (auto& model : models) loss = loss + model->forward(x, go_left)[output].square().mean();
     loss.backward();
   }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The same training by our runtime and by Python's DistributedDataParallel, gradient by gradient.
 
-usage: python_parity_test.py PARITY_RANKS WORLD_SIZE...  compares, in every mode and world
-       python_parity_test.py --rank FOLDER MODE...       is one rank of the Python side
+usage: python_parity_test.py PARITY_RANKS WORLD_SIZE...   compares, in every mode and world
+       python_parity_test.py PARITY_RANKS --gpu           the same of two ranks over NCCL, which share a GPU
+       python_parity_test.py --rank BACKEND FOLDER MODE...  is one rank of the Python side
 """
 
 import contextlib
@@ -14,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from local_ranks import run_ranks, skip
+from local_ranks import gpu_count, on_one_gpu, run_ranks, skip
 from safetensors_file import read
 
-BACKENDS = ("gloo", "shm")
+CPU_BACKENDS = ("gloo", "shm")
 STEPS = 6
 TOLERANCE = 1e-6
 # Three ranks or more over shared memory add half types up in float and round once, where Gloo
@@ -145,13 +146,14 @@ class NoStream(contextlib.nullcontext):
     wait = wait_stream = record
 
 
-def options_of(torch, mode):
+def options_of(torch, mode, device):
     if mode not in MIXED_PRECISION:
         return MODES[mode]
     from torch.nn.parallel.distributed import _MixedPrecision
 
-    torch.Stream = torch.Event = NoStream
-    torch.accelerator.current_stream = NoStream
+    if device == "cpu":
+        torch.Stream = torch.Event = NoStream
+        torch.accelerator.current_stream = NoStream
     param, reduce = (getattr(torch, name) for name in MIXED_PRECISION[mode])
     return {"mixed_precision": _MixedPrecision(param, reduce, param)}
 
@@ -175,17 +177,19 @@ def averaging(optimizer):
 class Training:
     """One training in one mode; keeps the gradients of each step in `seen`."""
 
-    def __init__(self, torch, dist, mode):
-        self.torch, self.dist, self.mode, self.seen = torch, dist, mode, {}
-        self.nets = [make_net_of(torch, mode, 5.0 * i) for i in range(2 if mode == "two" else 1)]
+    def __init__(self, torch, dist, mode, device):
+        self.torch, self.dist, self.mode, self.device, self.seen = torch, dist, mode, device, {}
+        self.nets = [make_net_of(torch, mode, 5.0 * i).to(device) for i in range(2 if mode == "two" else 1)]
         group = subgroup_of(dist) if mode == "subgroup" else None
+        if mode == "sync_batch_norm" and device != "cpu":
+            self.nets = [torch.nn.SyncBatchNorm.convert_sync_batchnorm(net) for net in self.nets]
         self.rank = dist.get_rank(group)
         if mode == "ignored":
             for net in self.nets:
                 torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
                     net, ["wide.weight", "norm.running_mean"])
         self.models = [
-            torch.nn.parallel.DistributedDataParallel(net, process_group=group, **options_of(torch, mode))
+            torch.nn.parallel.DistributedDataParallel(net, process_group=group, **options_of(torch, mode, device))
             for net in self.nets
         ]
         for model in self.models:
@@ -196,11 +200,12 @@ class Training:
     def backward(self, step):
         rank = self.rank
         x = wave(self.torch, 4 * 6, 10 * step + rank).view(4, 6)
-        if self.mode == "sync_batch_norm":
+        if self.mode == "sync_batch_norm" and self.device == "cpu":
             # torch's SyncBatchNorm refuses tensors on the CPU.  It promises what BatchNorm makes of
             # the samples of all ranks, so here each rank has all of them.
             parts = [wave(self.torch, 4 * 6, 10 * step + rank) for rank in range(self.dist.get_world_size())]
             x = self.torch.cat(parts).view(-1, 6)
+        x = x.to(self.device)
         go_left = not self.mode.startswith("unused") or (step + rank) % 3 != 0
         output = "hidden" if self.mode == "outputs" and step % 2 == 1 else "main"
         sum(model(x, go_left)[output].square().mean() for model in self.models).backward()
@@ -241,14 +246,14 @@ class Training:
                 self.seen[f"end: net {i} {name}"] = tensor
 
 
-def train_all(folder, *modes):
+def train_all(backend, folder, *modes):
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group(backend)
     for mode in modes:
-        training = Training(torch, dist, mode)
+        training = Training(torch, dist, mode, "cuda" if backend == "nccl" else "cpu")
         training.run()
         if dist.get_rank() == 0:
             torch.save(training.seen, Path(folder) / mode)
@@ -262,7 +267,7 @@ def compare(mode, tolerance, ours, theirs):
 
     dtypes = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64,
               "F16": torch.float16, "BF16": torch.bfloat16}
-    ours, theirs = read(ours), torch.load(theirs)
+    ours, theirs = read(ours), torch.load(theirs, map_location="cpu")
     assert set(ours) == set(theirs), (mode, sorted(set(ours) ^ set(theirs)))
     largest = 0.0
     for name, (dtype, shape, data) in ours.items():
@@ -274,19 +279,31 @@ def compare(mode, tolerance, ours, theirs):
     return largest, len(ours)
 
 
-def compare_world(program, world_size):
-    """What compare() says of each backend and mode, in words."""
-    sides = {backend: ["env", f"DDPRUN_BACKEND={backend}", program] for backend in BACKENDS}
-    sides["Python"] = [sys.executable, __file__, "--rank"]
+def modes_of_this_torch():
+    """Those that its DistributedDataParallel has; our runtime refuses the others likewise."""
+    import inspect
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    known = inspect.signature(DistributedDataParallel).parameters
+    missing = {"batched": "batched_grad_copy", "lazy": "lazy_bucket_allocation"}
+    return [mode for mode in MODES if mode not in missing or missing[mode] in known]
+
+
+def compare_world(program, world_size, modes, backends=CPU_BACKENDS, variables_of=lambda rank: {}):
+    """What compare() says of each backend and mode, in words; Python's side has the first one."""
+    sides = {backend: ["env", f"DDPRUN_BACKEND={backend}", program] for backend in backends}
+    sides["Python"] = [sys.executable, __file__, "--rank", backends[0]]
     with tempfile.TemporaryDirectory() as base:
         for side, command in sides.items():
             folder = Path(base) / side
             folder.mkdir()
-            for rank in run_ranks([*command, str(folder), *MODES], world_size, timeout=240):
+            for rank in run_ranks([*command, str(folder), *modes], world_size, timeout=240,
+                                  variables_of=variables_of):
                 assert rank.returncode == 0, (side, world_size, rank.output)
         words = {}
-        for backend in BACKENDS:
-            for mode in MODES:
+        for backend in backends:
+            for mode in modes:
                 tolerance = HALF_TOLERANCE.get(mode, TOLERANCE) if backend == "shm" else TOLERANCE
                 ours, theirs = (Path(base) / side / mode for side in (backend, "Python"))
                 largest, count = compare(mode, tolerance, ours, theirs)
@@ -297,10 +314,16 @@ def compare_world(program, world_size):
 def main(program, *world_sizes):
     if importlib.util.find_spec("torch") is None:
         skip(f"{sys.executable} has no torch")
-    found = {world_size: compare_world(program, int(world_size)) for world_size in world_sizes}
+    modes, backends = modes_of_this_torch(), CPU_BACKENDS
+    if world_sizes == ("--gpu",):
+        gpu_count()
+        backends = ("nccl",)
+        found = {2: compare_world(program, 2, modes, backends, on_one_gpu)}
+    else:
+        found = {world_size: compare_world(program, int(world_size), modes) for world_size in world_sizes}
     print("tensors compared | backend | " + " | ".join(f"{size} ranks" for size in found))
-    for mode in MODES:
-        for backend in BACKENDS:
+    for mode in modes:
+        for backend in backends:
             cells = " | ".join(words[backend, mode] for words in found.values())
             print(f"{mode} | {backend} | {cells}")
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Real torch over NCCL on a GPU: two nodes that share it, or one GPU each.  Skipped without a GPU.
+
+NCCL refuses two ranks on one GPU of one host, so each node says that it is a host of its own (NCCL_HOSTID)."""
+
+import ctypes
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+if importlib.util.find_spec("torch") is None:
+    print(f"skipped: {sys.executable} has no torch")
+    sys.exit(77)
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
+        raise OSError("NVIDIA's driver sees none")
+except OSError as error:
+    print(f"skipped: NCCL was NOT tried: this machine has no GPU ({error})")
+    sys.exit(77)
+
+from nodes import DDPRUN, LIMIT, NodesCase, wait_until  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DDPCTL = str(pathlib.Path(DDPRUN).with_name("ddpctl"))
+
+# Trains for 10 steps.  In the first attempt rank 1 does not come to the third all_reduce ("hang"), kills itself before
+# it ("die"), or waits until the test lets it go on ("wait").
+TRAINING = r"""
+import os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+
+def load():
+    time.sleep(3600)
+
+def main(what):
+    torch.cuda.set_device(0)
+    dist.init_process_group("nccl", timeout=timedelta(seconds=10 if what == "hang" else 300))
+    rank = dist.get_rank()
+    is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    total = torch.ones(1 << 20, device="cuda")
+    for step in range(10):
+        if step == 2 and is_first and rank == 1 and what in ("hang", "stuck"):
+            load()
+        if step == 2 and is_first and rank == 1 and what == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(total)
+        torch.cuda.synchronize()
+        total /= dist.get_world_size()
+        if what == "wait" and step == 2:
+            open(f"trains.{rank}", "w").close()
+            while not os.path.exists("go"): time.sleep(0.01)
+    print(f"rank {rank} on {torch.cuda.get_device_name(0)} has {total.sum().item()}", flush=True)
+    dist.destroy_process_group()
+
+main(sys.argv[1])
+"""
+# Fails once, and uses its GPU before and afterwards.
+FAILS_ONCE = r"""
+import os, sys, time
+import torch
+x = torch.ones(1000, device="cuda")
+print("sum", x.sum().item(), flush=True)
+while not os.path.exists("ready"): time.sleep(0.01)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0": sys.exit(3)
+"""
+
+
+class GpuCase(NodesCase):
+    def setUp(self):
+        super().setUp()
+        (self.path / "training.py").write_text(TRAINING)
+
+    def pair(self, what, *options, **extra):
+        return [self.node("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1", *options,
+                          command=("training.py", what), NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", **extra)
+                for rank in range(2)]
+
+    def assert_end(self, nodes, code):
+        for node in nodes:
+            self.assertEqual(node.ends(LIMIT + 60), code, node.log)
+            print(node.log, flush=True)
+
+
+class TwoNodesTest(GpuCase):
+    def test_training(self):
+        nodes = self.pair("plain")
+        self.assert_end(nodes, 0)
+        self.assertIn("has 1048576.0", nodes[0].log)
+
+    def test_the_example(self):
+        nodes = [self.node("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1",
+                           command=(ROOT / "examples/python/elastic_ddp.py",), NCCL_HOSTID=f"host{rank}",
+                           NCCL_SOCKET_IFNAME="lo") for rank in range(2)]
+        self.assert_end(nodes, 0)
+        self.assertIn("on cuda:0, restart 0", nodes[0].log)
+
+    def test_a_killed_rank(self):
+        nodes = self.pair("die", "--max-restarts=1")
+        self.assert_end(nodes, 0)
+        self.assertIn("after 1 restart", nodes[0].log)
+
+    def test_a_rank_that_does_not_come(self):
+        nodes = self.pair("hang", "--max-restarts=0", TORCH_FR_BUFFER_SIZE="2000", TORCH_NCCL_TRACE_BUFFER_SIZE="2000",
+                          TORCH_NCCL_DUMP_ON_TIMEOUT="1", TORCH_FR_DUMP_TEMP_FILE=str(self.path / "fr_"),
+                          TORCH_NCCL_DEBUG_INFO_TEMP_FILE=str(self.path / "fr_"))
+        self.assert_end(nodes, 128 + signal.SIGABRT)  # NCCL's watchdog
+        for node in nodes:
+            self.assertIn("  flight recorder: ", node.log) if node is nodes[0] else None
+            self.assertRegex(node.log, r"FAILED: rank 1 \((\S+, )?pid \d+\) did not come to (all_reduce|ALLREDUCE): it sleeps")
+        print(subprocess.run(["find", str(self.path / "logs"), "-type", "f"], capture_output=True, text=True).stdout)
+
+    def test_a_rank_that_does_not_come_and_a_limit_for_hangs(self):
+        nodes = self.pair("stuck", "--max-restarts=0", "--hang-timeout=15")
+        for node in nodes:
+            node.ends(LIMIT + 60)
+            print(node.log, flush=True)
+
+    def test_vitals(self):
+        nodes = self.pair("wait", "--max-restarts=0")
+        wait_until(lambda: all((self.path / f"trains.{rank}").exists() for rank in range(2)), "both train")
+
+        def ranks(*options):
+            return subprocess.run([DDPCTL, "ranks", f"localhost:{self.port}", *options], capture_output=True, text=True)
+        wait_until(lambda: '"gpu' in ranks("--json").stdout or "gpu" in ranks("--json").stdout.lower(), "GPUs are seen")
+        print(ranks().stdout, ranks("--json").stdout, flush=True)
+        (self.path / "go").touch()
+        self.assert_end(nodes, 0)
+
+
+class WarmRestartTest(GpuCase):
+    def restarts(self, ready, *options):
+        (self.path / "fails_once.py").write_text(FAILS_ONCE)
+        (self.path / "lib").mkdir()
+        (self.path / "lib/gpu_at_import.py").write_text("import torch\ntorch.cuda.init()\n")
+        node = self.node("--nproc-per-node=1", "--max-restarts=1", "--warm-restarts", *options,
+                         command=("fails_once.py",), PYTHONPATH=str(self.path / "lib"))
+        node.says(ready)
+        (self.path / "ready").touch()
+        self.assert_end([node], 0)
+        self.assertEqual(node.log.count("sum 1000.0"), 2, node.log)
+        return node.log
+
+    def test_a_fork_uses_its_gpu(self):
+        log = self.restarts("warm restarts are ready")
+        self.assertIn("from the template", log)
+
+    def test_cuda_in_the_template_is_refused(self):
+        self.restarts("no warm restarts: CUDA is initialised by an import", "--warm-imports=gpu_at_import")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
