@@ -87,6 +87,11 @@ bool is_recent(const State& state, std::optional<MonoTime> heard, MonoTime now) 
   return heard && (*heard == MonoTime::max() || now < *heard + alone_after(state));
 }
 
+// Where a run begins that no node keeps from being begun elsewhere.
+bool is_at_first_endpoint(const State& state) {
+  return !may_move(state) || state.moving.endpoint == 0;
+}
+
 // The nodes of the last round that is known here are as many as the user wants for going on without
 // the others.
 bool has_chosen_quorum(const State& state, const std::vector<Present>& present, MonoTime now) {
@@ -212,17 +217,24 @@ void note_died(State& state) {
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
-  bool is_first = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
-                  !state.had_round;
-  // At another endpoint others may begin it as well.
-  if (is_first && may_move(state) && state.moving.endpoint != 0) return std::nullopt;
-  if (is_first) return std::vector<Body>{};
+  bool is_new = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
+                !state.had_round;
+  if (is_new && is_at_first_endpoint(state)) return std::vector<Body>{};
   if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
   auto bodies = majority_basis(state, present, now);
   // As if no round had been before: what others do does not count any more.
   if (!bodies && has_chosen_quorum(state, present, now)) return std::vector<Body>{};
+  // A node that is gone may never have had a round, and of a round all nodes may be gone.
+  bool begins = bodies && needs_nobody(state.quorum, *bodies);
+  if (begins && !is_at_first_endpoint(state)) return std::nullopt;
   return bodies;
+}
+
+bool waits_for_first_endpoint(const State& state) {
+  if (is_at_first_endpoint(state)) return false;
+  auto bodies = basis(state.quorum, present_nodes(state));
+  return bodies && needs_nobody(state.quorum, *bodies);
 }
 
 std::optional<Lack> lacking_now(const State& state) {
@@ -354,7 +366,8 @@ bool is_anyone_heard(const State& state, MonoTime now) {
 
 std::uint64_t last_formed(const State& state) {
   const std::vector<Body>& bodies = state.quorum.bodies;
-  return !bodies.empty() && bodies.back().is_own ? bodies.back().id.number + 1 : 0;
+  bool is_last = !bodies.empty() && bodies.back().is_own && !waits_for_first_endpoint(state);
+  return is_last ? bodies.back().id.number + 1 : 0;
 }
 
 bool holds_run(const State& state, MonoTime now) {

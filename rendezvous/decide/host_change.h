@@ -47,6 +47,9 @@ void note_died(State& state);
 // The rounds that a next one may go on from, where enough of their nodes have been heard lately;
 // see quorum.h.
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now);
+// A run with several endpoints begins at the first of them only, and so does one that is begun anew
+// since no node of its last round lives: no node would keep two groups from beginning one each.
+bool waits_for_first_endpoint(const State& state);
 // Of these: what too few nodes are here for.
 std::optional<Lack> lacking_now(const State& state);
 inline bool may_go_on(const State& state, MonoTime now) {
@@ -87,7 +90,8 @@ bool may_give_way(const State& state, MonoTime now);
 // A node has been heard lately.
 bool is_anyone_heard(const State& state, MonoTime now);
 
-// One more than the number of the last round that was formed here, if it is the last here; else 0.
+// One more than the number of the last round that was formed here, if it is the last here and is to
+// be gone on from; else 0.
 std::uint64_t last_formed(const State& state);
 
 // The last round was formed here, or goes on here, and enough of its nodes are heard: the run is

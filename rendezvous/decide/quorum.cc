@@ -203,6 +203,13 @@ std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Pre
   return std::move(lines.front().bodies);
 }
 
+bool needs_nobody(const Quorum& quorum, std::span<const Body> basis) {
+  return is_all_gone(quorum, {.self = quorum.self,
+                              .bodies = {basis.begin(), basis.end()},
+                              .heard_of = {},
+                              .gone = quorum.gone});
+}
+
 Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Present> present) {
   if (!quorum.bodies.empty() && quorum.bodies.back().id == round) return quorum;
   for (Quorum& line : ForeignRounds(quorum, present).lines()) {

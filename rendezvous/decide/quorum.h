@@ -81,6 +81,10 @@ int enough(int nodes, int gone, bool is_own);
 // they may not, since others may.
 std::optional<std::vector<Body>> basis(const Quorum& quorum, std::span<const Present> present);
 
+// No node that lives is needed for going on from these, so that others who know as much might do so
+// as well.
+bool needs_nobody(const Quorum& quorum, std::span<const Body> basis);
+
 // The rounds that are needed for going on with the workers of this one, which another coordinator
 // has formed, with the nodes of each as far as they are here.
 Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Present> present);

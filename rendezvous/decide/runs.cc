@@ -240,19 +240,21 @@ class RunsTransition {
     bool waits =
         coordinator::may_give_way(run, now_.mono) && coordinator::is_anyone_heard(run, now_.mono);
     if (!is_here && !waits && !is_over) return;
+    // Not before the leases of a run that is begun anew are over, of which that place may not know.
+    bool begins =
+        coordinator::waits_for_first_endpoint(run) && now_.mono >= coordinator::fence(run);
     const std::vector<Endpoint>& endpoints = run.settings.endpoints;
     for (std::size_t i = 0; i < endpoints.size(); ++i) {
       if (i == run.moving.endpoint || run.moving.endpoint >= endpoints.size()) continue;
-      actions_.emplace_back(
-          action::Knock{.run = name,
-                        .knock = {.from = endpoints[run.moving.endpoint],
-                                  .to = endpoints[i],
-                                  .has_round = is_here,
-                                  .formed = coordinator::last_formed(run),
-                                  .order = run.moving.endpoint,
-                                  .run_uuid = run.had_round ? run.run_uuid : "",
-                                  .is_over = is_over,
-                                  .begins = i == 0 && !run.had_round && !run.quorum.seen}});
+      actions_.emplace_back(action::Knock{.run = name,
+                                          .knock = {.from = endpoints[run.moving.endpoint],
+                                                    .to = endpoints[i],
+                                                    .has_round = is_here,
+                                                    .formed = coordinator::last_formed(run),
+                                                    .order = run.moving.endpoint,
+                                                    .run_uuid = run.had_round ? run.run_uuid : "",
+                                                    .is_over = is_over,
+                                                    .begins = i == 0 && begins}});
     }
   }
 

@@ -59,12 +59,6 @@ bool waits_for_leases(const State& state) {
          fence(state) > state.last_turn;
 }
 
-// No round has been, and here none is to begin.
-bool waits_for_the_first_endpoint(const State& state) {
-  return may_move(state) && state.moving.endpoint != 0 && !state.had_round && !state.quorum.seen &&
-         state.quorum.bodies.empty();
-}
-
 // What the user has said about it.
 std::string quorum_text(const State& state) {
   return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
@@ -90,7 +84,7 @@ std::string waiting_text(const State& state) {
            names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
            " to stop the workers";
   }
-  if (has_all && waits_for_the_first_endpoint(state)) {
+  if (has_all && waits_for_first_endpoint(state)) {
     return "waiting for " + to_string(state.settings.endpoints.front()) +
            ": the first round of a run begins at its first endpoint";
   }
@@ -133,7 +127,7 @@ std::string too_few_text(const State& state) {
 }
 
 std::string no_majority_text(const State& state) {
-  if (waits_for_the_first_endpoint(state)) {
+  if (waits_for_first_endpoint(state)) {
     return to_string(state.settings.endpoints.front()) + " was not there within " +
            whole_seconds(state.policy.join_timeout) +
            ": the first round of a run begins at its first endpoint; name another one first, or "

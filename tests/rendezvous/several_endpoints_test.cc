@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/waiting_text.h"
@@ -123,6 +124,63 @@ TEST_CASE("Several endpoints: the first round begins at the first of them") {
   CHECK(second.told<command::Round>() == 0);
   CHECK(coordinator::waiting_text(second.run()) ==
         "waiting for d1:1: the first round of a run begins at its first endpoint");
+}
+
+TEST_CASE("Several endpoints: a node that is gone and had no round does not begin the run elsewhere") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0"}) second.says(node, second.join_of(node));
+  second.says("a.0", request::Left{.why = "was lost (its agent was killed)"});
+  second.now.mono += 1s;
+  for (const char* node : {"c.0", "d.0"}) {
+    second.says(node, second.join_of(node));
+    CHECK(second.told<command::Round>() == 0);
+  }
+  CHECK(coordinator::waiting_text(second.run()) ==
+        "waiting for d1:1: the first round of a run begins at its first endpoint");
+}
+
+TEST_CASE("Several endpoints: where no node of the last round is left, it begins at the first again") {
+  for (std::size_t number : {0, 1}) {
+    Daemon daemon(number, "d" + std::to_string(number + 1) + "@1");
+    daemon.says("x.0", daemon.join_of("x.0"));
+    for (const char* node : {"a.0", "b.0", "c.0"})
+      daemon.says(node, request::Left{.knows = kRound, .nodes = 3, .seen_of = "d1@0"});
+    std::size_t rounds = 0;
+    for (int i = 0; i < 100; ++i) {
+      daemon.now.mono += 100ms;
+      if (i == 0) daemon.says("z.0", daemon.join_of("z.0"));
+      for (const char* node : {"x.0", "z.0"}) daemon.beats(node);
+      daemon.on(runs::event::Tick{});
+      rounds += daemon.told<command::Round>();
+    }
+    CHECK(rounds == (number == 0 ? 2 : 0));
+  }
+}
+
+TEST_CASE("Several endpoints: who begins a run anew goes to the first when that is there") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"})
+    second.resumes(node, 0s, "d1@0", 3, Workers::Down);
+  for (int i = 0; i < 100 && second.run().phase != coordinator::Phase::Running; ++i) {
+    second.now.mono += 100ms;
+    for (const char* node : {"a.0", "b.0", "c.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+  }
+  REQUIRE(coordinator::last_formed(second.run()) == 6);
+  for (const char* node : {"x.0", "y.0"}) second.says(node, second.join_of(node));
+  const RoundId known{.number = 5, .by = "d2@0"};
+  for (const char* node : {"a.0", "b.0", "c.0"})
+    second.says(node, request::Left{.knows = known, .nodes = 3, .seen_of = "d2@0"});
+  std::vector<request::Knock> knocks;
+  for (int i = 0; i < 20 && knocks.empty(); ++i) {
+    second.now.mono += 100ms;
+    second.on(runs::event::Tick{});
+    knocks = second.knocks;
+  }
+  REQUIRE(knocks.size() == 1);
+  CHECK(knocks[0].begins);
+  CHECK(knocks[0].formed == 0);  // what waits at the first endpoint is not to come here
+  CHECK(second.run().phase == coordinator::Phase::Gathering);
 }
 
 TEST_CASE("Several endpoints: who waits for the first round goes to the first when that is there") {
