@@ -55,6 +55,11 @@ void Requests::heard(const std::string& id, Node& node, const request::Ready& re
 
 void Requests::workers_ended(Node& node, std::uint64_t round, std::uint16_t store_port) {
   if (!node.is_member || node.is_down || round != state_.round) return;
+  // Who has not been told to stop here was told so at another endpoint.
+  if (state_.phase == Phase::Running) {
+    rounds_.stop({.cause = StopCause::NodeLost,
+                  .why = node.join.host + " was told elsewhere to stop its workers"});
+  }
   node.join.store_port = store_port;
   bool was_up = !node.has_succeeded;
   node.is_down = true;

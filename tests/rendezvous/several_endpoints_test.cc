@@ -525,6 +525,45 @@ TEST_CASE("Several endpoints: a ddpd that is alone ends no run because all have 
   CHECK(first.run().phase == coordinator::Phase::Running);
 }
 
+TEST_CASE("Several endpoints: a round that was stopped at another one does not go on") {
+  Daemon first(0, "d1@0");
+  first.last_call = 1h;
+  for (const char* node : {"a.0", "b.0", "c.0"}) first.says(node, first.join_of(node));
+  REQUIRE(first.told<command::Round>() == 3);
+  auto comes_back = [&](const std::string& node, Workers workers) {
+    request::Join join = first.join_from(node, 100ms, "d2@0");
+    join.next_round = 1;
+    first.says(node, request::Resume{.join = join, .workers = workers, .failed = {}});
+  };
+
+  SUBCASE("nodes come back without workers") {
+    comes_back("a.0", Workers::Down);
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+    first.says("c.0", request::Succeeded{.round = 0});
+    CHECK(first.told<command::End>() == 0);
+  }
+  SUBCASE("a node is still stopping its workers when it comes back") {
+    comes_back("a.0", Workers::Stopping);
+    first.says("a.0", request::Ready{.round = 0, .store_port = 1});
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+  }
+  SUBCASE("the workers of a node had succeeded") {
+    first.says("a.0", request::Succeeded{.round = 0});
+    first.says("b.0", request::Succeeded{.round = 0});
+    comes_back("a.0", Workers::Down);
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+  }
+  first.says("c.0", request::Ready{.round = 0, .store_port = 1});
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    first.now.mono += 10s;  // until the leases at d2 are over
+    first.beats(node);
+  }
+  CHECK(first.run().up_count == 0);
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
