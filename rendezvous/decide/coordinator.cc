@@ -99,6 +99,7 @@ class CoordinatorTransition {
  private:
   // Others may begin a round when the leases of the nodes that are here are over.
   void watch_contacts() {
+    state_.contacts.next_look = MonoTime::max();
     look_at_contacts(state_, now_);
     if (!is_alone(state_, now_)) {
       requests_.answer_those_who_asked();

@@ -324,7 +324,9 @@ void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTi
 void look_at_contacts(State& state, MonoTime now) {
   bool has_workers = state.phase == Phase::Running || state.up_count > 0;
   bool goes_on = has_workers && (!state.quorum.bodies.empty() || state.moving.adopted);
-  state.contacts.next_look = goes_on ? now + state.policy.silence_limit() / 20 : MonoTime::max();
+  // To look in between does not put off the next one.
+  MonoTime next = goes_on ? now + state.policy.silence_limit() / 20 : MonoTime::max();
+  state.contacts.next_look = goes_on ? std::min(state.contacts.next_look, next) : next;
   state.contacts.heard_at = round_heard_at(state).value_or(MonoTime::min());
 }
 

@@ -564,6 +564,19 @@ TEST_CASE("Several endpoints: a round that was stopped at another one does not g
   CHECK(first.run().up_count == 0);
 }
 
+TEST_CASE("Several endpoints: a ddpd that is alone stops its round however often nodes are heard") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0"}) second.resumes(node, 100ms, "d1@0", 4);
+  std::size_t stops = 0;
+  for (int i = 0; i < 60; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    stops += second.told<command::Stop>();
+  }
+  CHECK(stops == 2);
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
