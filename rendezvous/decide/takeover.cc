@@ -108,10 +108,13 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
 
 void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
+  // All nodes of the round are here, and only others have come since then.
+  bool is_of_no_round = !state_.former.awaited->round;
   int lost = state_.former.settle();
   if (!may_move(state_)) state_.contacts.elsewhere = MonoTime::min();
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
+    if (is_of_no_round) return rounds_.end_if_all_succeeded();
     return rounds_.stop({.cause = StopCause::NodeLost,
                          .why = count_of(static_cast<std::size_t>(lost), "node") +
                                 " of the round did not come back to the rendezvous"});

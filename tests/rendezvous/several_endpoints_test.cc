@@ -577,6 +577,40 @@ TEST_CASE("Several endpoints: a ddpd that is alone stops its round however often
   CHECK(stops == 2);
 }
 
+TEST_CASE("Several endpoints: a standby that comes last does not cost the nodes their round") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node);
+  request::Join standby = second.join_of("x.0");
+  standby.is_back = true;
+  second.says("x.0", standby);
+  for (int i = 0; i < 100; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0", "c.0", "x.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    REQUIRE(second.told<command::Stop>() == 0);
+  }
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
+  CHECK(second.told<command::End>() == 4);
+}
+
+TEST_CASE("Several endpoints: a run that has succeeded ends when no one is awaited any more") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node);
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.beats(node);
+  request::Join standby = second.join_of("x.0");
+  standby.is_back = true;
+  second.says("x.0", standby);
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
+  std::size_t ends = 0;
+  for (int i = 0; i < 100 && ends == 0; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0", "c.0", "x.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    ends = second.told<command::End>();
+  }
+  CHECK(ends == 4);
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
