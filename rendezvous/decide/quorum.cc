@@ -9,12 +9,17 @@
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
+// It is a round of this coordinator, which knows its last one.  It may have forgotten them all
+// while the run was elsewhere: then its own are like those of others.
+bool is_own_round(const Quorum& quorum, const RoundId& knows) {
+  return knows.by == quorum.self && !quorum.bodies.empty() && quorum.bodies.back().is_own;
+}
+
 // Whether a node of the body that knows `knows` last may count for it: it was told of no later
 // round, unless that one is gone on from as well.
 bool counts_for(const Quorum& quorum, const Body& body, const RoundId& knows,
                 std::span<const Unsettled> after) {
-  bool is_ours = knows.by == quorum.self && quorum.bodies.back().is_own;
-  if (knows == body.id || is_ours) return true;
+  if (knows == body.id || is_own_round(quorum, knows)) return true;
   if (body.is_own && (knows.by.empty() || knows.number < body.id.number)) return true;
   bool is_in_line = std::ranges::find(quorum.bodies, knows, &Body::id) != quorum.bodies.end();
   return is_in_line && std::ranges::any_of(after, [&](const Unsettled& before) {
@@ -122,7 +127,7 @@ class ForeignRounds {
 
   void note(std::string_view name, const RoundId& knows, int nodes,
             std::span<const Unsettled> after) {
-    if (knows.by.empty() || knows.by == quorum_.self) return;
+    if (knows.by.empty() || is_own_round(quorum_, knows)) return;
     Known& round = rounds_[knows];
     round.nodes = std::max(round.nodes, nodes);
     names_[knows].emplace(name);
@@ -219,7 +224,7 @@ Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Prese
 }
 
 void note_seen(Quorum& quorum, const RoundId& knows, int nodes) {
-  if (quorum.self.empty() || knows.by.empty() || knows.by == quorum.self) return;
+  if (quorum.self.empty() || knows.by.empty() || is_own_round(quorum, knows)) return;
   if (!quorum.seen || quorum.seen->round < knows)
     quorum.seen = Lack{.round = knows, .nodes = nodes};
 }

@@ -611,6 +611,18 @@ TEST_CASE("Several endpoints: a run that has succeeded ends when no one is await
   CHECK(ends == 4);
 }
 
+TEST_CASE("Several endpoints: a ddpd that has forgotten its own round begins none beside it") {
+  Daemon first(0, "d1@0");
+  first.says("x.1", first.join_from("x.1", 1s));  // of a round of d1@0
+  first.says("y.0", first.join_of("y.0"));
+  for (int i = 0; i < 100; ++i) {
+    first.now.mono += 100ms;
+    for (const char* node : {"x.1", "y.0"}) first.beats(node);
+    first.on(runs::event::Tick{});
+    REQUIRE(first.told<command::Round>() == 0);
+  }
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
