@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A run whose nodes have several endpoints, a ddpd at each: where its first round begins, and when
+// a round is over at one of them.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/waiting_text.h"
+#include "tests/rendezvous/daemon.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace ddprun::rendezvous::test;
+using namespace std::chrono_literals;
+
+TEST_CASE("Several endpoints: the first round begins at the first of them") {
+  Daemon first(0, "d1@0");
+  Daemon second(1, "d2@0");
+  first.last_call = second.last_call = 1h;
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    first.says(node, first.join_of(node));
+    second.says(node, second.join_of(node));
+  }
+  CHECK(first.told<command::Round>() == 3);
+  CHECK(first.run().quorum.self == "d1@0");
+  CHECK(second.told<command::Round>() == 0);
+  CHECK(coordinator::waiting_text(second.run()) ==
+        "waiting for d1:1: the first round of a run begins at its first endpoint");
+}
+
+TEST_CASE(
+    "Several endpoints: a node that is gone and had no round does not begin the run elsewhere") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0"}) second.says(node, second.join_of(node));
+  second.says("a.0", request::Left{.why = "was lost (its agent was killed)"});
+  second.now.mono += 1s;
+  for (const char* node : {"c.0", "d.0"}) {
+    second.says(node, second.join_of(node));
+    CHECK(second.told<command::Round>() == 0);
+  }
+  CHECK(coordinator::waiting_text(second.run()) ==
+        "waiting for d1:1: the first round of a run begins at its first endpoint");
+}
+
+TEST_CASE(
+    "Several endpoints: where no node of the last round is left, it begins at the first again") {
+  for (std::size_t number : {0, 1}) {
+    Daemon daemon(number, "d" + std::to_string(number + 1) + "@1");
+    daemon.says("x.0", daemon.join_of("x.0"));
+    for (const char* node : {"a.0", "b.0", "c.0"})
+      daemon.says(node, request::Left{.knows = kRound, .nodes = 3, .seen_of = "d1@0"});
+    std::size_t rounds = 0;
+    for (int i = 0; i < 100; ++i) {
+      daemon.now.mono += 100ms;
+      if (i == 0) daemon.says("z.0", daemon.join_of("z.0"));
+      for (const char* node : {"x.0", "z.0"}) daemon.beats(node);
+      daemon.on(runs::event::Tick{});
+      rounds += daemon.told<command::Round>();
+    }
+    CHECK(rounds == (number == 0 ? 2 : 0));
+  }
+}
+
+TEST_CASE("Several endpoints: who begins a run anew goes to the first when that is there") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node, 0s, "d1@0", 3, Workers::Down);
+  for (int i = 0; i < 100 && second.run().phase != coordinator::Phase::Running; ++i) {
+    second.now.mono += 100ms;
+    for (const char* node : {"a.0", "b.0", "c.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+  }
+  REQUIRE(coordinator::last_formed(second.run()) == 6);
+  for (const char* node : {"x.0", "y.0"}) second.says(node, second.join_of(node));
+  const RoundId known{.number = 5, .by = "d2@0"};
+  for (const char* node : {"a.0", "b.0", "c.0"})
+    second.says(node, request::Left{.knows = known, .nodes = 3, .seen_of = "d2@0"});
+  std::vector<request::Knock> knocks;
+  for (int i = 0; i < 20 && knocks.empty(); ++i) {
+    second.now.mono += 100ms;
+    second.on(runs::event::Tick{});
+    knocks = second.knocks;
+  }
+  REQUIRE(knocks.size() == 1);
+  CHECK(knocks[0].begins);
+  CHECK(knocks[0].formed == 0);  // what waits at the first endpoint is not to come here
+  CHECK(second.run().phase == coordinator::Phase::Gathering);
+}
+
+TEST_CASE("Several endpoints: who waits for the first round goes to the first when that is there") {
+  Daemon second(1, "d2@0");
+  second.says("a.0", second.join_of("a.0"));
+  REQUIRE(second.knocks.size() == 1);
+  CHECK(second.knocks[0].begins);
+  Daemon first(0, "d1@0");
+  first.says("d2@0.knock", second.knocks[0]);
+  REQUIRE(first.told<command::Moved>() == 1);
+  second.on(runs::event::Answered{"job", std::get<command::Moved>(first.sent.front().command)});
+  REQUIRE(second.told<command::Moved>() == 1);
+  CHECK(std::get<command::Moved>(second.sent.front().command).to == kEndpoints[0]);
+}
+
+TEST_CASE("Several endpoints: a round that was stopped at another one does not go on") {
+  Daemon first(0, "d1@0");
+  first.last_call = 1h;
+  for (const char* node : {"a.0", "b.0", "c.0"}) first.says(node, first.join_of(node));
+  REQUIRE(first.told<command::Round>() == 3);
+  auto comes_back = [&](const std::string& node, Workers workers) {
+    request::Join join = first.join_from(node, 100ms, "d2@0");
+    join.next_round = 1;
+    first.says(node, request::Resume{.join = join, .workers = workers, .failed = {}});
+  };
+
+  SUBCASE("nodes come back without workers") {
+    comes_back("a.0", Workers::Down);
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+    first.says("c.0", request::Succeeded{.round = 0});
+    CHECK(first.told<command::End>() == 0);
+  }
+  SUBCASE("a node is still stopping its workers when it comes back") {
+    comes_back("a.0", Workers::Stopping);
+    first.says("a.0", request::Ready{.round = 0, .store_port = 1});
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+  }
+  SUBCASE("the workers of a node had succeeded") {
+    first.says("a.0", request::Succeeded{.round = 0});
+    first.says("b.0", request::Succeeded{.round = 0});
+    comes_back("a.0", Workers::Down);
+    CHECK(first.told<command::Stop>() == 3);
+    comes_back("b.0", Workers::Down);
+  }
+  first.says("c.0", request::Ready{.round = 0, .store_port = 1});
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    first.now.mono += 10s;  // until the leases at d2 are over
+    first.beats(node);
+  }
+  CHECK(first.run().up_count == 0);
+}
+
+TEST_CASE("Several endpoints: a ddpd that is alone stops its round however often nodes are heard") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0"}) second.resumes(node, 100ms, "d1@0", 4);
+  std::size_t stops = 0;
+  for (int i = 0; i < 60; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    stops += second.told<command::Stop>();
+  }
+  CHECK(stops == 2);
+}
+
+TEST_CASE("Several endpoints: a standby that comes last does not cost the nodes their round") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node);
+  request::Join standby = second.join_of("x.0");
+  standby.is_back = true;
+  second.says("x.0", standby);
+  for (int i = 0; i < 100; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0", "c.0", "x.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    REQUIRE(second.told<command::Stop>() == 0);
+  }
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
+  CHECK(second.told<command::End>() == 4);
+}
+
+TEST_CASE("Several endpoints: a run that has succeeded ends when no one is awaited any more") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.resumes(node);
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.beats(node);
+  request::Join standby = second.join_of("x.0");
+  standby.is_back = true;
+  second.says("x.0", standby);
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
+  std::size_t ends = 0;
+  for (int i = 0; i < 100 && ends == 0; ++i) {
+    second.now.mono += 80ms;
+    for (const char* node : {"a.0", "b.0", "c.0", "x.0"}) second.beats(node);
+    second.on(runs::event::Tick{});
+    ends = second.told<command::End>();
+  }
+  CHECK(ends == 4);
+}
+
+TEST_CASE("Several endpoints: a ddpd that has forgotten its own round begins none beside it") {
+  Daemon first(0, "d1@0");
+  first.says("x.1", first.join_from("x.1", 1s));  // of a round of d1@0
+  first.says("y.0", first.join_of("y.0"));
+  for (int i = 0; i < 100; ++i) {
+    first.now.mono += 100ms;
+    for (const char* node : {"x.1", "y.0"}) first.beats(node);
+    first.on(runs::event::Tick{});
+    REQUIRE(first.told<command::Round>() == 0);
+  }
+}
