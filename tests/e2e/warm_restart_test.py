@@ -520,20 +520,36 @@ class TemplateTest(WarmCase):
         self.assertEqual([pid for pid in self.pids if pathlib.Path(f"/proc/{pid}").exists()], [])
 
     def test_many_restarts(self):
+        first, last = 2, 14
         script = self.script(
-            "import os, sys, time\n"
+            "import os, time\n"
             "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
-            "agent = f'/proc/{os.getppid()}/fd'\n"
-            "os.write(1, b'held %d\\n' % len(os.listdir(agent)))\n"
-            "while not os.path.exists('go'): time.sleep(0.01)\n"
-            "if attempt < 14 and os.environ['RANK'] == '0': os._exit(3)\n"
-            "if attempt < 14: time.sleep(1000)\n")
-        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=14", script)
+            "os.write(1, b'attempt %d\\n' % attempt)\n"
+            "while not os.path.exists('go') and not os.path.exists(f'fail.{attempt}'): time.sleep(0.01)\n"
+            f"if attempt < {last} and os.environ['RANK'] == '0': os._exit(3)\n"
+            f"if attempt < {last}: time.sleep(1000)\n")
+
+        def run_all(job):
+            def held():
+                """The agent's descriptors; at times, some more for what it has just begun or is still ending."""
+                return len(os.listdir(f"/proc/{job.pid}/fd"))
+
+            def runs(attempt):
+                self.wait_for(lambda: self.said(f"attempt {attempt}\n"), f"attempt {attempt} runs")
+                if attempt in (first, last):
+                    wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
+            for attempt in range(last):
+                runs(attempt)
+                if attempt == first:
+                    at_first = held()
+                (self.path / f"fail.{attempt}").touch()
+            runs(last)
+            # One that each restart leaves behind would never go.
+            self.wait_for(lambda: held() < at_first + last - first, f"it holds hardly more than {at_first}, as before")
+        job = self.run_once(True, "--nproc-per-node=2", f"--max-restarts={last}", script, before_go=run_all)
         self.assertEqual(job.returncode, 0, self.text)
         self.assertNotIn("left behind", self.text)
-        self.assertEqual(self.text.count("forked 2 workers from the template"), 14, self.text)
-        held = [int(n) for n in re.findall(r"held (\d+)", self.text)]
-        self.assertLessEqual(max(held[-8:]), max(held[4:12]) + 2)
+        self.assertEqual(self.text.count("forked 2 workers from the template"), last, self.text)
 
 
 @unittest.skipUnless(HAS_TORCH, "this Python has no torch")
