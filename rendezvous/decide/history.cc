@@ -14,7 +14,7 @@ void note_all_are_back(State& state) {
   // A coordinator that is no node may have begun a later round with others, if none of these has
   // workers.
   bool may_others_live = may_move(state) && state.former.is_broken;
-  if (!may_others_live) state.contacts.elsewhere = MonoTime::min();
+  if (!may_others_live) forget_contacts(state);
 }
 
 }  // namespace

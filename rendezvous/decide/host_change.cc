@@ -46,6 +46,12 @@ Duration lease_elsewhere(const State& state) {
   return std::max(state.policy.lease(), state.contacts.lease);
 }
 
+// When the workers are dead that another coordinator may have had since this contact with it.
+MonoTime fence_after(const State& state, MonoTime contact) {
+  if (contact == MonoTime::min()) return contact;
+  return contact + lease_elsewhere(state) + beyond_alone(state);
+}
+
 // The name of a coordinator begins with that of the node whose agent hosts it.
 std::string hosting_node(const std::string& by) {
   return by.substr(0, by.find('@'));
@@ -60,6 +66,22 @@ void note_contact(State& state, const std::string& round_by, const std::string& 
   if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
   state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
   if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
+}
+
+// Of a node that is gone: who goes on without counting it need not wait for that (basis_now()).
+void note_last_contact(State& state, Gone& gone, const std::string& seen_of, MonoTime at) {
+  bool counts_alone = seen_of == gone.knows.by && seen_of != state.quorum.self;
+  if (!counts_alone || may_move(state) || !may_change_host(state))
+    return note_contact(state, gone.knows.by, seen_of, at);
+  auto host = state.quorum.gone.find(hosting_node(seen_of));
+  gone.contact = host != state.quorum.gone.end() ? std::min(at, host->second.at) : at;
+}
+
+// With another coordinator, as nodes that are here or are gone have said.
+MonoTime last_contact(const State& state) {
+  MonoTime last = state.contacts.elsewhere;
+  for (const auto& [name, gone] : state.quorum.gone) last = std::max(last, gone.contact);
+  return last;
 }
 
 bool was_elsewhere(const State& state, const RoundId& knows, const std::string& seen_of) {
@@ -107,19 +129,38 @@ bool has_chosen_quorum(const State& state, const std::vector<Present>& present, 
 }
 
 // The rounds of which enough nodes are here, and have been heard lately.
-std::optional<std::vector<Body>> majority_basis(const State& state,
+std::optional<std::vector<Body>> majority_basis(const State& state, const Quorum& quorum,
                                                 const std::vector<Present>& present, MonoTime now) {
-  auto bodies = basis(state.quorum, present);
+  auto bodies = basis(quorum, present);
   if (!bodies || bodies->empty()) return bodies;
   if (bodies->size() > kMaxUnsettled) return std::nullopt;  // until some of them are settled
   auto heard = heard_at(
-      {.self = state.quorum.self, .bodies = *bodies, .heard_of = {}, .gone = state.quorum.gone},
-      present);
+      {.self = quorum.self, .bodies = *bodies, .heard_of = {}, .gone = quorum.gone}, present);
   if (!is_recent(state, heard, now)) return std::nullopt;
   // Who was at another endpoint then might have kept the workers alive that are taken for dead.
   bool is_after_leases = heard >= std::max(fence(state), state.contacts.judged_at);
   if (may_move(state) && !is_after_leases) return std::nullopt;
   return bodies;
+}
+
+// The same, as if of nodes that are gone nothing had been heard yet: of those that knew no round as
+// late as the nodes that are here.  Enough nodes without them need not wait until the workers of
+// their coordinators are dead.
+std::optional<std::vector<Body>> basis_without_gone(const State& state,
+                                                    const std::vector<Present>& present,
+                                                    MonoTime now) {
+  std::uint64_t last = 0;
+  for (const Present& node : present) last = std::max(last, node.knows.number);
+  if (!state.quorum.bodies.empty()) last = std::max(last, state.quorum.bodies.back().id.number);
+  Quorum quorum = state.quorum;
+  std::erase_if(quorum.gone, [&](const auto& gone) {
+    return gone.second.knows.number < last && now < fence_after(state, gone.second.contact);
+  });
+  auto is_fenced = [&](const auto& gone) { return now < fence_after(state, gone.second.contact); };
+  bool is_due =
+      now >= fence_after(state, std::max(state.contacts.elsewhere, state.contacts.between));
+  if (!is_due || std::ranges::any_of(quorum.gone, is_fenced)) return std::nullopt;
+  return majority_basis(state, quorum, present, now);
 }
 
 // When enough nodes of the round that goes on here were last heard; nothing if too few are here.
@@ -166,17 +207,18 @@ bool note_round(State& state, const std::string& id, Node& node, std::uint64_t r
 
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
   auto node = state.nodes.find(id);
-  if (node == state.nodes.end() || may_move(state)) {
-    note_contact(state, left.knows.by, left.seen_of, now - left.seen_age.value_or(Duration{}));
-  }
   if (!left.knows.by.empty()) {
-    state.quorum.gone[name_of(id)] = {
-        .knows = left.knows,
-        .nodes = left.nodes,
-        .after = left.after,
-        .at = now,
-        .was_elsewhere = was_elsewhere(state, left.knows, left.seen_of),
-        .why = left.why};
+    Gone gone{.knows = left.knows,
+              .nodes = left.nodes,
+              .after = left.after,
+              .at = now,
+              .was_elsewhere = was_elsewhere(state, left.knows, left.seen_of),
+              .why = left.why};
+    if (node == state.nodes.end() || may_move(state))
+      note_last_contact(state, gone, left.seen_of, now - left.seen_age.value_or(Duration{}));
+    Gone& known = state.quorum.gone[name_of(id)];
+    gone.contact = std::max(gone.contact, known.contact);
+    known = std::move(gone);
   } else if (node != state.nodes.end()) {
     state.quorum.gone[name_of(id)] = {.knows = node->second.knows,
                                       .nodes = node->second.join.previous_nodes,
@@ -212,7 +254,8 @@ void note_died(State& state) {
         .why = kWasKilled};
   }
   // When it is known which of the hosts that they saw have died.
-  for (const auto& [died, at] : found) note_contact(state, died->knows.by, died->seen_of, at);
+  for (const auto& [died, at] : found)
+    note_last_contact(state, state.quorum.gone[died->name], died->seen_of, at);
 }
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
@@ -220,11 +263,13 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   bool is_new = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
                 !state.had_round;
   if (is_new && is_at_first_endpoint(state)) return std::vector<Body>{};
-  if (now < fence(state)) return std::nullopt;
   std::vector<Present> present = present_nodes(state);
-  auto bodies = majority_basis(state, present, now);
+  bool is_fenced = now < fence(state);
+  auto bodies = is_fenced ? basis_without_gone(state, present, now)
+                          : majority_basis(state, state.quorum, present, now);
   // As if no round had been before: what others do does not count any more.
-  if (!bodies && has_chosen_quorum(state, present, now)) return std::vector<Body>{};
+  bool is_chosen = !bodies && !is_fenced && has_chosen_quorum(state, present, now);
+  if (is_chosen) return std::vector<Body>{};
   // A node that is gone may never have had a round, and of a round all nodes may be gone.
   bool begins = bodies && needs_nobody(state.quorum, *bodies);
   if (begins && !is_at_first_endpoint(state)) return std::nullopt;
@@ -243,9 +288,12 @@ std::optional<Lack> lacking_now(const State& state) {
 }
 
 MonoTime fence(const State& state) {
-  MonoTime contact = std::max(state.contacts.elsewhere, state.contacts.between);
-  if (contact == MonoTime::min()) return contact;
-  return contact + lease_elsewhere(state) + beyond_alone(state);
+  return fence_after(state, std::max(last_contact(state), state.contacts.between));
+}
+
+void forget_contacts(State& state) {
+  state.contacts.elsewhere = MonoTime::min();
+  for (auto& [name, gone] : state.quorum.gone) gone.contact = MonoTime::min();
 }
 
 // The workers of the host itself die a lease after it was heard last.  Other nodes may have been
@@ -254,9 +302,10 @@ void set_former_end(State& state) {
   if (!state.former.awaited || !may_change_host(state)) return;
   Former& former = *state.former.awaited;
   bool is_known = former.round && !former.by.empty();
-  if (!is_known || state.contacts.elsewhere == MonoTime::min()) return;
+  const MonoTime contact = last_contact(state);
+  if (!is_known || contact == MonoTime::min()) return;
   bool lacks_host = !former.accounted[former.id()].contains(hosting_node(former.by));
-  former.until = state.contacts.elsewhere + std::max(former.lease, lease_elsewhere(state));
+  former.until = contact + std::max(former.lease, lease_elsewhere(state));
   bool may_others_live = missing(former) > 1 || !lacks_host || may_move(state);
   if (may_others_live) former.until += beyond_alone(state);
   if (former.filed_until) former.until = std::max(former.until, *former.filed_until);

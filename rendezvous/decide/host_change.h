@@ -57,6 +57,8 @@ inline bool may_go_on(const State& state, MonoTime now) {
 }
 // No round begins before it, with other coordinators' workers that may live.
 MonoTime fence(const State& state);
+// Their workers are dead: each node that they had is accounted for, or its lease is over.
+void forget_contacts(State& state);
 // How long the nodes of the round before are awaited, if their host may live.
 void set_former_end(State& state);
 

@@ -37,6 +37,8 @@ struct Gone {
   MonoTime at{};                   // known since then
   // It had seen another coordinator since that round, which may have formed a later one with it.
   bool was_elsewhere = false;
+  // Until then it was with the one that formed that round, as far as is known.
+  MonoTime contact = MonoTime::min();
   std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty: it has left
 };
 

@@ -111,7 +111,7 @@ void Takeover::give_up_if_due() {
   // All nodes of the round are here, and only others have come since then.
   bool is_of_no_round = !state_.former.awaited->round;
   int lost = state_.former.settle();
-  if (!may_move(state_)) state_.contacts.elsewhere = MonoTime::min();
+  if (!may_move(state_)) forget_contacts(state_);
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     if (is_of_no_round) return rounds_.end_if_all_succeeded();

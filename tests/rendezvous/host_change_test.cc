@@ -810,6 +810,44 @@ TEST_CASE("Host change: a node that is gone may have been with the other host un
   }
 }
 
+// a hosted round 4, then b round 5; when b was killed too, c and d are enough.
+TEST_CASE("Host change: the host before the last one may be known to be gone at any time") {
+  const RoundId last{.number = 5, .by = "b@1"};
+  Place place("c@2", 2);
+  auto comes = [&](const std::string& node, std::vector<Died> dead = {}) {
+    request::Join join = place.join_from(node, last, 100ms, "b@1");
+    join.settings.max_nodes = 4;
+    join.policy.max_restarts = 1;
+    join.after = {{.id = kRound, .nodes = 4, .was_in = true}};
+    join.pulse = node.starts_with('c') ? place.pulse() : 0;  // d has seen none of c yet
+    join.died = std::move(dead);
+    place.says(node, join);
+  };
+  request::Left left = killed(last);
+  left.after = {{.id = kRound, .nodes = 4, .was_in = true}};
+  comes("c.1");
+  place.says("b.0", left);
+  bool has_died_here = false;
+  SUBCASE("by the file on its machine") {
+    has_died_here = true;
+  }
+  SUBCASE("by its guardian") {}
+  comes("d.1", has_died_here ? std::vector{died("a", kRound, 4)} : std::vector<Died>{});
+  if (!has_died_here) {
+    SUBCASE("before the next round") {
+      place.says("a.0", killed(kRound, 4));
+    }
+    SUBCASE("after it") {}
+  }
+  CHECK(place.told<command::Round>() == 0);
+  CHECK(place.has_begun_after(200ms, {"c.1", "d.1"}));
+  place.says("a.0", killed(kRound, 4));
+  place.says("c.1", request::Failed{.round = 6});
+  place.says("c.1", request::Ready{.round = 6, .store_port = 1001});
+  place.says("d.1", request::Ready{.round = 6, .store_port = 1001});
+  CHECK(place.told<command::Round>() == 2);
+}
+
 // v had joined b, which has begun a round with it that v never heard of.
 TEST_CASE("Host change: a node that is gone may have counted elsewhere for a round unknown to it") {
   Place place("a@0");
