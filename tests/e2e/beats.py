@@ -10,7 +10,9 @@ import typing
 WORKER = r"""
 import os, pathlib, signal, time
 env = os.environ
-line = " ".join(env[name] for name in ("NODE", "RANK", "WORLD_SIZE", "MASTER_PORT")) + f" {os.getpid()}"
+# Two rounds may have one port, on two machines or one after the other.
+round = "-".join(env[name] for name in ("MASTER_PORT", "DDPRUN_ROUND", "DDPRUN_RUN_UUID")).replace(".", "-")
+line = f"{env['NODE']} {env['RANK']} {env['WORLD_SIZE']} {round} {os.getpid()}"
 stop_at = []
 def stop(*_):
     if not stop_at:
@@ -44,7 +46,7 @@ class Round(typing.NamedTuple):
 
     begin: float
     last: float
-    master_port: str
+    name: str  # as in the lines of `started`
 
 
 def rounds_at(path):
@@ -55,7 +57,7 @@ def rounds_at(path):
         if len(words) < 2:  # killed before its first beat was written
             continue
         begin, last = map(float, words)
-        port = file.name.split(".")[3]
-        known = rounds.get(port, Round(begin, last, port))
-        rounds[port] = Round(min(known.begin, begin), max(known.last, last), port)
+        name = file.name.split(".")[3]
+        known = rounds.get(name, Round(begin, last, name))
+        rounds[name] = Round(min(known.begin, begin), max(known.last, last), name)
     return sorted(rounds.values())

@@ -250,9 +250,9 @@ class History:
         last, of = 0.0, None
         for one in rounds:
             if one.begin <= last:
-                wrong.append(f"rounds {of} and {one.master_port} worked at once for {last - one.begin:.3f} s")
+                wrong.append(f"rounds {of} and {one.name} worked at once for {last - one.begin:.3f} s")
             if one.last > last:
-                last, of = one.last, one.master_port
+                last, of = one.last, one.name
         return wrong
 
     def orphans(self):

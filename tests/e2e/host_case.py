@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs on hosts of their own that may be lost, the hosting one included."""
 
-import re
-
 import hosts
 from beats import COMMAND, rounds_at
-from nodes import NodesCase, wait_until
+from nodes import LIMIT, NodesCase, wait_until
 
-# A silence limit of 2 s.
-SILENCE_S = 2.0
-QUICK = "last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4,keep_alive_max_attempt=5"
+BASIC = "last_call_timeout=0.3,read_timeout=60,join_timeout=60,keep_alive_interval=0.4"
+QUICK = f"{BASIC},keep_alive_max_attempt=5"  # a silence limit of 2 s
+# A lease longer than a test waits for anything: what begins does not wait for the end of one.
+PATIENT = f"{BASIC},keep_alive_max_attempt={3 * LIMIT}"
 
 
 class HostCase(NodesCase):
@@ -30,7 +29,7 @@ class HostCase(NodesCase):
         return agents
 
     def until_world(self, nodes, since=0):
-        """The MASTER_PORT of the first round of just these nodes that started after `since` others."""
+        """The name of the first round of just these nodes that started after `since` others."""
         wanted = sorted(map(str, nodes))
         found = []
 
@@ -38,7 +37,7 @@ class HostCase(NodesCase):
             rounds = {}
             for line in self.started[since:]:
                 rounds.setdefault(line.split()[3], []).append(line)
-            found[:] = [port for port, lines in rounds.items()
+            found[:] = [name for name, lines in rounds.items()
                         if sorted(line.split()[0] for line in lines) == wanted
                         and all(line.split()[2] == str(len(wanted)) for line in lines)]
             return bool(found)
@@ -51,8 +50,8 @@ class HostCase(NodesCase):
     def logs(self):
         return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
 
-    def round_at(self, port):
-        return next(each for each in rounds_at(self.path) if each.master_port == port)
+    def round_at(self, name):
+        return next(each for each in rounds_at(self.path) if each.name == name)
 
     def assert_rounds_apart(self):
         """No worker of a round has worked beside one of another."""
@@ -62,10 +61,3 @@ class HostCase(NodesCase):
 
     def workers_of(self, name):
         return [int(line.split()[4]) for line in self.started if line.split()[0] == str(name)]
-
-    def pause_after_the_end(self, agent, rounds):
-        """Of the last of so many rounds after the first: milliseconds between the end of the workers before and the start of the next, as the agent says."""
-        def last():
-            return re.findall(r"started 1 worker.* ([\d.]+) ms after the last of the workers before", agent.log)
-        wait_until(lambda: len(last()) == rounds, f"an agent says how long round {rounds} took")
-        return float(last()[-1])

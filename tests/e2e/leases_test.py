@@ -46,7 +46,7 @@ class BeatsCase(NodesCase):
                          command=COMMAND, **extra)
 
     def until_world(self, size, since=0):
-        """The MASTER_PORT of the first round of `size` workers that started after `since` others."""
+        """The name of the first round of `size` workers that started after `since` others."""
         found = []
 
         def is_there():
@@ -198,8 +198,8 @@ class LeaseTest(Calm, BeatsCase):
         nodes = []
 
         def all_run():  # a machine that is busy starting them may need more than one round for that
-            port = {int(line.split()[0]): line.split()[3] for line in self.started}  # of the last start of each
-            return len(port) == len(nodes) and all(port[k] == port[k + 1] for k in range(0, len(nodes), 2))
+            last = {int(line.split()[0]): line.split()[3] for line in self.started}  # the round of each
+            return len(last) == len(nodes) and all(last[k] == last[k + 1] for k in range(0, len(nodes), 2))
         for run in range(RUNS):
             nodes += [self.start("--nnodes=2", f"--rdzv-id=run{run}", BEAT="0.5") for _ in range(2)]
             if run % 8 == 7:  # that many at a time; their interpreters are heavy
