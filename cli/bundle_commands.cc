@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -151,12 +152,25 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
   return {};
 }
 
-std::string default_name(std::time_t now) {
+// The `number`th one of this second.
+std::string default_name(std::time_t now, int number) {
   std::tm local{};
   ::localtime_r(&now, &local);
   char text[64];
-  std::strftime(text, sizeof text, "ddprun-bundle-%Y%m%d-%H%M%S.tar.gz", &local);
-  return text;
+  std::strftime(text, sizeof text, "ddprun-bundle-%Y%m%d-%H%M%S", &local);
+  return text + (number > 1 ? "-" + std::to_string(number) : "") + ".tar.gz";
+}
+
+// Where the user has named none, one that is not there yet; `path`: its name.
+Result<BundleFile> create_file(const BundleQuestion& question, std::time_t now, std::string& path) {
+  constexpr int kMostOfASecond = 100;
+  for (int number = 1;; ++number) {
+    path = question.output.empty() ? default_name(now, number) : question.output;
+    Result<BundleFile> file = BundleFile::create(path, question.max_bytes);
+    if (file || !question.output.empty() || number >= kMostOfASecond) return file;
+    std::error_code ignored;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) return file;
+  }
 }
 
 // What the first ones leave is for the others.
@@ -213,8 +227,8 @@ Result<void> make_bundle(const BundleQuestion& bundle, const StatusQuestion& que
                  "--max-size=" + std::to_string(bundle.max_bytes) + " is too small: at least 128K"};
   }
   const std::time_t now = std::time(nullptr);
-  const std::string path = bundle.output.empty() ? default_name(now) : bundle.output;
-  Result<BundleFile> file = BundleFile::create(path, bundle.max_bytes);
+  std::string path;
+  Result<BundleFile> file = create_file(bundle, now, path);
   if (!file) return file.error();
   Bundle made(std::move(*file), now);
   auto filled = fill(bundle, question, made);

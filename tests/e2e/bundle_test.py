@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import tarfile
+import time
 import unittest
 
 from ddpd_process import Ddpd
@@ -112,6 +113,19 @@ class BundleTest(BundleCase):
         self.bundle.write_text("mine")
         self.assertRegex(self.make(run, code=1), r"^ddpctl: make the bundle \S+b.tar.gz: File exists\n$")
         self.assertEqual(self.bundle.read_text(), "mine")
+
+    def test_several_of_one_second_have_different_names(self):
+        run, folder = self.log_folder(), self.path / "made"
+        folder.mkdir()
+        now = int(time.time())
+        for second in range(now, now + 2 * LIMIT):
+            (folder / time.strftime("ddprun-bundle-%Y%m%d-%H%M%S.tar.gz", time.localtime(second))).touch()
+        for _ in range(2):
+            made = subprocess.run([DDPCTL, "bundle", str(run)], cwd=folder, env=environment(), capture_output=True, text=True,
+                                  timeout=LIMIT)
+            self.assertEqual((made.returncode, made.stderr), (0, ""))
+            self.assertRegex(made.stdout, r"^ddprun-bundle-\d{8}-\d{6}-\d.tar.gz: \d+ files, ")
+        self.assertEqual(len([path for path in folder.iterdir() if path.stat().st_size > 0]), 2)
 
     def test_a_damaged_one_is_said_to_be(self):
         self.make(self.log_folder())
