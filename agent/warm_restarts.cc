@@ -74,6 +74,9 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
     learning_.begin(Duration::zero());
   };
   listener.on_refused = [this](const std::string& why) { refused(why); };
+  listener.on_missing = [this](const std::string& what) {
+    if (starts_ == 1) parts_.on_warning("--warm-imports: " + what);
+  };
   auto started = process::Template::start(executor_, spec_, std::move(listener));
   if (!started) return refused(to_string(started.error()));
   template_ = std::move(*started);

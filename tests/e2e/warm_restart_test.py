@@ -459,6 +459,13 @@ class TemplateTest(WarmCase):
         self.assertEqual(job.returncode, 0, self.text)
         self.assertRegex(self.text, "no warm restarts: " + why)
 
+    def test_modules_that_are_not_there(self):
+        job = self.run_once(True, "--max-restarts=1", "--warm-imports=nosuchmodule,json.nosuch,json", self.script(FAILS_ONCE))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn("forked 1 worker from the template", self.text)
+        for name in ("nosuchmodule", "json.nosuch"):
+            self.assertEqual(self.text.count(f"--warm-imports: {name} cannot be imported: No module named '{name}'\n"), 1, self.text)
+
     def test_a_module_that_starts_a_thread(self):
         (self.path / "lib").mkdir()
         (self.path / "lib/busy.py").write_text(

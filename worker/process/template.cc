@@ -332,6 +332,9 @@ void Template::heard(std::string_view message) {
   switch (message.front()) {
     case 'R':
       return listener_.on_ready(std::string(text));
+    case 'W':
+      if (listener_.on_missing) listener_.on_missing(std::string(text));
+      return;
     case 'N':
       return listener_.on_refused(std::string(text));
     case 'C':

@@ -56,8 +56,9 @@ void raise_priority(pid_t template_pid, int nice);
 class Template {
  public:
   struct Listener {
-    std::function<void(const std::string& text)> on_ready;   // the text is for a log
-    std::function<void(const std::string& why)> on_refused;  // no workers can be forked; it ends
+    std::function<void(const std::string& text)> on_ready;      // the text is for a log
+    std::function<void(const std::string& why)> on_refused;     // no workers can be forked; it ends
+    std::function<void(const std::string& what)> on_missing{};  // of TemplateSpec::imports, and why
   };
 
   // Starts one, which imports at the lowest priority, unless it is urgent.  Fails with the system's

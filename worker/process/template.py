@@ -15,7 +15,8 @@ With the agent it talks over the descriptor CONTROL, one message at a time:
 
     agent     0-separated, each with how many there are before it: arguments, modules, the names of
               variables that are different in each worker, and "urgent" if workers wait for it
-    template  R and a text: it is ready.  N and a text: it cannot do it, and has ended
+    template  W and a text, for each module that is not there.  R and a text: it is ready.  N and a
+              text: it cannot do it, and has ended
     agent     F, with a socket for each worker to be forked.  They wait for their G
     template  F and their pids, now children of the agent.  C and a text: not any more
     agent     K: are those that wait still of use?
@@ -308,31 +309,39 @@ class Watched(dict):
 
 
 def import_module(module, names, guard):
-    """Imports it, if it is there and no part of the program."""
+    """Imports it, if it is there and no part of the program.  Returns why it is not there."""
     top = module.partition(".")[0]
     if top not in sys.modules and top not in guard.allowed:
         spec = guard.spec_of(top)
         if spec is None or guard.is_kept_out(top, spec):
-            return  # the worker itself may
+            return ""  # the worker itself may
     try:
         __import__(module, {}, {}, list(names), 0)
     except ModuleNotFoundError as error:
         if error.name is None or not (module + ".").startswith(error.name + "."):
             raise  # one that is there, and lacks another
+        return str(error)
+    return ""
 
 
 def preload(modules, named, libraries, variables):
-    """Imports `modules`.  Raises Refused where a worker would see the difference."""
+    """Imports `modules`, and those that are `named`.  Returns a text for each of these that is not there.
+
+    Raises Refused where a worker would see the difference."""
     guard = Guard(libraries, {module.partition(".")[0] for module in named})
     plain = os.environ._data
     watched = Watched(plain, {os.fsencode(name) for name in variables})
     folder = os.getcwd()
     os.environ._data = os.environb._data = watched
     sys.meta_path.insert(0, guard)
-    current = None
+    current, missing = None, []
     try:
-        for current, names in [*modules, *((module, ()) for module in named)]:
+        for current, names in modules:
             import_module(current, names, guard)
+        for current in named:
+            why = import_module(current, (), guard)
+            if why:
+                missing.append(f"{current} cannot be imported: {why}")
         for name in LATER:
             for current in LATER[name] if name in sys.modules else ():
                 import_module(current, (), guard)
@@ -349,6 +358,7 @@ def preload(modules, named, libraries, variables):
         raise Refused(why)
     if os.getcwd() != folder:
         raise Refused("a module has changed the folder in which the program runs")
+    return missing
 
 
 def shadowed(program, fresh):
@@ -601,7 +611,7 @@ class Template:
         self.socket_module, self.memory = socket_module, memory
         self.control = control
         self.pid = os.getpid()
-        self.changes, self.known = {}, {}
+        self.changes, self.known, self.missing = {}, {}, []
 
     def prepare(self, message):
         """All until it is ready.  Returns the text about it."""
@@ -644,7 +654,7 @@ class Template:
 
     def import_all(self, modules, started):
         """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
-        preload(modules, self.named, self.libraries, self.variables)
+        self.missing = preload(modules, self.named, self.libraries, self.variables)
         before, after = self.before, os.environ._data
         self.changes = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
         for name in self.variables:
@@ -881,6 +891,8 @@ def main():
         os.set_inheritable(CONTROL, False)
         real = import_real_one()
         text = template.prepare(control.recv(most))
+        for missing in template.missing:
+            control.send(b"W" + os.fsencode(missing[:2000]))
         control.send(b"R" + os.fsencode(text))
     except BaseException as error:
         why = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
