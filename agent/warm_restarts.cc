@@ -147,10 +147,12 @@ void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
   template_->ended();  // a fork() under way says what it means for the restart
   why_none_ = template_->why_ended();
   std::string words = template_->last_words();
+  Result<void> could_run = template_->exec_result();
   kill();
   bool has_said_why = before != State::Off && state_ == State::Off;
   if (before == State::Ready && !why_none_.empty()) has_said_why = true;  // at the next restart
   if (has_said_why) return;
+  if (!could_run) return refused(to_string(could_run.error()));
   std::string how = "the template of warm restarts (pid " + std::to_string(pid) + ") " +
                     process::to_string(status) + (words.empty() ? "" : ": " + words);
   if (before == State::Ready) {

@@ -459,6 +459,16 @@ class TemplateTest(WarmCase):
         self.assertEqual(job.returncode, 0, self.text)
         self.assertRegex(self.text, "no warm restarts: " + why)
 
+    def test_its_python_cannot_be_run(self):
+        python = self.path / "python"
+        python.write_text("no program")
+        python.chmod(0o755)
+        run = subprocess.run([DDPRUN, "--warm-start", self.script("pass\n")], cwd=self.path, env=environment(PYTHON_EXEC=str(python)),
+                             capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 126, run.stderr)
+        self.assertIn(f"no warm restarts: start {python}: Exec format error\n", run.stderr)
+        self.assertRegex(run.stderr, rf"FAILED: .*: start {python}: Exec format error\n")
+
     def test_modules_that_are_not_there(self):
         job = self.run_once(True, "--max-restarts=1", "--warm-imports=nosuchmodule,json.nosuch,json", self.script(FAILS_ONCE))
         self.assertEqual(job.returncode, 0, self.text)

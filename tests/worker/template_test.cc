@@ -45,6 +45,7 @@ struct Templates : test::Workers {
   std::unique_ptr<Template> made;
   pid_t pid = -1;
   bool has_ended = false;
+  ExitStatus end{};
 
   static std::string python() {
     Result<std::string> found = find_program("python3", ::getenv("PATH"));
@@ -61,8 +62,9 @@ struct Templates : test::Workers {
     made = std::move(*started);
     Process process = made->take_process();
     pid = process.pid;
-    reaper.watch(std::move(process), [this](ExitStatus) {
+    reaper.watch(std::move(process), [this](ExitStatus how) {
       has_ended = true;
+      end = how;
       if (made) made->ended();
     });
     REQUIRE(test::run_until(loop, [&] { return ready || refused || has_ended; }));
@@ -102,6 +104,17 @@ TEST_SUITE("worker/process/template") {
     auto forks = t.fork(1);
     REQUIRE_FALSE(forks.has_value());
     CHECK(to_string(forks.error()).find("library.py has been changed") != std::string::npos);
+  }
+
+  TEST_CASE("why its program cannot be run is known at its end") {
+    Templates t;
+    t.spec.worker.argv[0] = "/no/such/python";
+    t.start_template();
+    REQUIRE(t.has_ended);
+    CHECK(t.end.exit_code == 127);  // and no signal, such as SIGPIPE
+    Result<void> could_run = t.made->exec_result();
+    REQUIRE_FALSE(could_run.has_value());
+    CHECK(to_string(could_run.error()) == "start /no/such/python: No such file or directory");
   }
 
   TEST_CASE("a process gets more of the CPUs, and never less") {

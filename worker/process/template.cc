@@ -294,8 +294,15 @@ Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor
   std::unique_ptr<Template> made(new Template(std::move(executor), std::move(listener),
                                               std::move(starting->process),
                                               std::move(control->ours), std::move(*text)));
+  made->exec_report_ = std::move(starting->report);
+  made->exec_context_ = std::move(starting->context);
   made->listen();
   return made;
+}
+
+Result<void> Template::exec_result() const {
+  if (!exec_report_) return {};
+  return report_of(exec_report_, exec_context_);
 }
 
 Template::Template(asio::any_io_executor executor, Listener listener, Process process, Fd control,

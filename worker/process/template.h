@@ -69,6 +69,9 @@ class Template {
   // To be watched by a reaper, once.
   Process take_process() { return std::move(process_); }
 
+  // Why its program could not be run, once its process has ended.
+  Result<void> exec_result() const;
+
   // What it has printed last, as one line; "" for nothing.
   std::string last_words() const;
 
@@ -124,6 +127,8 @@ class Template {
 
   Listener listener_;
   Process process_;
+  Fd exec_report_;  // none of a fork of another template
+  std::string exec_context_;
   boost::asio::posix::stream_descriptor control_;
   Fd text_;  // a file with all that it has printed
   boost::asio::steady_timer patience_;
