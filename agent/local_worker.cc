@@ -52,11 +52,14 @@ void LocalWorker::watch_exec(std::function<void()> then) {
                            });
 }
 
-std::optional<Result<void>> LocalWorker::take_exec_result() {
-  if (!exec_report_) return std::nullopt;
-  Fd report(exec_report_->release());
-  exec_report_.reset();
-  return process::report_of(report, exec_context_);
+std::optional<Result<void>> LocalWorker::take_exec_result(bool is_gone) {
+  if (exec_report_) {
+    Fd report(exec_report_->release());
+    exec_report_.reset();
+    exec_result_ = process::report_of(report, exec_context_);
+  }
+  bool waits = exec_result_ && !*exec_result_ && !is_gone;
+  return waits ? std::nullopt : std::exchange(exec_result_, std::nullopt);
 }
 
 WorkerExit LocalWorker::exit(process::ExitStatus status) {

@@ -44,8 +44,9 @@ class LocalWorker {
 
   // Calls `then` when it is known whether its program runs, and not after destruction.
   void watch_exec(std::function<void()> then);
-  // Whether its program runs, once: nullopt afterwards.  Waits for it.
-  std::optional<Result<void>> take_exec_result();
+  // Whether its program runs, once: nullopt afterwards.  Waits for it.  Where it does not, the
+  // process ends at once, and this is told when it `is_gone`: no sweep is to find it.
+  std::optional<Result<void>> take_exec_result(bool is_gone);
 
   // It has ended, could not be started, or is abandoned.
   bool has_ended() const { return has_ended_; }
@@ -73,6 +74,7 @@ class LocalWorker {
   int pid_;
   bool has_ended_ = false;
   std::optional<boost::asio::posix::stream_descriptor> exec_report_;  // nullopt: it is known
+  std::optional<Result<void>> exec_result_;
   std::string exec_context_;
 };
 

@@ -176,7 +176,7 @@ void WorkerGroup::watch(const std::shared_ptr<LocalWorker>& worker, process::Pro
   worker->watch_exec([this, watched] {
     auto settled = watched.lock();
     if (!settled) return;
-    settle(*settled);
+    settle(*settled, false);
     end_start_if_settled();
   });
   reaper_.watch(std::move(process), [this, watched](process::ExitStatus status) {
@@ -185,8 +185,8 @@ void WorkerGroup::watch(const std::shared_ptr<LocalWorker>& worker, process::Pro
 }
 
 // It is known whether the worker's program runs.
-void WorkerGroup::settle(LocalWorker& worker) {
-  auto started = worker.take_exec_result();
+void WorkerGroup::settle(LocalWorker& worker, bool is_gone) {
+  auto started = worker.take_exec_result(is_gone);
   if (!started || !start_) return;  // known before, or abandoned
   start_->worker_settled();
   if (*started) return;
@@ -226,7 +226,7 @@ void WorkerGroup::stop_starting() {
 
 void WorkerGroup::ended(LocalWorker& worker, process::ExitStatus status) {
   if (warm_ && !status.is_success()) warm_->expect_restart();
-  settle(worker);
+  settle(worker, true);
   if (!worker.has_ended()) {
     worker.set_ended();
     ends_.ended(worker.exit(status), worker.reader_of_end(error_files_));

@@ -62,7 +62,7 @@ class WorkerGroup : public Workers {
   Result<process::StartingProcess> begin(const process::ProcessSpec& spec,
                                          std::optional<process::Fork> fork);
   void watch(const std::shared_ptr<LocalWorker>& worker, process::Process process);
-  void settle(LocalWorker& worker);
+  void settle(LocalWorker& worker, bool is_gone);
   void end_start_if_settled();
   void ended(LocalWorker& worker, process::ExitStatus status);
   void tell(WorkerExit exit);
