@@ -76,6 +76,9 @@ constexpr std::array kByRefusal = {
         "Exec format error",
         "give the script a first line as #!/bin/sh, or see that the program is for this machine"},
     Advice{"Permission denied", "see that it is a program and that this user may execute it"},
+    Advice{"No such file or directory",
+           "see that it is there on that node, and, if it is a script, the program that its first "
+           "line names"},
 };
 
 constexpr const char* kSameSecret =

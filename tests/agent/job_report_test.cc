@@ -325,6 +325,8 @@ TEST_SUITE("agent/report/job_report") {
     report.failures[0].message = "local rank 0: start x: Argument list too long";
     CHECK(has(to_lines(report), "  exit code: 126, the program cannot be executed"));
     CHECK(next_step(report).starts_with("pass fewer arguments"));
+    report.failures[0].message = "local rank 0: start x: No such file or directory";
+    CHECK(next_step(report).find("the program that its first line names") != std::string::npos);
     report.failures[0].pid = 7;
     CHECK(has(to_lines(report), "  exit code: 126, the worker's own"));
   }

@@ -306,6 +306,16 @@ class FailureTest(LaunchCase):
             self.assertRegex(run.stderr, r"FAILED: rank 0 on \S+ could not be started: .*start ./data: Exec format error\n")
             self.assertNotIn("left behind", run.stderr)  # the child whose exec has failed
 
+    def test_a_script_needs_the_program_that_its_first_line_names(self):
+        for first_line, why in (("#!/no/such", "its first line names /no/such, which does not exist"),
+                                ("#!/bin/sh\r", "its first line ends with a carriage return, as Windows writes it; "
+                                               r"sed -i 's/\r$//' makes it a script")):
+            with self.subTest(first_line):
+                (self.path / "run.sh").write_text(first_line + "\nexit 0\n", newline="")
+                (self.path / "run.sh").chmod(0o755)
+                run = self.ddprun("--no-python", "./run.sh")
+                self.assertEqual((run.returncode, run.stderr), (2, f"ddprun: program './run.sh' cannot be run: {why}\n"))
+
     def test_a_port_that_is_taken_is_named(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 
 #include "store/base/fd.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/workers.h"
 
 using namespace ddprun;
@@ -218,6 +220,30 @@ TEST_SUITE("worker/process") {
     CHECK(why_not("/etc/passwd") ==
           "program '/etc/passwd' cannot be executed: Permission denied; chmod +x makes a file "
           "executable");
+  }
+
+  TEST_CASE("of a script the program that its first line names must be there") {
+    test::TempDir folder;
+    const std::string script = folder.path() + "/train";
+    auto why_not = [&](const std::string& first_line, const std::string& name) {
+      std::ofstream(script) << first_line << "\nexit\n";
+      ::chmod(script.c_str(), 0700);
+      auto found = find_program(name, folder.path());
+      return found ? "" : to_string(found.error());
+    };
+    for (const std::string& name : {script, std::string("train")}) {
+      CHECK(why_not("#!/bin/sh", name) == "");
+      CHECK(why_not("#! /bin/sh -e", name) == "");
+      CHECK(why_not("#!", name) == "");
+      CHECK(why_not("echo", name) == "");
+      CHECK(why_not("#!/no/such -e", name) ==
+            "program '" + script +
+                "' cannot be run: its first line names /no/such, which does not exist");
+      CHECK(why_not("#!/bin/sh\r", name) ==
+            "program '" + script +
+                "' cannot be run: its first line ends with a carriage return, as Windows writes "
+                "it; sed -i 's/\\r$//' makes it a script");
+    }
   }
 }
 

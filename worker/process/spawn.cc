@@ -11,12 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <memory>
 #include <system_error>
 
 #include "store/base/signal_mask.h"
+#include "store/base/text.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::process {
@@ -171,6 +173,31 @@ bool is_executable_file(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
+// What the kernel makes of a first line as #!PROGRAM; "" where there is none, or it cannot be read.
+std::string interpreter_of(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  char bytes[256];  // the kernel reads no more
+  ssize_t count = fd ? ::read(fd.get(), bytes, sizeof bytes) : 0;
+  std::string_view line(bytes, static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  if (!line.starts_with("#!")) return "";
+  line = line.substr(2, line.find('\n') == line.npos ? line.npos : line.find('\n') - 2);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return std::string(line.substr(0, line.find_first_of(std::string_view(" \t\0", 3))));
+}
+
+// Why no script with this first line can be run; "" where one may be.
+std::string obstacle_to_interpret(const std::string& path) {
+  std::string interpreter = interpreter_of(path);
+  struct stat info = {};
+  bool is_missing =
+      !interpreter.empty() && ::stat(interpreter.c_str(), &info) != 0 && errno == ENOENT;
+  if (!is_missing) return "";
+  if (interpreter.ends_with('\r'))
+    return "cannot be run: its first line ends with a carriage return, as Windows writes it; "
+           "sed -i 's/\\r$//' makes it a script";
+  return "cannot be run: its first line names " + printable(interpreter) + ", which does not exist";
+}
+
 // Why the file at this path is no program; "" for one that may be.
 std::string obstacle_to_run(const std::string& path) {
   struct stat info = {};
@@ -178,7 +205,7 @@ std::string obstacle_to_run(const std::string& path) {
     return errno == ENOENT ? "does not exist"
                            : "cannot be run: " + std::system_category().message(errno);
   if (S_ISDIR(info.st_mode)) return "is a folder";
-  if (::access(path.c_str(), X_OK) == 0) return "";
+  if (::access(path.c_str(), X_OK) == 0) return obstacle_to_interpret(path);
   return "cannot be executed: " + std::system_category().message(errno) +
          "; chmod +x makes a file executable";
 }
@@ -260,7 +287,11 @@ Result<std::string> find_program(const std::string& name, std::string_view searc
     auto colon = search_path.find(':');
     std::string folder(search_path.substr(0, colon));
     std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (is_executable_file(candidate)) return candidate;
+    if (is_executable_file(candidate)) {
+      std::string obstacle = obstacle_to_interpret(candidate);
+      if (obstacle.empty()) return candidate;
+      return Error{Errc::InvalidInput, "program '" + candidate + "' " + obstacle};
+    }
     if (colon == std::string_view::npos) break;
     search_path.remove_prefix(colon + 1);
   }

@@ -71,7 +71,7 @@ Result<void> report_of(const Fd& report, const std::string& context);
 
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
 // in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence where there
-// is no such file, or none that this user may execute.
+// is no such file, or none that this user may execute, or whose first line names what is missing.
 Result<std::string> find_program(const std::string& name, std::string_view search_path);
 
 }  // namespace ddprun::process
