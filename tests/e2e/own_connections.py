@@ -2,6 +2,7 @@
 """Breaks the connections that a process has to itself: those of a host's coordinator to its store."""
 
 import ctypes
+import errno
 import os
 import socket
 import unittest
@@ -21,6 +22,8 @@ def cut_own_connections(pid):
             except FileNotFoundError:
                 continue  # closed meanwhile
             fd = libc.syscall(_PIDFD_GETFD, process, int(name), 0)
+            if fd < 0 and ctypes.get_errno() == errno.EBADF:
+                continue  # likewise
             if fd < 0:
                 raise unittest.SkipTest(f"pidfd_getfd: {os.strerror(ctypes.get_errno())}")
             with socket.socket(fileno=fd) as end:
