@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/failure_collector.h"
 
-#include <algorithm>
 #include <csignal>
 
 #include "agent/decide/start_failure.h"
@@ -16,11 +15,10 @@ bool is_our_doing(const process::ExitStatus& status, bool is_by_abort) {
   return code == 128 + SIGTERM || code == 128 + SIGKILL || (is_by_abort && code == 128 + SIGABRT);
 }
 
-// The last lines, as many as a report shows.
+// As many of the last lines as a report shows.
 std::string stderr_tail(const std::vector<std::string>& lines) {
   std::string text;
-  std::size_t count = std::min(lines.size(), kReportLines);
-  for (std::size_t i = lines.size() - count; i < lines.size(); ++i) text += lines[i] + "\n";
+  for (const std::string& line : telling_lines(lines, kReportLines)) text += line + "\n";
   return text;
 }
 

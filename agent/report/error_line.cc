@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -18,6 +19,7 @@ constexpr std::string_view kWhat = "what():";
 constexpr std::array<std::string_view, 6> kDump = {"Fatal Python error: ", "Thread 0x",
                                                    "Current thread 0x",    "  File \"",
                                                    "Extension modules:",   "  <no Python frame>"};
+constexpr std::string_view kFrame = "frame #";
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -71,8 +73,9 @@ bool is_chatter(std::string_view line) {
 }
 
 bool is_dump(std::string_view line) {
-  return std::ranges::any_of(kDump,
-                             [&](std::string_view begin) { return line.starts_with(begin); });
+  return line.starts_with(kFrame) || std::ranges::any_of(kDump, [&](std::string_view begin) {
+           return line.starts_with(begin);
+         });
 }
 
 }  // namespace
@@ -88,6 +91,17 @@ std::string error_line(const std::vector<std::string>& lines) {
     if (last_own.empty() && !is_remark(line) && !is_dump(line)) last_own = line;
   }
   return std::string(last_own.empty() ? last : last_own);
+}
+
+std::vector<std::string> telling_lines(const std::vector<std::string>& lines, std::size_t most) {
+  std::vector<std::string> telling;
+  std::ranges::copy_if(lines, std::back_inserter(telling), [](std::string_view line) {
+    return !is_blank(line) && !without_rank(line).starts_with(kFrame);
+  });
+  if (telling.empty()) telling = lines;
+  if (telling.size() > most)
+    telling.erase(telling.begin(), telling.end() - static_cast<std::ptrdiff_t>(most));
+  return telling;
 }
 
 }  // namespace ddprun::agent

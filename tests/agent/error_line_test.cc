@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 namespace ddprun::agent {
 
@@ -58,6 +59,25 @@ TEST_SUITE("agent/report/error_line") {
     }
     CHECK(error_line({"ERROR:root:no disk", "INFO:root:bye"}) == "ERROR:root:no disk");
     CHECK(error_line({"no INFO is there"}) == "no INFO is there");
+  }
+
+  TEST_CASE("the frames of a C++ backtrace say nothing") {
+    const std::vector<std::string> watchdog = {
+        "[rank0]:[E1126 a.cpp:2119] a collective has timed out",
+        "Exception raised from run at a.cpp:2125 (most recent call first):",
+        "frame #0: c10::Error::Error() + 0x9d (0x7fdfc717305d in libc10.so)",
+        "",
+        "frame #1: <unknown function> + 0x9cb84 (0x7fdfc829cb84 in libc.so.6)",
+        ""};
+    CHECK(error_line(watchdog) ==
+          "Exception raised from run at a.cpp:2125 (most recent call first):");
+    CHECK(telling_lines(watchdog, 5) == std::vector<std::string>{watchdog[0], watchdog[1]});
+    CHECK(telling_lines(watchdog, 1) == std::vector<std::string>{watchdog[1]});
+    CHECK(telling_lines({"[rank3]: frame #2: x", "a frame #1"}, 5) ==
+          std::vector<std::string>{"a frame #1"});
+    CHECK(telling_lines({"frame #0: a", "frame #1: b"}, 1) ==
+          std::vector<std::string>{"frame #1: b"});
+    CHECK(telling_lines({}, 5).empty());
   }
 
   TEST_CASE("where there is nothing else, they are quoted all the same") {
