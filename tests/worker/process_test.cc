@@ -239,10 +239,13 @@ TEST_SUITE("worker/process") {
       CHECK(why_not("#!/no/such -e", name) ==
             "program '" + script +
                 "' cannot be run: its first line names /no/such, which does not exist");
-      CHECK(why_not("#!/bin/sh\r", name) ==
-            "program '" + script +
-                "' cannot be run: its first line ends with a carriage return, as Windows writes "
-                "it; sed -i 's/\\r$//' makes it a script");
+      for (const char* line : {"#!/bin/sh\r", "#!/usr/bin/env sh\r", "#!/no/such -e\r"}) {
+        CHECK(why_not(line, name) ==
+              "program '" + script +
+                  "' cannot be run: its first line ends with a carriage return, as Windows writes "
+                  "it; sed -i 's/\\r$//' makes it a script");
+      }
+      CHECK(why_not("#!/usr/bin/env -S sh -e\r", name) == "");
     }
   }
 }

@@ -173,8 +173,8 @@ bool is_executable_file(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-// What the kernel makes of a first line as #!PROGRAM; "" where there is none, or it cannot be read.
-std::string interpreter_of(const std::string& path) {
+// What a script's first line has behind #!; "" where it has none, or cannot be read.
+std::string first_line_of(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   char bytes[256];  // the kernel reads no more
   ssize_t count = fd ? ::read(fd.get(), bytes, sizeof bytes) : 0;
@@ -182,17 +182,20 @@ std::string interpreter_of(const std::string& path) {
   if (!line.starts_with("#!")) return "";
   line = line.substr(2, line.find('\n') == line.npos ? line.npos : line.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  return std::string(line.substr(0, line.find_first_of(std::string_view(" \t\0", 3))));
+  return std::string(line);
 }
 
 // Why no script with this first line can be run; "" where one may be.
 std::string obstacle_to_interpret(const std::string& path) {
-  std::string interpreter = interpreter_of(path);
+  const std::string line = first_line_of(path);
+  const std::string interpreter = line.substr(0, line.find_first_of(std::string_view(" \t\0", 3)));
   struct stat info = {};
   bool is_missing =
       !interpreter.empty() && ::stat(interpreter.c_str(), &info) != 0 && errno == ENOENT;
-  if (!is_missing) return "";
-  if (interpreter.ends_with('\r'))
+  // env looks for a program of that name with the carriage return, unless it splits the line.
+  bool is_by_env = interpreter.ends_with("/env") && line.find(" -S") == std::string::npos;
+  if (!is_missing && !(is_by_env && line.ends_with('\r'))) return "";
+  if (line.ends_with('\r'))
     return "cannot be run: its first line ends with a carriage return, as Windows writes it; "
            "sed -i 's/\\r$//' makes it a script";
   return "cannot be run: its first line names " + printable(interpreter) + ", which does not exist";
