@@ -15,11 +15,12 @@ namespace {
 
 constexpr std::string_view kWhat = "what():";
 
-// Of faulthandler's dump; "Fatal Python error: Aborted" only says the signal once more.
-constexpr std::array<std::string_view, 6> kDump = {"Fatal Python error: ", "Thread 0x",
-                                                   "Current thread 0x",    "  File \"",
-                                                   "Extension modules:",   "  <no Python frame>"};
+// Of torch's C++ backtraces.
 constexpr std::string_view kFrame = "frame #";
+// And of faulthandler's dump; "Fatal Python error: Aborted" only says the signal once more.
+constexpr std::array<std::string_view, 7> kDump = {
+    kFrame,      "Fatal Python error: ", "Thread 0x",          "Current thread 0x",
+    "  File \"", "Extension modules:",   "  <no Python frame>"};
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -73,9 +74,8 @@ bool is_chatter(std::string_view line) {
 }
 
 bool is_dump(std::string_view line) {
-  return line.starts_with(kFrame) || std::ranges::any_of(kDump, [&](std::string_view begin) {
-           return line.starts_with(begin);
-         });
+  return std::ranges::any_of(kDump,
+                             [&](std::string_view begin) { return line.starts_with(begin); });
 }
 
 }  // namespace

@@ -152,11 +152,11 @@ std::optional<std::vector<Body>> basis_without_gone(const State& state,
   std::uint64_t last = 0;
   for (const Present& node : present) last = std::max(last, node.knows.number);
   if (!state.quorum.bodies.empty()) last = std::max(last, state.quorum.bodies.back().id.number);
+  auto is_fenced = [&](const auto& gone) { return now < fence_after(state, gone.second.contact); };
   Quorum quorum = state.quorum;
   std::erase_if(quorum.gone, [&](const auto& gone) {
-    return gone.second.knows.number < last && now < fence_after(state, gone.second.contact);
+    return gone.second.knows.number < last && is_fenced(gone);
   });
-  auto is_fenced = [&](const auto& gone) { return now < fence_after(state, gone.second.contact); };
   bool is_due =
       now >= fence_after(state, std::max(state.contacts.elsewhere, state.contacts.between));
   if (!is_due || std::ranges::any_of(quorum.gone, is_fenced)) return std::nullopt;
@@ -268,8 +268,7 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   auto bodies = is_fenced ? basis_without_gone(state, present, now)
                           : majority_basis(state, state.quorum, present, now);
   // As if no round had been before: what others do does not count any more.
-  bool is_chosen = !bodies && !is_fenced && has_chosen_quorum(state, present, now);
-  if (is_chosen) return std::vector<Body>{};
+  if (!bodies && !is_fenced && has_chosen_quorum(state, present, now)) return std::vector<Body>{};
   // A node that is gone may never have had a round, and of a round all nodes may be gone.
   bool begins = bodies && needs_nobody(state.quorum, *bodies);
   if (begins && !is_at_first_endpoint(state)) return std::nullopt;
