@@ -16,11 +16,12 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from local_ranks import gpu_count, on_one_gpu, run_ranks
+from local_ranks import on_one_gpu, run_ranks
+from gpus import count_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU_RANKS, TRAIN_DIGITS, CHAR_LM, BASIC_DDP, DIGITS = sys.argv[1:6]
-GPUS = gpu_count()
+GPUS = count_or_skip()
 WORLD_SIZE = min(GPUS, 4) if GPUS > 1 else 2
 LIMIT = 180  # seconds; far beyond what anything here takes
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A launcher in small: the ranks of a run on this machine, with the variables of stock torchrun."""
 
-import ctypes
 import os
 import pathlib
 import subprocess
@@ -11,6 +10,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from free_port import free_port  # noqa: E402
+from gpus import on_a_host_of_its_own  # noqa: E402
 
 SKIPPED = 77
 
@@ -53,27 +53,9 @@ class Rank:
         return self.process.returncode
 
 
-def gpu_count():
-    """How many GPUs NVIDIA's driver sees; ends the test as skipped when it sees none."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        skip(f"NCCL was NOT tried: this machine has no GPU ({error})")
-    count = ctypes.c_int()
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if status != 0 or count.value == 0:
-        skip(f"NCCL was NOT tried: NVIDIA's driver sees no GPU (status {status})")
-    return count.value
-
-
 def on_one_gpu(rank):
-    """The variables of a rank that shares the first GPU with the others.
-
-    NCCL refuses two ranks on one GPU of one host, so each says that it is a host of its own; they
-    speak over sockets.
-    """
-    return {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": f"host{rank}",
-            "NCCL_SOCKET_IFNAME": "lo"}
+    """The variables of a rank that shares the first GPU with the others."""
+    return {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **on_a_host_of_its_own(rank)}
 
 
 def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, store_port=None,

@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from local_ranks import gpu_count, on_one_gpu, run_ranks, skip
+from local_ranks import on_one_gpu, run_ranks, skip
 from safetensors_file import read
+from gpus import count_or_skip
 
 CPU_BACKENDS = ("gloo", "shm")
 STEPS = 6
@@ -316,7 +317,7 @@ def main(program, *world_sizes):
         skip(f"{sys.executable} has no torch")
     modes, backends = modes_of_this_torch(), CPU_BACKENDS
     if world_sizes == ("--gpu",):
-        gpu_count()
+        count_or_skip()
         backends = ("nccl",)
         found = {2: compare_world(program, 2, modes, backends, on_one_gpu)}
     else:

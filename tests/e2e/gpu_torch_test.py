@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Real torch over NCCL on a GPU: two nodes that share it, or one GPU each.  Skipped without a GPU.
+"""Real torch over NCCL on a GPU that two nodes share.  Skipped without a GPU."""
 
-NCCL refuses two ranks on one GPU of one host, so each node says that it is a host of its own (NCCL_HOSTID)."""
-
-import ctypes
 import importlib.util
 import json
 import pathlib
@@ -15,17 +12,11 @@ import unittest
 if importlib.util.find_spec("torch") is None:
     print(f"skipped: {sys.executable} has no torch")
     sys.exit(77)
-try:
-    driver = ctypes.CDLL("libcuda.so.1")
-    count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
-        raise OSError("NVIDIA's driver sees none")
-except OSError as error:
-    print(f"skipped: NCCL was NOT tried: this machine has no GPU ({error})")
-    sys.exit(77)
 
 from nodes import DDPRUN, LIMIT, NodesCase, wait_until  # noqa: E402
+from gpus import count_or_skip, on_a_host_of_its_own  # noqa: E402
 
+count_or_skip()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DDPCTL = str(pathlib.Path(DDPRUN).with_name("ddpctl"))
 
@@ -78,9 +69,11 @@ class GpuCase(NodesCase):
         (self.path / "training.py").write_text(TRAINING)
 
     def pair(self, what, *options, **extra):
+        return self.pair_of(("training.py", what), *options, **extra)
+
+    def pair_of(self, command, *options, **extra):
         return [self.node("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1", *options,
-                          command=("training.py", what), NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", **extra)
-                for rank in range(2)]
+                          command=command, **on_a_host_of_its_own(rank), **extra) for rank in range(2)]
 
     def assert_end(self, nodes, code):
         for node in nodes:
@@ -95,9 +88,7 @@ class TwoNodesTest(GpuCase):
         self.assertIn("has 1048576.0", nodes[0].log)
 
     def test_the_example(self):
-        nodes = [self.node("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1",
-                           command=(ROOT / "examples/python/elastic_ddp.py",), NCCL_HOSTID=f"host{rank}",
-                           NCCL_SOCKET_IFNAME="lo") for rank in range(2)]
+        nodes = self.pair_of((ROOT / "examples/python/elastic_ddp.py",))
         self.assert_end(nodes, 0)
         self.assertIn("on cuda:0, restart 0", nodes[0].log)
 
