@@ -43,6 +43,10 @@ void learn_rounds(State& state, const request::Join& join) {
 
 void expect_others(State& state, const std::string& id, const request::Join& join, bool goes_on,
                    MonoTime now) {
+  // A node that was told of no round says of no other start of the run that it was before.
+  bool is_of_none = join.run_uuid.empty() && join.next_round == 0;
+  bool goes_on_here = is_taken_over(state) && !state.former.awaited;
+  if (is_of_none && goes_on_here) return;
   if (state.has_formed && (join.run_uuid.empty() || join.run_uuid == state.run_uuid)) return;
   MonoTime until = now + std::max(state.policy.lease(), join.policy.lease());
   bool was_in_round = join.was_in_round || (may_change_host(state) && !join.round_by.empty());

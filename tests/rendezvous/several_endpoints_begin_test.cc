@@ -176,6 +176,7 @@ TEST_CASE("Several endpoints: a run that has succeeded ends when no one is await
   for (const char* node : {"a.0", "b.0", "c.0"}) second.beats(node);
   request::Join standby = second.join_of("x.0");
   standby.is_back = true;
+  standby.run_uuid = "other.0";  // of another start of the run
   second.says("x.0", standby);
   for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
   std::size_t ends = 0;

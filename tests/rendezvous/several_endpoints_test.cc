@@ -400,6 +400,20 @@ TEST_CASE("Several endpoints: a ddpd that is alone ends no run because all have 
   CHECK(first.run().phase == coordinator::Phase::Running);
 }
 
+TEST_CASE("Several endpoints: a standby that comes after the whole round keeps no end waiting") {
+  Daemon second(1, "d2@0");
+  for (const char* node : {"a.0", "b.0", "c.0"}) {
+    second.resumes(node);
+    second.beats(node);
+  }
+  request::Join standby = second.join_of("x.0");
+  standby.is_back = true;  // it stood by elsewhere, and was told of no round
+  second.says("x.0", standby);
+  CHECK(second.told<command::Standby>() == 1);
+  for (const char* node : {"a.0", "b.0", "c.0"}) second.says(node, request::Succeeded{.round = 4});
+  CHECK(second.told<command::End>() == 4);
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
