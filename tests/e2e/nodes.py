@@ -125,14 +125,17 @@ class NodesCase(unittest.TestCase):
         path = self.path / "started"
         return path.read_text().splitlines() if path.exists() else []
 
+    def until(self, is_reached, what):
+        """As wait_until(); should it be in vain, the agents' logs say why."""
+        try:
+            wait_until(is_reached, what)
+        except AssertionError as error:
+            logs = "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
+            raise AssertionError(f"{error}\n{self.started}\n{logs}") from None
+
     def until_started(self, count):
         """All lines, once there are `count`."""
-        def agents():
-            return "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
-        try:
-            wait_until(lambda: len(self.started) >= count, f"{count} workers have started")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.started}\n{agents()}") from None
+        self.until(lambda: len(self.started) >= count, f"{count} workers have started")
         return self.started
 
     def until_round(self, *who, since=0):
