@@ -46,6 +46,11 @@ struct ServiceConfig {
                                                             std::string mailbox)>
       knock{};
 
+  // The node of this agent, where the hosts of the runs here may change, and who is told of each of
+  // its rounds before any node is (member::event::Formed).
+  std::string node{};
+  std::function<void(const command::Round&)> on_own_round = [](const command::Round&) {};
+
   // Called before the commands of a round of the static backend go out: the workers' store, which
   // is the common space of this one, is to be emptied, and is for the workers at these addresses.
   std::function<void(const std::vector<std::string>& peers)> renew_common_space =
@@ -144,6 +149,7 @@ class CoordinatorService {
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
+  void tell_own_node(const std::vector<runs::Action>& actions);
   void note_in_chronicle(const runs::Event& event, const std::vector<std::string>& changed,
                          Now now);
   void failed(const std::string& why);

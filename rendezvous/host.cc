@@ -135,6 +135,8 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   ServiceConfig service;
   service.record = coordinator_record(config_.name, config_.is_daemon, config_.node);
   if (!config_.node.empty()) service.name = keys::name_of_coordinator(service.record);
+  if (!config_.is_daemon) service.node = config_.node;
+  if (config_.on_own_round) service.on_own_round = config_.on_own_round;
   service.order = config_.order;
   service.only_run = only_run;
   service.is_daemon = config_.is_daemon;

@@ -32,6 +32,7 @@ struct HostConfig {
   // Of a daemon: a name that no other process has, for runs whose nodes have several endpoints.
   std::string node{};
   std::uint64_t order = 0;
+  std::function<void(const command::Round&)> on_own_round{};  // see ServiceConfig
 
   RunFilePlace run_files{};
 

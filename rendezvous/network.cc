@@ -37,6 +37,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
           {.run_files = std::move(run_files),
            .log = [this](const std::string& text) { notices_.push(notice::Info{text}); },
            .host_failed = [this](const std::string& why) { step(member::event::HostFailed{why}); },
+           .formed = [this](const command::Round& round) { step(member::event::Formed{round}); },
            .search_ends =
                [this] {
                  return state_.connecting_since + config_.member.patience(state_.last.has_value());

@@ -455,6 +455,7 @@ HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
   HostConfig hosting;
   hosting.name = config_.member.node.host;
   if (config_.may_stand_in) hosting.node = config_.member.name;
+  hosting.on_own_round = parts_.formed;
   hosting.log = parts_.log;
   hosting.trace = [this](const std::string& run, const TraceEvent& event) {
     if (trace_ && run == config_.member.run) trace_(event);

@@ -39,6 +39,8 @@ class RunEndpoint {
     std::function<void(const std::string&)> log;  // for people
     // What is hosted here has closed, and the run is there.
     std::function<void(const std::string& why)> host_failed;
+    // A coordinator here has formed a round of this node; see ServiceConfig::on_own_round.
+    std::function<void(const command::Round&)> formed;
     std::function<MonoTime()> search_ends;  // when the search for the host is over
     // Where it stands who hosts; empty: the endpoint says it.
     std::unique_ptr<HostRegistry> registry{};

@@ -364,6 +364,10 @@ void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTi
   }
   body.nodes = static_cast<int>(body.names.size());
   formed(state.quorum, std::move(from), std::move(body));
+  // Of coordinators that nodes which are gone were with no worker lives by now: this round's
+  // workers may count on these nodes, as the round did.
+  bool is_fenced = now < fence(state);
+  for (auto& [name, gone] : state.quorum.gone) gone.was_elsewhere = gone.was_elsewhere && is_fenced;
   state.contacts.unanswered.clear();
   state.moving.adopted.reset();
   look_at_contacts(state, now);

@@ -117,6 +117,15 @@ class MemberTransition {
     state_.is_over = true;
   }
 
+  // Of a first round the run file speaks, and nodes that know of none do not wait for it for ever.
+  void operator()(const event::Formed& event) {
+    bool is_next = has_stand_ins(state_) && state_.wants_round && state_.is_joined &&
+                   event.round.number > state_.last->number;
+    if (!is_next) return;
+    state_.last = event.round;
+    state_.is_last_untold = true;
+  }
+
   void operator()(const event::Connected& event) {
     if (state_.link == Link::Down) return want(action::Disconnect{});  // of no use any more
     const std::string before = state_.coordinator;
@@ -456,7 +465,8 @@ class MemberTransition {
   }
 
   void heard(const command::Round& round) {
-    bool is_old = state_.last && round.number <= state_.last->number;
+    bool is_expected = state_.is_last_untold && round.id() == state_.last->id();
+    bool is_old = state_.last && round.number <= state_.last->number && !is_expected;
     // The answer to a question that is under way tells whether it still holds.
     bool is_doubtful = state_.asks_since.has_value();
     if (!state_.wants_round || !state_.is_joined || is_old || is_doubtful) return;
@@ -464,6 +474,7 @@ class MemberTransition {
     state_.workers = Workers::Up;
     state_.restart_count = round.restart_count;
     state_.last = round;
+    state_.is_last_untold = false;
     // The coordinator has heard what it answers, and counts this node's silence from then at the
     // earliest.
     if (!hosts_with_lease(state_, config_))

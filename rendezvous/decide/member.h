@@ -39,6 +39,11 @@ struct Leaving {
 };
 // The agent is done, and no worker lives: the last that happens.
 struct Finished {};
+// The coordinator in this agent has formed this round, of which no node has been told yet.  This
+// node knows it from now on, so that nobody takes it for ignorant of it should the agent be killed.
+struct Formed {
+  command::Round round;
+};
 // The connection is there, with the will that Connect asked for.
 struct Connected {
   std::string address;      // where the others can reach this node
@@ -77,7 +82,7 @@ struct Tick {
 };
 }  // namespace event
 using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
-                           event::WorkersSucceeded, event::Leaving, event::Finished,
+                           event::WorkersSucceeded, event::Leaving, event::Finished, event::Formed,
                            event::Connected, event::ConnectFailed, event::ConnectionLost,
                            event::HostFailed, event::Heard, event::PulseSeen, event::Tick>;
 

@@ -96,6 +96,7 @@ struct State {
   std::vector<std::string> addresses;            // from which its workers may connect
   std::vector<Died> died;                        // agents of the run, on this machine
   std::optional<command::Round> last;            // the last round this node was in
+  bool is_last_untold = false;                   // it is known by event::Formed only
   int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so

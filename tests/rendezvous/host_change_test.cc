@@ -871,6 +871,59 @@ TEST_CASE("Host change: a node that is gone may have counted elsewhere for a rou
   CHECK(place.has_begun_after(1200ms, {"a.0"}));
 }
 
+// Its leases were waited for before the round began, so nothing is left to be waited for.
+TEST_CASE("Host change: a round that has counted on a node which is gone is not stopped for it") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 1h, "a@0", 2);
+  request::Left left = killed(kRound, 2);
+  left.seen_of = "q@2";
+  place.says("a.1", left);
+  while (!place.has_begun_after(100ms, {"b.1"})) REQUIRE(place.now.mono < MonoTime(1h) + 20s);
+  for (int i = 0; i < 100; ++i) {
+    place.now.mono += 100ms;
+    place.says("b.1", request::Heartbeat{.pulse = place.pulse()});
+    REQUIRE(place.told<command::Stop>() == 0);
+    place.on(runs::event::Tick{});
+    REQUIRE(place.told<command::Stop>() == 0);
+  }
+}
+
+// It was killed when others had been told, and before it was.
+TEST_CASE("Host change: the hosting node knows each round that is formed here before anybody") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  const command::Round formed{.number = 5,
+                              .run_uuid = "a.0",
+                              .ranks = {.group_rank = 2, .group_world_size = 4},
+                              .by = "a@0",
+                              .after = {{.id = kRound, .nodes = 3, .was_in = true}}};
+  auto knows = [&] {
+    auto word = member::last_message(node.state, node.config, "");
+    RoundId round = std::get<request::Left>(word.request).knows;
+    CHECK(member::memory(node.state, node.config)->knows == round);
+    return round.number;
+  };
+  node.on(member::event::Formed{formed});  // not of a node whose workers run
+  CHECK(knows() == 4);
+  node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});
+  node.on(member::event::RoundWanted{1001});
+  node.on(member::event::Formed{formed});
+  CHECK(knows() == 5);
+  CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
+  SUBCASE("and begins with it when it is told") {
+    node.on(member::event::Heard{formed});
+    CHECK(node.wanted<member::action::NotifyRound>() != nullptr);
+    node.on(member::event::Heard{formed});
+    CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
+  }
+  SUBCASE("and says so where it goes instead") {
+    auto join = member::join_request(node.state, node.config, node.now.mono);
+    CHECK(join.next_round == 6);
+    CHECK(join.previous_nodes == 4);
+    CHECK(join.after.size() == 1);
+  }
+}
+
 TEST_CASE("Host change: what a node that ends tells of the host that it was with") {
   RoundSeeker node;
   node.on(member::event::PulseSeen{"6"});

@@ -49,6 +49,7 @@ class Host {
   std::function<void(const rendezvous::RunFile&)> keep;
   std::function<void()> drop;
   std::function<void(const rendezvous::RunFile&, std::function<void(bool)>)> may_begin;
+  std::function<void(const rendezvous::command::Round&)> on_own_round;  // of an agent
   bool holds_run() const;
   bool is_beginning() const { return is_held_; }  // its first round waits for the registry
 
@@ -64,6 +65,7 @@ class Host {
  private:
   void take(const std::string& text);
   void step(const rendezvous::runs::Event& event);
+  void tell_own_node(const std::vector<rendezvous::runs::Action>& actions);
   bool holds_back(const std::vector<rendezvous::runs::Action>& actions);
   void perform(const std::vector<rendezvous::runs::Action>& actions);
   void deliver(const std::string& mailbox, const rendezvous::Command& command);

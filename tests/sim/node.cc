@@ -537,6 +537,7 @@ void Node::shake_hands(const member::action::Connect& wanted) {
   bool has_daemon = world_.scenario.has_daemon || world_.scenario.daemons > 0;
   if (world_.host == nullptr && is_here && !has_daemon) {
     hosting_ = world_.listen(process_);
+    tell_of_rounds(*hosting_);
   }
   open_or_close(wanted);
   reach(wanted, wanted.place);
@@ -676,7 +677,12 @@ void Node::open_by_claim(const HostEntry& entry) {
                                  });
 }
 
+void Node::tell_of_rounds(Host& host) {
+  host.on_own_round = [this](const command::Round& round) { step(member::event::Formed{round}); };
+}
+
 void Node::prepare(Host& host, bool is_claimed) {
+  tell_of_rounds(host);
   if (!config_.has_registry) return;
   host.keep = [this](const RunFile& file) {
     desk_.says_file = true;

@@ -117,6 +117,7 @@ class Node {
   void claim(const rendezvous::member::action::Connect& wanted, std::uint64_t generation);
   void open_by_claim(const rendezvous::HostEntry& entry);
   void prepare(Host& host, bool is_claimed);
+  void tell_of_rounds(Host& host);
   void begin_when_noted(const rendezvous::RunFile& file, std::function<void(bool)> may);
   void superseded();
   void look_around(Host& own);
