@@ -44,17 +44,9 @@ Json fields_of(const command::Round& round) {
 }
 
 std::vector<StandIn> read_stand_ins(Reader& reader) {
-  std::vector<StandIn> stand_ins;
-  for (const Json& each : reader.array("stand_ins")) {
-    if (stand_ins.size() >= kMaxStandIns) {
-      reader.wrong("stand_ins", "too many");
-      break;
-    }
-    Reader part(each);
-    stand_ins.push_back({.name = part.name("name"), .at = read_endpoint(part, "at")});
-    reader.include(part);
-  }
-  return stand_ins;
+  return reader.list("stand_ins", kMaxStandIns, [](Reader& part) {
+    return StandIn{.name = part.name("name"), .at = read_endpoint(part, "at")};
+  });
 }
 
 command::Round read_round(Reader& reader) {

@@ -43,21 +43,13 @@ Json list_of(const std::vector<Suspect>& suspects) {
 }
 
 std::vector<Suspect> read_suspects(Reader& reader) {
-  std::vector<Suspect> suspects;
-  for (const Json& each : reader.array("suspects")) {
-    if (suspects.size() >= kMaxSuspects) {
-      reader.wrong("suspects", "too many");
-      break;
-    }
-    Reader part(each);
-    suspects.push_back({.rank = part.integer("rank", 0),
-                        .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
-                        .node = part.text("node", kMaxNameBytes),
-                        .has_come = part.flag("has_come"),
-                        .doing = part.text("doing")});
-    reader.include(part);
-  }
-  return suspects;
+  return reader.list("suspects", kMaxSuspects, [](Reader& part) {
+    return Suspect{.rank = part.integer("rank", 0),
+                   .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                   .node = part.text("node", kMaxNameBytes),
+                   .has_come = part.flag("has_come"),
+                   .doing = part.text("doing")};
+  });
 }
 
 // Who is suspected, in a failure.
@@ -156,31 +148,18 @@ Json to_json(const Findings& findings) {
 }
 
 Findings read_findings(Reader& reader) {
-  Findings findings;
-  for (const Json& each : reader.array("workers")) {
-    if (findings.workers.size() >= Findings::kMaxWorkers) {
-      reader.wrong("workers", "too many");
-      break;
-    }
-    Reader part(each);
-    findings.workers.push_back({.rank = part.integer("rank", 0),
-                                .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
-                                .place = read_whereabouts(part),
-                                .doing = part.has("doing") ? part.text("doing") : ""});
-    reader.include(part);
-  }
-  for (const Json& each : reader.array("unconnected")) {
-    if (findings.unconnected.size() >= Findings::kMaxWorkers) {
-      reader.wrong("unconnected", "too many");
-      break;
-    }
-    Reader part(each);
-    findings.unconnected.push_back(
-        {.rank = part.integer("rank", 0),
-         .pid = part.integer("pid", 0, std::numeric_limits<int>::max())});
-    reader.include(part);
-  }
-  return findings;
+  auto pid = [](Reader& part) { return part.integer("pid", 0, std::numeric_limits<int>::max()); };
+  auto finding = [&](Reader& part) {
+    return Finding{.rank = part.integer("rank", 0),
+                   .pid = pid(part),
+                   .place = read_whereabouts(part),
+                   .doing = part.has("doing") ? part.text("doing") : ""};
+  };
+  auto unconnected = [&](Reader& part) {
+    return Unconnected{.rank = part.integer("rank", 0), .pid = pid(part)};
+  };
+  return {.workers = reader.list("workers", Findings::kMaxWorkers, finding),
+          .unconnected = reader.list("unconnected", Findings::kMaxWorkers, unconnected)};
 }
 
 }  // namespace ddprun::rendezvous

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "rendezvous/decide/messages.h"
 #include "store/base/time.h"
@@ -37,6 +38,21 @@ class Reader {
   std::string name(const char* name);   // a short text that is not empty
   const Json& object(const char* name);
   const Json& array(const char* name);
+  // What `read` makes of each object of an array, which has at most so many: read(Reader& part).
+  template <class Read>
+  auto list(const char* name, std::size_t most, const Read& read) {
+    std::vector<decltype(read(*this))> all;
+    for (const Json& each : array(name)) {
+      if (all.size() >= most) {
+        wrong(name, "too many");
+        break;
+      }
+      Reader part(each);
+      all.push_back(read(part));
+      include(part);
+    }
+    return all;
+  }
 
   // Whether there is such a field, for those that may be left out.
   bool has(const char* name) const { return json_.contains(name); }

@@ -30,20 +30,12 @@ Json to_json(const std::vector<Unsettled>& after) {
 }
 
 std::vector<Unsettled> read_after(Reader& reader) {
-  std::vector<Unsettled> after;
-  if (!reader.has("after")) return after;
-  for (const Json& each : reader.array("after")) {
-    if (after.size() >= kMaxUnsettled) {
-      reader.wrong("after", "too many");
-      break;
-    }
-    Reader part(each);
-    after.push_back({.id = {.number = part.round("round"), .by = part.name("by")},
+  if (!reader.has("after")) return {};
+  return reader.list("after", kMaxUnsettled, [](Reader& part) {
+    return Unsettled{.id = {.number = part.round("round"), .by = part.name("by")},
                      .nodes = part.integer("nodes", 0),
-                     .was_in = part.flag("was_in")});
-    reader.include(part);
-  }
-  return after;
+                     .was_in = part.flag("was_in")};
+  });
 }
 
 std::vector<std::string> read_addresses(Reader& reader, const char* name, std::size_t most) {

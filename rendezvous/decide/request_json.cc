@@ -30,21 +30,13 @@ Json fields_of(const Died& died) {
 }
 
 std::vector<Died> read_died(Reader& reader) {
-  std::vector<Died> all;
-  for (const Json& each : reader.array("died")) {
-    if (all.size() >= kMaxDied) {
-      reader.wrong("died", "too many");
-      break;
-    }
-    Reader part(each);
-    all.push_back({.name = part.name("node"),
-                   .knows = {.number = part.round("knows_round"), .by = part.name("knows_by")},
-                   .nodes = part.integer("knows_nodes", 0),
-                   .after = read_after(part),
-                   .seen_of = part.has("seen_of") ? part.name("seen_of") : ""});
-    reader.include(part);
-  }
-  return all;
+  return reader.list("died", kMaxDied, [](Reader& part) {
+    return Died{.name = part.name("node"),
+                .knows = {.number = part.round("knows_round"), .by = part.name("knows_by")},
+                .nodes = part.integer("knows_nodes", 0),
+                .after = read_after(part),
+                .seen_of = part.has("seen_of") ? part.name("seen_of") : ""};
+  });
 }
 
 // Not by an initializer list, which copies each value twice: this and a round are what each node of
