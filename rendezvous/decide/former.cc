@@ -102,6 +102,7 @@ bool FormerRounds::account_for(const std::string& id, const RoundId& round, bool
   if (!goes_on) awaited->broken.insert(round);
   if (is_last && !goes_on) is_broken = true;
   if (!is_last || missing(*awaited) > 0) return false;
+  was_host_in_it = round.by.empty() || awaited->accounted[round].contains(hosting_node(round.by));
   settle();
   return true;
 }

@@ -48,6 +48,9 @@ Former former_of(const RunFile& file, MonoTime now);
 struct FormerRounds {
   std::optional<Former> awaited;  // who may come back after a host was lost
   bool is_broken = false;         // one of that round's nodes does not go on with it
+  // The last round of which all nodes were accounted for had its host's own node; if not, that host
+  // may have begun another one that none of them was told of.
+  bool was_host_in_it = true;
   // All nodes of these are accounted for, up to this round.
   std::map<std::string, std::uint64_t> settled_starts;
   // Of starts that have lost all their nodes here: the last round.

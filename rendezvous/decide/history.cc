@@ -11,9 +11,10 @@ namespace {
 
 void note_all_are_back(State& state) {
   state.were_all_former = state.phase == Phase::Gathering && !state.has_formed;
-  // A coordinator that is no node may have begun a later round with others, if none of these has
-  // workers.
-  bool may_others_live = may_move(state) && state.former.is_broken;
+  // A coordinator that is no node, or was in no round with these, may have begun a later one with
+  // others, if none of these has workers.
+  bool may_others_live = may_move(state) ? state.former.is_broken
+                                         : may_change_host(state) && !state.former.was_host_in_it;
   if (!may_others_live) forget_contacts(state);
 }
 

@@ -52,11 +52,6 @@ MonoTime fence_after(const State& state, MonoTime contact) {
   return contact + lease_elsewhere(state) + beyond_alone(state);
 }
 
-// The name of a coordinator begins with that of the node whose agent hosts it.
-std::string hosting_node(const std::string& by) {
-  return by.substr(0, by.find('@'));
-}
-
 // Another coordinator may have begun a round since then, of which the nodes that come know nothing:
 // not after the node whose agent hosted it was gone.
 void note_contact(State& state, const std::string& round_by, const std::string& seen_of,

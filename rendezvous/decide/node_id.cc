@@ -18,6 +18,10 @@ std::string host_of(const std::string& name) {
   return "ddpd on " + name.substr(begin, name.rfind('-') - begin);
 }
 
+std::string hosting_node(const std::string& coordinator) {
+  return coordinator.substr(0, coordinator.find('@'));
+}
+
 std::string agent_text(const std::string& coordinator, const std::string& unknown) {
   if (auto at = coordinator.find('@'); at != std::string::npos)
     return host_of(coordinator.substr(0, at));

@@ -17,6 +17,9 @@ inline constexpr const char* kDaemonName = "ddpd:";
 // What people call the node with this name, "host-uuid".
 std::string host_of(const std::string& name);
 
+// The node whose agent has the coordinator of this name, "NODE@GENERATION", where hosts may change.
+std::string hosting_node(const std::string& coordinator);
+
 // Which agent has the coordinator of this name, as people call it: "node0 (pid 17)", or "node0".
 // `unknown` where the name does not say.
 std::string agent_text(const std::string& coordinator, const std::string& unknown);

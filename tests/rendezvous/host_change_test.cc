@@ -166,6 +166,26 @@ TEST_CASE("Host change: the guardian's word of the old host spares the wait") {
   CHECK(place.told<command::Round>() == 2);
 }
 
+// So another one may have been told of the next round, and these not.
+TEST_CASE("Host change: nodes whose host was in no round with them wait for its other nodes") {
+  Place place("b@1", 1);
+  const RoundId round{.number = 4, .by = "h@0"};
+  place.joins_from("b.1", round, 100ms, "h@0", 2);
+  SUBCASE("but for one that was in the round, and is gone") {
+    place.says("h.0", killed(round, 2));
+    CHECK(place.told<command::Round>() == 1);
+    return;
+  }
+  SUBCASE("nothing is known of it") {}
+  SUBCASE("its guardian's word names an earlier round") {
+    place.says("h.0", killed({.number = 2, .by = "h@0"}));
+  }
+  place.joins_from("c.1", round, 100ms, "h@0", 2);
+  CHECK(place.told<command::Round>() == 0);
+  CHECK_FALSE(place.has_begun_after(7800ms, {"b.1", "c.1"}));
+  CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
+}
+
 TEST_CASE("Host change: a host that is told to stop leaves the run to the others") {
   Place place("a@0");
   for (const char* node : {"a.0", "b.0", "c.0"}) {
