@@ -262,6 +262,9 @@ void Rounds::take_in_newcomers() {
   if (state_.phase != Phase::Running || state_.inspection) return;
   if (state_.former.awaited) {
     state_.newcomers_due = state_.former.awaited->until;
+    for (const auto& [id, node] : state_.nodes) {
+      if (!node.is_member && !node.is_standby) out_.send(id, command::Info{returning_text(state_)});
+    }
     return;
   }
   std::string names;

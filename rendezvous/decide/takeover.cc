@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/takeover.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -77,7 +78,12 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
     if (may_move(state_)) state_.moving.adopted = known_round(join);
     state_.moving.adopted_at = now_;
   }
-  if (!state_.former.awaited) rounds_.keep_run_file();
+  if (!state_.former.awaited) {
+    rounds_.keep_run_file();
+    // Whether there is room for those that came before the last of its nodes is known now.
+    if (state_.newcomers_due)
+      state_.newcomers_due = std::min(*state_.newcomers_due, now_ + kSettleTime);
+  }
   if (state_.moving.adopted && is_alone_now()) {
     state_.contacts.unanswered.push_back({.id = id, .connection = connection, .resume = resume});
     return;

@@ -118,6 +118,13 @@ std::string newcomer_text(Duration wait) {
   return "a round runs; its nodes take in newcomers together, in " + whole_seconds(wait);
 }
 
+std::string returning_text(const State& state) {
+  auto members =
+      std::ranges::count_if(state.nodes, [](const auto& node) { return node.second.is_member; });
+  return "a round goes on here whose nodes are coming back, " + std::to_string(members) +
+         " so far; whether there is room for this node is known when the others have come";
+}
+
 std::string too_few_text(const State& state) {
   return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +

@@ -21,6 +21,9 @@ std::string time_left_text(const State& state, MonoTime now);
 
 // "a round runs; its nodes take in newcomers together, in 14 s".
 std::string newcomer_text(Duration wait);
+// "a round goes on here whose nodes are coming back, 2 so far; ...": to a node that is none of
+// them.
+std::string returning_text(const State& state);
 
 // Why the run ends where join_timeout has passed.
 std::string too_few_text(const State& state);

@@ -414,6 +414,26 @@ TEST_CASE("Several endpoints: a standby that comes after the whole round keeps n
   CHECK(second.told<command::End>() == 4);
 }
 
+TEST_CASE("Several endpoints: a node that comes before the last of a round stands by soon after") {
+  Daemon second(1, "d2@0");
+  second.resumes("a.0");
+  second.resumes("b.0");
+  second.now.mono += 2s;
+  second.says("x.0", second.join_of("x.0"));
+  CHECK(second.told<command::Standby>() == 0);  // there is room, as far as is known
+  CHECK(second.texts.size() == 1);
+  second.resumes("c.0");
+  std::size_t standbys = 0;
+  for (int i = 0; i < 15 && standbys == 0; ++i) {
+    for (const char* node : {"a.0", "b.0", "c.0", "x.0"}) second.beats(node);
+    second.now.mono += 60ms;
+    second.on(runs::event::Tick{});
+    standbys = second.told<command::Standby>();
+    REQUIRE(second.told<command::Stop>() == 0);
+  }
+  CHECK(standbys == 1);
+}
+
 TEST_CASE("Several endpoints: nodes of a later round are awaited after those of an earlier one") {
   Daemon second(1, "d2@0");
   request::Join join = second.join_from("x.1", 1h);
