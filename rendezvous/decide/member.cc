@@ -119,11 +119,7 @@ class MemberTransition {
 
   // Of a first round the run file speaks, and nodes that know of none do not wait for it for ever.
   void operator()(const event::Formed& event) {
-    bool is_next = has_stand_ins(state_) && state_.wants_round && state_.is_joined &&
-                   event.round.number > state_.last->number;
-    if (!is_next) return;
-    state_.last = event.round;
-    state_.is_last_untold = true;
+    if (has_stand_ins(state_)) state_.formed = event.round;
   }
 
   void operator()(const event::Connected& event) {
@@ -465,8 +461,7 @@ class MemberTransition {
   }
 
   void heard(const command::Round& round) {
-    bool is_expected = state_.is_last_untold && round.id() == state_.last->id();
-    bool is_old = state_.last && round.number <= state_.last->number && !is_expected;
+    bool is_old = state_.last && round.number <= state_.last->number;
     // The answer to a question that is under way tells whether it still holds.
     bool is_doubtful = state_.asks_since.has_value();
     if (!state_.wants_round || !state_.is_joined || is_old || is_doubtful) return;
@@ -474,7 +469,6 @@ class MemberTransition {
     state_.workers = Workers::Up;
     state_.restart_count = round.restart_count;
     state_.last = round;
-    state_.is_last_untold = false;
     // The coordinator has heard what it answers, and counts this node's silence from then at the
     // earliest.
     if (!hosts_with_lease(state_, config_))

@@ -39,8 +39,9 @@ struct Leaving {
 };
 // The agent is done, and no worker lives: the last that happens.
 struct Finished {};
-// The coordinator in this agent has formed this round, of which no node has been told yet.  This
-// node knows it from now on, so that nobody takes it for ignorant of it should the agent be killed.
+// The coordinator in this agent has formed this round, of which no node has been told yet.  Should
+// this node be killed before it is told itself, or go elsewhere, others must not take it for one
+// that knows only the round before.
 struct Formed {
   command::Round round;
 };

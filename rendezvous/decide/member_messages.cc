@@ -11,10 +11,11 @@ namespace {
 
 // What other hosts may not know, and would count this node by.
 void note_known(const State& state, request::Left& left) {
-  if (!state.last || state.last->by.empty()) return;
-  left.knows = state.last->id();
-  left.nodes = state.last->ranks.group_world_size;
-  left.after = state.last->after;
+  const command::Round* last = last_known(state);
+  if (last == nullptr || last->by.empty()) return;
+  left.knows = last->id();
+  left.nodes = last->ranks.group_world_size;
+  left.after = last->after;
   left.seen_of = state.seen.counted_by();
 }
 
@@ -38,13 +39,15 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
   if (config.may_move()) join.endpoint = endpoint_of(state.place, config);
   join.was_in_round = state.workers != Workers::Down ||
                       (state.was_in_round_until && now < *state.was_in_round_until);
-  if (state.last) {
-    join.previous_rank = state.last->ranks.group_rank;
-    join.next_round = state.last->number + 1;
-    join.run_uuid = state.last->run_uuid;
-    join.previous_nodes = state.last->ranks.group_world_size;
-    join.round_by = state.last->by;
-    join.after = state.last->after;
+  // The coordinator in this agent tells it of its rounds.
+  const command::Round* told = state.last ? &*state.last : nullptr;
+  if (const auto* last = state.is_own_host ? told : last_known(state)) {
+    join.previous_rank = last->ranks.group_rank;
+    join.next_round = last->number + 1;
+    join.run_uuid = last->run_uuid;
+    join.previous_nodes = last->ranks.group_world_size;
+    join.round_by = last->by;
+    join.after = last->after;
   }
   if (may_change_host(state, config)) {
     join.stand_in_port = config.stand_in_port;

@@ -34,6 +34,12 @@ bool has_stand_ins(const State& state) {
   return state.last && !state.last->by.empty();
 }
 
+const command::Round* last_known(const State& state) {
+  if (!state.last) return nullptr;
+  bool is_later = state.formed && state.formed->number > state.last->number;
+  return is_later ? &*state.formed : &*state.last;
+}
+
 bool may_change_host(const State& state, const Config& config) {
   return config.stand_in_port != 0 || config.may_move() || has_stand_ins(state);
 }

@@ -96,7 +96,7 @@ struct State {
   std::vector<std::string> addresses;            // from which its workers may connect
   std::vector<Died> died;                        // agents of the run, on this machine
   std::optional<command::Round> last;            // the last round this node was in
-  bool is_last_untold = false;                   // it is known by event::Formed only
+  std::optional<command::Round> formed;          // the last one of event::Formed
   int restart_count = 0;                         // as last heard
   std::optional<command::KeepAlive> keep_alive;  // where the run's settings are not this node's
   MonoTime joined_at{};                          // when this incarnation said so
@@ -137,6 +137,9 @@ bool has_workers(const State& state);
 
 // The host of the last round may be followed by another one.
 bool has_stand_ins(const State& state);
+
+// The last round that this node is in, as it was told or as the coordinator in this agent knows.
+const command::Round* last_known(const State& state);
 
 // It may follow this one as soon as the first round is out, which the others may have and this node
 // not yet: it may stand still between the two.  Others count on this node then, also where it would

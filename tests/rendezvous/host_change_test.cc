@@ -923,10 +923,9 @@ TEST_CASE("Host change: the hosting node knows each round that is formed here be
     CHECK(member::memory(node.state, node.config)->knows == round);
     return round.number;
   };
-  node.on(member::event::Formed{formed});  // not of a node whose workers run
-  CHECK(knows() == 4);
   node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});
   node.on(member::event::RoundWanted{1001});
+  CHECK(knows() == 4);
   node.on(member::event::Formed{formed});
   CHECK(knows() == 5);
   CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
@@ -936,7 +935,12 @@ TEST_CASE("Host change: the hosting node knows each round that is formed here be
     node.on(member::event::Heard{formed});
     CHECK(node.wanted<member::action::NotifyRound>() == nullptr);
   }
+  SUBCASE("and asks there as one that was not told of it") {
+    auto join = member::join_request(node.state, node.config, node.now.mono);
+    CHECK(join.next_round == 5);
+  }
   SUBCASE("and says so where it goes instead") {
+    node.state.is_own_host = false;
     auto join = member::join_request(node.state, node.config, node.now.mono);
     CHECK(join.next_round == 6);
     CHECK(join.previous_nodes == 4);
