@@ -41,6 +41,7 @@ class MemberTransition {
     if (!has_stood) return;
     state_.last_tick = now_;
     state_.asks_since = now_;
+    state_.has_outslept_lease = now_ >= state_.lease_end;
     want(action::NotifyUser{"this node stood still for " + seconds_text(since_tick) +
                             "; asking whether the run goes on with it"});
     if (state_.link == Link::Up && !state_.is_own_host) resume();
@@ -73,7 +74,8 @@ class MemberTransition {
     if (!state_.is_joined || !state_.last) return;  // the agent has been told to stop already
     state_.workers = Workers::Stopping;
     // The guardian has ended it while this agent stood still: no worker has failed.
-    bool is_lease_over = now_ >= state_.lease_end;
+    bool is_lease_over =
+        now_ >= state_.lease_end || (state_.asks_since && state_.has_outslept_lease);
     if (is_lease_over && event.failure.status.signal == SIGKILL) {
       return cut_off(state_.asks_since
                          ? "this node stood still for longer than its lease"

@@ -116,7 +116,8 @@ struct State {
   std::optional<MonoTime> woke_at;
   // Having stood still, the node has asked whether it is still part of its round; since when.
   std::optional<MonoTime> asks_since;
-  std::deque<MonoTime> resumes;  // when each was sent that has no answer yet, on this connection
+  bool has_outslept_lease = false;  // that standstill was longer than the lease of its workers
+  std::deque<MonoTime> resumes;     // when each was sent that has no answer yet, on this connection
   // It has come to another of several endpoints with workers: until the coordinator there has said
   // that enough nodes of the round have, no pulse renews a lease.
   bool awaits_continue = false;

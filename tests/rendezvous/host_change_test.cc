@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 #include <string>
 #include <vector>
@@ -792,6 +793,21 @@ TEST_CASE("Host change: the workers of the hosting node live as long as others a
   CHECK(stop->stop.why ==
         "this node, which hosts the run, has heard too few of the others for 2.5 s, "
         "and they may go on without it");
+}
+
+// It hears itself at once when it goes on, and that is enough for half of two nodes.
+TEST_CASE(
+    "Host change: a worker that the guardian ended while its host stood still has not failed") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  node.on(member::event::Tick{node.now.mono});
+  node.now.mono += 7s;
+  node.on(member::event::Tick{node.now.mono});
+  node.on(member::event::WorkerFailed{.failure = {.status = {.signal = SIGKILL}}});
+  CHECK(node.wanted<member::action::Post>() == nullptr);
+  const auto* stop = node.wanted<member::action::NotifyStop>();
+  REQUIRE(stop != nullptr);
+  CHECK(stop->stop.why == "this node stood still for longer than its lease");
 }
 
 TEST_CASE("Host change: a host looks for other hosts of its run") {
