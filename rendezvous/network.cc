@@ -136,7 +136,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   auto unsaid =
       member::unsaid_left(state_, config_.member, mono_now(), /*host_goes=*/leaves_to_others);
   step(member::event::Finished{});
-  if (state_.has_verdict) node_files_.drop();
+  if (member::may_forget(state_)) node_files_.drop();
   is_finishing_ = true;
   endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);

@@ -40,6 +40,10 @@ const command::Round* last_known(const State& state) {
   return is_later ? &*state.formed : &*state.last;
 }
 
+bool may_forget(const State& state) {
+  return state.has_verdict && !state.place;
+}
+
 bool may_change_host(const State& state, const Config& config) {
   return config.stand_in_port != 0 || config.may_move() || has_stand_ins(state);
 }

@@ -142,6 +142,11 @@ bool has_stand_ins(const State& state);
 // The last round that this node is in, as it was told or as the coordinator in this agent knows.
 const command::Round* last_known(const State& state);
 
+// The run has ended at its endpoint, so nothing is left that this node's memory would be asked for
+// again.  At the endpoint that another host has left a run file may lie: who begins the run anew
+// there has to hear that the nodes in it are gone.
+bool may_forget(const State& state);
+
 // It may follow this one as soon as the first round is out, which the others may have and this node
 // not yet: it may stand still between the two.  Others count on this node then, also where it would
 // host nowhere itself.

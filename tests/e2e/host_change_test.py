@@ -186,6 +186,18 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
 
+    def test_the_same_command_starts_again_after_a_run_that_ended_elsewhere(self):
+        agents = self.all_of(3, "--nnodes=2:3")
+        before = len(self.started)
+        kill(agents[0])
+        self.until_world((1, 2), since=before)
+        self.assert_all_succeed(*agents[1:])
+        before = len(self.started)
+        again = [self.agent(k, "--nnodes=2:3") for k in range(3)]
+        for agent in again:
+            self.assertEqual(agent.ends(), 0, self.logs())
+        self.assertEqual(len(self.started) - before, 3, self.logs())
+
     def test_a_new_agent_does_not_speak_for_one_that_lives(self):
         """On a machine of the same name: the old ones are cut off, and may be with another host."""
         agents = self.all_of(3, "--nnodes=2:4")

@@ -133,7 +133,7 @@ void Node::perform(const agent::Action& action) {
               if (hosted == nullptr || !hosted->leaves_to_others()) continue;
               unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
             }
-            if (member_.has_verdict) world_.node_files[plan_.machine].erase(process_.name);
+            if (member::may_forget(member_)) world_.node_files[plan_.machine].erase(process_.name);
             step(member::event::Finished{});
             leave_when_possible(world_.time.now() + seconds(2));
           },
