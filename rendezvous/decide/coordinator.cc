@@ -213,7 +213,7 @@ std::optional<MonoTime> deadline(const State& state) {
 }
 
 bool is_handed_over(const State& state) {
-  return state.is_left_to_others && state.phase != Phase::Ended &&
+  return state.is_left_to_others && state.phase != Phase::Ended && state.up_count == 0 &&
          std::ranges::none_of(state.nodes,
                               [](const auto& node) { return node.second.join.is_host; });
 }
