@@ -18,6 +18,8 @@ namespace {
 // People are told what is waited for after so long, and again when it changes or so much later.
 constexpr Duration kPatience = std::chrono::seconds(2);
 constexpr Duration kRepeat = std::chrono::seconds(30);
+// A start of a run that has gone on for longer is not ended because of an earlier one.
+constexpr Duration kNewStart = std::chrono::seconds(60);
 
 // One step: hands what has happened to the part that it concerns.
 class CoordinatorTransition {
@@ -72,6 +74,21 @@ class CoordinatorTransition {
     state_.is_left_to_others = can_leave_to_others(state_);
     if (state_.is_left_to_others) return;
     rounds_.end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
+  }
+
+  void operator()(const event::OtherStartFound& event) {
+    if (state_.phase == Phase::Ended) return;
+    std::string other = "a run with this id was begun before and goes on at " + to_string(event.at);
+    bool is_new = state_.begun_at && now_ < *state_.begun_at + kNewStart;
+    if (is_new) {
+      return rounds_.end({.exit_code = command::kExitRendezvous,
+                          .why = other + ": this one ends, so that the two do not train at once; "
+                                         "end that one first, or choose another --rdzv-id"});
+    }
+    if (now_ < state_.told_of_other_at + kRepeat) return;
+    state_.told_of_other_at = now_;
+    for (const auto& [id, node] : state_.nodes)
+      out_.send(id, command::Info{other + ", beside this one: end one of the two"});
   }
 
   void operator()(const event::StacksWanted& event) {

@@ -45,6 +45,10 @@ struct GivesWay {
   Endpoint to;
   std::string why;
 };
+// Another start of this run goes on there, begun without a word of this one.
+struct OtherStartFound {
+  Endpoint at;
+};
 // A person wants to see the stacks of all workers, or of this rank; see stack_inquiry.h.
 struct StacksWanted {
   std::optional<int> rank{};
@@ -60,7 +64,7 @@ struct PaceSeen {
 }  // namespace event
 using Event =
     std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay,
-                 event::StacksWanted, event::BundleWanted, event::PaceSeen>;
+                 event::OtherStartFound, event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 struct Step {
   State state;

@@ -239,8 +239,10 @@ struct Knock {
   bool has_round = false;    // a round is out there, and enough of its nodes are heard
   std::uint64_t formed = 0;  // one more than the last round formed there; 0: none was
   std::uint64_t order = 0;   // 0: it is at the endpoint; else the number of the stand-in
-  // Between the endpoints of a run.  The start of the run that is there; empty: none had a round.
+  // The start of the run that is there.  Empty: none had a round, between the endpoints of a run;
+  // between other places, none has one that goes on.
   std::string run_uuid{};
+  // Between the endpoints of a run:
   bool is_over = false;  // it has ended there
   bool begins = false;   // no node there knows of a round, and the first one is to begin here
 };

@@ -148,6 +148,7 @@ void Rounds::form() {
   name_stand_ins(state_, round, seats);
   const std::string news = host_text(state_, from);
   state_.phase = Phase::Running;
+  if (!state_.had_round) state_.begun_at = now_;
   state_.had_round = true;
   state_.shortage.reset();
   state_.last_refusal.clear();

@@ -151,10 +151,13 @@ struct State {
   Churn churn;
   bool had_round = false;  // the run has had a round, here or under another host
   std::optional<Shortage> shortage;
-  std::string last_refusal;        // "refused node1 (pid 7): ...", since the last round
-  bool has_formed = false;         // a round, here
-  bool has_lost_finished = false;  // of this round a node that had succeeded has gone
-  bool is_left_to_others = false;  // by its host, which goes: they find another one
+  std::string last_refusal;  // "refused node1 (pid 7): ...", since the last round
+  bool has_formed = false;   // a round, here
+  // The first round of this start was formed here, by nodes that knew of none.
+  std::optional<MonoTime> begun_at;
+  MonoTime told_of_other_at = MonoTime::min();  // that another start goes on
+  bool has_lost_finished = false;               // of this round a node that had succeeded has gone
+  bool is_left_to_others = false;               // by its host, which goes: they find another one
   FormerRounds former;
   Quorum quorum;
   Contacts contacts;

@@ -194,7 +194,7 @@ class RunsTransition {
     if (waits && state_.is_daemon)
       comes_first = comes_first && coordinator::is_anyone_heard(run->second, now_.mono);
     if (is_here || (waits && !knock.has_round && comes_first)) {
-      if (knock.has_round) return;
+      if (knock.has_round) return other_start_found(message.run, run->second, knock);
       return departed_.send_last(message.node, message.connection,
                                  command::Moved{.to = knock.to, .why = "the run is there"});
     }
@@ -204,6 +204,12 @@ class RunsTransition {
                                    .by = coordinator::name_of(message.node)};
     }
     if (waits) give_way(message.run, knock.from);
+  }
+  // Its nodes knew nothing of this run where it was begun, nor these of that one.
+  void other_start_found(const std::string& name, const coordinator::State& run,
+                         const request::Knock& knock) {
+    bool is_other = !state_.is_daemon && !knock.run_uuid.empty() && knock.run_uuid != run.run_uuid;
+    if (is_other) step(name, coordinator::event::OtherStartFound{knock.from});
   }
   // Between endpoints of a run, of which one has seen the end of it, or none has had a round.
   bool hears_of_an_end(const Message& message, const request::Knock& knock) {
@@ -452,11 +458,13 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
   if (known == state.runs.end()) return std::nullopt;
   bool is_here = holds(state, run, now);
   if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
+  bool is_running = is_here && known->second.phase == coordinator::Phase::Running;
   return request::Knock{.from = from,
                         .to = to,
                         .has_round = is_here,
                         .formed = coordinator::last_formed(known->second),
-                        .order = state.order};
+                        .order = state.order,
+                        .run_uuid = is_running ? known->second.run_uuid : ""};
 }
 
 bool holds(const State& state, const std::string& run, MonoTime now) {

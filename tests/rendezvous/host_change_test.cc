@@ -448,6 +448,45 @@ TEST_CASE("Host change: of two hosts that wait the one that is tried first stays
   CHECK_FALSE(second.state.runs.contains("job"));
 }
 
+// Its machine had lost the run file, so its nodes began at once.
+TEST_CASE("Host change: a second start of a run ends when the first is heard to go on") {
+  Place old("b@1", 1);
+  old.joins_from("b.1", kRound, 0s);
+  old.joins_from("c.1", kRound, 0s);
+  old.says("a.0", killed(kRound));
+  REQUIRE(old.told<command::Round>() == 2);
+  Place fresh("x@0");
+  fresh.now = old.now;
+  for (const char* node : {"x.0", "y.0", "z.0"}) {
+    request::Join join = fresh.join_of(node);
+    join.policy.last_call_timeout = 1h;
+    fresh.says(node, join);
+  }
+  REQUIRE(fresh.told<command::Round>() == 3);
+  auto knock = runs::knock(old.state, "job", {"b", 7}, {"x", 7}, old.now.mono);
+  REQUIRE(knock);
+  SUBCASE("soon after it began") {
+    fresh.says("b.knock", *knock);
+    CHECK(fresh.told<command::End>() == 3);
+    CHECK(fresh.run().verdict.exit_code == command::kExitRendezvous);
+    CHECK(fresh.run().verdict.why.starts_with(
+        "a run with this id was begun before and goes on at b:7"));
+  }
+  SUBCASE("not after it has long gone on beside it, but people are told") {
+    CHECK_FALSE(fresh.has_begun_after(61s, {"x.0", "y.0", "z.0"}));
+    fresh.says("b.knock", *knock);
+    CHECK(fresh.told<command::End>() == 0);
+    CHECK(fresh.told<command::Info>() == 3);
+    fresh.says("b.knock", *knock);
+    CHECK(fresh.told<command::Info>() == 0);
+  }
+  SUBCASE("nor for itself") {
+    knock->run_uuid = fresh.run().run_uuid;
+    fresh.says("b.knock", *knock);
+    CHECK(fresh.sent.empty());
+  }
+}
+
 TEST_CASE("Host change: a host that waits gives way to one that has the run") {
   Place waiting("a@0");
   auto join = waiting.join_of("x.0");
