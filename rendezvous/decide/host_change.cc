@@ -13,6 +13,9 @@
 namespace ddprun::rendezvous::coordinator {
 namespace {
 
+// In leases: after that, the others of a round have come, or will not come soon.
+constexpr int kPatientLeases = 2;
+
 constexpr const char* kWasKilled = "was lost (its agent was killed)";
 
 std::string_view without_incarnation(std::string_view id) {
@@ -109,12 +112,18 @@ bool is_at_first_endpoint(const State& state) {
   return !may_move(state) || state.moving.endpoint == 0;
 }
 
+// That nodes which are here know; empty: none does.
+RoundId last_known(const std::vector<Present>& present) {
+  RoundId last;
+  for (const Present& node : present) last = std::max(last, node.knows);
+  return last;
+}
+
 // The nodes of the last round that is known here are as many as the user wants for going on without
 // the others.
 bool has_chosen_quorum(const State& state, const std::vector<Present>& present, MonoTime now) {
   if (state.policy.quorum == 0) return false;
-  RoundId last;
-  for (const Present& node : present) last = std::max(last, node.knows);
+  RoundId last = last_known(present);
   std::set<std::string_view> names;  // one may be here twice for a moment
   for (const Present& node : present) {
     bool counts = !last.by.empty() && node.knows == last && is_recent(state, node.contact, now);
@@ -279,6 +288,16 @@ bool waits_for_first_endpoint(const State& state) {
 std::optional<Lack> lacking_now(const State& state) {
   if (!may_change_host(state)) return std::nullopt;
   return lacking(state.quorum, present_nodes(state));
+}
+
+std::optional<RoundId> lacking_for_long(const State& state, MonoTime now) {
+  Duration patience = kPatientLeases * lease_elsewhere(state) * (1 << state.quorum.sent_on);
+  bool is_for_long = state.phase == Phase::Gathering && now >= state.gathering_since + patience;
+  bool has_enough = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
+  if (!is_for_long || !has_enough || !may_form(state)) return std::nullopt;
+  if (!lacking_now(state) || may_go_on(state, now)) return std::nullopt;
+  RoundId last = last_known(present_nodes(state));
+  return last.by.empty() ? std::nullopt : std::optional(last);
 }
 
 MonoTime fence(const State& state) {

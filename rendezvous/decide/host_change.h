@@ -52,6 +52,10 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now);
 bool waits_for_first_endpoint(const State& state);
 // Of these: what too few nodes are here for.
 std::optional<Lack> lacking_now(const State& state);
+// The last round that the nodes here know, if there would be enough of them for the next one, but
+// too few to go on, and for long: twice as long each time that they have come back from where they
+// were sent for this (quorum.h).
+std::optional<RoundId> lacking_for_long(const State& state, MonoTime now);
 inline bool may_go_on(const State& state, MonoTime now) {
   return basis_now(state, now).has_value();
 }

@@ -245,6 +245,10 @@ struct Knock {
   // Between the endpoints of a run:
   bool is_over = false;  // it has ended there
   bool begins = false;   // no node there knows of a round, and the first one is to begin here
+  // The last round that the nodes there know, of which too few have come for long; `by` is empty:
+  // none.  And how many nodes are there.
+  RoundId lacks{};
+  int here = 0;
 };
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {

@@ -223,6 +223,15 @@ Quorum line_of(const Quorum& quorum, const RoundId& round, std::span<const Prese
   return {.self = quorum.self, .bodies = {}, .heard_of = {}, .gone = quorum.gone};
 }
 
+bool may_suffice(const Quorum& quorum, const RoundId& round, int nodes) {
+  if (quorum.bodies.empty() || !quorum.bodies.back().is_own) return false;
+  const RoundId& last = quorum.bodies.back().id;
+  if (last != round && last.number <= round.number) return false;
+  return std::ranges::all_of(quorum.bodies, [&](const Body& body) {
+    return nodes >= enough(body.nodes, gone_of(quorum, body), body.is_own);
+  });
+}
+
 void note_seen(Quorum& quorum, const RoundId& knows, int nodes) {
   if (quorum.self.empty() || knows.by.empty() || is_own_round(quorum, knows)) return;
   if (!quorum.seen || quorum.seen->round < knows)
@@ -261,6 +270,7 @@ void formed(Quorum& quorum, std::vector<Body> basis, Body round) {
   }
   quorum.bodies = std::move(basis);
   quorum.bodies.push_back(std::move(round));
+  quorum.sent_on = 0;
   std::erase_if(quorum.gone, [&](const auto& gone) {
     return std::ranges::none_of(quorum.bodies,
                                 [&](const Body& body) { return body.names.contains(gone.first); });

@@ -62,6 +62,8 @@ struct Quorum {
   // The newest round of another coordinator that a node knew which was here, maybe for a moment:
   // nodes that know of none do not begin the run beside it.
   std::optional<Lack> seen{};
+  // So often the nodes that are too few here were sent to who may go on with them (may_suffice()).
+  int sent_on = 0;
 };
 
 // A node that is here.
@@ -97,6 +99,10 @@ Quorum sure(Quorum quorum);
 
 // What they lack, if they may not.
 std::optional<Lack> lacking(const Quorum& quorum, std::span<const Present> present);
+
+// This coordinator has formed that round or a later one, and so many of its nodes may be enough for
+// it, though for no other: half of them are, and those count that have not heard of it.
+bool may_suffice(const Quorum& quorum, const RoundId& round, int nodes);
 
 // A node is here that knows this round of another coordinator.
 void note_seen(Quorum& quorum, const RoundId& knows, int nodes);

@@ -257,6 +257,11 @@ Json to_json(const Request& request) {
                           if (!knock.run_uuid.empty()) json["run_uuid"] = knock.run_uuid;
                           if (knock.is_over) json["is_over"] = true;
                           if (knock.begins) json["begins"] = true;
+                          if (!knock.lacks.by.empty()) {
+                            json["lacks_round"] = knock.lacks.number;
+                            json["lacks_by"] = knock.lacks.by;
+                            json["here"] = knock.here;
+                          }
                           return json;
                         },
                         [](const request::Foreign&) {
@@ -310,6 +315,10 @@ Request read_request(Reader& reader) {
     if (reader.has("run_uuid")) knock.run_uuid = reader.name("run_uuid");
     if (reader.has("is_over")) knock.is_over = reader.flag("is_over");
     if (reader.has("begins")) knock.begins = reader.flag("begins");
+    if (reader.has("lacks_by")) {
+      knock.lacks = {.number = reader.round("lacks_round"), .by = reader.name("lacks_by")};
+      knock.here = reader.integer("here", 0);
+    }
     return knock;
   }
   reader.wrong("type", "none of this protocol's: '" + type + "'");

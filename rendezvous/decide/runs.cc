@@ -133,6 +133,7 @@ class RunsTransition {
     if (!waits) return;
     if (!state_.is_daemon)
       state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
+    if (coordinator::lacking_for_long(run->second, now_.mono)) ++run->second.quorum.sent_on;
     give_way(event.run, event.moved.to);
   }
 
@@ -184,6 +185,11 @@ class RunsTransition {
     if (state_.is_daemon && !is_here) {
       if (knock.has_round || knock.is_over) departed_.acquit_those_of(message.run);
       if (hears_of_an_end(message, knock)) return;
+      if (!is_known && may_go_on_here(message.run, knock)) {
+        return departed_.send_last(
+            message.node, message.connection,
+            command::Moved{.to = knock.to, .why = "the last round of the run was formed there"});
+      }
     }
     bool waits = is_known && coordinator::may_give_way(run->second, now_.mono);
     // Two that opened in different rounds may have one number.
@@ -236,6 +242,14 @@ class RunsTransition {
     return true;
   }
 
+  // The nodes of a run that has none here are too few there, and may be enough here.
+  bool may_go_on_here(const std::string& run, const request::Knock& knock) const {
+    auto known = state_.quorums.find(run);
+    return known != state_.quorums.end() && !state_.moved.contains(run) &&
+           !knock.lacks.by.empty() &&
+           coordinator::may_suffice(known->second, knock.lacks, knock.here);
+  }
+
   // The daemons at the endpoints of a run do not know each other but by its nodes.
   void knock_if_due(const std::string& name, coordinator::State& run) {
     bool is_due = coordinator::may_move(run) && now_.mono >= run.moving.knocks_at;
@@ -249,6 +263,7 @@ class RunsTransition {
     // Not before the leases of a run that is begun anew are over, of which that place may not know.
     bool begins =
         coordinator::waits_for_first_endpoint(run) && now_.mono >= coordinator::fence(run);
+    const RoundId lacks = coordinator::lacking_for_long(run, now_.mono).value_or(RoundId{});
     const std::vector<Endpoint>& endpoints = run.settings.endpoints;
     for (std::size_t i = 0; i < endpoints.size(); ++i) {
       if (i == run.moving.endpoint || run.moving.endpoint >= endpoints.size()) continue;
@@ -260,7 +275,9 @@ class RunsTransition {
                                                     .order = run.moving.endpoint,
                                                     .run_uuid = run.had_round ? run.run_uuid : "",
                                                     .is_over = is_over,
-                                                    .begins = i == 0 && begins}});
+                                                    .begins = i == 0 && begins,
+                                                    .lacks = lacks,
+                                                    .here = static_cast<int>(run.nodes.size())}});
     }
   }
 

@@ -113,6 +113,11 @@ std::vector<Message> messages() {
            .run_uuid = "h-1.0",
            .is_over = true,
            .begins = true},
+           request::Knock{.from = {"d2", 2},
+           .to = {"d1", 1},
+           .run_uuid = "h-1.0",
+           .lacks = {.number = 6, .by = "d1@0"},
+           .here = 2},
            request::Resume{.join = join},
            request::Resume{.join = join,
            .workers = Workers::Stopping,
@@ -290,6 +295,18 @@ TEST_CASE("Messages: a resume that says nothing of its workers is refused") {
   REQUIRE(text.find("\"state\":\"down\"") != std::string::npos);
   text.replace(text.find("\"down\""), 6, "\"away\"");
   CHECK(is_refused(text, "'state'"));
+}
+
+TEST_CASE("Messages: a knock that names a round says how many nodes there are") {
+  const std::string head =
+      R"({"v":1,"run":"r","node":"n","type":"knock","from":{"host":"a","port":1},)"
+      R"("to":{"host":"b","port":1},"has_round":false,"formed":0,"order":0)";
+  REQUIRE(problem(head + "}") == "read");
+  CHECK(problem(head + R"(,"lacks_by":"d@0","lacks_round":3,"here":2})") == "read");
+  CHECK(is_refused(head + R"(,"lacks_by":"d@0","here":2})", "'lacks_round'"));
+  CHECK(is_refused(head + R"(,"lacks_by":"d@0","lacks_round":3})", "'here'"));
+  CHECK(is_refused(head + R"(,"lacks_by":"","lacks_round":3,"here":2})", "'lacks_by'"));
+  CHECK(is_refused(head + R"(,"lacks_by":"d@0","lacks_round":3,"here":-1})", "'here'"));
 }
 
 TEST_CASE("Messages: a silence limit of any factors is no overflow") {

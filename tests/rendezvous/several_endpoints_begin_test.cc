@@ -200,3 +200,83 @@ TEST_CASE("Several endpoints: a ddpd that has forgotten its own round begins non
     REQUIRE(first.told<command::Round>() == 0);
   }
 }
+
+namespace {
+
+// Two nodes of round 0, of d1@0, of which b has not heard.  They have lost d1, and wait at d2.
+struct HalfElsewhere {
+  Daemon first{0, "d1@0"};
+  Daemon second{1, "d2@0"};
+
+  HalfElsewhere() {
+    for (const char* node : {"a.0", "b.0"}) first.says(node, first.join_of(node));
+    first.says("a.0", request::Heartbeat{.round = 0});
+    while (first.state.runs.contains("job")) {
+      first.now.mono += 500ms;
+      first.on(runs::event::Tick{});
+    }
+    second.now = first.now;
+    come_to_second();
+  }
+  void come_to_second() {
+    request::Join knows = second.join_of("a.1");
+    Daemon::comes_from(knows, {.number = 0, .by = "d1@0"}, 2, 10s, "d1@0");
+    second.says("a.1", knows);
+    second.says("b.1", second.join_of("b.1"));
+  }
+  // What d2 says to d1 by its last event, and the answer.  True: the nodes are sent to d1.
+  bool are_sent() {
+    for (const request::Knock& knock : std::vector<request::Knock>(second.knocks)) {
+      first.now = second.now;
+      first.says("d2@0.knock", knock);
+      if (first.told<command::Moved>() == 0) continue;
+      second.on(runs::event::Answered{"job", std::get<command::Moved>(first.sent.front().command)});
+      return second.told<command::Moved>() == 2;
+    }
+    return false;
+  }
+  // How long they wait there until then, or a quarter of an hour.
+  Duration waits() {
+    const MonoTime since = second.now.mono;
+    while (second.now.mono < since + 15min) {
+      second.now.mono += 100ms;
+      second.on(runs::event::Tick{});
+      if (are_sent()) break;
+      second.beats("a.1");
+      if (are_sent()) break;
+      second.beats("b.1");
+      if (are_sent()) break;
+    }
+    return second.now.mono - since;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Several endpoints: half of a round that waits elsewhere goes to who has formed it") {
+  HalfElsewhere run;
+  Duration waited = run.waits();
+  CHECK(waited >= 10s);  // two leases
+  CHECK(waited < 12s);
+  Daemon& first = run.first;
+  request::Join knows = first.join_of("a.1");
+  Daemon::comes_from(knows, {.number = 0, .by = "d1@0"}, 2, 10s, "d1@0");
+  first.says("a.1", knows);
+  first.says("b.1", first.join_of("b.1"));
+  for (int i = 0; i < 100 && first.run().phase != coordinator::Phase::Running; ++i) {
+    first.now.mono += 100ms;
+    for (const char* node : {"a.1", "b.1"}) first.beats(node);
+    first.on(runs::event::Tick{});
+  }
+  CHECK(first.told<command::Round>() == 2);
+}
+
+TEST_CASE("Several endpoints: nodes that do not reach who has formed their round wait longer") {
+  HalfElsewhere run;
+  for (int i = 0; i < 4; ++i) {
+    Duration waited = run.waits();
+    CHECK(waited >= 10s * (1 << i));
+    CHECK(waited < 12s * (1 << i));
+    run.come_to_second();
+  }
+}
