@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/own_round.h"
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/shown_address.h"
 #include "rendezvous/decide/store_keys.h"
@@ -208,7 +208,8 @@ void CoordinatorService::step(const runs::Event& event) {
   state_ = std::move(next.state);
   note_in_chronicle(event, next.changed, now);
   hold_for_begin(next.actions);
-  tell_own_node(next.actions);
+  if (const command::Round* round = runs::own_round(next.actions, config_.node))
+    config_.on_own_round(*round);
   for (runs::Action& action : next.actions) {
     std::visit(
         Overloaded{
@@ -251,16 +252,6 @@ void CoordinatorService::step(const runs::Event& event) {
   has_mail_.notify();
   MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
   if (due != alarm_.expiry()) alarm_.expires_at(due);
-}
-
-void CoordinatorService::tell_own_node(const std::vector<runs::Action>& actions) {
-  if (config_.node.empty()) return;
-  for (const runs::Action& action : actions) {
-    const auto* send = std::get_if<runs::action::Send>(&action);
-    if (send == nullptr || coordinator::name_of(send->node) != config_.node) continue;
-    if (const auto* round = std::get_if<command::Round>(&send->command))
-      config_.on_own_round(*round);
-  }
 }
 
 // A message changes its own run only.

@@ -149,7 +149,6 @@ class CoordinatorService {
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
   void step(const runs::Event& event);
-  void tell_own_node(const std::vector<runs::Action>& actions);
   void note_in_chronicle(const runs::Event& event, const std::vector<std::string>& changed,
                          Now now);
   void failed(const std::string& why);

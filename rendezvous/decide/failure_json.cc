@@ -42,10 +42,14 @@ Json list_of(const std::vector<Suspect>& suspects) {
   return json;
 }
 
+int read_pid(Reader& part) {
+  return part.integer("pid", 0, std::numeric_limits<int>::max());
+}
+
 std::vector<Suspect> read_suspects(Reader& reader) {
   return reader.list("suspects", kMaxSuspects, [](Reader& part) {
     return Suspect{.rank = part.integer("rank", 0),
-                   .pid = part.integer("pid", 0, std::numeric_limits<int>::max()),
+                   .pid = read_pid(part),
                    .node = part.text("node", kMaxNameBytes),
                    .has_come = part.flag("has_come"),
                    .doing = part.text("doing")};
@@ -97,7 +101,7 @@ Failure read_failure(Reader& parent, const Json& json) {
   Reader reader(json);
   Failure failure{.rank = reader.integer("rank", 0),
                   .local_rank = reader.integer("local_rank", 0),
-                  .pid = reader.integer("pid", 0, std::numeric_limits<int>::max()),
+                  .pid = read_pid(reader),
                   .node = reader.text("node", kMaxNameBytes),
                   .status = {.exit_code = reader.integer("exit_code", 0, 255),
                              .signal = reader.integer("signal", 0, 128),
@@ -148,15 +152,14 @@ Json to_json(const Findings& findings) {
 }
 
 Findings read_findings(Reader& reader) {
-  auto pid = [](Reader& part) { return part.integer("pid", 0, std::numeric_limits<int>::max()); };
-  auto finding = [&](Reader& part) {
+  auto finding = [](Reader& part) {
     return Finding{.rank = part.integer("rank", 0),
-                   .pid = pid(part),
+                   .pid = read_pid(part),
                    .place = read_whereabouts(part),
                    .doing = part.has("doing") ? part.text("doing") : ""};
   };
-  auto unconnected = [&](Reader& part) {
-    return Unconnected{.rank = part.integer("rank", 0), .pid = pid(part)};
+  auto unconnected = [](Reader& part) {
+    return Unconnected{.rank = part.integer("rank", 0), .pid = read_pid(part)};
   };
   return {.workers = reader.list("workers", Findings::kMaxWorkers, finding),
           .unconnected = reader.list("unconnected", Findings::kMaxWorkers, unconnected)};

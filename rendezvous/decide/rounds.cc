@@ -263,8 +263,9 @@ void Rounds::take_in_newcomers() {
   if (state_.phase != Phase::Running || state_.inspection) return;
   if (state_.former.awaited) {
     state_.newcomers_due = state_.former.awaited->until;
+    const command::Info info{returning_text(state_)};
     for (const auto& [id, node] : state_.nodes) {
-      if (!node.is_member && !node.is_standby) out_.send(id, command::Info{returning_text(state_)});
+      if (!node.is_member && !node.is_standby) out_.send(id, info);
     }
     return;
   }

@@ -49,6 +49,15 @@ struct Place : test::OneRun {
     comes_from(join, round, nodes, age, of);
     return join;
   }
+  // Its first round, of these nodes, which are as many as may be.
+  void begins_with(const std::vector<std::string>& nodes) {
+    for (const std::string& node : nodes) {
+      request::Join join = join_of(node);
+      join.policy.last_call_timeout = 1h;
+      says(node, join);
+    }
+    REQUIRE(told<command::Round>() == nodes.size());
+  }
   std::int64_t pulse() const { return now.mono.time_since_epoch().count(); }
   // Time passes; those who see the pulses say so.
   bool has_begun_after(Duration duration, const std::vector<std::string>& nodes) {
@@ -189,12 +198,7 @@ TEST_CASE("Host change: nodes whose host was in no round with them wait for its 
 
 TEST_CASE("Host change: a host that is told to stop leaves the run to the others") {
   Place place("a@0");
-  for (const char* node : {"a.0", "b.0", "c.0"}) {
-    request::Join join = place.join_of(node);
-    join.policy.last_call_timeout = 1h;
-    place.says(node, join);
-  }
-  REQUIRE(place.told<command::Round>() == 3);
+  place.begins_with({"a.0", "b.0", "c.0"});
   place.on(runs::event::HostLeaves{"a was stopped", 15});
   CHECK(place.sent.empty());
   CHECK(runs::leaves_to_others(place.state));
@@ -457,12 +461,7 @@ TEST_CASE("Host change: a second start of a run ends when the first is heard to 
   REQUIRE(old.told<command::Round>() == 2);
   Place fresh("x@0");
   fresh.now = old.now;
-  for (const char* node : {"x.0", "y.0", "z.0"}) {
-    request::Join join = fresh.join_of(node);
-    join.policy.last_call_timeout = 1h;
-    fresh.says(node, join);
-  }
-  REQUIRE(fresh.told<command::Round>() == 3);
+  fresh.begins_with({"x.0", "y.0", "z.0"});
   auto knock = runs::knock(old.state, "job", {"b", 7}, {"x", 7}, old.now.mono);
   REQUIRE(knock);
   SUBCASE("soon after it began") {
@@ -926,12 +925,7 @@ TEST_CASE("Host change: the host before the last one may be known to be gone at 
 // v had joined b, which has begun a round with it that v never heard of.
 TEST_CASE("Host change: a node that is gone may have counted elsewhere for a round unknown to it") {
   Place place("a@0");
-  for (const char* node : {"a.0", "b.0", "v.0"}) {
-    auto join = place.join_of(node);
-    join.policy.last_call_timeout = 1h;
-    place.says(node, join);
-  }
-  REQUIRE(place.told<command::Round>() == 3);
+  place.begins_with({"a.0", "b.0", "v.0"});
   const RoundId round{.number = 0, .by = "a@0"};
   for (int i = 0; i < 60; ++i) {  // nothing is heard of b and v
     place.now.mono += 100ms;

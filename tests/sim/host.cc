@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "rendezvous/decide/node_id.h"
+#include "rendezvous/decide/own_round.h"
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
 #include "tests/sim/node.h"
@@ -138,22 +138,14 @@ void Host::take(const std::string& text) {
 void Host::step(const runs::Event& event) {
   auto next = runs::step(std::move(state_), event, world_.now(process_.machine));
   state_ = std::move(next.state);
-  tell_own_node(next.actions);
+  bool is_agent = on_own_round && world_.scenario.has_stand_ins;
+  const auto* round = is_agent ? runs::own_round(next.actions, process_.name) : nullptr;
+  if (round != nullptr) on_own_round(*round);
   if (!holds_back(next.actions)) {
     world_.oracle.stepped(*this, state_, next.actions);
     perform(next.actions);
   }
   set_alarm();
-}
-
-// CoordinatorService::tell_own_node().
-void Host::tell_own_node(const std::vector<runs::Action>& actions) {
-  if (!on_own_round || !world_.scenario.has_stand_ins) return;
-  for (const runs::Action& action : actions) {
-    const auto* send = std::get_if<runs::action::Send>(&action);
-    if (send == nullptr || coordinator::name_of(send->node) != process_.name) continue;
-    if (const auto* round = std::get_if<command::Round>(&send->command)) on_own_round(*round);
-  }
 }
 
 // CoordinatorService::hold_for_begin().

@@ -65,7 +65,6 @@ class Host {
  private:
   void take(const std::string& text);
   void step(const rendezvous::runs::Event& event);
-  void tell_own_node(const std::vector<rendezvous::runs::Action>& actions);
   bool holds_back(const std::vector<rendezvous::runs::Action>& actions);
   void perform(const std::vector<rendezvous::runs::Action>& actions);
   void deliver(const std::string& mailbox, const rendezvous::Command& command);
