@@ -281,6 +281,21 @@ std::vector<ViewedRun> first_runs(std::span<const RunsSource> sources, std::size
   return runs;
 }
 
+// It has ended, and nodes of it still end their workers: it is shown among the runs, with its
+// nodes; then it is shown with its end.
+bool is_ending(const runs::State& state, const runs::Verdict& verdict) {
+  auto run = state.runs.find(verdict.run);
+  return run != state.runs.end() && run->second.run_uuid == verdict.run_uuid &&
+         run->second.phase == Phase::Ended && run->second.up_count > 0;
+}
+
+bool is_over(const runs::State& state, const coordinator::State& run) {
+  if (run.phase != Phase::Ended || run.up_count > 0) return false;
+  return std::ranges::any_of(state.verdicts, [&](const runs::Verdict& verdict) {
+    return verdict.run_uuid == run.run_uuid;
+  });
+}
+
 // nullptr: it has gone.
 const coordinator::State* find_run(std::span<const RunsSource> sources, std::size_t source,
                                    const std::string& name) {
@@ -344,15 +359,21 @@ void RunsText::begin(std::span<const RunsSource> sources, Now now, std::string& 
   node_room_ = kShownNodes;
   std::vector<ViewedRun> runs = first_runs(sources, std::string::npos);
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto& verdicts = sources[i].state->verdicts;
+    const runs::State& state = *sources[i].state;
+    const auto& verdicts = state.verdicts;
     auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
-    for (auto verdict = first; verdict != verdicts.end(); ++verdict)
-      ended_.push_back({.source = i, .verdict = *verdict});
+    for (auto verdict = first; verdict != verdicts.end(); ++verdict) {
+      if (!is_ending(state, *verdict)) ended_.push_back({.source = i, .verdict = *verdict});
+    }
     more_runs_ += sources[i].state->runs.size();
   }
   for (const ViewedRun& run : runs) {
     auto source = static_cast<std::size_t>(&run.source - sources.data());
-    places_.push_back({.source = source, .run = run.name});
+    if (is_over(*run.source.state, run.state)) {
+      --more_runs_;
+    } else {
+      places_.push_back({.source = source, .run = run.name});
+    }
   }
   more_runs_ -= places_.size();
   out += "\"time\": " + number(seconds(now.wall)) + ", \"runs\": [";

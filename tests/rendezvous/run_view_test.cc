@@ -239,6 +239,9 @@ TEST_SUITE("rendezvous/decide/run_view") {
     Training place;
     place.says("job", "a", request::Succeeded{0});
     place.says("job", "b", request::Succeeded{0});
+    CHECK(place.page()["runs"].empty());
+    CHECK(place.page()["more_runs"] == 0);
+    CHECK(place.page()["ended"].size() == 1);
     place.says("job", "a", request::Left{});
     place.says("job", "b", request::Left{});
     place.pass(5s);
@@ -247,6 +250,27 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(page["ended"][0]["run"] == "job");
     CHECK(page["ended"][0]["exit_code"] == 0);
     CHECK(page["ended"][0]["ago_s"] == 5.0);
+  }
+
+  TEST_CASE("a run that is over is listed with its nodes until they have ended their workers") {
+    Training place;
+    request::Failed failed{.round = 0, .failure = {.rank = 1, .status = {.exit_code = 1}}};
+    for (int i = 0; i < 4 && place.run()["state"] != "ended"; ++i) {
+      failed.round = place.run()["round"];
+      place.says("job", "a", failed);
+      if (place.run()["state"] == "ended") break;
+      for (const char* node : {"a", "b"})
+        place.says("job", node, request::Ready{.round = failed.round, .store_port = 1});
+    }
+    REQUIRE(place.run()["state"] == "ended");
+    CHECK(place.run()["nodes"].size() == 2);
+    CHECK(place.page()["ended"].empty());
+    place.says("job", "a", request::Left{});
+    CHECK(place.page()["runs"].size() == 1);
+    CHECK(place.page()["ended"].empty());
+    place.says("job", "b", request::Left{});
+    CHECK(place.page()["runs"].empty());
+    CHECK(place.page()["ended"].size() == 1);
   }
 
   TEST_CASE("the history of a run that restarts for ever is bounded") {
