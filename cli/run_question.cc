@@ -41,7 +41,7 @@ std::string names_of(const std::vector<std::string>& runs) {
 }
 
 bool knows(const Json& page, const std::string& run) {
-  for (const char* runs : {"runs", "ended"}) {
+  for (const char* runs : {"runs", "ended", "elsewhere"}) {
     for (const Json& each : field(page, runs))
       if (is_named(each, run)) return true;
   }
@@ -107,6 +107,10 @@ Result<std::string> run_of(const Json& page, const StatusQuestion& question) {
     return wrong("run '" + text(run, "run") + "' is over, with exit code " +
                  std::to_string(count(run, "exit_code")) +
                  "; ask 'ddpctl explain', 'ddpctl status'");
+  }
+  for (const Json& run : field(page, "elsewhere")) {
+    if (question.run.empty() || text(run, "run") == printable(question.run))
+      return wrong("run '" + text(run, "run") + "' goes on at " + text(run, "at") + "; ask there");
   }
   if (question.run.empty()) return wrong("no run meets at " + question.endpoint);
   const std::string none = "no run '" + printable(question.run) + "' ";

@@ -160,9 +160,20 @@ Lines ended_lines(const Json& page, std::string_view run) {
   return lines;
 }
 
+Lines elsewhere_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json& each : field(page, "elsewhere")) {
+    if (is_named(each, run))
+      lines.push_back(text(each, "run") + ": goes on at " + text(each, "at") + "; ask there");
+  }
+  return lines;
+}
+
 Lines none(const Json& page, std::string_view run) {
+  Lines lines = elsewhere_lines(page, run);
+  if (!run.empty()) append(lines, ended_lines(page, run));
+  if (!lines.empty()) return lines;
   if (run.empty()) return {"no run meets here"};
-  if (Lines ended = ended_lines(page, run); !ended.empty()) return ended;
   std::int64_t more = count(page, "more_runs");
   if (more <= 0) return {"no run '" + printable(run) + "' meets here"};
   return {"no run '" + printable(run) + "' is on this page; " + count_of(more, "run") +
@@ -272,6 +283,7 @@ Lines status_lines(const Json& page, std::string_view run) {
   Lines lines;
   for (const Json* each : runs_of(page, run)) append(lines, run_lines(*each));
   append(lines, more_runs_lines(page, run));
+  append(lines, elsewhere_lines(page, run));
   append(lines, ended_lines(page, run));
   return lines.empty() ? none(page, run) : lines;
 }
@@ -422,13 +434,19 @@ Json picked(const Json& page, std::string_view run, const std::function<Json(con
 }  // namespace
 
 Json status_json(const Json& page, std::string_view run) {
-  Json ended = Json::array();
-  for (const Json& each : field(page, "ended")) {
-    if (is_named(each, run)) ended.push_back(each);
-  }
+  auto those_of = [&](const char* list) {
+    Json found = Json::array();
+    for (const Json& each : field(page, list)) {
+      if (is_named(each, run)) found.push_back(each);
+    }
+    return found;
+  };
+  Json ended = those_of("ended");
+  Json elsewhere = those_of("elsewhere");
   return {{"runs", picked(page, run, [](const Json& each) { return each; })},
           {"more_runs", count(page, "more_runs")},
-          {"ended", ended}};
+          {"ended", ended},
+          {"elsewhere", elsewhere}};
 }
 
 Json node_json(const Json& page, std::string_view run) {

@@ -390,10 +390,8 @@ void NetworkHandler::leave_last_word() {
   bool is_known = !last_word_.address.empty();
   if (!holder_.leave_last_word || !is_known) return;
   last_word_.others.clear();
-  if (state_.last) {
-    for (const StandIn& stand_in : state_.last->stand_ins) last_word_.others.push_back(stand_in.at);
-    if (!last_word_.others.empty()) last_word_.others.push_back(at_endpoint_);
-  }
+  for (const StandIn& stand_in : state_.stand_ins) last_word_.others.push_back(stand_in.at);
+  if (!last_word_.others.empty()) last_word_.others.push_back(at_endpoint_);
   for (const Endpoint& endpoint : config_.member.node.settings.endpoints)
     last_word_.others.push_back(endpoint);
   std::string why =

@@ -173,6 +173,7 @@ void Admission::place(const std::string& id, Node& node) {
     case Phase::Gathering:
       return rounds_.form_if_due();
     case Phase::Running:
+      rounds_.name_stand_ins_to(id);
       if (is_broken(state_) && !is_alone(state_, now_)) {
         // A node of the round which had to stop: the round cannot go on.
         return rounds_.stop({.cause = StopCause::NodeLost, .why = node.join.host + " was cut off"});

@@ -20,6 +20,13 @@ constexpr std::size_t kMaxEndBytes = kMaxMessageBytes - 4 * 1024;  // for the fa
 
 constexpr const char* kCauseNames[] = {"failed", "lost", "joined"};
 
+Json fields_of(const std::vector<StandIn>& stand_ins) {
+  Json json = Json::array();
+  for (const StandIn& stand_in : stand_ins)
+    json.push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
+  return json;
+}
+
 Json fields_of(const command::Round& round) {
   Json json;
   json["type"] = "round";
@@ -37,9 +44,7 @@ Json fields_of(const command::Round& round) {
   if (round.peers) json["peers"] = *round.peers;
   if (!round.by.empty()) json["by"] = round.by;
   if (!round.after.empty()) json["after"] = to_json(round.after);
-  for (const StandIn& stand_in : round.stand_ins) {
-    json["stand_ins"].push_back({{"name", stand_in.name}, {"at", to_json(stand_in.at)}});
-  }
+  if (!round.stand_ins.empty()) json["stand_ins"] = fields_of(round.stand_ins);
   return json;
 }
 
@@ -194,6 +199,9 @@ Json to_json(const Command& command) {
             return Json{
                 {"type", "settled"}, {"round", settled.round.number}, {"by", settled.round.by}};
           },
+          [](const command::StandIns& told) {
+            return Json{{"type", "stand_ins"}, {"stand_ins", fields_of(told.stand_ins)}};
+          },
       },
       command);
 }
@@ -237,6 +245,7 @@ Command read_command(Reader& reader) {
   if (type == "settled") {
     return command::Settled{{.number = reader.round("round"), .by = reader.name("by")}};
   }
+  if (type == "stand_ins") return command::StandIns{read_stand_ins(reader)};
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
 }

@@ -130,7 +130,7 @@ void Connector::set_endpoint(std::size_t number) {
 
 // A place that does not answer holds up the others.
 Duration Connector::try_time() const {
-  if (!has_stand_ins(state_) && !config_.may_move()) return Duration::zero();
+  if (!has_stand_ins(state_) && places_of(state_, config_).size() == 1) return Duration::zero();
   return std::max(kLeastTry, policy_of(state_, config_).silence_limit() / 5);
 }
 

@@ -340,6 +340,13 @@ void name_stand_ins(const State& state, command::Round& round, const std::vector
   }
 }
 
+std::vector<StandIn> stand_ins_of(const State& state) {
+  for (const auto& [id, node] : state.nodes) {
+    if (node.is_member && node.round) return node.round->stand_ins;
+  }
+  return {};
+}
+
 bool can_leave_to_others(const State& state) {
   int left = 0;
   bool has_stand_in = false;

@@ -69,6 +69,8 @@ void set_former_end(State& state);
 // The first members by group rank are named in a round, without the host's own node.
 struct Seat;
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats);
+// Those of the round that runs.
+std::vector<StandIn> stand_ins_of(const State& state);
 // Whether enough nodes are left without the host's own, and one of them can host.
 bool can_leave_to_others(const State& state);
 // What a node is told of the rounds that this one goes on from.

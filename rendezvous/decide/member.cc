@@ -78,7 +78,7 @@ class MemberTransition {
         now_ >= state_.lease_end || (state_.asks_since && state_.has_outslept_lease);
     if (is_lease_over && event.failure.status.signal == SIGKILL) {
       return cut_off(state_.asks_since
-                         ? "this node stood still for longer than its lease"
+                         ? "this node stood still past the end of its lease"
                          : where() + " was away for longer than the lease of this node");
     }
     state_.failed = request::Failed{.round = state_.last->number,
@@ -431,13 +431,21 @@ class MemberTransition {
       want(action::NotifyStop{stop_of_last(why)});
       want(action::NotifyWaiting{why});
     } else {
-      want(action::NotifyUser{why});
+      tell_of_cut(why);
     }
     if (state_.is_leaving || state_.has_ended) {
       state_.link = Link::Down;
     } else {
       connector_.connect();
     }
+  }
+
+  // A node without workers may go to and fro between places where nobody lets it in.
+  void tell_of_cut(const std::string& why) {
+    if (why == state_.told_of_cut && now_ - state_.told_of_cut_at < kRepeat) return;
+    state_.told_of_cut = why;
+    state_.told_of_cut_at = now_;
+    want(action::NotifyUser{why});
   }
 
   command::Stop stop_of_last(const std::string& why) const {
@@ -471,6 +479,7 @@ class MemberTransition {
     state_.workers = Workers::Up;
     state_.restart_count = round.restart_count;
     state_.last = round;
+    note_stand_ins(round.stand_ins);
     // The coordinator has heard what it answers, and counts this node's silence from then at the
     // earliest.
     if (!hosts_with_lease(state_, config_))
@@ -566,8 +575,16 @@ class MemberTransition {
     state_.asked_at.reset();
     connector_.go_to_endpoint(number);
   }
+  void heard(const command::StandIns& told) {
+    if (state_.is_joined && state_.wants_round) note_stand_ins(told.stand_ins);
+  }
   void heard(const command::Settled& settled) {
     if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();
+  }
+  void note_stand_ins(const std::vector<StandIn>& stand_ins) {
+    state_.stand_ins = stand_ins;
+    state_.host_at.reset();
+    if (!state_.is_own_host) state_.host_at = state_.place;
   }
   // Its lease is over, and the others may run without it.
   void heard(const command::Dropped& dropped) {

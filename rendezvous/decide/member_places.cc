@@ -9,8 +9,10 @@ std::vector<Place> places_of(const State& state, const Config& config) {
   std::vector<Place> all{{}};
   const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
   for (std::size_t i = 1; i < endpoints.size(); ++i) all.push_back({.at = endpoints[i], .own = {}});
-  if (config.may_move() || !has_stand_ins(state)) return all;
-  const std::vector<StandIn>& stand_ins = state.last->stand_ins;
+  if (config.may_move()) return all;
+  const std::vector<StandIn>& stand_ins = state.stand_ins;
+  // Where the host was when this node heard of it last: it may be this node that was cut off.
+  if (state.host_at) all.push_back({.at = state.host_at, .own = {}});
   for (std::size_t i = 0; i < stand_ins.size(); ++i) {
     bool is_own = stand_ins[i].name == config.name;
     all.push_back(

@@ -58,8 +58,7 @@ bool hosts_with_lease(const State& state, const Config& config) {
 
 bool has_turn(const State& state, const Config& config) {
   return state.last && config.stand_in_port != 0 &&
-         std::ranges::find(state.last->stand_ins, config.name, &StandIn::name) !=
-             state.last->stand_ins.end();
+         std::ranges::find(state.stand_ins, config.name, &StandIn::name) != state.stand_ins.end();
 }
 
 Duration heartbeat_interval(const State& state, const Config& config) {

@@ -81,6 +81,8 @@ struct State {
   // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
   std::optional<Endpoint> place;
   std::optional<Endpoint> sent_to;  // where a coordinator has sent it, to be tried first
+  std::vector<StandIn> stand_ins;   // as last named to it, with a round or without
+  std::optional<Endpoint> host_at;  // where the host that named them was; likewise
   MonoTime seeks_since{};           // the host is lost
   SeenCoordinators seen;
   // What that was before this node joined here, until it has a round.
@@ -107,6 +109,8 @@ struct State {
   std::optional<MonoTime> muted_at;  // when a connection was last given up since no answer came
   MonoTime told_at{};                // that the host is not there
   std::string told;
+  MonoTime told_of_cut_at{};  // that this node was cut off, or sent away
+  std::string told_of_cut;
   std::string pulse;  // what the coordinator's pulse was at the last look
   // When the look at it began that last found it changed.  lease() counts from here; the
   // coordinator's silence_limit() from later, when that same beat arrived.

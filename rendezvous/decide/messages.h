@@ -30,7 +30,7 @@ inline constexpr int kMaxCount = 1'000'000;
 
 // Where the run's host may change (host_change.h), these say how: Join::stand_in_port, is_host,
 // round_by, after, seen_age, seen_of, pulse and died, the same of Left and Heartbeat, Knock,
-// Round::by, stand_ins and after, Moved and Settled.
+// Round::by, stand_ins and after, Moved, Settled and StandIns.
 
 // Where another node of the round would host the run if its host were lost.
 struct StandIn {
@@ -372,11 +372,16 @@ struct Moved {
 struct Settled {
   RoundId round;
 };
+// To a node that is not in the round: where it finds the run if its host is lost.
+struct StandIns {
+  std::vector<StandIn> stand_ins;  // as in Round
+};
 }  // namespace command
-using Command = std::variant<command::Round, command::Inspect, command::TakeStacks,
-                             command::TakeBundle, command::Stop, command::Waiting, command::End,
-                             command::Refuse, command::Standby, command::Info, command::KeepAlive,
-                             command::Continue, command::Dropped, command::Moved, command::Settled>;
+using Command =
+    std::variant<command::Round, command::Inspect, command::TakeStacks, command::TakeBundle,
+                 command::Stop, command::Waiting, command::End, command::Refuse, command::Standby,
+                 command::Info, command::KeepAlive, command::Continue, command::Dropped,
+                 command::Moved, command::Settled, command::StandIns>;
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -177,7 +177,9 @@ void Rounds::form() {
     out_.send(*id, *node->round);
   }
   for (auto& [id, node] : state_.nodes) {
-    if (!node.is_member && !node.is_standby) stand_by(id, node);
+    if (node.is_member) continue;
+    if (!node.is_standby) stand_by(id, node);
+    name_stand_ins_to(id);
   }
   note_formed(state_, std::move(from), round.id(), now_);
   keep_run_file();
@@ -291,11 +293,16 @@ void Rounds::stand_by(const std::string& id, Node& node) {
   std::string reason = is_flapping(state_, node.join.host, now_)
                            ? "it was lost " + std::to_string(state_.policy.flap_limit) +
                                  " times in 10 minutes (flap_limit)"
-                       : has_room(state_)
+                       : has_room(state_) && has_any_succeeded(state_)
                            ? "some of the nodes have finished already"
                            : "there are " + std::to_string(state_.settings.max_nodes) +
                                  " nodes, as many as --nnodes allows";
   out_.send(id, command::Standby{reason});
+}
+
+void Rounds::name_stand_ins_to(const std::string& id) {
+  std::vector<StandIn> stand_ins = stand_ins_of(state_);
+  if (!stand_ins.empty()) out_.send(id, command::StandIns{std::move(stand_ins)});
 }
 
 // To the nodes that were in the last round; one that comes later has lost none.

@@ -34,6 +34,8 @@ class Rounds {
   // One has come.  It waits until the round has settled: see kSettleTime.
   void expect_newcomer(const std::string& id);
   void stand_by(const std::string& id, Node& node);
+  // Where the run goes on without its host, to a node that is not in the round.
+  void name_stand_ins_to(const std::string& id);
 
   // For the coordinator that follows, should this process be killed.
   void keep_run_file();

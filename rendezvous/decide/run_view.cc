@@ -22,6 +22,7 @@ using coordinator::Phase;
 
 // Of runs that are over the last ones are shown.
 constexpr std::size_t kEndedShown = 32;
+constexpr std::size_t kElsewhereShown = 32;
 
 constexpr std::array<const char*, kPhases> kPhaseNames{"waiting", "training", "stopping", "ended"};
 
@@ -249,6 +250,18 @@ Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_t
   return json;
 }
 
+// The runs that other hosts have, as they have said here.
+Json elsewhere(std::span<const RunsSource> sources) {
+  Json json = Json::array();
+  for (const RunsSource& source : sources) {
+    for (const auto& [run, moved] : source.state->moved) {
+      if (json.size() == kElsewhereShown) return json;
+      json.push_back({{"run", run}, {"at", to_string(moved.to)}});
+    }
+  }
+  return json;
+}
+
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -425,7 +438,7 @@ void RunsText::add_node(std::span<const RunsSource> sources, Now now, std::strin
 
 void RunsText::add_ended(std::span<const RunsSource> sources, Now now, std::string& out) {
   if (over_ == ended_.size()) {
-    out += "]";
+    out += "], \"elsewhere\": " + dump(elsewhere(sources));
     part_ = Part::Done;
     return;
   }

@@ -36,8 +36,9 @@ struct RunsSource {
 // it made serve others before the next one.
 inline constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
 
-// "\"runs\": [...], \"ended\": [...]": the fields of /status (store/PROTOCOL.md), in pieces.  What
-// happens between two of them is seen by the later one; a run or node that has gone is left out.
+// The fields of /status (store/PROTOCOL.md) that are about runs, from "time" to "elsewhere", in
+// pieces.  What happens between two of them is seen by the later one; a run or node that has gone
+// is left out.
 class RunsText {
  public:
   explicit RunsText(bool is_trusted) : is_trusted_(is_trusted) {}

@@ -47,6 +47,16 @@ TEST_SUITE("cli/status_text") {
     CHECK(status_lines(page, "other") == Lines{"no run 'other' meets here"});
   }
 
+  TEST_CASE("of a run that another host has it is said where it is") {
+    Json page = {{"runs", Json::array()},
+                 {"ended", Json::array()},
+                 {"elsewhere", {{{"run", "job"}, {"at", "b:7"}}}}};
+    CHECK(status_lines(page, "") == Lines{"job: goes on at b:7; ask there"});
+    CHECK(node_lines(page, "job") == Lines{"job: goes on at b:7; ask there"});
+    CHECK(status_lines(page, "other") == Lines{"no run 'other' meets here"});
+    CHECK(status_json(page, "")["elsewhere"][0]["at"] == "b:7");
+  }
+
   TEST_CASE("nodes and runs that are not on the page are counted") {
     Json page = page_with(4, 89);
     for (const Lines& lines : {status_lines(page, ""), node_lines(page, ""), rank_lines(page, ""),

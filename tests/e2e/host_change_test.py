@@ -94,6 +94,33 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
 
+    def test_a_standby_finds_the_run_where_it_is_when_the_hosts_machine_is_gone(self):
+        agents = self.all_of(3, "--nnodes=3")
+        before = len(self.started)
+        agents.append(self.agent(3, "--nnodes=3"))
+        agents[3].says("standing by")
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        self.until_world((1, 2, 3), since=before)
+        self.assert_all_succeed(*agents[1:])
+        self.assert_rounds_apart()
+
+    def test_a_node_that_was_cut_off_finds_the_host_that_is_not_at_the_endpoint(self):
+        agents = self.all_of(4, "--nnodes=2:4")
+        for k in (0, 3):
+            self.addCleanup(lambda k=k: self.hosts.heal(k))
+        before = len(self.started)
+        self.hosts.isolate(0)  # for good
+        self.until_world((1, 2, 3), since=before)
+        before = len(self.started)
+        self.hosts.isolate(3)
+        self.until_world((1, 2), since=before)
+        before = len(self.started)
+        self.hosts.heal(3)
+        self.until_world((1, 2, 3), since=before)
+        self.assert_all_succeed(*agents[1:])
+        self.assert_rounds_apart()
+
     def test_what_is_left_of_a_host_may_fail_when_the_run_is_elsewhere(self):
         agents = self.all_of(4, "--nnodes=2:4")
         before = len(self.started)

@@ -53,6 +53,7 @@ struct WithStandIns : Node {
                                 .stand_ins = {{.name = "m", .at = {"m", 7}},
                                               {.name = "n", .at = {"n", 7}},
                                               {.name = "o", .at = {"o", 7}}}};
+    state.stand_ins = state.last->stand_ins;
   }
 };
 
@@ -108,6 +109,25 @@ TEST_CASE("Connector: the stand-ins in their order, its own when those before ha
   CHECK(node.tries_next() == "m:7");
   CHECK(node.tries_next() == "own 2");
   CHECK(node.tries_next() == "o:7");
+}
+
+TEST_CASE("Connector: a node that stood by looks for the run at the stand-ins, too") {
+  WithStandIns node;
+  node.state.last.reset();
+  node.state.stand_ins.erase(node.state.stand_ins.begin() + 1);  // it is none of them
+  CHECK(node.connects() == "e:1");
+  CHECK(node.last.timeout > 0s);
+  CHECK(node.tries_next() == "m:7");
+  CHECK(node.tries_next() == "o:7");
+  CHECK(node.tries_next() == "e:1 later");
+}
+
+TEST_CASE("Connector: a node that was cut off finds the host where it was") {
+  WithStandIns node;
+  node.state.host_at = Endpoint{"h", 7};
+  CHECK(node.connects() == "e:1");
+  CHECK(node.tries_next() == "h:7");
+  CHECK(node.tries_next() == "m:7");
 }
 
 TEST_CASE("Connector: a lost connection is made again at once, unless it never lasts") {

@@ -61,6 +61,9 @@ std::string words(const Command& command) {
           [](const command::Settled& settled) {
             return "settled " + std::to_string(settled.round.number);
           },
+          [](const command::StandIns& told) {
+            return "stand-ins " + std::to_string(told.stand_ins.size());
+          },
       },
       command);
 }

@@ -721,6 +721,77 @@ TEST_CASE("Host change: the lease stays what other hosts know it to be") {
   CHECK(place.run().policy.silence_limit() == join.policy.silence_limit());
 }
 
+TEST_CASE("Host change: a node that is not in the round hears of the stand-ins, of each round") {
+  Place place("a@0");
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0"}) {
+    auto each = place.join_of(node);
+    each.settings.min_nodes = 3;
+    each.policy.max_restarts = 1;
+    place.says(node, each);
+  }
+  REQUIRE(place.told<command::Standby>() == 1);
+  auto heard_by_d = [&] {
+    std::vector<std::string> names;
+    for (const auto& each : place.sent) {
+      const auto* told = std::get_if<command::StandIns>(&each.command);
+      if (each.node != "d.0" || told == nullptr) continue;
+      names.clear();
+      for (const StandIn& stand_in : told->stand_ins) names.push_back(stand_in.name);
+    }
+    place.sent.clear();
+    return names;
+  };
+  CHECK(heard_by_d() == std::vector<std::string>{"b", "c"});
+  place.says("b.0",
+             request::Failed{.round = 0, .failure = {.rank = 1, .status = {.exit_code = 1}}});
+  for (const char* node : {"a.0", "b.0", "c.0"})
+    place.says(node, request::Ready{.round = 0, .store_port = 1});
+  CHECK(heard_by_d() == std::vector<std::string>{"b", "c"});
+}
+
+TEST_CASE("Host change: a standby goes to the stand-ins when the host is gone") {
+  Seeker node;
+  node.joins(false);
+  node.on(member::event::Heard{command::Standby{"there are enough"}});
+  node.on(member::event::Heard{command::StandIns{{{.name = "b", .at = {"b", 7}}}}});
+  node.on(member::event::ConnectionLost{"reset"});
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();
+  CHECK(node.connects_to() == "endpoint");
+  node.fails();
+  CHECK(node.connects_to() == "b:7");
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1", .pulse = "9"});
+  REQUIRE(node.wanted<member::action::Post>() != nullptr);
+  SUBCASE("and back to where it was, if it is not the host that was lost") {
+    node.on(member::event::Heard{command::StandIns{{{.name = "d", .at = {"d", 7}}}}});
+    node.on(member::event::ConnectionLost{"reset"});
+    CHECK(node.connects_to() == "b:7");
+    node.fails();
+    CHECK(node.connects_to() == "endpoint");
+    node.fails();
+    CHECK(node.connects_to() == "b:7");
+    node.fails();
+    CHECK(node.connects_to() == "d:7");
+  }
+}
+
+TEST_CASE("Host change: a node that is sent to and fro says so once") {
+  Seeker node;
+  int said = 0;
+  for (int i = 0; i < 5; ++i) {
+    node.joins(false);
+    node.on(
+        member::event::Heard{command::Moved{.to = {"b", 7}, .why = "the run has another host"}});
+    for (const auto& action : node.actions)
+      said += std::holds_alternative<member::action::NotifyUser>(action) ? 1 : 0;
+    CHECK(node.connects_to() == "b:7");
+    node.now.mono += 1s;
+    node.fails();
+    CHECK(node.connects_to().starts_with("endpoint"));
+  }
+  CHECK(said == 1);
+}
+
 TEST_CASE("Host change: a node tries the stand-ins in order, and hosts in its turn") {
   RoundSeeker node;
   node.on(member::event::ConnectionLost{"reset"});
@@ -845,7 +916,7 @@ TEST_CASE(
   CHECK(node.wanted<member::action::Post>() == nullptr);
   const auto* stop = node.wanted<member::action::NotifyStop>();
   REQUIRE(stop != nullptr);
-  CHECK(stop->stop.why == "this node stood still for longer than its lease");
+  CHECK(stop->stop.why == "this node stood still past the end of its lease");
 }
 
 TEST_CASE("Host change: a host looks for other hosts of its run") {

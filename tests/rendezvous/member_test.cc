@@ -752,7 +752,7 @@ TEST_CASE("Member: a worker that the end of the lease has killed has not failed"
     Running play;
     play.now.mono += 4500ms;
     std::string done = play.on(killed);
-    CHECK(done.find("stop, this node stood still for longer than its lease; connect n.1") !=
+    CHECK(done.find("stop, this node stood still past the end of its lease; connect n.1") !=
           std::string::npos);
     CHECK(!play.state.failed);
   }

@@ -152,6 +152,8 @@ std::vector<Command> commands() {
                         {.id = {.number = 3, .by = "node0-1@2"}, .nodes = 3, .was_in = true}}},
           command::Moved{.to = {"node1", 7}, .why = "the run has another host"},
           command::Settled{{.number = 4, .by = "node0-1@2"}},
+          command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}},
+          command::StandIns{},
           command::Round{.number = 3,
                          .ranks = {.group_world_size = 2},
                          .master = {"m", 9},

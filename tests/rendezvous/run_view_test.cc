@@ -273,6 +273,18 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(place.page()["ended"].size() == 1);
   }
 
+  TEST_CASE("a run that another host has is shown with where it is, as long as it says so") {
+    Place place;
+    place.on(runs::event::Begun{.files = {}, .name = "a@0"});
+    place.says("job", "b.knock",
+               request::Knock{.from = {"b", 7}, .to = {"a", 1}, .has_round = true, .formed = 3});
+    CHECK(place.page()["runs"].empty());
+    CHECK(place.page()["elsewhere"] == Json::parse(R"([{"run": "job", "at": "b:7"}])"));
+    place.pass(1min);
+    place.on(runs::event::Tick{});
+    CHECK(place.page()["elsewhere"].empty());
+  }
+
   TEST_CASE("the history of a run that restarts for ever is bounded") {
     Place place;
     place.joins("job", "a", 1, 100'000);

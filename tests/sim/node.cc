@@ -379,7 +379,7 @@ void Node::agent_killed(bool has_guardian) {
     for (const Endpoint& endpoint : plan_.settings.endpoints) {
       if (!is_taken) world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), endpoint);
     }
-    for (const StandIn& stand_in : member_.last->stand_ins) {
+    for (const StandIn& stand_in : member_.stand_ins) {
       world_.deliver(plan_.machine, left, world_.time.now() + seconds(15), stand_in.at);
     }
   });

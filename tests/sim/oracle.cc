@@ -194,13 +194,15 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   }
   // Each round: a word from each node before it, a Stop, a Waiting and a Round to each; each new
   // node: a Join,
-  // at most two words about its place, and its last command.
+  // at most two words about its place (and where the stand-ins are), and its last command.
   std::uint64_t known = state.arrivals;
   // Where the host may change: that the round is settled, too, maybe twice to one that asks.
   book.allowed_commands += (world_.scenario.has_stand_ins ? 5 : 3) * round.size();
+  // Each node that is not in it hears of the stand-ins.
+  if (world_.scenario.has_stand_ins) book.allowed_commands += state.nodes.size() - round.size();
   book.allowed_messages += 3 * round.size();
-  require(book.commands <=
-              book.allowed_commands + 3 * known + 2 * book.refused.size() + book.gone.size(),
+  require(book.commands <= book.allowed_commands + (world_.scenario.has_stand_ins ? 4 : 3) * known +
+                               2 * book.refused.size() + book.gone.size(),
           "too many commands: " + std::to_string(book.commands));
   require(world_.is_late || book.messages <= book.allowed_messages +
                                                  3 * (known + book.refused.size()) +
