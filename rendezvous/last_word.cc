@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rendezvous/decide/store_keys.h"
+#include "rendezvous/node_files.h"
 #include "store/auth/handshake.h"
 #include "store/auth/munge.h"
 #include "store/base/fd.h"
@@ -44,6 +45,8 @@ std::optional<LastWord> parse(std::string_view text) {
   std::getline(lines, word.secret_key);
   std::getline(lines, word.munge_socket);
   std::getline(lines, word.message);
+  std::getline(lines, word.keep_at);
+  std::getline(lines, word.why);
   if (!lines) return std::nullopt;
   return word;
 }
@@ -214,13 +217,19 @@ std::string to_text(const LastWord& word) {
   text << word.address << ' ' << word.port << ' ' << word.has_extensions << ' ' << word.uses_munge
        << ' ' << others.size();
   for (const Endpoint& other : others) text << ' ' << other.host << ' ' << other.port;
-  text << '\n' << word.secret_key << '\n' << word.munge_socket << '\n' << word.message << '\n';
+  text << '\n'
+       << word.secret_key << '\n'
+       << word.munge_socket << '\n'
+       << word.message << '\n'
+       << word.keep_at << '\n'
+       << word.why << '\n';
   return text.str();
 }
 
 bool deliver_last_word(std::string_view text, Duration patience) {
   std::optional<LastWord> word = parse(text);
   if (!word) return false;
+  if (!word->keep_at.empty()) write_last_word(word->keep_at, word->why);
   const Endpoint store{.host = word->address, .port = word->port};
   std::vector<Endpoint> others = std::move(word->others);
   std::erase(others, store);

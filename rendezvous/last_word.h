@@ -25,12 +25,16 @@ struct LastWord {
   // Where the run may be hosted next; those whose host is no numeric address are left out.
   std::vector<Endpoint> others{};
   std::string message;  // encoded; see member::last_message()
+  // For a later agent of this machine: NodeFiles::last_word_path(), and what it is to hear.
+  std::string keep_at{};
+  std::string why{};
 };
 
 // As text, for a pipe.
 std::string to_text(const LastWord& word);
 
-// Delivers what to_text() wrote to the coordinator that is at that store by then; it need not be
+// First keeps `why` at `keep_at`, unless that is empty.  Then delivers what to_text() wrote to the
+// coordinator that is at that store by then; it need not be
 // the one that was there before.  Tries for `patience` while nothing listens there.  Until that
 // store takes it, each of the other places gets it, too, as it opens: for three times as long,
 // since these open one after the other.  Returns whether any has taken it.  Blocks; to be called

@@ -136,7 +136,11 @@ asio::awaitable<void> NetworkHandler::finish() {
   auto unsaid =
       member::unsaid_left(state_, config_.member, mono_now(), /*host_goes=*/leaves_to_others);
   step(member::event::Finished{});
-  if (member::may_forget(state_)) node_files_.drop();
+  if (member::may_forget(state_)) {
+    node_files_.drop();
+  } else {
+    node_files_.leave(state_.leaving ? state_.leaving->why : "has ended");
+  }
   is_finishing_ = true;
   endpoint_.close_if_left();
   if (std::shared_ptr<Link> link = link_) co_await Link::flush(link, mono_now() + kFlushPatience);
@@ -397,6 +401,8 @@ void NetworkHandler::leave_last_word() {
   std::string why =
       "was lost (its agent, pid " + std::to_string(config_.member.node.pid) + ", was killed)";
   last_word_.message = encode(member::last_message(state_, config_.member, why));
+  last_word_.keep_at = node_files_.last_word_path();
+  last_word_.why = std::move(why);
   std::string text = to_text(last_word_);
   if (text == last_text_) return;
   last_text_ = text;

@@ -21,6 +21,8 @@ namespace {
 
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 constexpr const char* kPartial = ".partial";
+constexpr const char* kLastWord = ".left";
+constexpr off_t kMaxLastWord = 200;
 constexpr std::size_t kMaxFiles = 4096;
 constexpr off_t kMaxBytes = 64 * 1024;
 constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
@@ -94,10 +96,38 @@ std::optional<std::string> read_if_dead(const Fd& folder, const std::string& nam
   return read_all(file, status.st_size);
 }
 
+// What the agent whose node file this is, or its guardian, has said at the end; empty: nothing.
+std::string last_word(const Fd& folder, const std::string& name) {
+  Fd file(::openat(folder.get(), (name + kLastWord).c_str(),
+                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  bool is_file = file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+  return is_file ? read_all(file, kMaxLastWord) : "";
+}
+
+void remove(const Fd& folder, const std::string& name) {
+  ::unlinkat(folder.get(), name.c_str(), 0);
+  ::unlinkat(folder.get(), (name + kLastWord).c_str(), 0);
+}
+
 }  // namespace
 
+void write_last_word(const std::string& path, std::string_view text) {
+  const std::string partial = path + kPartial;
+  Fd file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return;
+  text = text.substr(0, kMaxLastWord);
+  bool is_written =
+      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  // A name that is taken is not replaced.
+  bool is_named = is_written && ::link(partial.c_str(), path.c_str()) == 0;
+  static_cast<void>(is_named);  // nobody is left whom this could be told
+  ::unlink(partial.c_str());
+}
+
 NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string name)
-    : folder_(open_folder(folder, problem_)),
+    : path_(folder),
+      folder_(open_folder(folder, problem_)),
       boot_(boot_of_machine()),
       run_(std::move(run)),
       beginning_(run_file_name(run_) + "-"),
@@ -112,7 +142,7 @@ void NodeFiles::remove_old() const {
   for (const std::string& name : names("")) {
     auto at = written(folder_, name);
     bool is_old = at && at->tv_sec < oldest;
-    if (is_old && read_if_dead(folder_, name)) ::unlinkat(folder_.get(), name.c_str(), 0);
+    if (is_old && read_if_dead(folder_, name)) remove(folder_, name);
   }
 }
 
@@ -127,7 +157,7 @@ std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
   while (const dirent* entry = ::readdir(entries)) {
     std::string name = entry->d_name;
     bool is_one = name.starts_with(beginning) && !name.starts_with('.') &&
-                  !name.ends_with(kPartial) && name != own_;
+                  !name.ends_with(kPartial) && !name.ends_with(kLastWord) && name != own_;
     if (is_one) found.push_back(std::move(name));
     if (found.size() == kMaxFiles) break;
   }
@@ -158,9 +188,10 @@ void NodeFiles::keep(const Died& self) {
 // What it says would not be true any more.
 void NodeFiles::forget() {
   if (folder_) {
-    ::unlinkat(folder_.get(), own_.c_str(), 0);
+    remove(folder_, own_);
     ::unlinkat(folder_.get(), (own_ + kPartial).c_str(), 0);
   }
+  kept_.reset();
   folder_ = Fd();
   file_ = Fd();
 }
@@ -183,16 +214,26 @@ std::vector<Died> NodeFiles::died() const {
     if (!text) continue;
     auto file = decode_node_file(*text);
     bool is_ours = file && file->boot == boot_ && file->run == run_;
-    if (is_ours) nodes.push_back(std::move(file->node));
+    if (!is_ours) continue;
+    file->node.left = last_word(folder_, name);
+    nodes.push_back(std::move(file->node));
   }
   return nodes;
 }
 
 void NodeFiles::drop() {
   for (const std::string& name : names(beginning_)) {
-    if (read_if_dead(folder_, name)) ::unlinkat(folder_.get(), name.c_str(), 0);
+    if (read_if_dead(folder_, name)) remove(folder_, name);
   }
   forget();
+}
+
+std::string NodeFiles::last_word_path() const {
+  return kept_ ? path_ + "/" + own_ + kLastWord : "";
+}
+
+void NodeFiles::leave(const std::string& why) const {
+  if (kept_) write_last_word(last_word_path(), why);
 }
 
 }  // namespace ddprun::rendezvous

@@ -7,12 +7,16 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/decide/node_file.h"
 #include "store/base/fd.h"
 
 namespace ddprun::rendezvous {
+
+// As a whole or not at all; what stands at `path` already stays.
+void write_last_word(const std::string& path, std::string_view text);
 
 class NodeFiles {
  public:
@@ -31,6 +35,11 @@ class NodeFiles {
   // Of the agents of this run which have died on this machine, the last kMaxDied.
   std::vector<Died> died() const;
 
+  // No worker of this node lives any more, and why it has ended.  Its guardian says the same, if
+  // the agent was killed, by write_last_word() with this path; empty where nothing is kept.
+  void leave(const std::string& why) const;
+  std::string last_word_path() const;
+
   // The run is over, for all that were part of it here.
   void drop();
 
@@ -40,6 +49,7 @@ class NodeFiles {
   void forget();
 
   std::string problem_;
+  std::string path_;  // of the folder
   Fd folder_;
   std::string boot_;  // the machine's
   std::string run_;

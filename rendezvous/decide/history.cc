@@ -2,6 +2,7 @@
 #include "rendezvous/decide/history.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "rendezvous/decide/host_change.h"
@@ -16,6 +17,15 @@ void note_all_are_back(State& state) {
   bool may_others_live = may_move(state) ? state.former.is_broken
                                          : may_change_host(state) && !state.former.was_host_in_it;
   if (!may_others_live) forget_contacts(state);
+}
+
+// The machine may also have had an agent of a run that had this id long ago.
+bool is_of_run(const State& state, const Died& died) {
+  const auto& former = state.former.awaited;
+  if (former && (former->id() == died.knows || former->names.contains(died.name))) return true;
+  return std::ranges::any_of(state.nodes, [&](const auto& node) {
+    return !node.second.knows.by.empty() && node.second.knows == died.knows;
+  });
 }
 
 }  // namespace
@@ -53,6 +63,27 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
   bool was_in_round = join.was_in_round || (may_change_host(state) && !join.round_by.empty());
   if (state.former.node_is_back(id, join, until, goes_on, was_in_round)) note_all_are_back(state);
   set_former_end(state);
+}
+
+void account_for_died(State& state, MonoTime now) {
+  if (!may_change_host(state)) return;
+  std::map<std::string, request::Left> found;
+  for (const auto& [id, node] : state.nodes) {
+    for (const Died& died : node.join.died) {
+      bool is_news = !died.left.empty() && !state.quorum.gone.contains(died.name);
+      if (!is_news || !is_of_run(state, died)) continue;
+      found[died.name] = {.why = died.left,
+                          .knows = died.knows,
+                          .nodes = died.nodes,
+                          .after = died.after,
+                          .seen_of = died.seen_of};
+    }
+  }
+  for (const auto& [name, left] : found) {
+    const std::string id = name + ".0";
+    note_gone(state, id, left, now);
+    account_for_left(state, id, left);
+  }
 }
 
 void account_for_left(State& state, const std::string& id, const request::Left& left) {

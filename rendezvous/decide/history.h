@@ -24,6 +24,10 @@ void learn_rounds(State& state, const request::Join& join);
 void expect_others(State& state, const std::string& id, const request::Join& join, bool goes_on,
                    MonoTime now);
 
+// Of those that have died where a node of the run comes from: that they have left, if no worker of
+// theirs lives.  As if their guardians had been able to say so here.
+void account_for_died(State& state, MonoTime now);
+
 // A node that is not one of the run's has left: maybe it was in `round`, under the host before.
 void account_for_left(State& state, const std::string& id, const request::Left& left);
 

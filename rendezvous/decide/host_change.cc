@@ -16,7 +16,7 @@ namespace {
 // In leases: after that, the others of a round have come, or will not come soon.
 constexpr int kPatientLeases = 2;
 
-constexpr const char* kWasKilled = "was lost (its agent was killed)";
+const std::string kWasKilled = "was lost (its agent was killed)";
 
 std::string_view without_incarnation(std::string_view id) {
   return id.substr(0, id.rfind('.'));
@@ -255,7 +255,7 @@ void note_died(State& state) {
         .after = died->after,
         .at = at,
         .was_elsewhere = was_elsewhere(state, died->knows, died->seen_of),
-        .why = kWasKilled};
+        .why = died->left.empty() ? kWasKilled : died->left};
   }
   // When it is known which of the hosts that they saw have died.
   for (const auto& [died, at] : found)

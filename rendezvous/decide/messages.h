@@ -72,6 +72,9 @@ struct Died {
   int nodes = 0;                   // that this round had
   std::vector<Unsettled> after{};  // those before it
   std::string seen_of{};           // the coordinator that it saw last
+  // What it, or its guardian, has said on that machine when none of its workers lived any more,
+  // such as "was stopped by SIGTERM"; empty: they may live.
+  std::string left{};
 
   friend bool operator==(const Died&, const Died&) = default;
 };

@@ -26,6 +26,7 @@ Json fields_of(const Died& died) {
                {"knows_nodes", died.nodes}};
   if (!died.after.empty()) json["after"] = to_json(died.after);
   if (!died.seen_of.empty()) json["seen_of"] = died.seen_of;
+  if (!died.left.empty()) json["left"] = died.left;
   return json;
 }
 
@@ -35,7 +36,8 @@ std::vector<Died> read_died(Reader& reader) {
                 .knows = {.number = part.round("knows_round"), .by = part.name("knows_by")},
                 .nodes = part.integer("knows_nodes", 0),
                 .after = read_after(part),
-                .seen_of = part.has("seen_of") ? part.name("seen_of") : ""};
+                .seen_of = part.has("seen_of") ? part.name("seen_of") : "",
+                .left = part.has("left") ? part.text("left", kMaxNameBytes) : ""};
   });
 }
 

@@ -15,7 +15,7 @@ std::size_t bytes_of(const std::vector<Unsettled>& rounds) {
 
 std::size_t bytes_of(const Died& died) {
   return sizeof died + died.name.size() + died.knows.by.size() + bytes_of(died.after) +
-         died.seen_of.size();
+         died.seen_of.size() + died.left.size();
 }
 
 }  // namespace

@@ -546,6 +546,55 @@ TEST_CASE("Host change: a host begun anew takes the guardian's word, whenever it
   CHECK(place.told<command::Round>() == 2);
 }
 
+TEST_CASE("Host change: an agent that is started again says that the one before left no worker") {
+  Place place = begun_anew("a2@9", {"a", "b"});
+  auto comes = [&](const std::string& left) {
+    request::Join join = place.join_of("a2.0");
+    join.died.push_back(died("a", kRound, 2));
+    join.died.back().left = left;
+    place.says("a2.0", join);
+  };
+  SUBCASE("before the others come") {
+    comes("was lost (its agent was killed)");
+    place.joins_from("b.1", kRound, 100ms, "a@0", 2);
+    CHECK(place.told<command::Round>() == 2);
+  }
+  SUBCASE("after them") {
+    place.joins_from("b.1", kRound, 100ms, "a@0", 2);
+    comes("was lost (its agent was killed)");
+    CHECK(place.told<command::Round>() == 2);
+  }
+  SUBCASE("and where it does not, they may live for as long as the lease") {
+    comes("");
+    place.joins_from("b.1", kRound, 100ms, "a@0", 2);
+    CHECK_FALSE(place.has_begun_after(5s, {"a2.0", "b.1"}));
+    CHECK(place.has_begun_after(10s, {"a2.0", "b.1"}));
+  }
+}
+
+TEST_CASE("Host change: a run that was stopped as a whole begins anew at once") {
+  Place place = begun_anew("a2@9");
+  for (const std::string node : {"a", "b", "c"}) {
+    request::Join join = place.join_of(node + "2.0");
+    join.died.push_back(died(node, kRound, 3));
+    join.died.back().left = "was stopped by SIGTERM";
+    place.says(node + "2.0", join);
+  }
+  CHECK(place.told<command::Round>() == 3);
+}
+
+TEST_CASE("Host change: what another run of this id left on a machine keeps none from beginning") {
+  Place place("x@0");
+  for (const std::string node : {"a", "b", "c"}) {
+    request::Join join = place.join_of(node + "2.0");
+    join.settings.min_nodes = 3;
+    join.died.push_back(died(node, kRound, 3));
+    join.died.back().left = "was stopped by SIGTERM";
+    place.says(node + "2.0", join);
+  }
+  CHECK(place.told<command::Round>() == 3);
+}
+
 TEST_CASE("Host change: a run that was killed as a whole begins anew on its machines") {
   Place place = begun_anew("a2@9");
   auto comes = [&](const std::string& node, const std::string& before, const RoundId& knew = kRound,

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "store/decide/wire.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/running_server.h"
+#include "tests/support/temp_dir.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -25,6 +28,19 @@ std::string on_wire(const std::string& key) {
 }
 
 }  // namespace
+
+TEST_CASE("A last word is kept for a later agent of the machine, whether it is delivered or not") {
+  test::TempDir temp;
+  LastWord word;
+  word.address = "127.0.0.1";
+  word.port = 1;  // nobody is there
+  word.message = "gone";
+  word.keep_at = temp.path() + "/run-a.left";
+  word.why = "was lost (its agent, pid 7, was killed)";
+  CHECK_FALSE(deliver_last_word(to_text(word), std::chrono::milliseconds(1)));
+  std::ifstream in(word.keep_at);
+  CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == word.why);
+}
 
 TEST_CASE("A last word waits until a coordinator is at the store") {
   test::RunningServer server;

@@ -83,6 +83,53 @@ TEST_CASE("Node files: what an agent knew is known when it has died, and not bef
   CHECK(machine.died("other").empty());
 }
 
+TEST_CASE("Node files: that no worker lives is known if it was said, and goes with the file") {
+  Machine machine;
+  std::string path;
+  {
+    NodeFiles agent = machine.agent("a");
+    CHECK(agent.last_word_path().empty());
+    agent.leave("too early");
+    agent.keep(knows("a", 1));
+    path = agent.last_word_path();
+    SUBCASE("by nobody") {}
+    SUBCASE("by itself") {
+      agent.leave("was stopped by SIGTERM");
+    }
+    SUBCASE("by its guardian") {
+      write_last_word(path, "was killed");
+    }
+    SUBCASE("by both") {
+      agent.leave("was stopped by SIGTERM");
+      write_last_word(path, "was killed");
+    }
+    CHECK(machine.died().empty());
+  }
+  auto died = machine.died();
+  REQUIRE(died.size() == 1);
+  if (machine.files().size() == 1) {
+    CHECK(died[0].left.empty());
+  } else {
+    CHECK((died[0].left == "was stopped by SIGTERM" || died[0].left == "was killed"));
+  }
+  NodeFiles last = machine.agent("b");
+  last.keep(knows("b", 1));
+  last.drop();
+  CHECK(machine.files().empty());
+}
+
+TEST_CASE("Node files: a last word follows no link") {
+  Machine machine;
+  NodeFiles agent = machine.agent("a");
+  agent.keep(knows("a", 1));
+  const std::string path = agent.last_word_path();
+  const std::string target = machine.temp.path() + "/target";
+  REQUIRE(::symlink(target.c_str(), (path + ".partial").c_str()) == 0);
+  agent.leave("was stopped");
+  CHECK(::access(target.c_str(), F_OK) != 0);
+  CHECK(::access(path.c_str(), F_OK) != 0);
+}
+
 TEST_CASE("Node files: those of a run that is over go") {
   Machine machine;
   machine.agent("a").keep(knows("a", 1));

@@ -134,6 +134,7 @@ void Node::perform(const agent::Action& action) {
               unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
             }
             if (member::may_forget(member_)) world_.node_files[plan_.machine].erase(process_.name);
+            leave_last_word("has ended");
             step(member::event::Finished{});
             leave_when_possible(world_.time.now() + seconds(2));
           },
@@ -369,6 +370,7 @@ void Node::agent_killed(bool has_guardian) {
     is_up_.assign(is_up_.size(), false);
     is_held_ = false;
     round_.reset();
+    leave_last_word("was lost (its agent was killed)");
     std::string left =
         encode(member::last_message(member_, config_, "was lost (its agent was killed)"));
     std::optional<Endpoint> last_place =
@@ -441,7 +443,13 @@ void Node::keep_memory() {
   World::NodeMemory& kept = world_.node_files[plan_.machine][process_.name];
   std::string text = encode(NodeFile{.boot = "boot", .run = plan_.run, .node = *memory});
   if (kept.text == text) return;
-  kept = {.text = std::move(text), .written = ++world_.node_files_written};
+  kept.text = std::move(text);
+  kept.written = ++world_.node_files_written;
+}
+
+void Node::leave_last_word(const std::string& why) {
+  auto& files = world_.node_files[plan_.machine];
+  if (auto kept = files.find(process_.name); kept != files.end()) kept->second.left = why;
 }
 
 std::vector<Died> Node::died_here() {
@@ -449,6 +457,7 @@ std::vector<Died> Node::died_here() {
   for (const auto& [name, kept] : world_.node_files[plan_.machine]) {
     auto file = decode_node_file(kept.text);
     if (!file || encode(*file) != kept.text) world_.violate("a node file that cannot be read");
+    file->node.left = kept.left;
     if (file->run == plan_.run && !world_.find(name + ".0")->process().is_alive)
       found.emplace(kept.written, std::move(file->node));
   }

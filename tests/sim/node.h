@@ -136,6 +136,7 @@ class Node {
   void tick();
   void notice(Deed deed);
   void keep_memory();
+  void leave_last_word(const std::string& why);
   std::vector<rendezvous::Died> died_here();
 
   World& world_;

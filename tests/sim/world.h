@@ -145,6 +145,7 @@ class World {
   struct NodeMemory {
     std::string text;
     std::uint64_t written = 0;
+    std::string left{};  // once no worker of it lives
   };
   std::map<int, std::map<std::string, NodeMemory>> node_files;
   std::uint64_t node_files_written = 0;
