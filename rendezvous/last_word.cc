@@ -27,7 +27,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr useconds_t kPause = 50'000;          // between attempts; microseconds
+// Between attempts, in microseconds: whoever hosts next may open in a moment.
+constexpr useconds_t kFirstPause = 2'000;
+constexpr useconds_t kLongestPause = 50'000;
 constexpr int kAnswerSeconds = 2;              // that the store may take for one answer
 constexpr int kOthersPatience = 3;             // times as long, where there are other places
 constexpr std::int64_t kMaxRecord = 4 * 1024;  // bytes of a coordinator's record
@@ -239,12 +241,12 @@ bool deliver_last_word(std::string_view text, Duration patience) {
     return fd && deliver(fd, *word);
   };
   const MonoTime end = mono_now() + (count > 0 ? kOthersPatience * patience : patience);
-  while (true) {
+  for (useconds_t pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (takes(store)) return true;
     std::erase_if(others, takes);
     if (count > 0 && others.empty()) return true;
     if (mono_now() >= end) return others.size() < count;
-    ::usleep(kPause);
+    ::usleep(pause);
   }
 }
 

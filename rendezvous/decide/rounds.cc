@@ -172,9 +172,10 @@ void Rounds::form() {
     round.ranks = assignment;
     name_unsettled(round, from, *id);
     node->round = round;
-    if (!news.empty()) out_.send(*id, command::Info{news});
     if (rank == 0 && !state_.settings.master) node->round->peers = addresses_of(seats);
     out_.send(*id, *node->round);
+    // After it: a host that dies now would leave a node that knows the news and not the round.
+    if (!news.empty()) out_.send(*id, command::Info{news});
   }
   for (auto& [id, node] : state_.nodes) {
     if (node.is_member) continue;

@@ -51,11 +51,13 @@ std::string lack_text(const State& state, const Lack& lack) {
   if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
   text += "; an agent that is started again where one of the others was killed says so";
-  if (state.policy.quorum == 0)
+  if (state.policy.quorum > 0) return text;
+  text +=
+      "; if the others are gone for good, stop these and start the run again under another "
+      "--rdzv-id";
+  if (lack.here > 0)
     text +=
-        "; if the others are gone for good, start the run again under another --rdzv-id, or "
-        "with --rdzv-conf quorum=" +
-        std::to_string(std::max(lack.here, 1));
+        " (--rdzv-conf quorum=" + std::to_string(lack.here) + " lets so few go on by themselves)";
   return text;
 }
 
