@@ -41,6 +41,11 @@ class Pages(unittest.TestCase):
         self.assertEqual(set(self.options) - NOT_ON_PAGES - named, set())
         self.assertEqual(named - set(self.options), set())
 
+    def test_no_paragraph_is_there_twice(self):
+        for name in ("OPTIONS", "DDPD"):
+            paragraphs = (ROOT / f"cli/{name}.md").read_text(encoding="utf-8").split("\n\n")
+            self.assertEqual([text for text in set(paragraphs) if paragraphs.count(text) > 1], [])
+
     def test_no_other_option_is_named(self):
         unknown = {name for name in named_on(self.page) if name.replace("_", "-") not in self.options}
         short = {name for name in unknown if len([option for option in self.options if option.startswith(name)]) == 1}
