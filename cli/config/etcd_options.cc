@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/config/config_builder.h"
+#include "cli/config/endpoint_list.h"
 #include "cli/options/parse.h"
 #include "store/base/text.h"
 
@@ -69,13 +70,14 @@ Result<void> EtcdOptions::add_members(rendezvous::EtcdUse& etcd,
     etcd.members.push_back({.host = "localhost", .port = kPort});
     return {};
   }
-  for (const std::string& part : split_commas(endpoint->text)) {
-    Result<Endpoint> parsed = parse_endpoint(part, kPort);
-    if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
-    if (parsed->port == 0)
-      return invalid(endpoint->origin + "=" + part + ": a member of etcd has a port from 1");
-    etcd.members.push_back(std::move(*parsed));
+  Result<std::vector<Endpoint>> members = parse_endpoints(*endpoint, kPort);
+  if (!members) return members.error();
+  for (const Endpoint& member : *members) {
+    if (member.port == 0)
+      return invalid(endpoint->origin + "=" + to_string(member) +
+                     ": a member of etcd has a port from 1");
   }
+  etcd.members = std::move(*members);
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/config/endpoint_list.h"
 #include "cli/config/etcd_options.h"
 #include "cli/options/parse.h"
 #include "cli/slurm/munge.h"
@@ -164,19 +165,17 @@ class RendezvousOptions {
     return endpoint.text.find(',') != std::string::npos;
   }
 
-  // "HOST[:PORT][,...]", of a c10d run.
+  // Of a c10d run.
   static Result<std::vector<Endpoint>> endpoints_of(const OptionValue& value) {
-    const std::string what = value.origin + "=" + value.text;
-    std::vector<Endpoint> endpoints;
-    for (const std::string& part : split_commas(value.text)) {
-      Result<Endpoint> parsed = parse_endpoint(part, kElasticPort);
-      if (!parsed) return invalid(value.origin + "=" + to_string(parsed.error()));
-      if (std::ranges::find(endpoints, *parsed) != endpoints.end())
-        return invalid(what + ": " + to_string(*parsed) + " is there twice");
-      endpoints.push_back(std::move(*parsed));
+    Result<std::vector<Endpoint>> endpoints = parse_endpoints(value, kElasticPort);
+    if (!endpoints) return endpoints;
+    const std::string what = value.origin + "=" + value.text + ": ";
+    for (auto each = endpoints->begin(); each != endpoints->end(); ++each) {
+      if (std::find(endpoints->begin(), each, *each) != each)
+        return invalid(what + to_string(*each) + " is there twice");
     }
-    if (endpoints.size() > rendezvous::kMaxEndpoints) {
-      return invalid(what + ": " + std::to_string(endpoints.size()) + " endpoints; at most " +
+    if (endpoints->size() > rendezvous::kMaxEndpoints) {
+      return invalid(what + std::to_string(endpoints->size()) + " endpoints; at most " +
                      std::to_string(rendezvous::kMaxEndpoints) + " are tried");
     }
     return endpoints;

@@ -275,7 +275,7 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not_at("d1,d1:29400") == "--rdzv-endpoint=d1,d1:29400: d1:29400 is there twice");
     CHECK(why_not_at("d1,d2:0") == "--rdzv-endpoint=d1,d2:0: several nodes must know the port");
     CHECK(why_not_at("d1,0.0.0.0").starts_with("0.0.0.0:29400 is no address to connect to"));
-    CHECK(why_not_at("d1,") != "accepted");
+    CHECK(why_not_at("d1,").starts_with("--rdzv-endpoint=d1,: endpoint 2 of 2 is empty;"));
     CHECK(why_not_at("1,2,3,4,5,6,7,8,9") ==
           "--rdzv-endpoint=1,2,3,4,5,6,7,8,9: 9 endpoints; at most 8 are tried");
     CHECK(why_not({"--nnodes=2", "--rdzv-endpoint=d1,d2", "train.py"}) ==
@@ -479,6 +479,8 @@ TEST_SUITE("cli/config/launch_config") {
           "--rdzv-endpoint=':2379' is not host:port: the host is empty");
     CHECK(refusal("join_timeout=9", "h1,h2:0") ==
           "--rdzv-endpoint=h2:0: a member of etcd has a port from 1");
+    CHECK(refusal("join_timeout=9", "h1,,h2").find(": endpoint 2 of 3 is empty;") !=
+          std::string::npos);
     CHECK(refusal("join_timeout=9", "http://h1:2379") ==
           "--rdzv-endpoint='http://h1:2379' is not host:port: a host contains no '/'");
     LaunchConfig config = accepted({"--nnodes=2", "--rdzv-backend=etcd", "--local-addr=node7",
