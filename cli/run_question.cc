@@ -51,7 +51,7 @@ bool knows(const Json& page, const std::string& run) {
 }  // namespace
 
 Result<PageAccess> access_of(const StatusQuestion& question) {
-  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort);
+  Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort, 1);
   if (!at) return at.error();
   Result<std::string> token = token_for(question);
   if (!token) return token.error();

@@ -10,8 +10,8 @@
 
 namespace ddprun::cli {
 
-Result<std::vector<Endpoint>> parse_endpoints(const OptionValue& value,
-                                              std::uint16_t default_port) {
+Result<std::vector<Endpoint>> parse_endpoints(const OptionValue& value, std::uint16_t default_port,
+                                              std::uint16_t least_port) {
   const std::vector<std::string> parts = split_commas(value.text);
   std::vector<Endpoint> endpoints;
   for (const std::string& part : parts) {
@@ -20,7 +20,7 @@ Result<std::vector<Endpoint>> parse_endpoints(const OptionValue& value,
                      std::to_string(endpoints.size() + 1) + " of " + std::to_string(parts.size()) +
                      " is empty; they are HOST:PORT,HOST:PORT");
     }
-    Result<Endpoint> parsed = parse_endpoint(part, default_port);
+    Result<Endpoint> parsed = parse_endpoint(part, default_port, least_port);
     if (!parsed) return invalid(value.origin + "=" + to_string(parsed.error()));
     endpoints.push_back(std::move(*parsed));
   }

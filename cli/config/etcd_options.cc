@@ -70,13 +70,8 @@ Result<void> EtcdOptions::add_members(rendezvous::EtcdUse& etcd,
     etcd.members.push_back({.host = "localhost", .port = kPort});
     return {};
   }
-  Result<std::vector<Endpoint>> members = parse_endpoints(*endpoint, kPort);
+  Result<std::vector<Endpoint>> members = parse_endpoints(*endpoint, kPort, 1);
   if (!members) return members.error();
-  for (const Endpoint& member : *members) {
-    if (member.port == 0)
-      return invalid(endpoint->origin + "=" + to_string(member) +
-                     ": a member of etcd has a port from 1");
-  }
   etcd.members = std::move(*members);
   return {};
 }

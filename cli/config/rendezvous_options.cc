@@ -145,7 +145,7 @@ class RendezvousOptions {
                        "--rdzv-backend=c10d");
       }
       note_no_effect(endpoint->origin, {"master-addr", "master-port"});
-      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort);
+      Result<Endpoint> parsed = parse_endpoint(endpoint->text, kStaticPort, least_port());
       if (!parsed) return invalid(endpoint->origin + "=" + to_string(parsed.error()));
       return parsed;
     }
@@ -154,8 +154,8 @@ class RendezvousOptions {
     Endpoint master{.host = without_brackets(builder_.text_of("master-addr", "127.0.0.1")),
                     .port = default_port};
     if (const OptionValue* port = builder_.given("master-port")) {
-      Result<std::uint16_t> parsed = parse_port(port->text);
-      if (!parsed) return invalid_value(*port, "a port (a number from 0 to 65535)");
+      Result<std::uint16_t> parsed = parse_port(port->text, least_port());
+      if (!parsed) return invalid(port->origin + "=" + to_string(parsed.error()));
       master.port = *parsed;
     }
     return master;
@@ -165,9 +165,12 @@ class RendezvousOptions {
     return endpoint.text.find(',') != std::string::npos;
   }
 
+  // Several nodes must know the port; for one, 0 is any that is free.
+  std::uint16_t least_port() const { return max_nodes_ > 1 ? 1 : 0; }
+
   // Of a c10d run.
-  static Result<std::vector<Endpoint>> endpoints_of(const OptionValue& value) {
-    Result<std::vector<Endpoint>> endpoints = parse_endpoints(value, kElasticPort);
+  Result<std::vector<Endpoint>> endpoints_of(const OptionValue& value) const {
+    Result<std::vector<Endpoint>> endpoints = parse_endpoints(value, kElasticPort, least_port());
     if (!endpoints) return endpoints;
     const std::string what = value.origin + "=" + value.text + ": ";
     for (auto each = endpoints->begin(); each != endpoints->end(); ++each) {
@@ -323,7 +326,6 @@ class RendezvousOptions {
     note_no_effect("the static backend", {"local-addr"});
     Result<Endpoint> master = static_endpoint(kStaticPort);
     if (!master) return master.error();
-    if (master->port == 0) return invalid("--master-port=0: several nodes must know the port");
     member().node.settings.master = *master;
     member().node.address = master->host;
     network().endpoint = std::move(*master);
@@ -402,10 +404,6 @@ class RendezvousOptions {
       Result<std::vector<Endpoint>> parsed = endpoints_of(*endpoint);
       if (!parsed) return parsed.error();
       for (const Endpoint& each : *parsed) {
-        if (each.port == 0) {
-          return invalid(endpoint->origin + "=" + endpoint->text +
-                         ": several nodes must know the port");
-        }
         Result<void> connectable = check_connectable(each);
         if (!connectable) return connectable;
       }

@@ -18,13 +18,15 @@ Error invalid(std::string_view text, std::string_view why) {
 
 }  // namespace
 
-Result<std::uint16_t> parse_port(std::string_view text) {
-  if (auto port = number_in<std::uint16_t>(text)) return *port;
-  return Error{Errc::InvalidInput,
-               "'" + std::string(text) + "' is not a port (a number from 0 to 65535)"};
+Result<std::uint16_t> parse_port(std::string_view text, std::uint16_t least) {
+  auto port = number_in<std::uint16_t>(text);
+  if (port && *port >= least) return *port;
+  return Error{Errc::InvalidInput, "'" + std::string(text) + "' is not a port (a number from " +
+                                       std::to_string(least) + " to 65535)"};
 }
 
-Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port,
+                                std::uint16_t least_port) {
   std::string_view host = text;
   std::string_view port;
   bool has_port = false;
@@ -53,7 +55,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
   }
   Endpoint endpoint{.host = std::string(host), .port = default_port};
   if (has_port) {
-    Result<std::uint16_t> parsed = parse_port(port);
+    Result<std::uint16_t> parsed = parse_port(port, least_port);
     if (!parsed) return invalid(text, to_string(parsed.error()));
     endpoint.port = *parsed;
   }

@@ -20,12 +20,13 @@ struct Endpoint {
 };
 
 // Parses "host", "host:port", "[v6]", "[v6]:port" and a bare "v6".  Fails with Errc::InvalidInput
-// and a sentence that quotes `text` for an empty host, a port that is no number in 0..65535, an
+// and a sentence that quotes `text` for an empty host, a port that parse_port() does not take, an
 // unclosed bracket, or several colons that make no IPv6 address.
-Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port,
+                                std::uint16_t least_port = 0);
 
-// Parses a port: decimal digits only, 0..65535.
-Result<std::uint16_t> parse_port(std::string_view text);
+// Parses a port: decimal digits only, `least`..65535.
+Result<std::uint16_t> parse_port(std::string_view text, std::uint16_t least = 0);
 
 // "host:port", with brackets round an IPv6 address; parse_endpoint() reads it back.
 std::string to_string(const Endpoint& endpoint);

@@ -273,7 +273,8 @@ TEST_SUITE("cli/config/launch_config") {
           "is_host=1 does not go with several endpoints: a ddpd is to be at each of them; name one "
           "endpoint where an agent is to host");
     CHECK(why_not_at("d1,d1:29400") == "--rdzv-endpoint=d1,d1:29400: d1:29400 is there twice");
-    CHECK(why_not_at("d1,d2:0") == "--rdzv-endpoint=d1,d2:0: several nodes must know the port");
+    CHECK(why_not_at("d1,d2:0") ==
+          "--rdzv-endpoint='d2:0' is not host:port: '0' is not a port (a number from 1 to 65535)");
     CHECK(why_not_at("d1,0.0.0.0").starts_with("0.0.0.0:29400 is no address to connect to"));
     CHECK(why_not_at("d1,").starts_with("--rdzv-endpoint=d1,: endpoint 2 of 2 is empty;"));
     CHECK(why_not_at("1,2,3,4,5,6,7,8,9") ==
@@ -295,6 +296,18 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--nnodes=2:4", "train.py"}) ==
           "--nnodes=2:4: the static backend has a fixed number of nodes; use --rdzv-backend=c10d "
           "for a range");
+    // With one node, port 0 is any that is free.
+    CHECK(accepted({"--master-port=0", "train.py"}).master.port == 0);
+    CHECK(accepted({"--rdzv-endpoint=node0:0", "train.py"}).master == Endpoint{"node0", 0});
+    for (const char* port : {"0", "70000"}) {
+      const std::string why =
+          "'" + std::string(port) + "' is not a port (a number from 1 to 65535)";
+      const std::string place = "node0:" + std::string(port);
+      CHECK(why_not({"--nnodes=2", "--master-port=" + std::string(port), "train.py"}) ==
+            "--master-port=" + why);
+      CHECK(why_not({"--nnodes=2", "--rdzv-endpoint=" + place, "train.py"}) ==
+            "--rdzv-endpoint='" + place + "' is not host:port: " + why);
+    }
     CHECK(why_not({"--nnodes=2", "--node-rank=2", "train.py"}) ==
           "--node-rank=2: with at most 2 nodes it is 0..1");
     for (const char* nodes : {"--nnodes=1", "--nnodes=2"})
@@ -478,7 +491,7 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(refusal("join_timeout=9", "h1,:2379") ==
           "--rdzv-endpoint=':2379' is not host:port: the host is empty");
     CHECK(refusal("join_timeout=9", "h1,h2:0") ==
-          "--rdzv-endpoint=h2:0: a member of etcd has a port from 1");
+          "--rdzv-endpoint='h2:0' is not host:port: '0' is not a port (a number from 1 to 65535)");
     CHECK(refusal("join_timeout=9", "h1,,h2").find(": endpoint 2 of 3 is empty;") !=
           std::string::npos);
     CHECK(refusal("join_timeout=9", "http://h1:2379") ==
