@@ -220,6 +220,11 @@ class RendezvousOptions {
   // Several nodes.
 
   Result<void> several_nodes() {
+    if (policy_.quorum > max_nodes_) {
+      return invalid(given_conf()->origin + ": quorum=" + std::to_string(policy_.quorum) +
+                     ": with at most " + std::to_string(max_nodes_) + " nodes it is 1.." +
+                     std::to_string(max_nodes_));
+    }
     for (const char* name : {"rdzv-id", "role"}) {
       const OptionValue* value = builder_.given(name);
       if (value == nullptr) continue;

@@ -337,6 +337,11 @@ TEST_SUITE("cli/config/launch_config") {
     auto why = [this](const std::string& text) {
       return why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=" + text, "train.py"});
     };
+    // More nodes than there can be never come; with one node there is no rendezvous.
+    CHECK(conf("quorum=2").network->member.node.policy.quorum == 2);
+    CHECK(why("quorum=3") == "--rdzv-conf: quorum=3: with at most 2 nodes it is 1..2");
+    CHECK(why("quorum=0") == "--rdzv-conf: quorum='0' is not a whole number from 1 to 1000000");
+    CHECK(why_not({"--rdzv-backend=c10d", "--rdzv-conf=quorum=3", "train.py"}) == "accepted");
     CHECK(why("is_host=maybe") == "--rdzv-conf: is_host='maybe' is not true or false");
     CHECK(why("join_timeout=0").starts_with("--rdzv-conf: join_timeout='0' is not"));
     CHECK(why("store_type=hash") ==
