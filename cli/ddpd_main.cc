@@ -17,6 +17,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -116,6 +117,11 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
   options.server.log = log;
   ddprun::cli::Notifier notifier;
   auto server = listen(context.get_executor(), options);
+  if (!server && server.error().code == std::errc::address_not_available) {
+    return fail(kBadUsage, "--listen=" + to_string(options.server.listen) +
+                               ": no interface of this machine has this address; 0.0.0.0 stands "
+                               "for all of them");
+  }
   if (!server) {
     bool is_usage = server.error().code == Errc::InvalidInput;
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));

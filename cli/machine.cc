@@ -117,6 +117,19 @@ std::vector<std::string> addresses_of(const std::string& host) {
   return addresses;
 }
 
+bool is_here(const std::string& host) {
+  const std::vector<std::string> own = store::own_addresses();
+  return std::ranges::any_of(addresses_of(host), [&own](std::string address) {
+    address.resize(std::min(address.find('%'), address.size()));  // the zone
+    return is_loopback_host(address) || std::ranges::find(own, address) != own.end();
+  });
+}
+
+Result<void> can_listen(const std::string& host) {
+  Result<Fd> bound = store::bind_on({.host = host, .port = 0});
+  return bound ? Result<void>() : Result<void>(bound.error());
+}
+
 std::string own_address() {
   std::vector<std::string> others;  // may reach these
   for (const std::string& address : store::own_addresses()) {
@@ -231,6 +244,8 @@ Machine this_machine(const Environment& environment) {
           .hostname = hostname,
           .address_instead_of = address_instead_of,
           .resolves = resolves,
+          .is_here = is_here,
+          .can_listen = can_listen,
           .own_address = own_address,
           .host_folder = rendezvous::check_host_folder,
           .random_id = random_id,

@@ -37,6 +37,11 @@ struct Machine {
   // not known here.  Empty if the name is known, or no interface has an address.
   std::function<std::string(const std::string& name)> address_instead_of;
   std::function<bool(const std::string& host)> resolves;  // into an address
+  // Whether this address, or what this name is resolved into, is of an interface of this machine.
+  std::function<bool(const std::string& host)> is_here;
+  // Whether this process can listen at a numeric address, or at localhost; fails with the system's
+  // code.
+  std::function<Result<void>(const std::string& host)> can_listen;
   // A numeric address by which others reach this machine, as far as can be seen here: that of its
   // name, or of the way to other networks.  127.0.0.1 where there is no other.
   std::function<std::string()> own_address;

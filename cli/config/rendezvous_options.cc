@@ -12,6 +12,7 @@
 
 #include "cli/config/endpoint_list.h"
 #include "cli/config/etcd_options.h"
+#include "cli/config/own_address.h"
 #include "cli/options/parse.h"
 #include "cli/slurm/munge.h"
 #include "store/base/text.h"
@@ -260,6 +261,10 @@ class RendezvousOptions {
     Result<void> connectable = check_connectable(network().endpoint);
     if (!connectable) return connectable;
     add_slurm_rendezvous();
+    if (const OptionValue* bind = builder_.given("bind")) {
+      Result<void> listens = check_bind(*bind, network(), builder_.machine);
+      if (!listens) return listens;
+    }
     member().endpoint = place_name();
     if (!is_etcd() && is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
         builder_.given("master-addr") == nullptr) {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <csignal>
 
 using namespace ddprun;
@@ -27,6 +28,14 @@ struct Launch {
             },
             .hostname = [] { return "node7"; },
             .resolves = [](const std::string& host) { return host != "nowhere"; },
+            .is_here =
+                [](const std::string& host) {
+                  return host == "node7" || host.starts_with("10.0.0.") || is_loopback_host(host);
+                },
+            .can_listen = [](const std::string& host) -> Result<void> {
+              if (host != "203.0.113.9") return {};
+              return system_error(EADDRNOTAVAIL, "bind " + host);
+            },
             .own_address = [address = own_address] { return address; },
             .host_folder = [](const std::string& path) -> Result<void> {
               if (path == "/shared/run1") return {};
@@ -407,6 +416,16 @@ TEST_SUITE("cli/config/launch_config") {
             "--bind='" + std::string(address) + "' is not a numeric address, or localhost");
     }
     CHECK(why_not({"--nnodes=2", "--allow=here", "train.py"}).starts_with("--allow=here"));
+    for (const char* backend : {"static", "c10d", "etcd"}) {
+      CHECK(why_not({"--nnodes=2", "--rdzv-backend=" + std::string(backend), "--bind=203.0.113.9",
+                     "train.py"})
+                .starts_with("--bind=203.0.113.9: no interface of this machine has this address"));
+    }
+    for (const char* endpoint : {"node0", "node0,node1"}) {
+      CHECK(
+          why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + std::string(endpoint),
+                   "--bind=203.0.113.9", "train.py"}) == "accepted");
+    }
   }
 
   TEST_CASE_FIXTURE(Launch, "the workers' store admits more machines and users, if asked to") {

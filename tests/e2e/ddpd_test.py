@@ -235,6 +235,11 @@ class DdpdTest(unittest.TestCase):
             outcome.stderr, f"ddpd: bind 127.0.0.1:{ddpd.port}: Address already in use\n"
         )
 
+    def test_an_address_of_another_machine_is_one_line_and_exit_code_2(self):
+        outcome = run("--listen", "203.0.113.9:0")
+        self.assertEqual(outcome.returncode, 2)
+        self.assertRegex(outcome.stderr, r"\Addpd: --listen=203\.0\.113\.9:0: no interface of this machine [^\n]+\n\Z")
+
     def test_a_port_file_that_cannot_be_written_is_one_line_and_exit_code_1(self):
         outcome = run("--listen", "127.0.0.1:0", "--port-file", "/nowhere/port")
         self.assertEqual(outcome.returncode, 1)

@@ -527,7 +527,11 @@ class UsageTest(LaunchCase):
                           ["--tee=9", "x"], ["--rdzv-backend=zookeeper", "/bin/true"], ["--no-python", "no-such-program"],
                           ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=protocol=https,cacert=/nowhere", "/bin/true"],
                           ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=user=me,password=x", "/bin/true"],
-                          ["--standalone", "--local-addr=no-such-host.invalid", "/bin/true"]):
+                          ["--standalone", "--local-addr=no-such-host.invalid", "/bin/true"],
+                          ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:1,,b:2", "/bin/true"],
+                          ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=quorum=9", "/bin/true"],
+                          *(["--nnodes=2", "--rdzv-backend=c10d", f"--bind={address}", "/bin/true"]
+                            for address in ("203.0.113.9", "10.77.0.300", "2001:db8::9", "fe80::9%lo"))):
             with self.subTest(arguments=arguments):
                 run = self.ddprun(*arguments, RES_OPTIONS="timeout:1 attempts:1")
                 self.assertEqual(run.returncode, 2)
