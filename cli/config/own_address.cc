@@ -23,4 +23,11 @@ Result<void> check_bind(const OptionValue& bind, const rendezvous::NetworkConfig
                  "no interface of this machine has this address; 0.0.0.0 stands for all of them");
 }
 
+std::string local_address_warning(const OptionValue& given, const std::string& host,
+                                  const std::string& others, const Machine& machine) {
+  if (!is_numeric_host(host) || machine.is_here(host)) return "";
+  return given.origin + "=" + given.text + ": " + others +
+         " are told this address, which no interface of this machine has";
+}
+
 }  // namespace ddprun::cli

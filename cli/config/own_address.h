@@ -3,6 +3,8 @@
 // Whether the addresses that the user gives for this node are addresses of this machine.
 #pragma once
 
+#include <string>
+
 #include "cli/config/launch_config.h"
 #include "cli/options/options.h"
 #include "rendezvous/decide/network_config.h"
@@ -14,5 +16,10 @@ namespace ddprun::cli {
 // address of --bind.  One that hosts nowhere may have the command line of the host.
 Result<void> check_bind(const OptionValue& bind, const rendezvous::NetworkConfig& network,
                         const Machine& machine);
+
+// Of --local-addr, an address of this machine as `others` ("the other nodes") are told it, which
+// may be that of a NAT before it.  A line for the user, or empty where an interface has it.
+std::string local_address_warning(const OptionValue& given, const std::string& host,
+                                  const std::string& others, const Machine& machine);
 
 }  // namespace ddprun::cli

@@ -96,8 +96,11 @@ class RendezvousOptions {
     const OptionValue* given = builder_.given("local-addr");
     if (given == nullptr || given->text.empty()) return fallback;
     std::string host = without_brackets(given->text);
-    if (builder_.machine.resolves(host)) return host;
-    return unresolvable(*given);
+    if (!builder_.machine.resolves(host)) return unresolvable(*given);
+    const char* others = max_nodes_ > 1 ? "the other nodes" : "the workers";
+    std::string warning = local_address_warning(*given, host, others, builder_.machine);
+    if (!warning.empty()) builder_.config.warnings.push_back(std::move(warning));
+    return host;
   }
 
   static Error unresolvable(const OptionValue& value) {

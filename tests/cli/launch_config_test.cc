@@ -236,6 +236,14 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--rdzv-backend=c10d", "--local-addr=nowhere", "train.py"}) == unknown);
     CHECK(why_not({"--rdzv-backend=c10d", "--nnodes=2", "--local-addr=nowhere", "train.py"}) ==
           unknown);
+    // Behind NAT the others know another address than the interfaces have.
+    for (const char* nodes : {"--nnodes=1", "--nnodes=2"}) {
+      LaunchConfig config =
+          accepted({nodes, "--rdzv-backend=c10d", "--local-addr=203.0.113.9", "train.py"});
+      REQUIRE(config.warnings.size() == 1);
+      CHECK(config.warnings.front().starts_with("--local-addr=203.0.113.9: the "));
+    }
+    CHECK(accepted({"--standalone", "--local-addr=10.0.0.7", "train.py"}).warnings.empty());
     CHECK(accepted({"--standalone", "--local-addr=", "train.py"}).master.host == "127.0.0.1");
     CHECK(accepted({"--standalone", "--local-addr=node7", "train.py"}).master ==
           Endpoint{"node7", 0});

@@ -65,4 +65,16 @@ TEST_SUITE("cli/config/own_address") {
     client.is_host = false;
     CHECK(why_not("203.0.113.9", client).empty());
   }
+
+  TEST_CASE("an address of --local-addr that no interface has may be that of a NAT: a warning") {
+    auto warning = [](const std::string& host) {
+      return local_address_warning({host, "--local-addr"}, host, "the other nodes", machine());
+    };
+    CHECK(warning("10.0.0.7").empty());
+    CHECK(warning("127.0.0.2").empty());
+    CHECK(warning("some-name").empty());
+    CHECK(warning("203.0.113.9") ==
+          "--local-addr=203.0.113.9: the other nodes are told this address, which no interface of "
+          "this machine has");
+  }
 }

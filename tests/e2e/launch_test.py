@@ -538,6 +538,16 @@ class UsageTest(LaunchCase):
                 self.assertEqual(run.stdout, "")
                 self.assertRegex(run.stderr, r"\Addprun: [^\n]+\n\Z")
 
+    def test_an_address_that_no_interface_has_is_told_with_a_warning(self):
+        # It waits for the other node then.
+        run = self.start("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:1", "--rdzv-conf=is_host=0",
+                         "--local-addr=203.0.113.9", "--no-python", "true")
+        self.assertRegex(run.stderr.readline(),
+                         r" warning --local-addr=203\.0\.113\.9: the other nodes are told this address, which no interface ")
+        own = self.ddprun("--standalone", "--local-addr=127.0.0.2", "--no-python", "true")
+        self.assertEqual(own.returncode, 0)
+        self.assertNotIn(" warning ", own.stderr)
+
     def test_a_script_on_stdin_is_read_by_python_alone(self):
         for name in ("-", "/dev/stdin"):
             with self.subTest(name):
