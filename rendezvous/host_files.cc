@@ -47,8 +47,13 @@ Result<Fd> open_folder(const std::string& path) {
   if (!folder && errno == EACCES) return bad("cannot be read by this user");
   struct stat status {};
   if (!folder || ::fstat(folder.get(), &status) != 0) return disk_error("open " + path);
+  bool is_open_to_others = (status.st_mode & 0022) != 0;
+  if (is_open_to_others && (status.st_mode & S_ISVTX) != 0) {  // as /tmp, and meant to be
+    return bad("is shared with other users, who could move the run; mkdir -m 700 " + path +
+               "/NAME makes one that is yours alone");
+  }
   if (status.st_uid != ::geteuid()) return bad("belongs to another user, who could move the run");
-  if ((status.st_mode & 0022) != 0)
+  if (is_open_to_others)
     return bad("can be changed by other users, who could move the run; chmod go-w helps");
   if (::faccessat(folder.get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
     return bad("cannot be written to by this user");

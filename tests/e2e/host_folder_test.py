@@ -215,9 +215,10 @@ class BadFolderTest(HostCase):
         self.assertIn("is no folder", self.refused(f"{self.path}/plain", "--rdzv-conf=store_type=file"))
         shared = self.path / "open"
         shared.mkdir()
-        for mode in (0o770, 0o707, 0o1777):
+        for mode, why in ((0o770, "can be changed by other users"), (0o707, "can be changed by other users"),
+                          (0o1777, "is shared with other users")):
             shared.chmod(mode)
-            self.assertIn("can be changed by other users", self.refused(f"file:{shared}"))
+            self.assertIn(why, self.refused(f"file:{shared}"))
         self.assertIn("begins with /", self.refused("file:shared/run"))
         self.assertIn("begins with /", self.refused("localhost:29400", "--rdzv-conf=store_type=file"))
         self.assertIn("needs a folder", self.refused("", "--rdzv-conf=store_type=file"))

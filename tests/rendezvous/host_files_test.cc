@@ -269,12 +269,19 @@ TEST_SUITE("rendezvous/host_files") {
       CHECK(checked.error().code == Errc::InvalidInput);
       return to_string(checked.error());
     };
-    for (unsigned mode : {0720U, 0702U, 01777U}) {
+    for (unsigned mode : {0720U, 0702U, 0777U}) {
       REQUIRE(::chmod(path.c_str(), mode) == 0);
       CHECK(problem(path) == "the folder " + path +
                                  " can be changed by other users, who could move the run; chmod "
                                  "go-w helps");
     }
+    // As /tmp: its mode is right, so another folder is needed.
+    REQUIRE(::chmod(path.c_str(), 01777) == 0);
+    CHECK(problem(path) ==
+          "the folder " + path +
+              " is shared with other users, who could move the run; mkdir -m 700 " + path +
+              "/NAME makes one that is yours alone");
+    CHECK(problem("/tmp").starts_with("the folder /tmp is shared with other users, "));
     REQUIRE(::chmod(path.c_str(), 0755) == 0);
     CHECK(check_host_folder(path).has_value());
     CHECK(problem(path + "/none") == "the folder " + path + "/none does not exist");
