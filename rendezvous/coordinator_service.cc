@@ -128,6 +128,12 @@ void CoordinatorService::answered(const std::string& run, command::Moved moved) 
   if (is_open_) step(runs::event::Answered{.run = run, .moved = std::move(moved)});
 }
 
+bool CoordinatorService::has_successor() const {
+  return std::ranges::any_of(state_.runs, [](const auto& run) {
+    return run.second.is_left_to_others && coordinator::has_successor(run.second);
+  });
+}
+
 asio::awaitable<void> CoordinatorService::idle() {
   while (is_open_ && !(runs::is_idle(state_) && outgoing_.empty())) co_await has_emptied_.wait();
 }

@@ -106,6 +106,8 @@ class CoordinatorService {
   void bundle_wanted(const BundleTarget& target);
   // Whether one is left to another node.
   bool leaves_to_others() const { return runs::leaves_to_others(state_); }
+  // And whether that is still there: the others may have been told to stop, too.
+  bool has_successor() const;
 
   // Completes when no run has a node that needs this host, or after close().
   boost::asio::awaitable<void> idle();

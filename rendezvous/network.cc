@@ -156,10 +156,12 @@ asio::awaitable<void> NetworkHandler::finish() {
     co_await coordinator->idle();
     if (!was_stopped_) co_await meet_missing(*coordinator);
   }
-  if (!leaves_to_others) co_await endpoint_.give_up();
+  // Where nobody goes on, only the host of a new start would hear it, and wait for the others.
+  const bool is_handed_over = leaves_to_others && endpoint_.has_successor();
+  if (!is_handed_over) co_await endpoint_.give_up();
   close();
   // The next host opens when this one has gone.
-  if (unsaid && leaves_to_others) co_await say(std::move(*unsaid));
+  if (unsaid && is_handed_over) co_await say(std::move(*unsaid));
   tasks_.cancel();  // a connect may wait for a name server
   co_await tasks_.join();
   co_await endpoint_.stop();

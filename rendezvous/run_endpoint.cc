@@ -368,6 +368,10 @@ bool RunEndpoint::leaves_to_others() {
   return std::ranges::any_of(coordinators(), &CoordinatorService::leaves_to_others);
 }
 
+bool RunEndpoint::has_successor() {
+  return std::ranges::any_of(coordinators(), &CoordinatorService::has_successor);
+}
+
 asio::awaitable<void> RunEndpoint::give_up() {
   if (registered_) co_await registered_->give_up();
 }

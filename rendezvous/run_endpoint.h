@@ -102,6 +102,7 @@ class RunEndpoint {
   void host_leaves(const std::string& why, int signal);
   // Whether it is left to another node, which finds that out when close() has been called.
   bool leaves_to_others();
+  bool has_successor();
 
   // The store's address, as a process of this machine reaches it.
   Endpoint from_here(const store::Client& client) const;

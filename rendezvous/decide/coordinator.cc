@@ -235,6 +235,12 @@ bool is_handed_over(const State& state) {
                               [](const auto& node) { return node.second.join.is_host; });
 }
 
+bool has_successor(const State& state) {
+  return std::ranges::any_of(state.nodes, [](const auto& node) {
+    return !node.second.join.is_host && !node.second.leaves_by;
+  });
+}
+
 bool is_over(const State& state) {
   return state.nodes.empty() && state.contenders.empty();
 }

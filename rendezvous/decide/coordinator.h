@@ -82,4 +82,7 @@ bool is_over(const State& state);
 // Whether the run is handed over, and the host's own node has no workers any more.
 bool is_handed_over(const State& state);
 
+// Whether a node is here that goes on when the host has gone: it was not told to stop itself.
+bool has_successor(const State& state);
+
 }  // namespace ddprun::rendezvous::coordinator

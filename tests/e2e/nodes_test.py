@@ -15,7 +15,7 @@ import time
 import unittest
 
 from ddpd_process import Ddpd
-from nodes import LIMIT, NodesCase, kill, wait_until
+from nodes import LIMIT, NodesCase, WORKER, kill, wait_until
 
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
@@ -425,6 +425,26 @@ class RefusalTest(NodesCase):
             with socket.create_connection(("127.0.0.1", self.port)) as connection:
                 connection.sendall(junk)
         self.assert_all_succeed(*nodes)
+
+
+class StopTest(NodesCase):
+    def test_a_run_can_begin_again_at_once_when_all_its_agents_were_told_to_stop(self):
+        slow = ("--no-python", "sh", "-c", WORKER.replace("trap 'exit 0'", "trap 'while ! [ -e end ]; do sleep 0.02; done; exit 0'"))
+        host, other = (self.node("--nnodes=1:2", command=slow) for _ in range(2))
+        self.until_round("0/2", "1/2")
+        host.signal(signal.SIGTERM)
+        other.says("was stopped by SIGTERM; stopping")  # it would go on without the host
+        other.signal(signal.SIGTERM)
+        other.says("received SIGTERM")
+        (self.path / "end").touch()
+        self.assertEqual(other.ends(), 143, other.log)
+        second = [self.node("--nnodes=1:2", endpoint=f"localhost:{self.port}")]
+        self.assertEqual(host.ends(), 143, host.log)
+        second.append(self.node("--nnodes=1:2"))
+        self.until_round("0/2", "1/2", since=2)
+        for node in second:
+            self.assertNotIn("waiting for more of the last round's nodes", node.log)
+        self.assert_all_succeed(*second)
 
 
 class StaticTest(NodesCase):

@@ -241,6 +241,21 @@ TEST_CASE("Host change: a host that is told to stop leaves the run to the others
   CHECK(place.told<command::End>() == 0);
 }
 
+TEST_CASE("Host change: a run is left to nobody where the other nodes are told to stop, too") {
+  Place place("a@0");
+  place.begins_with({"a.0", "b.0", "c.0"});
+  auto has_successor = [&place] {
+    return coordinator::has_successor(place.state.runs.begin()->second);
+  };
+  place.on(runs::event::HostLeaves{"a was stopped", 15});
+  place.says("a.0", request::Leaving{.why = "was stopped", .signal = 15, .grace = 1s});
+  place.says("b.0", request::Leaving{.why = "was stopped", .signal = 15, .grace = 1s});
+  place.says("a.0", request::Left{});
+  CHECK(has_successor());  // c
+  place.says("c.0", request::Leaving{.why = "was stopped", .signal = 15, .grace = 1s});
+  CHECK_FALSE(has_successor());
+}
+
 TEST_CASE(
     "Host change: a host without which too few are left ends the run when it is told to stop") {
   Place place("a@0");
