@@ -17,7 +17,8 @@ namespace {
 constexpr int kPatientLeases = 2;
 
 constexpr std::size_t kMaxContactsBetween = 256;  // with coordinators that are told apart
-const std::string kWasKilled = "was lost (its agent was killed)";
+// Killed, or told to stop while no host was there to hear of it.
+const std::string kHasDied = "was lost (its agent has ended)";
 
 std::string_view without_incarnation(std::string_view id) {
   return id.substr(0, id.rfind('.'));
@@ -281,7 +282,7 @@ void note_died(State& state) {
         .after = died->after,
         .at = at,
         .was_elsewhere = was_elsewhere(state, died->knows, died->seen_of),
-        .why = died->left.empty() ? kWasKilled : died->left};
+        .why = died->left.empty() ? kHasDied : died->left};
   }
   // When it is known which of the hosts that they saw have died.
   for (const auto& [died, at] : found)

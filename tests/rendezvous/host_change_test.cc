@@ -449,6 +449,14 @@ TEST_CASE("Host change: the nodes hear who hosts the run now, and what became of
     comes("node-c", 100ms);
     CHECK(place.texts.contains(begin + "was lost"));
   }
+  SUBCASE("as an agent of its machine found: whether it was killed is not known") {
+    place.joins_from("node-b" + id + ".1", round, 100ms, round.by, 4);
+    request::Join join = place.join_from("node-c" + id + ".1", round, 100ms, round.by, 4);
+    join.died = {died("node-a" + id, round, 4)};  // without it two of four are too few
+    place.says("node-c" + id + ".1", join);
+    CHECK(place.has_begun_after(9s, {"node-b" + id + ".1", "node-c" + id + ".1"}));
+    CHECK(place.texts.contains(begin + "was lost (its agent has ended)"));
+  }
   SUBCASE("if nobody knows") {
     comes("node-b", 1h);
     comes("node-c", 1h);
