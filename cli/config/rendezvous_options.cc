@@ -12,9 +12,9 @@
 
 #include "cli/config/endpoint_list.h"
 #include "cli/config/etcd_options.h"
+#include "cli/config/node_keys.h"
 #include "cli/config/own_address.h"
 #include "cli/options/parse.h"
-#include "cli/slurm/munge.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
@@ -49,8 +49,9 @@ class RendezvousOptions {
     if (!checked) return checked;
     Result<void> access = worker_store_access();
     if (!access) return access;
-    Result<void> secret = read_secret();
-    if (!secret) return secret;
+    Result<NodeKeys> keys = read_node_keys(builder_);
+    if (!keys) return keys.error();
+    keys_ = std::move(*keys);
     if (max_nodes_ > 1) {
       if (is_standalone) {
         return invalid("--standalone is for one node; it does not go with " +
@@ -251,8 +252,8 @@ class RendezvousOptions {
     member().name = node.host + "-" + builder_.machine.random_id();
     member().read_timeout = read_timeout_;
     network().is_host = is_host_;
-    network().secret = std::move(secret_);
-    network().munge = std::move(munge_);
+    network().secret = std::move(keys_.secret);
+    network().munge = std::move(keys_.munge);
     for (auto part : {&RendezvousOptions::node_rank,
                       backend_ == "static" ? &RendezvousOptions::static_rendezvous
                       : is_etcd()          ? &RendezvousOptions::etcd_rendezvous
@@ -466,48 +467,6 @@ class RendezvousOptions {
     return {};
   }
 
-  // The workers do not inherit a secret.
-  Result<void> read_secret() {
-    constexpr const char* kVariable = "DDPRUN_SECRET";
-    const bool has_variable = builder_.workers().environment.contains(kVariable);
-    const std::string text = builder_.inherited(kVariable);
-    builder_.workers().environment.erase(kVariable);
-    const OptionValue* auth = builder_.given("rdzv-auth");
-    const OptionValue* path = builder_.given("rdzv-secret-file");
-    const OptionValue* encrypts = builder_.given("rdzv-encrypt");
-    const std::string how = auth != nullptr ? auth->text : "auto";
-    if (how != "auto" && how != "secret" && how != "munge" && how != "none")
-      return invalid_value(*auth, "auto, secret, munge or none");
-    if (how == "none" && encrypts != nullptr) return contradiction(*encrypts, *auth);
-    if ((how == "none" || how == "munge") && path != nullptr) return contradiction(*path, *auth);
-    if (how == "none") return {};
-    // Elsewhere another agent or a ddpd may host, without MUNGE.
-    bool is_slurms = builder_.slurm.rendezvous.has_value();
-    if (how == "munge" || (how == "auto" && is_slurms)) {
-      munge_ = {.socket = munge_socket(builder_.slurm_conf().text),
-                .is_required = how == "munge" || encrypts != nullptr};
-    }
-    if (how == "munge") return {};
-    if (path != nullptr) {
-      Result<store::Secret> read = builder_.machine.secret_file(path->text, path->origin);
-      if (!read) return read.error();
-      secret_ = *read;
-    } else if (has_variable) {
-      Result<store::Secret> read = store::Secret::from_text(text);
-      if (!read) return invalid(std::string(kVariable) + ": " + to_string(read.error()));
-      secret_ = *read;
-    }
-    bool needs_secret = how == "secret" || (encrypts != nullptr && !munge_);
-    if (secret_ || !needs_secret) return {};
-    return invalid((how == "secret" ? auth->origin + "=secret" : encrypts->origin) +
-                   " needs a secret: --rdzv-secret-file=PATH or DDPRUN_SECRET (ddprun --new-secret "
-                   "makes one)");
-  }
-
-  static Error contradiction(const OptionValue& value, const OptionValue& auth) {
-    return invalid(value.origin + " does not go with " + auth.origin + "=" + auth.text);
-  }
-
   Result<void> worker_store_access() {
     rendezvous::WorkerStoreAccess& access = config().worker_store;
     access.any_user = builder_.given("allow-users") != nullptr;
@@ -612,8 +571,7 @@ class RendezvousOptions {
   EtcdOptions etcd_;
   std::optional<OptionValue> store_type_;  // file
   std::optional<int> rank_in_conf_;
-  std::optional<store::Secret> secret_;
-  std::optional<rendezvous::NetworkConfig::MungeUse> munge_;
+  NodeKeys keys_;
 };
 
 }  // namespace
