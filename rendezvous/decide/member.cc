@@ -176,10 +176,13 @@ class MemberTransition {
       if (event.is_final) return want(action::NotifyFailure{event.why});
       return give_up(event.why + "; tried for " + seconds_text(waited));
     }
-    bool is_due = event.why != state_.told || now_ - state_.told_at >= kRepeat;
+    // Of several places each has a reason of its own, in turn.
+    bool is_repeated = now_ - state_.told_at >= kRepeat;
+    bool is_due = is_repeated || state_.told.find(event.why + '\n') == std::string::npos;
     if (waited >= kPatience && is_due) {
-      state_.told = event.why;
-      state_.told_at = now_;
+      if (is_repeated) state_.told.clear();
+      if (state_.told.empty()) state_.told_at = now_;
+      state_.told += event.why + '\n';
       want(action::NotifyUser{event.why + "; trying for " + seconds_text(patience - waited) +
                               " more"});
     }

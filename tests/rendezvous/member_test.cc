@@ -507,6 +507,26 @@ TEST_CASE("Member: an absent host is tried for read_timeout, and people are told
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
 }
 
+TEST_CASE("Member: of several absent places each is named once in a while") {
+  Play play;
+  play.wants_round();
+  play.now.mono += 3s;
+  auto fails = [&play](const std::string& why) {
+    return play.on(member::event::ConnectFailed{why}).find("say, " + why) != std::string::npos;
+  };
+  CHECK(fails("a: refused"));
+  CHECK(fails("b: refused"));
+  for (int i = 0; i < 10; ++i) {
+    play.now.mono += 1s;
+    CHECK_FALSE(fails("a: refused"));
+    CHECK_FALSE(fails("b: refused"));
+  }
+  play.now.mono += 10s;
+  CHECK(fails("a: refused"));
+  CHECK(fails("b: refused"));
+  CHECK_FALSE(fails("a: refused"));
+}
+
 TEST_CASE("Member: an absent host is tried no longer than the nodes may take to come") {
   Play play;
   play.config.node.policy.join_timeout = 5s;
