@@ -23,9 +23,11 @@ void note_all_are_back(State& state) {
 bool is_of_run(const State& state, const Died& died) {
   const auto& former = state.former.awaited;
   if (former && (former->id() == died.knows || former->names.contains(died.name))) return true;
-  return std::ranges::any_of(state.nodes, [&](const auto& node) {
-    return !node.second.knows.by.empty() && node.second.knows == died.knows;
-  });
+  auto knows_it = [&](const auto& each) {
+    return !died.knows.by.empty() && each.second.knows == died.knows;
+  };
+  return std::ranges::any_of(state.nodes, knows_it) ||
+         std::ranges::any_of(state.quorum.gone, knows_it);
 }
 
 }  // namespace

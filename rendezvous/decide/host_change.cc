@@ -236,6 +236,21 @@ bool note_round(State& state, const std::string& id, Node& node, std::uint64_t r
   return heard_of(state.quorum, name_of(id), round);
 }
 
+// To leave out what is heard is as if it had been lost on the way.
+bool is_of_another_start(const State& state, const std::string& id, const request::Left& left) {
+  if (!state.has_formed || may_move(state) || left.knows.by.empty()) return false;
+  const std::set<RoundId> known = rounds_heard_of(state);
+  auto is_heard_of = [&](const RoundId& round) {
+    return round.by == state.quorum.self || known.contains(round);
+  };
+  auto has_it = [&](const Body& body) {
+    return body.id == left.knows || body.names.contains(name_of(id));
+  };
+  return !is_heard_of(left.knows) &&
+         std::ranges::none_of(left.after, is_heard_of, &Unsettled::id) &&
+         std::ranges::none_of(state.quorum.bodies, has_it);
+}
+
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
   auto node = state.nodes.find(id);
   if (!left.knows.by.empty()) {

@@ -37,6 +37,9 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
 
 // A node has heard of this round of ours.  True: the round needs none before it from now on.
 bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round);
+// What a node that is not here knew has nothing to do with the rounds of those that are: it was
+// part of a start of the run before this one, and its last word has come late.
+bool is_of_another_start(const State& state, const std::string& id, const request::Left& left);
 // No process of it lives.  Another coordinator may have counted on it until then.
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now);
 

@@ -635,6 +635,10 @@ TEST_CASE("Host change: a run that was stopped as a whole begins anew at once") 
 
 TEST_CASE("Host change: what another run of this id left on a machine keeps none from beginning") {
   Place place("x@0");
+  SUBCASE("nothing else is heard of it") {}
+  SUBCASE("a last word of it comes late") {
+    place.says("c.0", killed(kRound));
+  }
   for (const std::string node : {"a", "b", "c"}) {
     request::Join join = place.join_of(node + "2.0");
     join.settings.min_nodes = 3;
@@ -642,6 +646,25 @@ TEST_CASE("Host change: what another run of this id left on a machine keeps none
     join.died.back().left = "was stopped by SIGTERM";
     place.says(node + "2.0", join);
   }
+  bool is_at_once = place.told<command::Round>() == 3;
+  CHECK((is_at_once || place.has_begun_after(9s, {"a2.0", "b2.0", "c2.0"})));
+}
+
+TEST_CASE("Host change: the last word of a node of an earlier start holds up no later one") {
+  Place place("x@0");
+  auto come = [&](const char* node) {
+    request::Join join = place.join_of(node);
+    join.settings.min_nodes = 3;
+    join.policy.max_restarts = 1;
+    place.says(node, join);
+  };
+  for (const char* node : {"a2.0", "b2.0", "c2.0"}) come(node);
+  REQUIRE(place.told<command::Round>() == 3);
+  place.says("c.0", killed(kRound));
+  place.says("b2.0", request::Failed{.round = place.run().round,
+                                     .failure = {.rank = 1, .status = {.exit_code = 1}}});
+  for (const char* node : {"a2.0", "b2.0", "c2.0"})
+    place.says(node, request::Ready{.round = place.run().round, .store_port = 1});
   CHECK(place.told<command::Round>() == 3);
 }
 
