@@ -16,7 +16,6 @@ namespace {
 // In leases: after that, the others of a round have come, or will not come soon.
 constexpr int kPatientLeases = 2;
 
-constexpr std::size_t kMaxContactsBetween = 256;  // with coordinators that are told apart
 // Killed, or told to stop while no host was there to hear of it.
 const std::string kHasDied = "was lost (its agent has ended)";
 
@@ -59,52 +58,27 @@ MonoTime fence_after(const State& state, MonoTime contact) {
 
 // Another coordinator may have begun a round since then, of which the nodes that come know nothing:
 // not after the node whose agent hosted it was gone.
-void note_contact(State& state, const RoundId& knows, const std::string& seen_of, MonoTime at) {
-  if (knows.by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
+void note_contact(State& state, const std::string& round_by, const std::string& seen_of,
+                  MonoTime at) {
+  if (round_by.empty() || seen_of == state.quorum.self || !may_change_host(state)) return;
   auto host = state.quorum.gone.find(hosting_node(seen_of));
   if (host != state.quorum.gone.end()) at = std::min(at, host->second.at);
-  if (seen_of == knows.by) {
-    state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
-    return;
-  }
-  bool is_one_more = !state.contacts.between.contains(seen_of);
-  bool has_room = state.contacts.between.size() < kMaxContactsBetween;
-  ContactBetween& contact = state.contacts.between[is_one_more && !has_room ? "" : seen_of];
-  if (is_one_more && has_room) contact = {.knows = knows, .at = at};
-  if (contact.knows != knows) contact.knows = {};
-  contact.at = std::max(contact.at, at);
-  contact.is_forgotten = false;
-}
-
-// Of an agent that hosted, and is gone, it is known which round it knew last; so it has formed none
-// since the one that the nodes know which were there.
-bool has_formed_none(const State& state, const std::string& by, const ContactBetween& contact) {
-  auto host = state.quorum.gone.find(hosting_node(by));
-  return host != state.quorum.gone.end() && !contact.knows.by.empty() &&
-         host->second.knows == contact.knows;
-}
-
-MonoTime last_contact_between(const State& state, bool with_forgotten) {
-  MonoTime last = MonoTime::min();
-  for (const auto& [by, contact] : state.contacts.between) {
-    bool counts = with_forgotten || !contact.is_forgotten;
-    if (counts && !has_formed_none(state, by, contact)) last = std::max(last, contact.at);
-  }
-  return last;
+  state.contacts.elsewhere = std::max(state.contacts.elsewhere, at);
+  if (seen_of != round_by) state.contacts.between = std::max(state.contacts.between, at);
 }
 
 // Of a node that is gone: who goes on without counting it need not wait for that (basis_now()).
 void note_last_contact(State& state, Gone& gone, const std::string& seen_of, MonoTime at) {
   bool counts_alone = seen_of == gone.knows.by && seen_of != state.quorum.self;
   if (!counts_alone || may_move(state) || !may_change_host(state))
-    return note_contact(state, gone.knows, seen_of, at);
+    return note_contact(state, gone.knows.by, seen_of, at);
   auto host = state.quorum.gone.find(hosting_node(seen_of));
   gone.contact = host != state.quorum.gone.end() ? std::min(at, host->second.at) : at;
 }
 
 // With another coordinator, as nodes that are here or are gone have said.
 MonoTime last_contact(const State& state) {
-  MonoTime last = std::max(state.contacts.elsewhere, last_contact_between(state, false));
+  MonoTime last = state.contacts.elsewhere;
   for (const auto& [name, gone] : state.quorum.gone) last = std::max(last, gone.contact);
   return last;
 }
@@ -188,8 +162,8 @@ std::optional<std::vector<Body>> basis_without_gone(const State& state,
   std::erase_if(quorum.gone, [&](const auto& gone) {
     return gone.second.knows.number < last && is_fenced(gone);
   });
-  bool is_due = now >= fence_after(state, std::max(state.contacts.elsewhere,
-                                                   last_contact_between(state, true)));
+  bool is_due =
+      now >= fence_after(state, std::max(state.contacts.elsewhere, state.contacts.between));
   if (!is_due || std::ranges::any_of(quorum.gone, is_fenced)) return std::nullopt;
   return majority_basis(state, quorum, present, now);
 }
@@ -226,7 +200,7 @@ void note_contact_elsewhere(State& state, const request::Join& join, MonoTime no
     state.contacts.lease = std::max(state.contacts.lease, join.policy.lease());
     state.contacts.silence = std::max(state.contacts.silence, join.policy.silence_limit());
   }
-  if (join.seen_age) note_contact(state, known_round(join), join.seen_of, now - *join.seen_age);
+  if (join.seen_age) note_contact(state, join.round_by, join.seen_of, now - *join.seen_age);
 }
 
 bool note_round(State& state, const std::string& id, Node& node, std::uint64_t round) {
@@ -343,12 +317,11 @@ std::optional<RoundId> lacking_for_long(const State& state, MonoTime now) {
 }
 
 MonoTime fence(const State& state) {
-  return fence_after(state, std::max(last_contact(state), last_contact_between(state, true)));
+  return fence_after(state, std::max(last_contact(state), state.contacts.between));
 }
 
 void forget_contacts(State& state) {
   state.contacts.elsewhere = MonoTime::min();
-  for (auto& [by, contact] : state.contacts.between) contact.is_forgotten = true;
   for (auto& [name, gone] : state.quorum.gone) gone.contact = MonoTime::min();
 }
 

@@ -87,21 +87,13 @@ struct Unanswered {
 };
 
 // Where the run's host may change (host_change.h).
-// With a coordinator that did not form the last round which the node knows that came from there.
-struct ContactBetween {
-  RoundId knows;  // that round; by nobody: nodes came that knew others
-  MonoTime at{};
-  bool is_forgotten = false;  // see Contacts::elsewhere
-};
-
 struct Contacts {
-  // The last contact with another coordinator that a node had which came here from there, and knows
-  // that one's round.  Until a lease after it that one's workers may live; forgotten where all
-  // nodes of that round are accounted for.
+  // The last contact with another coordinator that a node had which came here from there.
+  // Until a lease after it that one's workers may live.
   MonoTime elsewhere = MonoTime::min();
-  // By coordinator.  It may have formed a later round than the nodes know that came from there, so
-  // that it proves nothing where all nodes of that round are accounted for.
-  std::map<std::string, ContactBetween> between{};
+  // With one that did not form the last round which that node knows: it may have formed a later
+  // one, so that it proves nothing where all nodes of that round are accounted for.
+  MonoTime between = MonoTime::min();
   // The longest that a node which came here from another coordinator goes by.
   Duration lease{};
   Duration silence{};
