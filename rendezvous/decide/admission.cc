@@ -165,7 +165,6 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
     out_.send(id, keep_alive_of(state_.policy, "the run goes by the settings of its first node: " +
                                                    policy_text(state_.policy)));
   }
-  account_for_died(state_, now_);
   place(id, state_.nodes[id]);
 }
 

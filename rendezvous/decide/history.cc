@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "rendezvous/decide/host_change.h"
@@ -19,15 +21,16 @@ void note_all_are_back(State& state) {
   if (!may_others_live) forget_contacts(state);
 }
 
-// The machine may also have had an agent of a run that had this id long ago.
-bool is_of_run(const State& state, const Died& died) {
-  const auto& former = state.former.awaited;
-  if (former && (former->id() == died.knows || former->names.contains(died.name))) return true;
-  auto knows_it = [&](const auto& each) {
-    return !died.knows.by.empty() && each.second.knows == died.knows;
-  };
-  return std::ranges::any_of(state.nodes, knows_it) ||
-         std::ranges::any_of(state.quorum.gone, knows_it);
+// That are known here; an agent may also have died on the machine of a run that had this id long
+// ago.
+std::set<RoundId> known_rounds(const State& state) {
+  std::set<RoundId> rounds;
+  if (state.former.awaited) rounds.insert(state.former.awaited->id());
+  for (const auto& [id, node] : state.nodes)
+    if (!node.knows.by.empty()) rounds.insert(node.knows);
+  for (const auto& [name, gone] : state.quorum.gone)
+    if (!gone.knows.by.empty()) rounds.insert(gone.knows);
+  return rounds;
 }
 
 }  // namespace
@@ -67,23 +70,30 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
   set_former_end(state);
 }
 
-void account_for_died(State& state, MonoTime now) {
+void account_for_died(State& state) {
   if (!may_change_host(state)) return;
-  std::map<std::string, request::Left> found;
+  const std::set<RoundId> known = known_rounds(state);
+  auto is_of_run = [&](const Died& died) {
+    const auto& former = state.former.awaited;
+    return known.contains(died.knows) || (former && former->names.contains(died.name));
+  };
+  std::map<std::string, std::pair<request::Left, MonoTime>> found;
   for (const auto& [id, node] : state.nodes) {
     for (const Died& died : node.join.died) {
       bool is_news = !died.left.empty() && !state.quorum.gone.contains(died.name);
-      if (!is_news || !is_of_run(state, died)) continue;
-      found[died.name] = {.why = died.left,
-                          .knows = died.knows,
-                          .nodes = died.nodes,
-                          .after = died.after,
-                          .seen_of = died.seen_of};
+      if (!is_news || !is_of_run(died)) continue;
+      request::Left left{.why = died.left,
+                         .knows = died.knows,
+                         .nodes = died.nodes,
+                         .after = died.after,
+                         .seen_of = died.seen_of};
+      found[died.name] = {std::move(left), node.came_at};
     }
   }
-  for (const auto& [name, left] : found) {
+  for (const auto& [name, last] : found) {
+    const auto& [left, came_at] = last;
     const std::string id = name + ".0";
-    note_gone(state, id, left, now);
+    note_gone(state, id, left, came_at);
     account_for_left(state, id, left);
   }
 }

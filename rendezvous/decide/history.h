@@ -25,8 +25,9 @@ void expect_others(State& state, const std::string& id, const request::Join& joi
                    MonoTime now);
 
 // Of those that have died where a node of the run comes from: that they have left, if no worker of
-// theirs lives.  As if their guardians had been able to say so here.
-void account_for_died(State& state, MonoTime now);
+// theirs lives.  As if their guardians had said so here when that node came.  It looks at all
+// nodes: for a round that could begin but for those that are awaited.
+void account_for_died(State& state);
 
 // A node that is not one of the run's has left: maybe it was in `round`, under the host before.
 void account_for_left(State& state, const std::string& id, const request::Left& left);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/history.h"
 #include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/seating.h"
@@ -84,7 +85,7 @@ void Rounds::form_if_due() {
   if (!has_enough()) {
     state_.last_call.reset();
     if (state_.shortage && now_ >= state_.shortage->settled_at) announce_shortage();
-  } else if (!may_form(state_) || !may_go_on()) {
+  } else if (!may_form_now() || !may_go_on()) {
     return;
   } else if (count() >= state_.settings.max_nodes || are_all_former_back()) {
     form();
@@ -97,8 +98,16 @@ void Rounds::form_if_due() {
   }
 }
 
+// Those who came may have said of others what is missing.
+bool Rounds::may_form_now() {
+  if (may_form(state_)) return true;
+  account_for_died(state_);
+  return may_form(state_);
+}
+
 bool Rounds::may_go_on() {
   if (coordinator::may_go_on(state_, now_)) return true;
+  account_for_died(state_);
   note_died(state_);
   return coordinator::may_go_on(state_, now_);
 }

@@ -46,6 +46,7 @@ class Rounds {
   void adapt_lease();
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
+  bool may_form_now();
   bool may_go_on();
   bool are_all_former_back() const;
   void form();

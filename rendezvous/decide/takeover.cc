@@ -104,7 +104,6 @@ bool Takeover::is_alone_now() {
 void Takeover::node_left(const std::string& id, const request::Left& left) {
   if (!is_of_another_start(state_, id, left)) note_gone(state_, id, left, now_);
   account_for_left(state_, id, left);
-  account_for_died(state_, now_);
   if (is_broken(state_) && !is_alone(state_, now_)) {
     rounds_.stop({.cause = StopCause::NodeLost,
                   .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
