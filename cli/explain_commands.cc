@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "cli/explain_text.h"
+#include "cli/status_text.h"
 
 namespace ddprun::cli {
 
@@ -18,7 +19,9 @@ Result<void> show_explanation(const StatusQuestion& question, std::ostream& out)
     out << dump(all, 2) << '\n';
     return {};
   }
-  if (runs.empty()) out << "no run meets at " << question.endpoint << '\n';
+  Lines elsewhere = elsewhere_lines(*page, question.run);
+  if (runs.empty() && elsewhere.empty()) out << "no run meets at " << question.endpoint << '\n';
+  out << text_of(elsewhere);
   for (const Json& run : runs) out << text_of(explain_lines(run));
   return {};
 }

@@ -160,15 +160,6 @@ Lines ended_lines(const Json& page, std::string_view run) {
   return lines;
 }
 
-Lines elsewhere_lines(const Json& page, std::string_view run) {
-  Lines lines;
-  for (const Json& each : field(page, "elsewhere")) {
-    if (is_named(each, run))
-      lines.push_back(text(each, "run") + ": goes on at " + text(each, "at") + "; ask there");
-  }
-  return lines;
-}
-
 Lines none(const Json& page, std::string_view run) {
   Lines lines = elsewhere_lines(page, run);
   if (!run.empty()) append(lines, ended_lines(page, run));
@@ -278,6 +269,15 @@ bool is_shorter_or_before(const std::string& left, const std::string& right) {
 }
 
 }  // namespace
+
+Lines elsewhere_lines(const Json& page, std::string_view run) {
+  Lines lines;
+  for (const Json& each : field(page, "elsewhere")) {
+    if (is_named(each, run))
+      lines.push_back(text(each, "run") + ": goes on at " + text(each, "at") + "; ask there");
+  }
+  return lines;
+}
 
 Lines status_lines(const Json& page, std::string_view run) {
   Lines lines;

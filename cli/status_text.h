@@ -13,6 +13,8 @@
 namespace ddprun::cli {
 
 // What is wanted of a page; empty `run`: all runs.
+// Where runs go on that another host has, as it has said there.
+Lines elsewhere_lines(const Json& page, std::string_view run);
 Lines status_lines(const Json& page, std::string_view run);
 Lines node_lines(const Json& page, std::string_view run);
 Lines rank_lines(const Json& page, std::string_view run);

@@ -416,10 +416,17 @@ void NetworkHandler::keep_memory() {
   if (auto memory = member::memory(state_, config_.member)) node_files_.keep(*memory);
 }
 
+// While it waits, others that were ending here may have ended.
+void NetworkHandler::look_for_died() {
+  if (member::waits_for_round(state_) && node_files_.are_few())
+    step(member::event::DiedSeen{node_files_.died()});
+}
+
 asio::awaitable<void> NetworkHandler::keep_time() {
   while (is_open_) {
     tick_due_ = member::next_tick(state_, config_.member);
     if (mono_now() >= tick_due_) {
+      look_for_died();
       step(member::event::Tick{link_ ? endpoint_.heard_at() : std::nullopt});
     } else {
       ticker_.expires_at(tick_due_);

@@ -86,6 +86,7 @@ class NetworkHandler final : public Handler {
   void close_worker_store();
   void leave_last_word();
   void keep_memory();
+  void look_for_died();
 
   boost::asio::awaitable<void> say(member::UnsaidLeft left);
   boost::asio::awaitable<void> close_what_is_left();

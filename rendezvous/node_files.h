@@ -5,6 +5,7 @@
 // of this machine, and no other, says which of them has died.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ void write_last_word(const std::string& path, std::string_view text);
 
 class NodeFiles {
  public:
+  static constexpr std::size_t kFewFiles = 64;
+
   // Of the node `name` of `run`.  Nothing is kept where `folder` is empty, cannot be made, or is
   // not this user's alone.  What agents that died have left there is removed after a day; that is
   // looked for once in an hour.
@@ -34,6 +37,8 @@ class NodeFiles {
 
   // Of the agents of this run which have died on this machine, the last kMaxDied.
   std::vector<Died> died() const;
+  // Few enough that it may be asked again and again.
+  bool are_few() const { return names(beginning_).size() <= kFewFiles; }
 
   // No worker of this node lives any more, and why it has ended.  Its guardian says the same, if
   // the agent was killed, by write_last_word() with this path; empty where nothing is kept.

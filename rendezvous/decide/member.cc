@@ -242,6 +242,13 @@ class MemberTransition {
     if (state_.is_joined && now_ - asked_at >= heartbeat_interval(state_, config_)) look();
   }
 
+  // An agent that was ending, or its guardian, may have had workers when this node joined.
+  void operator()(const event::DiedSeen& event) {
+    if (event.died == state_.died) return;
+    state_.died = event.died;
+    if (waits_for_round(state_)) resume();
+  }
+
   void operator()(const event::Tick& event) {
     note_late_tick();
     state_.last_tick = now_;

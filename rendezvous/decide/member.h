@@ -55,6 +55,10 @@ struct Connected {
   std::string pulse{};                   // as it was when the connection was made; empty: not known
   std::vector<Died> died{};              // agents of the run, on this machine
 };
+// Of the run, on this machine, so many agents have died by now, or have left no worker.
+struct DiedSeen {
+  std::vector<Died> died;
+};
 // One attempt has failed; `is_final` where trying again would fail the same way, `is_refused` where
 // the machine of the endpoint says that no process listens there.
 struct ConnectFailed {
@@ -82,10 +86,11 @@ struct Tick {
   std::optional<MonoTime> heard_at{};
 };
 }  // namespace event
-using Event = std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
-                           event::WorkersSucceeded, event::Leaving, event::Finished, event::Formed,
-                           event::Connected, event::ConnectFailed, event::ConnectionLost,
-                           event::HostFailed, event::Heard, event::PulseSeen, event::Tick>;
+using Event =
+    std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
+                 event::WorkersSucceeded, event::Leaving, event::Finished, event::Formed,
+                 event::Connected, event::ConnectFailed, event::ConnectionLost, event::HostFailed,
+                 event::Heard, event::PulseSeen, event::DiedSeen, event::Tick>;
 
 namespace action {
 // Make one attempt to connect as the node `node`, on its connection of that number, `after` so

@@ -30,6 +30,10 @@ bool has_workers(const State& state) {
   return state.workers == Workers::Up || state.workers == Workers::Stopping;
 }
 
+bool waits_for_round(const State& state) {
+  return state.is_joined && state.link == Link::Up && state.wants_round;
+}
+
 bool has_stand_ins(const State& state) {
   return state.last && !state.last->by.empty();
 }

@@ -140,6 +140,9 @@ Policy policy_of(const State& state, const Config& config);
 
 bool has_workers(const State& state);
 
+// It has joined, and its workers are down.
+bool waits_for_round(const State& state);
+
 // The host of the last round may be followed by another one.
 bool has_stand_ins(const State& state);
 

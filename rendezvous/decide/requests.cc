@@ -178,6 +178,7 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
     bool is_back = std::exchange(node.join, resume.join).is_back;
     node.join.is_back = is_back;  // before it came here
   }
+  node.join.died = resume.join.died;  // others may have died since
   node.contact = std::max(node.contact, published_at(resume.join.pulse, now_));
   if (resume.join.next_round > 0) note_round_of(id, node, resume.join.next_round - 1);
   if (is_alone(state_, now_)) {

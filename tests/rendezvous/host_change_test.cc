@@ -616,6 +616,35 @@ TEST_CASE("Host change: an agent that is started again says that the one before 
   }
 }
 
+TEST_CASE("Host change: an agent says later what has ended on its machine since it came") {
+  Place place = begun_anew("a2@9", {"a", "b"});
+  request::Join join = place.join_of("a2.0");
+  place.says("a2.0", join);
+  place.joins_from("b.1", kRound, 100ms, "a@0", 2);
+  REQUIRE(place.told<command::Round>() == 0);
+  join.died.push_back(died("a", kRound, 2));
+  place.says("a2.0", request::Resume{.join = join});
+  CHECK(place.told<command::Round>() == 0);  // its workers may live
+  join.died.back().left = "was stopped by SIGTERM";
+  place.says("a2.0", request::Resume{.join = join});
+  CHECK(place.told<command::Round>() == 2);
+}
+
+TEST_CASE("Host change: a node that waits looks again who has died on its machine") {
+  Seeker node;
+  node.joins(false);
+  const std::vector<Died> none;
+  node.on(member::event::DiedSeen{none});
+  CHECK(node.actions.empty());
+  const std::vector<Died> one{died("x", kRound, 2)};
+  node.on(member::event::DiedSeen{one});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  CHECK(std::get<request::Resume>(post->message.request).join.died == one);
+  node.on(member::event::DiedSeen{one});
+  CHECK(node.wanted<member::action::Post>() == nullptr);
+}
+
 TEST_CASE("Host change: a run that was stopped as a whole begins anew at once") {
   Place place = begun_anew("a2@9");
   for (const std::string node : {"a", "b", "c"}) {

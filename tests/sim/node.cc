@@ -913,6 +913,7 @@ void Node::tick() {
     bool hosts = wire_ && &wire_->host->process() == &process_;
     std::optional<MonoTime> heard_at;
     if (hosts) heard_at = wire_->host->heard_at(plan_.run);
+    if (is_due && member::waits_for_round(member_)) step(member::event::DiedSeen{died_here()});
     if (is_due) step(member::event::Tick{heard_at});
     if (number == ticks_) tick();
   });
