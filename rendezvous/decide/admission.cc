@@ -272,9 +272,10 @@ void Admission::begin_next_run() {
   for (auto& comer : comers) node_joined(comer.id, comer.join, comer.connection);
 }
 
-void Admission::refuse_next_run(const std::string& why) {
+void Admission::forget_next_run(const std::string& why) {
   for (auto& comer : std::exchange(state_.next_run, {})) {
-    out_.send_on(comer.id, comer.connection, command::Refuse{why});
+    out_.send_on(comer.id, comer.connection,
+                 command::Standby{.why = next_start_text(why), .is_outside = true});
   }
 }
 

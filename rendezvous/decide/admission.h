@@ -44,7 +44,8 @@ class Admission {
 
   // The nodes that came after the end begin the next run.
   void begin_next_run();
-  void refuse_next_run(const std::string& why);
+  // They wait until this host has ended, for `why`, and begin theirs at the next one.
+  void forget_next_run(const std::string& why);
 
  private:
   void consider(const std::string& id, const request::Join& join, std::uint64_t connection);

@@ -174,7 +174,9 @@ Json to_json(const Command& command) {
             return Json{{"type", "refuse"}, {"why", refuse.why}};
           },
           [](const command::Standby& standby) {
-            return Json{{"type", "standby"}, {"why", standby.why}};
+            Json json{{"type", "standby"}, {"why", standby.why}};
+            if (standby.is_outside) json["is_outside"] = true;
+            return json;
           },
           [](const command::Info& info) {
             return Json{{"type", "info"}, {"text", info.text}};
@@ -228,7 +230,11 @@ Command read_command(Reader& reader) {
   if (type == "waiting") return command::Waiting{.why = reader.text("why")};
   if (type == "end") return read_end(reader);
   if (type == "refuse") return command::Refuse{.why = reader.text("why")};
-  if (type == "standby") return command::Standby{.why = reader.text("why")};
+  if (type == "standby") {
+    command::Standby standby{.why = reader.text("why")};
+    if (reader.has("is_outside")) standby.is_outside = reader.flag("is_outside");
+    return standby;
+  }
   if (type == "info") return command::Info{.text = reader.text("text")};
   if (type == "keep_alive") {
     return command::KeepAlive{

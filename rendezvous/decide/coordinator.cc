@@ -69,7 +69,7 @@ class CoordinatorTransition {
   void operator()(const event::MarkRead& event) { admission_.judge_silent_nodes(event.number); }
 
   void operator()(const event::HostLeaves& event) {
-    admission_.refuse_next_run(event.why);
+    admission_.forget_next_run(event.why);
     if (state_.phase == Phase::Ended) return;
     state_.is_left_to_others = can_leave_to_others(state_);
     if (state_.is_left_to_others) return;

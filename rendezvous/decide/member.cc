@@ -35,11 +35,8 @@ class MemberTransition {
   // Having stood still, it may have been given up; or everybody stood still.  It asks before
   // anything else, whatever has happened.
   void notice_standstill() {
-    Duration since_tick = now_ - state_.last_tick;
-    bool has_stood = state_.is_joined && !is_above_lease(state_, config_) &&
-                     since_tick >= contact_limit(state_, config_);
-    if (!has_stood) return;
-    state_.last_tick = now_;
+    if (!has_stood_still(state_, config_, now_)) return;
+    Duration since_tick = now_ - std::exchange(state_.last_tick, now_);
     state_.asks_since = now_;
     state_.has_outslept_lease = now_ >= state_.lease_end;
     want(action::NotifyUser{"this node stood still for " + seconds_text(since_tick) +
@@ -201,7 +198,8 @@ class MemberTransition {
       want(action::Disconnect{});
       state_.link = Link::Connecting;
       state_.connecting_since = now_;
-      if (is_unheard_for_long() && !has_workers(state_)) return give_up_unheard();
+      if (is_unheard_for_long(state_, config_, now_) && !has_workers(state_))
+        return give_up_unheard();
       return connector_.reconnect(event.is_mute);
     }
     cut_off(where() + ", where the nodes meet, was lost: " + event.why);
@@ -288,11 +286,6 @@ class MemberTransition {
     if (!config_.is_spare || state_.last) return want(action::NotifyFailure{std::move(why)});
     want(action::NotifyEnd{{.why = "this spare node was not needed: " + why}});
   }
-  // Something answers there, and that is no coordinator that lives.
-  bool is_unheard_for_long() const {
-    return state_.unheard_since &&
-           now_ - *state_.unheard_since >= config_.patience(state_.last.has_value());
-  }
   void give_up_unheard() {
     give_up("no coordinator at " + where() +
             ", where the nodes meet, has given a sign of life for " +
@@ -323,12 +316,7 @@ class MemberTransition {
   void look() {
     if (state_.asked_at) return;
     state_.asked_at = now_;
-    request::Heartbeat heartbeat;
-    if (may_change_host(state_, config_)) {
-      heartbeat.pulse = state_.pulse_time;
-      if (state_.last) heartbeat.round = state_.last->number;
-    }
-    want(action::Heartbeat{message(heartbeat)});
+    want(action::Heartbeat{message(heartbeat(state_, config_))});
   }
 
   // A host looks whether the run is elsewhere as well.
@@ -362,10 +350,8 @@ class MemberTransition {
 
   // Once after each contact: an agent that is always late must stop its workers all the same.
   void note_late_tick() {
-    Duration late = now_ - next_tick(state_, config_);
-    bool stood_still = late >= contact_limit(state_, config_) / kReadingParts;
     bool was_noted = state_.woke_at && *state_.woke_at > state_.pulse_at;
-    if (stood_still && !was_noted) state_.woke_at = now_;
+    if (is_tick_late(state_, config_, now_) && !was_noted) state_.woke_at = now_;
   }
 
   void join() {
@@ -374,7 +360,7 @@ class MemberTransition {
     state_.joined_at = now_;
     if (!state_.unheard_since) state_.unheard_since = now_;
     post(join_request(state_, config_, now_));
-    state_.has_joined = true;
+    state_.had_joined_before = std::exchange(state_.has_joined, true);
     state_.was_in_round_until_before = std::exchange(state_.was_in_round_until, std::nullopt);
     if (!may_change_host(state_, config_)) return;  // from here on there may be later rounds
     state_.seen.note_join(contact(), config_.may_move());
@@ -430,15 +416,15 @@ class MemberTransition {
     want(action::Disconnect{});
     if (was_joined && state_.workers != Workers::Down) state_.was_in_round_until = lease_end;
     bool is_needed = has_workers(state_) || state_.is_leaving || state_.has_ended;
-    if (is_unheard_for_long() && !is_needed) return give_up_unheard();
+    if (is_unheard_for_long(state_, config_, now_) && !is_needed) return give_up_unheard();
     bool had_workers = has_workers(state_);
     if (had_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
     if (had_workers && state_.last) {
       state_.workers = Workers::Stopping;
-      want(action::NotifyStop{stop_of_last(why), state_.cut_off_lease});
+      want(action::NotifyStop{stop_of_last(state_, why), state_.cut_off_lease});
     } else if (state_.workers == Workers::Succeeded && !state_.has_ended && !state_.is_leaving) {
       // Its workers have done their part, but the others may begin a round without knowing.
-      want(action::NotifyStop{stop_of_last(why)});
+      want(action::NotifyStop{stop_of_last(state_, why)});
       want(action::NotifyWaiting{why});
     } else {
       tell_of_cut(why);
@@ -458,25 +444,10 @@ class MemberTransition {
     want(action::NotifyUser{why});
   }
 
-  command::Stop stop_of_last(const std::string& why) const {
-    return {.round = state_.last->number,
-            .cause = StopCause::NodeLost,
-            .why = why,
-            .restart_count = state_.restart_count,
-            .max_restarts = state_.last->max_restarts};
-  }
-
   // Where the lease of the workers ends now, if that has changed.
   void renew_lease() {
-    bool is_up = has_workers(state_);
-    if (!is_up) state_.cut_off_lease.reset();
-    MonoTime end = MonoTime::max();
-    if (is_up && state_.is_joined && !is_above_lease(state_, config_)) {
-      end = state_.pulse_at + lease(state_, config_);
-    }
-    if (is_up && !state_.is_joined) end = state_.cut_off_lease.value_or(end);
-    // The others wait no longer, however long the lease may be.
-    if (end != MonoTime::max()) end = std::min(end, state_.leaves_by);
+    if (!has_workers(state_)) state_.cut_off_lease.reset();
+    MonoTime end = end_of_lease(state_, config_);
     if (end != std::exchange(state_.lease_end, end)) want(action::RenewLease{end});
   }
 
@@ -503,14 +474,10 @@ class MemberTransition {
     if (!round.after.empty()) look();  // so that it is settled soon
   }
   void heard(const command::Inspect& inspect) {
-    bool is_ours = state_.is_joined && state_.workers == Workers::Up && state_.last &&
-                   state_.last->number == inspect.round;
-    if (is_ours) want(action::NotifyInspect{inspect});
+    if (has_workers_of(state_, inspect.round)) want(action::NotifyInspect{inspect});
   }
   void heard(const command::TakeStacks& take) {
-    bool is_ours = state_.is_joined && state_.workers == Workers::Up && state_.last &&
-                   state_.last->number == take.round;
-    if (is_ours) want(action::NotifyTakeStacks{take});
+    if (has_workers_of(state_, take.round)) want(action::NotifyTakeStacks{take});
   }
   // Whatever its workers do.
   void heard(const command::TakeBundle& take) {
@@ -540,6 +507,11 @@ class MemberTransition {
   }
   void heard(const command::Standby& standby) {
     want(action::NotifyUser{"standing by: " + standby.why});
+    bool may_leave = standby.is_outside && state_.is_joined && state_.wants_round;
+    if (!may_leave) return;
+    state_.is_joined = false;
+    state_.has_joined = state_.had_joined_before;
+    take_back_join();
   }
   void heard(const command::Info& info) { want(action::NotifyUser{info.text}); }
   // From now on the coordinator's patience counts, and it began with the join.
@@ -573,6 +545,10 @@ class MemberTransition {
     state_.sent_to = moved.to;
     cut_off(moved.why + ", at " + to_string(moved.to) + "; joining there");
     state_.is_own_host = false;
+    take_back_join();
+  }
+  // It is as it was before it came here.
+  void take_back_join() {
     state_.seen.take_back_join();
     state_.was_in_round_until = state_.was_in_round_until_before;
   }

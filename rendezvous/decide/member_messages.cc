@@ -62,11 +62,28 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
   return join;
 }
 
+request::Heartbeat heartbeat(const State& state, const Config& config) {
+  request::Heartbeat heartbeat;
+  if (may_change_host(state, config)) {
+    heartbeat.pulse = state.pulse_time;
+    if (state.last) heartbeat.round = state.last->number;
+  }
+  return heartbeat;
+}
+
 request::Left left_at_end(const State& state, MonoTime now) {
   request::Left left;
   note_known(state, left);
   if (state.seen.last()) left.seen_age = now - state.seen.last()->at;
   return left;
+}
+
+command::Stop stop_of_last(const State& state, const std::string& why) {
+  return {.round = state.last->number,
+          .cause = StopCause::NodeLost,
+          .why = why,
+          .restart_count = state.restart_count,
+          .max_restarts = state.last->max_restarts};
 }
 
 Message last_message(const State& state, const Config& config, const std::string& why) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a node says of itself when it comes and when it goes, by what it knows.
+// What a node says of itself, and to its own workers, by what it knows.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,14 @@ namespace ddprun::rendezvous::member {
 // Who comes, or is back.
 request::Join join_request(const State& state, const Config& config, MonoTime now);
 
+// A sign of life.  Where other nodes may count on it, it says what this node has seen.
+request::Heartbeat heartbeat(const State& state, const Config& config);
+
 // No worker of it lives, and it says nothing more.
 request::Left left_at_end(const State& state, MonoTime now);
+
+// What stops its workers without a word of the coordinator.  It has had a round.
+command::Stop stop_of_last(const State& state, const std::string& why);
 
 // What its guardian says for this node, on a connection of its own, once it has ended the workers
 // of an agent that was killed.  It may change with every step.

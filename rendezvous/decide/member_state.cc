@@ -30,6 +30,16 @@ bool has_workers(const State& state) {
   return state.workers == Workers::Up || state.workers == Workers::Stopping;
 }
 
+bool has_workers_of(const State& state, std::uint64_t round) {
+  return state.is_joined && state.workers == Workers::Up && state.last &&
+         state.last->number == round;
+}
+
+bool is_unheard_for_long(const State& state, const Config& config, MonoTime now) {
+  return state.unheard_since &&
+         now - *state.unheard_since >= config.patience(state.last.has_value());
+}
+
 bool waits_for_round(const State& state) {
   return state.is_joined && state.link == Link::Up && state.wants_round;
 }
@@ -98,9 +108,31 @@ MonoTime next_tick(const State& state, const Config& config) {
   return std::min(beat, judged);
 }
 
+bool is_tick_late(const State& state, const Config& config, MonoTime now) {
+  return now - next_tick(state, config) >= contact_limit(state, config) / kReadingParts;
+}
+
+bool has_stood_still(const State& state, const Config& config, MonoTime now) {
+  return state.is_joined && !is_above_lease(state, config) &&
+         now - state.last_tick >= contact_limit(state, config);
+}
+
 Duration lease(const State& state, const Config& config) {
   Policy policy = policy_of(state, config);
   return policy.lease() - policy.silence_limit() / 10;
+}
+
+MonoTime end_of_lease(const State& state, const Config& config) {
+  if (!has_workers(state)) return MonoTime::max();
+  MonoTime end = MonoTime::max();
+  if (!state.is_joined) {
+    end = state.cut_off_lease.value_or(end);
+  } else if (!is_above_lease(state, config)) {
+    end = state.pulse_at + lease(state, config);
+  }
+  // The others wait no longer, however long the lease may be.
+  if (end != MonoTime::max()) end = std::min(end, state.leaves_by);
+  return end;
 }
 
 Duration contact_limit(const State& state, const Config& config) {

@@ -63,8 +63,9 @@ struct State {
   std::uint64_t connection = 0;   // counts the connections tried in this incarnation
   std::uint64_t attempts = 0;     // to connect, since a connection that has lasted
   MonoTime connected_at{};
-  bool is_joined = false;   // the coordinator knows this incarnation
-  bool has_joined = false;  // once, in whatever incarnation
+  bool is_joined = false;          // the coordinator knows this incarnation
+  bool has_joined = false;         // once, in whatever incarnation
+  bool had_joined_before = false;  // the last time
   // Cut off from the round `last`: until then no coordinator has gone on without this node.
   std::optional<MonoTime> was_in_round_until;
   bool wants_round = false;  // the agent's workers are down
@@ -140,6 +141,12 @@ Policy policy_of(const State& state, const Config& config);
 
 bool has_workers(const State& state);
 
+// Its workers of that round run, and the coordinator may count on them.
+bool has_workers_of(const State& state, std::uint64_t round);
+
+// Something answers there, and that is no coordinator that lives.
+bool is_unheard_for_long(const State& state, const Config& config, MonoTime now);
+
 // It has joined, and its workers are down.
 bool waits_for_round(const State& state);
 
@@ -187,9 +194,18 @@ MonoTime reads_until(const State& state, const Config& config);
 // When the next Tick is due; it may change with every step.
 MonoTime next_tick(const State& state, const Config& config);
 
+// By so much that what the node has heard may be from before.
+bool is_tick_late(const State& state, const Config& config, MonoTime now);
+
+// For longer than the coordinator hears nothing of it without giving it up.
+bool has_stood_still(const State& state, const Config& config, MonoTime now);
+
 // From its last contact, how long after it the workers of this node must be dead: a tenth of the
 // silence limit less than the coordinator waits before it goes on without them.
 Duration lease(const State& state, const Config& config);
+
+// When its workers must be dead, as things are now; MonoTime::max() where nothing says when.
+MonoTime end_of_lease(const State& state, const Config& config);
 
 // From its last contact, how long after it they begin to be stopped: half of the silence limit.  A
 // node without workers is in no hurry.

@@ -348,6 +348,8 @@ struct Refuse {
 // There are enough nodes; this one waits for its chance.
 struct Standby {
   std::string why;
+  // No coordinator counts on it: its host ends, and the node is to join at the one that follows.
+  bool is_outside = false;
 };
 // For people: who is being waited for, or what else they should know.
 struct Info {

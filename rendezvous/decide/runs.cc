@@ -12,6 +12,7 @@
 #include "rendezvous/decide/past_runs.h"
 #include "rendezvous/decide/room.h"
 #include "rendezvous/decide/runs_text.h"
+#include "rendezvous/decide/waiting_text.h"
 #include "store/base/variant.h"
 
 namespace ddprun::rendezvous::runs {
@@ -304,11 +305,22 @@ class RunsTransition {
     return std::nullopt;
   }
 
+  // It has known no round, and no node of a start that had one.
+  static bool is_of_next_start(const request::Join& join) {
+    return join.next_round == 0 && join.run_uuid.empty();
+  }
+
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join) {
     if (auto to = moved_to(message.run, join)) {
       departed_.send_last(message.node, message.connection,
                           command::Moved{.to = std::move(*to), .why = "the run has another host"});
+      return true;
+    }
+    if (!state_.why_leaving.empty() && is_of_next_start(join)) {
+      departed_.send_last(message.node, message.connection,
+                          command::Standby{.why = coordinator::next_start_text(state_.why_leaving),
+                                           .is_outside = true});
       return true;
     }
     auto verdict = std::ranges::find_if(state_.verdicts, [&](const Verdict& each) {
@@ -347,8 +359,8 @@ class RunsTransition {
   }
 
   std::string why_refused(const std::string& name, const request::Join& join) const {
-    if (!state_.why_leaving.empty()) return state_.why_leaving;
     if (state_.runs.contains(name)) return "";
+    if (!state_.why_leaving.empty()) return state_.why_leaving;
     if (state_.runs.size() >= kMaxRuns) {
       return "there are " + std::to_string(state_.runs.size()) + " runs here already";
     }

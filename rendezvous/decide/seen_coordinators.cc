@@ -12,11 +12,12 @@ void SeenCoordinators::note(Contact contact, bool reports_another) {
 
 void SeenCoordinators::note_join(Contact contact, bool reports_another) {
   before_join_ = last_;
+  can_take_back_ = true;
   note(std::move(contact), reports_another);
 }
 
 void SeenCoordinators::take_back_join() {
-  if (before_join_) last_ = std::exchange(before_join_, std::nullopt);
+  if (std::exchange(can_take_back_, false)) last_ = std::exchange(before_join_, std::nullopt);
 }
 
 void SeenCoordinators::has_answered() {
@@ -26,6 +27,7 @@ void SeenCoordinators::has_answered() {
 void SeenCoordinators::has_round() {
   has_answered();
   before_join_.reset();
+  can_take_back_ = false;
 }
 
 bool SeenCoordinators::is_last_another(const std::string& coordinator) const {

@@ -47,6 +47,7 @@ class SeenCoordinators {
   // The last with another coordinator than that of `last_`, until that one has answered.
   std::optional<Contact> unreported_;
   std::optional<Contact> before_join_;
+  bool can_take_back_ = false;
 };
 
 }  // namespace ddprun::rendezvous::member

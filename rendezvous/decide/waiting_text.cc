@@ -132,6 +132,10 @@ std::string returning_text(const State& state) {
          " so far; whether there is room for this node is known when the others have come";
 }
 
+std::string next_start_text(const std::string& why) {
+  return why + "; this node waits until it has ended, and meets the others of the next start";
+}
+
 std::string too_few_text(const State& state) {
   return "only " + std::to_string(state.nodes.size()) + " of " + range(state.settings) +
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +

@@ -25,6 +25,9 @@ std::string newcomer_text(Duration wait);
 // them.
 std::string returning_text(const State& state);
 
+// To a node that comes while the host ends, for `why`.
+std::string next_start_text(const std::string& why);
+
 // Why the run ends where join_timeout has passed.
 std::string too_few_text(const State& state);
 

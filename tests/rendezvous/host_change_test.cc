@@ -894,6 +894,27 @@ TEST_CASE("Host change: a node that is not in the round hears of the stand-ins, 
   CHECK(heard_by_d() == std::vector<std::string>{"b", "c"});
 }
 
+TEST_CASE("Host change: who came while the host ended comes to the next one as if it had not") {
+  Seeker node;
+  node.joins(false);
+  node.on(member::event::PulseSeen{"6"});
+  node.on(member::event::Heard{command::Standby{.why = "a ends", .is_outside = true}});
+  CHECK(node.wanted<member::action::Post>() == nullptr);
+  node.now.mono += 3s;
+  node.on(member::event::Tick{});
+  CHECK(node.actions.empty());  // the host's pulse is nothing to it
+  node.on(member::event::ConnectionLost{"closed"});
+  CHECK(node.connects_to() == "endpoint");
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@0", .pulse = "5"});
+  const auto* post = node.wanted<member::action::Post>();
+  REQUIRE(post != nullptr);
+  const auto* join = std::get_if<request::Join>(&post->message.request);
+  REQUIRE(join != nullptr);
+  CHECK_FALSE(join->is_back);
+  CHECK_FALSE(join->seen_age.has_value());
+  CHECK(join->seen_of == "");
+}
+
 TEST_CASE("Host change: a standby goes to the stand-ins when the host is gone") {
   Seeker node;
   node.joins(false);

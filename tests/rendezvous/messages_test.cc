@@ -169,6 +169,7 @@ std::vector<Command> commands() {
           command::End{.exit_code = 9, .failures = {sample_failure(), sample_failure()}},
           command::Refuse{"no"},
           command::Standby{"enough"},
+          command::Standby{.why = "its host ends", .is_outside = true},
           command::Info{"waiting"},
           command::KeepAlive{.keep_alive_interval = std::chrono::milliseconds(200),
                              .keep_alive_max_attempt = 5,

@@ -23,6 +23,8 @@ std::string words(const Command& command) {
   }
   if (const auto* refuse = std::get_if<command::Refuse>(&command)) return "refused, " + refuse->why;
   if (const auto* info = std::get_if<command::Info>(&command)) return "tell, " + info->text;
+  if (const auto* standby = std::get_if<command::Standby>(&command))
+    return "standby, " + standby->why;
   if (std::holds_alternative<command::Round>(command)) return "round";
   if (std::holds_alternative<command::Stop>(command)) return "stop";
   if (std::holds_alternative<command::Dropped>(command)) return "dropped";
@@ -419,7 +421,36 @@ TEST_CASE("Runs: a host that leaves ends them all, and lets nobody in") {
   place.joins("x", "a", 2);
   place.joins("y", "b", 2);
   CHECK(place.on(runs::event::HostLeaves{"h was stopped"}) == "a: end 80; b: end 80");
-  CHECK(place.joins("z", "c") == "c: refused, h was stopped");
+  std::string waits =
+      ": standby, h was stopped; this node waits until it has ended, and meets the "
+      "others of the next start";
+  CHECK(place.joins("z", "c") == "c" + waits);
+  CHECK(place.joins("x", "d", 2) == "d" + waits);  // the same command again, while `a` still saves
+  // Who was in a round of a run that is not known here has nothing to wait for.
+  request::Join join = Place::join_of("e");
+  join.next_round = 2;
+  join.run_uuid = "u";
+  CHECK(place.says("w", "e", join) == "e: refused, h was stopped");
+}
+
+TEST_CASE("Runs: a node that is back while the host leaves hears the verdict of its run") {
+  Place place;
+  place.joins("x", "a");
+  place.on(runs::event::HostLeaves{"h was stopped"});
+  request::Join join = Place::join_of("a");
+  join.next_round = 1;
+  CHECK(place.says("x", "a", request::Resume{.join = join}) == "a: end 80");
+}
+
+TEST_CASE("Runs: who waits for the next run here meets it at another host when this one leaves") {
+  Place place;
+  place.joins("x", "a");
+  place.says("x", "a", request::Succeeded{.round = 0});
+  CHECK(place.joins("x", "b") == "");
+  CHECK(place.on(runs::event::HostLeaves{"h was stopped"}) ==
+        "b: standby, h was stopped; this node waits until it has ended, and meets the others of "
+        "the next start");
+  CHECK(place.ticks_after(1s) == "");  // and no run begins here
 }
 
 TEST_CASE("Runs: there are no more than so many") {

@@ -88,3 +88,10 @@ TEST_CASE("SeenCoordinators: a coordinator that has gone without a round was nev
     CHECK(seen.last()->of == "b");
   }
 }
+
+TEST_CASE("SeenCoordinators: nor was it where that was the first one of all") {
+  SeenCoordinators seen;
+  seen.note_join(contact("b", 2s), kDoesNotReport);
+  seen.take_back_join();
+  CHECK_FALSE(seen.last().has_value());
+}
