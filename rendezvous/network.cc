@@ -150,8 +150,9 @@ asio::awaitable<void> NetworkHandler::finish() {
     asio::steady_timer patience(executor_, std::chrono::seconds(1));
     patience.async_wait([this, coordinator](boost::system::error_code cancelled) {
       if (cancelled || !is_open_) return;
-      notices_.push(notice::Info{"the run is over; staying for others that meet here: " +
-                                 coordinator->who_is_here()});
+      notices_.push(
+          notice::Info{"the run is over here; staying for nodes that have not ended yet: " +
+                       coordinator->who_is_here()});
     });
     co_await coordinator->idle();
     if (!was_stopped_) co_await meet_missing(*coordinator);
@@ -234,8 +235,8 @@ void NetworkHandler::perform(const member::Action& action) {
                  [this](const member::action::NotifyTakeStacks& told) { notices_.push(told.take); },
                  [this](const member::action::NotifyTakeBundle& told) { notices_.push(told.take); },
                  [this](const member::action::NotifyStop& told) {
-                   notices_.push(told.stop);
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
+                   notices_.push(told.stop);
                  },
                  [this](const member::action::RenewLease& lease) {
                    Duration patience = config_.member.node.policy.silence_limit();
@@ -246,8 +247,8 @@ void NetworkHandler::perform(const member::Action& action) {
                  },
                  [this](const member::action::NotifyEnd& told) { notices_.push(told.end); },
                  [this](const member::action::NotifyFailure& told) {
-                   notices_.push(notice::Failed{told.why});
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
+                   notices_.push(notice::Failed{told.why});
                  },
                  [this](const member::action::NotifyUser& told) { words_.line(told.text); },
              },

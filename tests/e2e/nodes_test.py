@@ -249,6 +249,30 @@ class MembershipTest(NodesCase):
                                     r"\(at most \d+ s\), then the end\n")
         self.assertRegex(other.log, r"FAILED: \S+, which hosts the rendezvous, was stopped by SIGTERM\n")
 
+    def test_the_same_command_started_again_while_the_old_nodes_save_waits_for_their_end(self):
+        saves = WORKER.replace("trap 'exit 0' TERM", "trap 'until [ -e saved ]; do sleep 0.02; done; exit 0' TERM")
+        shared = pathlib.Path(self.path / "shared")
+        shared.mkdir(mode=0o700)
+        for backend in ((), (f"--rdzv-endpoint=file:{shared}",)):
+            with self.subTest(backend=backend):
+                command = ("--nnodes=2", "--rdzv-id=again", "--shutdown-timeout=60", *backend)
+                before = len(self.started)
+                old = [self.node(*command, command=("--no-python", "sh", "-c", saves)) for _ in range(2)]
+                self.until_started(before + 2)
+                for node in old:
+                    node.signal(signal.SIGTERM)
+                old[1].says("SIGTERM")
+                new = [self.node(*command) for _ in range(2)]
+                new[1].says("standing by: ")
+                self.assertEqual(len(self.started), before + 2)
+                (self.path / "saved").touch()
+                for node in old:
+                    self.assertEqual(node.ends(), 128 + signal.SIGTERM, node.log)
+                self.until_started(before + 4)
+                self.assert_all_succeed(*new)
+                for leftover in ("saved", "go"):
+                    (self.path / leftover).unlink()
+
     def test_another_agent_of_the_machine_takes_over_when_the_host_is_killed(self):
         nodes = [self.node("--nnodes=1:3", "--max-restarts=2", QUICK) for _ in range(3)]
         self.until_round("0/3", "1/3", "2/3")
@@ -540,7 +564,7 @@ class ManyRunsTest(NodesCase):
         others = [self.node("--nnodes=2", "--rdzv-id=b", QUICK) for _ in range(2)]
         self.until_started(3)
         (self.path / "go.a").touch()
-        host.says("staying for others that meet here: run 'b' (2 nodes)")
+        host.says("staying for nodes that have not ended yet: run 'b' (2 nodes)")
         self.assertTrue(all(node.process.poll() is None for node in others))
         self.assert_all_succeed(host, *others)
 
