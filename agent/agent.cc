@@ -14,8 +14,8 @@
 
 #include "agent/decide/wait_words.h"
 #include "agent/flight_recorder.h"
+#include "agent/part_configs.h"
 #include "agent/report/report.h"
-#include "agent/worker_spec.h"
 #include "store/base/check.h"
 #include "store/base/count.h"
 #include "store/base/seconds.h"
@@ -33,22 +33,6 @@ using rendezvous::kAgentThread;
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
-}
-
-EventContext event_context(const AgentConfig& config) {
-  return {.run_id = config.workers.run_id,
-          .role = config.workers.role,
-          .hostname = config.workers.hostname,
-          .rdzv_backend = config.rdzv_backend,
-          .entry_point = entry_point(config.workers.command)};
-}
-
-StopReasonFileConfig stop_file_config(const AgentConfig& config) {
-  const auto& environment = config.workers.environment;
-  return {.path = stop_file(config.workers),
-          .scheduler = config.scheduler,
-          .environment = process::to_assignments(environment),
-          .search_path = process::search_path_of(environment)};
 }
 
 // As the timeline has it.
@@ -84,29 +68,6 @@ Doing doing_in(Phase phase) {
       break;
   }
   return Doing::Waiting;
-}
-
-StackReaderConfig stack_config(const AgentConfig& config) {
-  const auto& environment = config.workers.environment;
-  return {.environment = process::to_assignments(environment),
-          .search_path = process::search_path_of(environment)};
-}
-
-HangMonitorConfig hang_config(const AgentConfig& config) {
-  StackReaderConfig tools = stack_config(config);
-  return {.decide = {.timeout = config.hang_timeout},
-          .timer_file = config.timer_file,
-          .environment = std::move(tools.environment),
-          .search_path = std::move(tools.search_path)};
-}
-
-VitalsConfig vitals_config(const AgentConfig& config, const rendezvous::Handler& rendezvous) {
-  using Use = rendezvous::Handler::VitalsUse;
-  const Use use = rendezvous.vitals_use();
-  return {.period = use == Use::Nothing ? Duration::zero() : config.vitals_period,
-          .is_progress_only = use == Use::Progress,
-          .shares_last_lines = config.shares_last_lines,
-          .keeps_logs = config.workers.has_log_dir && !config.workers.has_late_folders};
 }
 
 }  // namespace
@@ -204,7 +165,17 @@ asio::awaitable<int> Agent::run() {
   tasks_.cancel();
   co_await tasks_.join();
   signals_.close();
-  co_return exit_code_;
+  co_return exit_code();
+}
+
+// Where all nodes are told to stop, the end of the run may be heard of before the signal.
+int Agent::exit_code() const {
+  bool is_ended_by_other =
+      others_are_signalled_ && exit_code_ == rendezvous::command::kExitRendezvous;
+  if (!is_ended_by_other || late_signal_ == 0) return exit_code_;
+  logger_->info("this node was stopped by {}, too: exit code {}",
+                process::signal_name(late_signal_), 128 + late_signal_);
+  return 128 + late_signal_;
 }
 
 // The loop's body: one event in, its actions out, one line about it.
@@ -377,6 +348,13 @@ void Agent::heard(const rendezvous::Notice& notice) {
       notice);
 }
 
+// That workers have which are told to stop now.
+Duration Agent::grace() const {
+  Duration grace = config_.core.stop_grace;
+  if (state_.kill_by) grace = std::clamp(*state_.kill_by - clock_().mono, Duration::zero(), grace);
+  return grace;
+}
+
 void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   time_.interrupted(cause_of(stop));
   ending_.stopped(stop);
@@ -386,13 +364,13 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   if (stop.failure) {
     std::string failure = describe(*stop.failure);
     logger_->error("{}; {}{}  {}", failure,
-                   stopping(state_.running, state_.failure.has_value(), config_.core),
+                   stopping(state_.running, state_.failure.has_value(), grace()),
                    restart_of(stop.restart_count, stop.max_restarts), fields);
     stop_file_.on(
         stop_reason::event::Published{worker::StopCause::WorkerFailed, std::move(failure)});
   } else {
     logger_->warn("{}; {}another round  {}", stop.why,
-                  stopping(state_.running, state_.failure.has_value(), config_.core), fields);
+                  stopping(state_.running, state_.failure.has_value(), grace()), fields);
     stop_file_.on(stop_reason::event::Published{worker::StopCause::NewRound, stop.why});
   }
   on(event::StopOrdered{});
@@ -413,7 +391,7 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     // A program that cannot be started is told at the end, in full.
     if (last.pid != 0) {
       logger_->error("{}; {}{}  round={} attempt={}", describe(last),
-                     stopping(state_.running, ending_.is_by_own_worker(), config_.core),
+                     stopping(state_.running, ending_.is_by_own_worker(), grace()),
                      end.restart_count < end.max_restarts
                          ? "the end, since a restart would fail too"
                          : why_no_restart(end.max_restarts),
@@ -422,7 +400,7 @@ void Agent::run_ended(const rendezvous::command::End& end) {
     stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed, describe(last)});
   } else if (end.exit_code != 0) {
     if (state_.phase == Phase::Running && state_.running > 0)
-      logger_->warn("{}; {}the end", end.why, stopping(state_.running, false, config_.core));
+      logger_->warn("{}; {}the end", end.why, stopping(state_.running, false, grace()));
     stop_file_.on(stop_reason::event::Published{worker::StopCause::RunEnded, end.why});
   }
   on(event::RunEnded{end.exit_code});

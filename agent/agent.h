@@ -72,6 +72,8 @@ class Agent {
   int late_signal() const { return late_signal_; }
 
  private:
+  int exit_code() const;
+  Duration grace() const;
   void on(const Event& event);
   void perform(const std::vector<Action>& actions);
   void arm_deadline();

@@ -26,6 +26,7 @@ class CoreTransition {
     state_.phase = Phase::Running;
     state_.verdict = Verdict::None;
     state_.failure.reset();
+    state_.kill_by.reset();
     state_.running = config_.local_world_size;
     state_.restart_count = event.restart_count;
     want(action::StartWorkers{state_.restart_count});
@@ -108,6 +109,7 @@ class CoreTransition {
   }
 
   void operator()(const event::LeaseEnding& event) {
+    state_.kill_by = event.kill_by;
     if (state_.phase != Phase::Stopping || state_.is_killed) return;
     state_.deadline = std::min(state_.deadline.value_or(event.kill_by), event.kill_by);
   }
@@ -237,6 +239,7 @@ class CoreTransition {
     state_.stop_reason = reason;
     state_.is_killed = false;
     state_.deadline = now_.mono + config_.stop_grace;
+    if (state_.kill_by) state_.deadline = std::min(*state_.deadline, *state_.kill_by);
     if (state_.running > 0) {
       want(action::SignalWorkers{signal});
     } else {

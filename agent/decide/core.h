@@ -71,6 +71,7 @@ struct State {
   bool owes_findings = false;                      // in Inspecting: the rendezvous waits for them
   std::string error;                 // why the run cannot go on, where no worker failed
   std::optional<MonoTime> deadline;  // when DeadlineReached is due
+  std::optional<MonoTime> kill_by;   // where the lease of the workers ends sooner than their grace
 };
 
 // What can happen to an agent.

@@ -44,12 +44,12 @@ std::string describe_workers(int base_rank, int count, int world_size) {
   return count_of(count, "worker") + ", " + ranks + " of " + std::to_string(world_size);
 }
 
-std::string stopping(int running, bool is_own_failure, const Config& config) {
+std::string stopping(int running, bool is_own_failure, Duration grace) {
   if (running == 0) return "";
-  auto grace = std::chrono::duration_cast<std::chrono::seconds>(config.stop_grace).count();
+  auto seconds = std::chrono::ceil<std::chrono::seconds>(grace).count();
   std::string whom = is_own_failure ? "the other " : "";
   whom += is_own_failure && running == 1 ? "worker" : count_of(running, "worker");
-  return "stopping " + whom + " (at most " + std::to_string(grace) + " s), then ";
+  return "stopping " + whom + " (at most " + std::to_string(seconds) + " s), then ";
 }
 
 std::string restart_of(int restart_count, int max_restarts) {

@@ -17,7 +17,7 @@ std::string describe_workers(int base_rank, int count, int world_size);
 
 // The workers still to be stopped and the time they get: "stopping the other 3 workers (at most
 // 30 s), then "; nothing where there is none.
-std::string stopping(int running, bool is_own_failure, const Config& config);
+std::string stopping(int running, bool is_own_failure, Duration grace);
 
 // What follows a failure: "restart 1 of 3"; "the end, since all 3 restarts are spent".
 std::string restart_of(int restart_count, int max_restarts);

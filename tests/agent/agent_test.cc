@@ -309,6 +309,25 @@ TEST_SUITE("agent/agent") {
     CHECK(exit_code == 128 + SIGTERM);
   }
 
+  TEST_CASE_FIXTURE(OneNode,
+                    "a signal to all nodes counts where the end by another node was faster") {
+    CHECK(done() == "join");
+    is_finish_slow = true;
+    int other_signal = 0, expected = 80;
+    SUBCASE("that was stopped by one") {
+      other_signal = SIGTERM, expected = 128 + SIGTERM;
+    }
+    SUBCASE("that was not") {}
+    rendezvous.say(rendezvous::command::End{
+        .exit_code = 80, .why = "a, which hosts the rendezvous, ended", .signal = other_signal});
+    CHECK(done() == "closing report, left");
+    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM");
+    is_finish_slow = false;
+    may_finish.notify();
+    done_by_the_end();
+    CHECK(exit_code == expected);
+  }
+
   TEST_CASE_FIXTURE(OneNode, "an agent that only hosts tells the others that it is stopped") {
     CHECK(done() == "join");
     is_finish_slow = true;

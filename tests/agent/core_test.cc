@@ -395,6 +395,18 @@ TEST_CASE("Core: the end of the lease holds whatever the workers are stopped for
   CHECK(other.state.deadline == other.now.mono + 2s);
 }
 
+TEST_CASE("Core: the end of the lease that is known before the stop holds in that round alone") {
+  Running play;
+  CHECK(play.on(event::LeaseEnding{play.now.mono + 2s}) == "nothing");
+  play.on(event::StopOrdered{});
+  CHECK(play.state.deadline == play.now.mono + 2s);
+  Joining next;
+  next.state.kill_by = next.now.mono;
+  next.on(event::RoundJoined{0});
+  next.on(event::StopOrdered{});
+  CHECK(next.state.deadline == next.now.mono + next.config.stop_grace);
+}
+
 TEST_CASE("Core: the end of the lease is nothing to an agent whose workers are down") {
   Joining joining;
   CHECK(joining.on(event::LeaseEnding{joining.now.mono}) == "nothing");

@@ -7,6 +7,7 @@
 
 using namespace ddprun;
 using namespace ddprun::agent;
+using namespace std::chrono_literals;
 
 TEST_SUITE("agent/report/report") {
   const Config config{.local_world_size = 4};
@@ -19,10 +20,10 @@ TEST_SUITE("agent/report/report") {
   }
 
   TEST_CASE("what follows a failure") {
-    CHECK(stopping(3, true, config) == "stopping the other 3 workers (at most 30 s), then ");
-    CHECK(stopping(1, true, config) == "stopping the other worker (at most 30 s), then ");
-    CHECK(stopping(4, false, config) == "stopping 4 workers (at most 30 s), then ");
-    CHECK(stopping(0, true, config) == "");
+    CHECK(stopping(3, true, 30s) == "stopping the other 3 workers (at most 30 s), then ");
+    CHECK(stopping(1, true, 30s) == "stopping the other worker (at most 30 s), then ");
+    CHECK(stopping(4, false, 29s + 1ms) == "stopping 4 workers (at most 30 s), then ");
+    CHECK(stopping(0, true, 30s) == "");
     CHECK(restart_of(1, 3) == "restart 1 of 3");
     CHECK(why_no_restart(3) == "the end, since all 3 restarts are spent");
     CHECK(why_no_restart(1) == "the end, since the one restart is spent");
