@@ -7,7 +7,13 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 #include "store/base/fd.h"
 #include "store/base/text.h"
@@ -82,10 +88,24 @@ Result<std::string> talk(int fd, const std::string& request, const Endpoint& at)
   }
 }
 
-}  // namespace
+struct Answer {
+  std::string status, body;
+  std::optional<Duration> retry_after;
+};
 
-Result<std::string> get_page(const Endpoint& at, const std::string& path, const std::string& token,
-                             Duration timeout, const std::string& method) {
+std::optional<Duration> retry_after(std::string_view head) {
+  constexpr std::string_view kField = "\r\nRetry-After: ";
+  std::size_t at = head.find(kField);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string_view text = head.substr(at + kField.size());
+  int seconds = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || seconds < 0) return std::nullopt;
+  return std::chrono::seconds(seconds);
+}
+
+Result<Answer> ask(const Endpoint& at, const std::string& path, const std::string& token,
+                   Duration timeout, const std::string& method) {
   std::string numeric;
   Result<Fd> fd = connect_to(at, timeout, numeric);
   if (!fd) return fd.error();
@@ -93,7 +113,7 @@ Result<std::string> get_page(const Endpoint& at, const std::string& path, const 
   std::string request = method + " " + path + " HTTP/1.1\r\nHost: " + numeric + "\r\n";
   if (!token.empty()) request += "Authorization: Bearer " + token + "\r\n";
   Result<std::string> response = talk(fd->get(), request + "\r\n", at);
-  if (!response) return response;
+  if (!response) return response.error();
   std::size_t head = response->find("\r\n\r\n");
   bool is_ours = response->starts_with("HTTP/1.1 ") && head != std::string::npos &&
                  response->substr(0, head).find("\r\nServer: ddprun") != std::string::npos;
@@ -103,11 +123,28 @@ Result<std::string> get_page(const Endpoint& at, const std::string& path, const 
                                                           "this address"
                                                         : "")};
   }
-  std::string status = response->substr(9, 3);
-  std::string body = response->substr(head + 4);
-  if (status == "200") return body;
-  return Error{Errc::InvalidInput, to_string(at) + " says " + status + ": " +
-                                       printable(body.substr(0, body.find('\n')))};
+  return Answer{.status = response->substr(9, 3),
+                .body = response->substr(head + 4),
+                .retry_after = retry_after(std::string_view(*response).substr(0, head))};
+}
+
+}  // namespace
+
+Result<std::string> get_page(const Endpoint& at, const std::string& path, const std::string& token,
+                             Duration timeout, const std::string& method) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    Result<Answer> answer = ask(at, path, token, timeout, method);
+    if (!answer) return answer.error();
+    if (answer->status == "200") return std::move(answer->body);
+    Duration pause = answer->retry_after.value_or(Duration::max());
+    if (pause >= deadline - std::chrono::steady_clock::now()) {
+      return Error{Errc::InvalidInput,
+                   to_string(at) + " says " + answer->status + ": " +
+                       printable(answer->body.substr(0, answer->body.find('\n')))};
+    }
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 }  // namespace ddprun::cli

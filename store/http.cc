@@ -104,6 +104,7 @@ std::string http_head(const Page& page, std::optional<std::size_t> body_bytes) {
       << http::obsolete_reason(http::int_to_status(page.status))
       << "\r\nContent-Type: " << page.content_type << "\r\n";
   if (body_bytes) out << "Content-Length: " << *body_bytes << "\r\n";
+  if (page.retry_after_s > 0) out << "Retry-After: " << page.retry_after_s << "\r\n";
   out << kHttpServerField << "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
   return out.str();
 }

@@ -50,6 +50,8 @@ struct Page {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  int retry_after_s =
+      0;  // of one that is to be had a little later (Retry-After of RFC 9110); 0: none
 };
 
 // The head of a response, whose body has so many bytes; nullopt: it goes on until the connection is

@@ -19,6 +19,10 @@ constexpr std::size_t kShownNames = 8;
 constexpr Duration kMuch = std::chrono::microseconds(100);
 constexpr int kTimesItsCost = 20;
 
+Page later(std::string why) {
+  return {.status = 503, .body = std::move(why), .retry_after_s = 1};
+}
+
 }  // namespace
 
 void Status::note(Session& session, const Request& request) {
@@ -89,7 +93,7 @@ std::optional<PageAnswer> Status::known(Kind kind, const std::string& target, Re
     return job.kind == kind && job.reader == reader && job.target != target;
   });
   if (now >= last.until && !is_other_made) return std::nullopt;
-  return PageAnswer{{.status = 503, .body = "another such page has cost much time: ask again\n"}};
+  return PageAnswer{later("another such page has cost much time: ask again\n")};
 }
 
 template <class Make>
@@ -135,7 +139,7 @@ bool Status::add_piece(Job& job) {
 }
 
 PageAnswer Status::finish(Job& job, MonoTime now) {
-  if (job.is_cut && job.text) return {{.status = 503, .body = "its host has gone: ask again\n"}};
+  if (job.is_cut && job.text) return {later("its host has gone: ask again\n")};
   PageAnswer answer{{.content_type = "application/json"}, std::move(job.body)};
   if (job.kind == Kind::Event) {
     followers_.at(static_cast<std::size_t>(job.reader)).made(job.cost, now);

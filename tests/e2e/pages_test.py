@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 import urllib.parse
 import urllib.request
@@ -50,6 +51,21 @@ def tool(name):
         print(f"SKIPPED: {name} is not installed", file=sys.stderr)
         raise unittest.SkipTest(f"{name} is not installed")
     return path
+
+
+def answering(*answers):
+    """The port of a server that says these, each on a connection of its own."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with server:
+            for answer in answers:
+                client, _ = server.accept()
+                with client:
+                    client.recv(65536)
+                    client.sendall(answer.encode())
+    threading.Thread(target=serve, daemon=True).start()
+    return server.getsockname()[1]
 
 
 class Follower(socket.socket):
@@ -229,6 +245,16 @@ class StatusTest(PagesCase):
         self.assertRegex(self.ddpctl("status", f"127.0.0.1:{self.port}", code=1), r"^ddpctl: connect to \S+: .*refused\n$")
         self.assertRegex(self.ddpctl("status", "a:b:c", code=2), r"^ddpctl: .*\n$")
         self.assertRegex(self.ddpctl("status", "--secret-file=/nowhere", "127.0.0.1:1", code=1), "/nowhere")
+
+    def test_a_page_that_is_to_be_had_later_is_asked_for_again(self):
+        later = "HTTP/1.1 503 Service Unavailable\r\nServer: ddprun\r\n{}\r\nask again\n"
+        found = "HTTP/1.1 200 OK\r\nServer: ddprun\r\n\r\n[]"
+        port = answering(later.format("Retry-After: 0\r\n"), later.format("Retry-After: 1\r\n"), found)
+        self.assertEqual(self.ddpctl("timeline", f"127.0.0.1:{port}"), "[]")
+        for field in ("", "Retry-After: 3600\r\n", "Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n"):
+            at = f"127.0.0.1:{answering(later.format(field), later.format(field))}"
+            said = self.ddpctl("timeline", at, code=2)
+            self.assertEqual(said, f"ddpctl: {at} says 503: ask again\n")
 
     def test_a_wrong_command_line_is_one_line(self):
         commands = "status, nodes, ranks, waits, report, explain, stacks, watch, bundle, timeline"

@@ -134,5 +134,7 @@ TEST_SUITE("store/http") {
         "close\r\n\r\n";
     CHECK(http_response(page, true) == head + "nothing\n");
     CHECK(http_response(page, false) == head);
+    page.retry_after_s = 3;
+    CHECK(http_response(page, false).find("\r\nRetry-After: 3\r\n") != std::string::npos);
   }
 }

@@ -115,6 +115,7 @@ TEST_SUITE("store/status") {
   TEST_CASE_FIXTURE(Server, "who asks for another page of that kind meanwhile has to wait") {
     CHECK(get("/timeline/one").status == 200);
     CHECK(get("/timeline/two").status == 503);
+    CHECK(get("/timeline/two").retry_after_s == 1);
     CHECK(get("/").status == 200);
     CHECK(get("/timeline/two", Reader::Trusted).status == 200);
     now += 1h;
