@@ -117,7 +117,9 @@ Lines run_lines(const Json& run) {
     std::int64_t nodes = 0;
     for (const Json& node : field(run, "nodes")) nodes += number(node, "group_rank") ? 1 : 0;
     first += ", " + count_of(count(run, "world_size"), "worker");
-    if (count(run, "more_nodes") == 0) first += " on " + count_of(nodes, "node");
+    // Of a round that is being stopped, nodes may have left.
+    bool are_all_shown = text(run, "state") == "training" && count(run, "more_nodes") == 0;
+    if (are_all_shown) first += " on " + count_of(nodes, "node");
   }
   if (auto since = number(run, "in_state_s")) first += ", for " + for_seconds(*since);
   Lines lines{first};
@@ -126,7 +128,8 @@ Lines run_lines(const Json& run) {
   std::string parts = parts_of_time(run);
   lines.push_back(restarts + (parts.empty() ? "" : "; time: " + parts));
   if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
-  if (std::string lost = text(run, "lost"); !lost.empty()) lines.push_back("  lost: " + lost);
+  if (std::string lost = text(run, "lost"); !lost.empty())
+    lines.push_back("  too few nodes since: " + lost);
   append(lines, more_nodes_lines(run));
   for (const Json& slow : field(run, "slow")) {
     std::string host = text(slow, "host");

@@ -57,6 +57,17 @@ TEST_SUITE("cli/status_text") {
     CHECK(status_json(page, "")["elsewhere"][0]["at"] == "b:7");
   }
 
+  TEST_CASE("of a round that is being stopped it is not said on how many nodes it was") {
+    Json page = page_with(0, 0);
+    Json& run = page["runs"][0];
+    run["state"] = "stopping";
+    run["world_size"] = 3;
+    run["lost"] = "n2 was stopped by SIGTERM";
+    Lines lines = status_lines(page, "");
+    CHECK(lines.front() == "job: stopping, 3 workers");
+    CHECK(has_line(lines, "  too few nodes since: n2 was stopped by SIGTERM"));
+  }
+
   TEST_CASE("nodes and runs that are not on the page are counted") {
     Json page = page_with(4, 89);
     for (const Lines& lines : {status_lines(page, ""), node_lines(page, ""), rank_lines(page, ""),
