@@ -510,7 +510,8 @@ class BrowserTest(PagesCase):
         self.addCleanup(browser.close)
         return browser
 
-    def until(self, browser, expression, what):
+    def until_page(self, browser, expression, what):
+        """As wait_until(); should it be in vain, the page's text says why."""
         try:
             wait_until(lambda: browser.value(expression), what)
         except AssertionError as error:
@@ -520,11 +521,11 @@ class BrowserTest(PagesCase):
         browser = self.browser()
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
-        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         text = browser.value("document.body.innerText")
         self.assertIn("job: training, round 0, 4 workers on 2 nodes", text)
         self.assertIn("training 4", text)
-        self.until(browser, "document.getElementById('chosen').innerText.includes('CPU')", "the page shows vitals")
+        self.until_page(browser, "document.getElementById('chosen').innerText.includes('CPU')", "the page shows vitals")
         browser.value("document.getElementById('grid').focus()")
         browser.press("ArrowDown")
         chosen = browser.value("document.getElementById('chosen').innerText")
@@ -534,11 +535,11 @@ class BrowserTest(PagesCase):
         # The page is not loaded again.
         browser.value("window.isTheSame = true")
         self.make_fail(1, 0, 7)
-        self.until(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
+        self.until_page(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
         self.assertRegex(browser.value("document.getElementById('failures').innerText"),
                          r"attempt 0: rank 1 \(local rank 1, pid \d+\) on \S+ exited with code 7")
         (self.path / "go").touch()
-        self.until(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
+        self.until_page(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
     def test_the_page_asks_again_and_again_where_it_cannot_follow(self):
@@ -547,17 +548,17 @@ class BrowserTest(PagesCase):
         for follower in self.followers(33):
             self.addCleanup(follower.close)
         browser.open(f"http://127.0.0.1:{self.port}/")
-        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         self.assertEqual(browser.value("document.body.dataset.follows"), "false")
         self.make_fail(1, 0, 7)
-        self.until(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
+        self.until_page(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
         self.assertEqual(browser.value("document.body.dataset.follows"), "false")
 
     def test_the_page_says_what_it_leaves_out(self):
         browser = self.browser()
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
-        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         self.assertNotIn("on this page", browser.value("document.body.innerText"))
         browser.value("""(() => {
           window.take = () => {};  // this is what it shows from now on
@@ -574,7 +575,7 @@ class BrowserTest(PagesCase):
         browser = self.browser()
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
-        self.until(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         browser.value("""(() => {
           const run = page.runs[0], node = run.nodes[0];
           const vitals = Array.from({length: 8}, (_, local) => ({...node.vitals?.[0], local_rank: local, process: "R"}));
@@ -590,9 +591,9 @@ class BrowserTest(PagesCase):
         self.assertLess(least, 1000)
         for width in (390, 1600):
             browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-            self.until(browser, f"innerWidth === {width}", f"the page is {width} px wide")
+            self.until_page(browser, f"innerWidth === {width}", f"the page is {width} px wide")
             wider = "document.documentElement.scrollWidth > innerWidth"
-            self.until(browser, f"(show(), !({wider}))", f"nothing is wider than {width} px")
+            self.until_page(browser, f"(show(), !({wider}))", f"nothing is wider than {width} px")
 
 
 if __name__ == "__main__":
