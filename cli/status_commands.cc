@@ -9,6 +9,7 @@
 #include <ostream>
 #include <thread>
 
+#include "cli/json_fields.h"
 #include "cli/status_text.h"
 #include "store/base/time.h"
 
@@ -50,6 +51,16 @@ void draw(const Lines& lines, bool is_terminal, std::ostream& out) {
   out << "\x1b[J" << std::flush;
 }
 
+// Who waits in the store of a run's workers (wait_json()): as the run's host knows it, else as that
+// store says.  Null while there are no workers.
+Result<Json> store_of(const Json& run) {
+  if (const Json& known = field(run, "workers_store"); known.is_object()) return known;
+  if (text(run, "state") != "training" || text(run, "master").empty()) return Json();
+  Result<Endpoint> at = parse_endpoint(text(run, "master"), 0);
+  if (!at) return at.error();
+  return fetch({.at = *at, .token = ""}, "/status");
+}
+
 // Of a place that has answered before.
 Error gone(const StatusQuestion& question, const std::string& seen_last, const Error& error) {
   if (error.code == Errc::InvalidInput) return error;
@@ -84,21 +95,19 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
   // The store at the rendezvous has the waits of the static backend's workers.
   Lines here = store_wait_lines(*page);
   lines.insert(lines.end(), here.begin(), here.end());
-  for (const std::string& address : stores_of(*page, question.run)) {
-    Result<Endpoint> at = parse_endpoint(address, 0);
-    Result<Json> store = at ? fetch({.at = *at, .token = ""}, "/status") : Result<Json>(at.error());
+  for (Json& run : json) {
+    Result<Json> store = store_of(run);
+    const std::string name = json.size() > 1 ? text(run, "run") + ": " : "";
+    run.erase("workers_store");
     if (!store) {
-      lines.push_back("who waits in the workers' store is shown on the nodes of the run only (" +
+      lines.push_back(name + "who waits in the workers' store is not known here (" +
                       to_string(store.error()) + ")");
       continue;
     }
-    Lines there = store_wait_lines(*store);
-    lines.insert(lines.end(), there.begin(), there.end());
-    for (Json& run : json) {
-      if (run["master"] != address) continue;
-      run["expected"] = store->value("expected", Json());
-      run["waiting"] = store->value("waiting", Json());
-    }
+    for (const std::string& line : store_wait_lines(*store)) lines.push_back(name + line);
+    if (!store->is_object()) continue;
+    run["expected"] = store->value("expected", Json());
+    run["waiting"] = store->value("waiting", Json());
   }
   if (question.as_json) {
     out << dump(json, 2) << '\n';

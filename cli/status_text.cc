@@ -489,18 +489,11 @@ Json report_json(const Json& page, std::string_view run) {
 Json wait_json(const Json& page, std::string_view run) {
   return picked(page, run, [](const Json& each) {
     return Json{{"run", field(each, "run")},
+                {"state", field(each, "state")},
                 {"waiting_for", field(each, "waiting_for")},
-                {"master", field(each, "master")}};
+                {"master", field(each, "master")},
+                {"workers_store", field(each, "workers_store")}};
   });
-}
-
-std::vector<std::string> stores_of(const Json& page, std::string_view run) {
-  std::vector<std::string> stores;
-  for (const Json* each : runs_of(page, run)) {
-    const Json& master = field(*each, "master");
-    if (master.is_string()) stores.push_back(master.get<std::string>());
-  }
-  return stores;
 }
 
 }  // namespace ddprun::cli

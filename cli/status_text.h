@@ -31,9 +31,7 @@ Json status_json(const Json& page, std::string_view run);
 Json node_json(const Json& page, std::string_view run);
 Json rank_json(const Json& page, std::string_view run);
 Json report_json(const Json& page, std::string_view run);
+// With "workers_store", which has who waits there; null where the host does not know it.
 Json wait_json(const Json& page, std::string_view run);
-
-// Of each run, the address of its workers' store: "10.0.0.7:40112".
-std::vector<std::string> stores_of(const Json& page, std::string_view run);
 
 }  // namespace ddprun::cli

@@ -227,8 +227,8 @@ void CoordinatorService::step(const runs::Event& event) {
             [this](runs::action::Forget& forget) {
               outgoing_.push_back({.kind = Outgoing::Kind::Clear,
                                    .name = keys::mailbox(forget.node, forget.connection)});
-              for (std::string key : {keys::vitals(forget.node), keys::stacks(forget.node),
-                                      keys::bundle(forget.node)})
+              for (std::string key : {keys::vitals(forget.node), keys::waits(forget.node),
+                                      keys::stacks(forget.node), keys::bundle(forget.node)})
                 outgoing_.push_back({.kind = Outgoing::Kind::DeleteKey, .name = std::move(key)});
             },
             [this](runs::action::Suspect& suspect) {

@@ -74,6 +74,8 @@ struct ServiceConfig {
 
   // The text of a node's vitals; empty where there is none.  Empty: nothing is known of them.
   std::function<std::string(const std::string& node)> vitals{};
+  // Likewise of what it says of the workers' store.
+  std::function<std::string(const std::string& node)> waits{};
 
   // Gets what happens to the runs here, as it does.  Empty: it is kept for the pages only.
   Tracer::Sink trace{};
@@ -122,8 +124,11 @@ class CoordinatorService {
   bool holds(const std::string& run) const;
   // For the pages.  Valid as long as this object.
   RunsSource source() const {
-    return {
-        .state = &state_, .chronicle = &chronicle_, .tracer = &tracer_, .vitals = config_.vitals};
+    return {.state = &state_,
+            .chronicle = &chronicle_,
+            .tracer = &tracer_,
+            .vitals = config_.vitals,
+            .waits = config_.waits};
   }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`

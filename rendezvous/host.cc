@@ -167,6 +167,9 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   service.vitals = [this, secret](const std::string& node) {
     return server_->value_of(keys::kNamespace, secret, keys::vitals(node));
   };
+  service.waits = [this, secret](const std::string& node) {
+    return server_->value_of(keys::kNamespace, secret, keys::waits(node));
+  };
   service.trace = config_.trace;
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };

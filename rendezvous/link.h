@@ -57,6 +57,8 @@ class Link {
 
   // Says how the workers are: sets keys::vitals().  Of several that wait to be sent the last goes.
   void post_vitals(std::string text) { post_key(keys::vitals(parts_.node), std::move(text)); }
+  // Likewise who waits in the workers' store: keys::waits().
+  void post_waits(std::string text) { post_key(keys::waits(parts_.node), std::move(text)); }
   // Likewise what they do: keys::stacks().
   void post_stacks(std::string text) { post_key(keys::stacks(parts_.node), std::move(text)); }
 

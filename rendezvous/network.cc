@@ -111,7 +111,9 @@ void NetworkHandler::report_success() {
 
 // On torch's own server there are no pages.
 void NetworkHandler::say_vitals(std::string text) {
-  if (link_ && link_->client().has_extensions()) link_->post_vitals(std::move(text));
+  if (!link_ || !link_->client().has_extensions()) return;
+  link_->post_vitals(std::move(text));
+  if (worker_store_) link_->post_waits(waits_text(*worker_store_, worker_store_round_));
 }
 
 void NetworkHandler::say_stacks(std::string text) {
@@ -266,6 +268,7 @@ void NetworkHandler::open_worker_store(const Round& round) {
       serve_workers(executor_, std::move(listener), config_.worker_store, round.peers, log);
   if (!serving) return notices_.push(notice::Failed{"worker store: " + to_string(serving.error())});
   worker_store_ = std::move(*serving);
+  worker_store_round_ = round.number;
 }
 
 void NetworkHandler::close_worker_store() {

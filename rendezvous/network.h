@@ -113,6 +113,7 @@ class NetworkHandler final : public Handler {
   std::shared_ptr<Link> link_;
   Fd worker_listener_;  // of the next round's store, should this node have it
   std::unique_ptr<store::Server> worker_store_;
+  std::uint64_t worker_store_round_ = 0;
   Announcement announcement_;
   bool is_open_ = true;
   bool was_stopped_ = false;

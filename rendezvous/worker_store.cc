@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/announce.h"
+#include "rendezvous/decide/worker_waits.h"
 #include "store/socket.h"
 #include "store/system_limits.h"
 
@@ -70,6 +71,10 @@ std::vector<Unconnected> unconnected_workers(store::Server& store) {
     if (rank) workers.push_back({.rank = *rank, .pid = static_cast<int>(missing.pid)});
   }
   return workers;
+}
+
+std::string waits_text(store::Server& store, std::uint64_t round) {
+  return encode_waits(round, store.join_progress(), store.waiters());
 }
 
 }  // namespace ddprun::rendezvous

@@ -50,4 +50,7 @@ Result<std::unique_ptr<store::Server>> serve_workers(
 // The workers that were announced to this store and have not connected; few, and in no order.
 std::vector<Unconnected> unconnected_workers(store::Server& store);
 
+// For people: those, and who waits there for what (decide/worker_waits.h).
+std::string waits_text(store::Server& store, std::uint64_t round);
+
 }  // namespace ddprun::rendezvous

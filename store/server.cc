@@ -135,6 +135,12 @@ std::vector<ExpectedClients::Missing> Server::missing_clients(std::size_t max_co
   return impl_->missing_clients(max_count);
 }
 
+JoinProgress Server::join_progress() {
+  return impl_->join_progress();
+}
+std::vector<Waiter> Server::waiters() const {
+  return impl_->waiters();
+}
 std::optional<MonoTime> Server::all_connected_at() {
   return impl_->all_connected_at();
 }

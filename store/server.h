@@ -27,6 +27,7 @@
 #include "store/decide/keyspace.h"
 #include "store/decide/namespaces.h"
 #include "store/decide/own_names.h"
+#include "store/decide/pages.h"
 #include "store/decide/wire.h"
 
 namespace ddprun::store {
@@ -187,6 +188,9 @@ class Server {
   const Keyspace& keyspace() const;  // of the common namespace
   // At most `max_count` of the clients that were announced and have not connected.
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
+  // The same, with how many there are; and who waits for what, the first 1,000.
+  JoinProgress join_progress();
+  std::vector<Waiter> waiters() const;
   // When the last client of the announced world connected; nullopt: not all of it has.
   std::optional<MonoTime> all_connected_at();
   // The most that was done before the server looked again for what its clients have sent, in what

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "store/base/fd.h"
+#include "store/clock.h"
 #include "store/decide/turn.h"
 #include "store/decide/unfreed_memory.h"
 #include "store/limited_log.h"
@@ -81,6 +82,8 @@ class Server::Impl {
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count) {
     return status_.missing_clients(max_count);
   }
+  JoinProgress join_progress() { return status_.join_progress(); }
+  std::vector<Waiter> waiters() const { return status_.waiters(mono_now()); }
   std::optional<MonoTime> all_connected_at() { return status_.all_connected_at(); }
   std::size_t longest_turn() const { return turn_.most(); }
   std::size_t unfreed_bytes() const { return unfreed_.bytes(); }

@@ -75,6 +75,11 @@ class Status {
   // At most `max_count` of the clients that were announced and have not connected.
   std::vector<ExpectedClients::Missing> missing_clients(std::size_t max_count);
 
+  JoinProgress join_progress();
+
+  // Who waits for what; the first 1,000.
+  std::vector<Waiter> waiters(MonoTime now) const;
+
   // When the last of them connected, if the whole world was announced and has connected.
   std::optional<MonoTime> all_connected_at();
 
@@ -116,8 +121,6 @@ class Status {
   Page page_of_source(const std::string& target) const;
   void measure();
   std::size_t wait_count() const;
-  std::vector<Waiter> waiters(MonoTime now) const;
-  JoinProgress join_progress();
 
   const Namespaces& namespaces_;
   const Sessions& sessions_;

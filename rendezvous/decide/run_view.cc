@@ -12,6 +12,7 @@
 #include "rendezvous/decide/findings.h"
 #include "rendezvous/decide/vitals.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "rendezvous/decide/worker_waits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -229,6 +230,7 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
   json["slow"] = slow_ones(run);
   json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);
+  json["workers_store"] = worker_waits(run, source.waits);
   return json;
 }
 

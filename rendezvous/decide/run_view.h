@@ -30,6 +30,8 @@ struct RunsSource {
   const Tracer* tracer = nullptr;
   // The text of a node's vitals, which may be a stranger's; empty where there is none.
   std::function<std::string(const std::string& node)> vitals{};
+  // Likewise of what it says of the workers' store (worker_waits.h).
+  std::function<std::string(const std::string& node)> waits{};
 };
 
 // A piece of a long text has about so many bytes.  It takes a few milliseconds, and those who have

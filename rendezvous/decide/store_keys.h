@@ -58,6 +58,10 @@ inline std::string given_up(const std::string& node) {
 inline std::string vitals(const std::string& node) {
   return "ddprun/vitals/" + node;
 }
+// Likewise the node that has the workers' store, who waits there; see worker_waits.h.
+inline std::string waits(const std::string& node) {
+  return "ddprun/waits/" + node;
+}
 // Likewise the answer of a node to a command::TakeStacks; see stacks.h.
 inline std::string stacks(const std::string& node) {
   return "ddprun/stacks/" + node;

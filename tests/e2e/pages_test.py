@@ -190,6 +190,30 @@ class StatusTest(PagesCase):
         self.assertRegex(self.ddpctl("report", "--run=other", endpoint, code=2),
                          r"^ddpctl: no run 'other' meets at \S+\n$")
 
+    def test_who_has_not_connected_is_known_where_the_run_is_shown(self):
+        daemon = Ddpd()
+        self.addCleanup(daemon.stop)
+        self.port, self.count = daemon.port, 1  # the workers' store is another one, on a node
+        for run in ("one", "two"):
+            for _ in range(2):
+                self.node("--nnodes=2", f"--rdzv-id={run}", "--vitals=0.2")
+        pids = {re.search(r"pid (\d+)", line)[1] for line in self.until_started(4)}
+
+        def are_known():
+            shown = json.loads(self.page()[1])["runs"]
+            return len(shown) == 2 and all((run["workers_store"] or {}).get("expected", {}).get("missing_count") == 2
+                                           for run in shown)
+        wait_until(are_known, "/status shows who has not connected")
+        endpoint = f"127.0.0.1:{self.port}"
+        lines = re.findall(r"(?m)^(one|two): rank ([01]) \(pid (\d+) on 127.0.0.1\) has not connected$",
+                           self.ddpctl("waits", endpoint))
+        self.assertEqual([line[:2] for line in lines], [("one", "0"), ("one", "1"), ("two", "0"), ("two", "1")])
+        self.assertEqual({line[2] for line in lines}, pids)
+        self.assertRegex(self.ddpctl("waits", "--run=two", endpoint), r"^rank 0 \(pid \d+ on 127.0.0.1\) has not connected\n")
+        shown = json.loads(self.ddpctl("waits", "--json", "--run=two", endpoint))
+        self.assertEqual(shown[0]["expected"]["missing_count"], 2)
+        self.assertNotIn("workers_store", shown[0])
+
     def test_all_tables_fit_a_terminal_and_watch_redraws(self):
         self.two_nodes()
         self.until_shown(self.has_vitals, "vitals of all workers")
@@ -526,6 +550,10 @@ class BrowserTest(PagesCase):
         self.assertIn("job: training, round 0, 4 workers on 2 nodes", text)
         self.assertIn("training 4", text)
         self.until_page(browser, "document.getElementById('chosen').innerText.includes('CPU')", "the page shows vitals")
+        self.until_page(browser, "document.getElementById('missing').innerText.includes('has not connected')",
+                        "the page shows who has not come")
+        self.assertRegex(browser.value("document.getElementById('missing').innerText"),
+                         r"rank 3 \(pid \d+ on \S+\) has not connected")
         browser.value("document.getElementById('grid').focus()")
         browser.press("ArrowDown")
         chosen = browser.value("document.getElementById('chosen').innerText")
