@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "agent/bundle/contents.h"
@@ -56,6 +57,12 @@ class Bundle {
     auto has_room = file_.add("MANIFEST.txt", text, now_, 0);
     if (!has_room) return has_room.error();
     return file_.finish();
+  }
+
+  // Of what is missing: also on the console.
+  void complain(const std::string& what) {
+    notes.push_back(what);
+    std::cerr << "ddpctl: " << printable(what) << std::endl;
   }
 
   agent::AddEntry adder() {
@@ -120,7 +127,18 @@ struct KnownRun {
   std::string run;
 };
 
-// Adds it to `known` where it is the one that is meant.
+// The run that is meant, if it is over: its host still has what happened to it.
+std::optional<std::string> run_that_is_over(const Json& page, const std::string& run) {
+  if (run.empty() && !field(page, "runs").empty()) return std::nullopt;
+  std::optional<std::string> found;
+  for (const Json& each : field(page, "ended")) {
+    const Json& name = field(each, "run");
+    if (name.is_string() && is_named(each, run)) found = name.get<std::string>();
+  }
+  return found;
+}
+
+// Adds it to `known` if its nodes can be asked for their files.
 Result<void> add_run(const std::string& target, const std::string& prefix, StatusQuestion question,
                      Bundle& bundle, std::vector<KnownRun>& known) {
   question.endpoint = target;
@@ -131,22 +149,24 @@ Result<void> add_run(const std::string& target, const std::string& prefix, Statu
     return Error{Errc::InvalidInput, target + " is no folder, and no place where nodes meet: " +
                                          to_string(page.error())};
   }
+  Result<std::string> run = run_of(*page, question);
+  auto over = run ? std::nullopt : run_that_is_over(*page, question.run);
+  if (!run && !over) return run.error();
   bundle.notes.push_back(prefix + " is what " + target + " says");
   note_log_folders(*page, question.run, bundle.notes);
   auto added = bundle.add(prefix + "/status.json", dump(*page, 1) + '\n');
   if (!added) return added;
   if (std::vector<Json> runs = explained_runs(*page, question.run); !runs.empty())
     added = bundle.add(prefix + "/explain.txt", text_of(explain_lines(runs.front())));
+  if (added) added = add_timeline(question, run ? *run : *over, prefix, bundle);
   if (!added) return added;
-  Result<std::string> run = run_of(*page, question);
-  if (run) {
-    known.push_back({.question = question, .run = *run});
-  } else {
-    bundle.notes.push_back(prefix + ": no files of its nodes: " + to_string(run.error()));
+  if (over) {
+    bundle.complain("no files of the nodes: run '" + *over +
+                    "' is over; add their log folders, as in 'ddpctl bundle LOGDIR'");
+    return {};
   }
-  if (run) added = add_timeline(question, *run, prefix, bundle);
-  if (!added) return added;
-  Result<Json> stacks = run ? stacks_of(question, *page, *run) : Result<Json>(run.error());
+  known.push_back({.question = question, .run = *run});
+  Result<Json> stacks = stacks_of(question, *page, *run);
   if (stacks) return bundle.add(prefix + "/stacks.json", dump(*stacks, 1) + '\n');
   bundle.notes.push_back(prefix + ": no stacks: " + to_string(stacks.error()));
   return {};
@@ -175,10 +195,7 @@ Result<BundleFile> create_file(const BundleQuestion& question, std::time_t now, 
 
 // What the first ones leave is for the others.
 Result<void> add_files_of_nodes(std::vector<KnownRun> runs, Bundle& bundle) {
-  auto complain = [&bundle](const std::string& what) {
-    bundle.notes.push_back(what);
-    std::cerr << "ddpctl: " << what << std::endl;
-  };
+  auto complain = [&bundle](const std::string& what) { bundle.complain(what); };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Result<PageAccess> access = access_of(runs[i].question);
     if (!access) return access.error();

@@ -114,6 +114,27 @@ class BundleTest(BundleCase):
         self.assertRegex(self.make(run, code=1), r"^ddpctl: make the bundle \S+b.tar.gz: File exists\n$")
         self.assertEqual(self.bundle.read_text(), "mine")
 
+    def test_a_run_is_chosen_as_everywhere_and_one_that_is_over_has_its_timeline(self):
+        daemon = Ddpd()
+        self.addCleanup(daemon.stop)
+        self.port, self.count = daemon.port, 1  # the nodes do not host
+        nodes = {run: self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.1", f"--rdzv-id={run}", "--vitals=0.2")
+                 for run in ("one", "two")}
+        self.until_started(2)
+        endpoint = f"127.0.0.1:{self.port}"
+        for options, words in (((), "2 runs meet at .*choose one with --run"), (("--run=three",), "no run 'three' meets")):
+            self.assertRegex(self.make(*options, endpoint, code=2), rf"^ddpctl: {words}.*\n$")
+            self.assertFalse(self.bundle.exists())
+        (self.path / "go.one").touch()
+        self.assertEqual(nodes["one"].ends(), 0, nodes["one"].log)
+        run = subprocess.run([DDPCTL, "bundle", "-o", self.bundle, "--run=one", endpoint], env=environment(),
+                             capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, r"^ddpctl: no files of the nodes: run 'one' is over; add their log folders.*\n$")
+        files = self.read()
+        self.assertIn(b'"round 0"', files["run/timeline.json"])
+        self.assertIn("run 'one' is over", files["MANIFEST.txt"].decode())
+
     def test_several_of_one_second_have_different_names(self):
         run, folder = self.log_folder(), self.path / "made"
         folder.mkdir()
