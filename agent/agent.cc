@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agent/decide/wait_words.h"
+#include "agent/decide/whereabouts.h"
 #include "agent/flight_recorder.h"
 #include "agent/part_configs.h"
 #include "agent/report/report.h"
@@ -225,7 +226,11 @@ void Agent::perform(const std::vector<Action>& actions) {
               inspection_.begin(take.in);
             },
             [this](const action::ReportFindings& report) {
-              rendezvous_.report_findings(report.findings);
+              rendezvous::Findings findings = report.findings;
+              for (rendezvous::Finding& finding : failures_.left_early())
+                findings.workers.push_back(std::move(finding));
+              limit(findings);
+              rendezvous_.report_findings(std::move(findings));
             },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {

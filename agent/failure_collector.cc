@@ -29,6 +29,7 @@ void FailureCollector::attempt_started(int attempt, MonoTime now) {
   started_at_ = now;
   victims_.clear();
   finished_.clear();
+  finished_pids_.clear();
 }
 
 rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
@@ -62,6 +63,17 @@ void FailureCollector::ended_after(const WorkerExit& exit, bool is_by_abort) {
   victims_.push_back({.rank = exit.rank,
                       .status = exit.status,
                       .is_stopped_by_us = is_our_doing(exit.status, is_by_abort)});
+}
+
+std::vector<rendezvous::Finding> FailureCollector::left_early() const {
+  std::vector<rendezvous::Finding> found;
+  for (std::size_t i = 0; i < finished_.size(); ++i) {
+    found.push_back({.rank = finished_[i],
+                     .pid = finished_pids_[i],
+                     .place = rendezvous::Whereabouts::Elsewhere,
+                     .doing = rendezvous::kHadEnded});
+  }
+  return found;
 }
 
 Duration FailureCollector::delay_of_restart() const {

@@ -13,6 +13,7 @@
 #include "agent/report/job_report.h"
 #include "agent/report/report.h"
 #include "rendezvous/decide/failure.h"
+#include "rendezvous/decide/findings.h"
 #include "store/base/time.h"
 #include "worker/process/oom_watch.h"
 
@@ -36,7 +37,12 @@ class FailureCollector {
   const std::string& why_no_restart() const { return why_no_restart_; }
 
   // A worker that has ended well while the others ran on.
-  void ended_well(const WorkerExit& exit) { finished_.push_back(exit.rank); }
+  void ended_well(const WorkerExit& exit) {
+    finished_.push_back(exit.rank);
+    finished_pids_.push_back(exit.pid);
+  }
+  // Those, for whom others may wait in vain.
+  std::vector<rendezvous::Finding> left_early() const;
 
   // A worker that ended while the others were being stopped, `is_by_abort`: by SIGABRT.
   void ended_after(const WorkerExit& exit, bool is_by_abort);
@@ -68,6 +74,7 @@ class FailureCollector {
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;
   std::vector<int> finished_;  // ranks
+  std::vector<int> finished_pids_;
   std::vector<std::string> stuck_;
   std::vector<std::string> dumps_;
 };

@@ -59,6 +59,9 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     say_time(time);
+    ReportWriter(parts_.disk, parts_.logger)
+        .write(make_report(state, agents_code, max_restarts, is_stopped, std::move(time)));
+    co_await parts_.disk.settled(mono_now() + kDiskPatience);
     co_return agents_code;
   }
   if (is_stopped) {
@@ -78,12 +81,9 @@ void RunEnding::say_time(const TimeAccount& time) {
   if (!outcome_.slowest.empty()) parts_.logger->info("{}", outcome_.slowest);
 }
 
-// The cause, in full, as the last thing that is said.
-asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_code,
-                                                 int max_restarts, bool is_stopped,
-                                                 TimeAccount time) {
-  // A failure that no node is left to judge stands before the end all the same.
-  if (state.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state.failure);
+// All that is known.
+JobReport RunEnding::make_report(const State& state, int exit_code, int max_restarts,
+                                 bool is_stopped, TimeAccount time) const {
   JobReport report = parts_.failures.report(outcome_, config_.workers.hostname);
   report.run_id = config_.workers.run_id;
   report.exit_code = exit_code;
@@ -96,6 +96,7 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state.error;
   }
+  if (exit_code == 0) report.error.clear();
   // Of a run that did not find together again the loss is the cause.
   if (!outcome_.loss.empty() && !report.error.empty())
     report.error = outcome_.loss + "; then " + report.error;
@@ -107,6 +108,16 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
                       .reason = std::string(worker::to_word(outside->cause)),
                       .words = outside->words};
   }
+  return report;
+}
+
+// The cause, in full, as the last thing that is said.
+asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_code,
+                                                 int max_restarts, bool is_stopped,
+                                                 TimeAccount time) {
+  // A failure that no node is left to judge stands before the end all the same.
+  if (state.failure && outcome_.failures.empty()) outcome_.failures.push_back(*state.failure);
+  JobReport report = make_report(state, exit_code, max_restarts, is_stopped, std::move(time));
   ReportWriter writer(parts_.disk, parts_.logger);
   writer.write(report);
   if (is_by_own_worker_ && !is_stopped)

@@ -61,6 +61,8 @@ class RunEnding {
 
  private:
   void say_time(const TimeAccount& time);
+  JobReport make_report(const State& state, int exit_code, int max_restarts, bool is_stopped,
+                        TimeAccount time) const;
   boost::asio::awaitable<void> report_failures(const State& state, int exit_code, int max_restarts,
                                                bool is_stopped, TimeAccount time);
 

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -104,7 +105,10 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
                       to_string(store.error()) + ")");
       continue;
     }
-    for (const std::string& line : store_wait_lines(*store)) lines.push_back(name + line);
+    for (const std::string& line : store_wait_lines(*store)) {
+      bool is_said = std::ranges::find(lines, line) != lines.end();  // this store is the workers'
+      if (!is_said) lines.push_back(name + line);
+    }
     if (!store->is_object()) continue;
     run["expected"] = store->value("expected", Json());
     run["waiting"] = store->value("waiting", Json());

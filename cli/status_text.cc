@@ -391,6 +391,9 @@ Lines store_wait_lines(const Json& store) {
     lines.push_back(text(missing, "name") + " (pid " + std::to_string(count(missing, "pid")) +
                     " on " + text(missing, "host") + ") has not connected");
   }
+  const auto shown = static_cast<std::int64_t>(in_order.size());
+  if (std::int64_t more = count(expected, "missing_count") - shown; more > 0)
+    lines.push_back(std::to_string(more) + " more have not connected");
   for (const Json& waiter : field(store, "waiting")) {
     if (text(waiter, "namespace").starts_with("ddprun")) continue;  // the agents, as always
     std::string names;

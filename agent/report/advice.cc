@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "agent/report/job_report.h"
+#include "rendezvous/decide/findings.h"
 
 namespace ddprun::agent {
 namespace {
@@ -176,10 +177,12 @@ std::string by_signal(const rendezvous::Failure& failure) {
 // What a worker says that waited is of little use: the others are to be looked at.
 std::string by_suspects(const rendezvous::Failure& failure) {
   const rendezvous::Suspect& first = failure.suspects.front();
-  std::string text = "see why rank " + std::to_string(first.rank) + " did not come";
+  const bool had_ended = first.doing == rendezvous::kHadEnded;
+  std::string text = "see why rank " + std::to_string(first.rank) +
+                     (had_ended ? " ended before the others" : " did not come");
   if (!first.node.empty()) text += ", on " + first.node;
   bool has_place = first.doing.find('(') != std::string::npos;
-  return has_place || first.pid == 0
+  return has_place || had_ended || first.pid == 0
              ? text
              : text + "; where py-spy and eu-stack are installed, its stack is shown here";
 }
@@ -217,6 +220,7 @@ std::string step_after_loss(const std::string& loss) {
 }
 
 std::string next_step(const JobReport& report) {
+  if (report.exit_code == 0) return "";
   if (is_by_worker(report)) return by_failure(report.failures.back());
   if (!report.loss.empty()) return step_after_loss(report.loss);
   return std::string(find_words(kByError, report.error).value_or(kOtherError));

@@ -185,7 +185,7 @@ std::vector<std::string> lines_of(std::string_view text) {
 }
 
 bool is_by_worker(const JobReport& report) {
-  return report.error.empty() && !report.failures.empty();
+  return report.exit_code != 0 && report.error.empty() && !report.failures.empty();
 }
 
 std::vector<std::string> to_lines(const JobReport& report) {

@@ -32,6 +32,9 @@ enum class Whereabouts : std::uint8_t {
   Elsewhere,  // in none, or in another one
 };
 
+// What a worker does that has ended well before the others.
+inline constexpr const char* kHadEnded = "had ended with exit code 0";
+
 // What is known of one worker.
 struct Finding {
   int rank = 0;

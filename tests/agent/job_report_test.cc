@@ -360,4 +360,18 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(json["slowest"] == "rank 7 was the slowest");
     CHECK(json["next_step"].is_string());
   }
+
+  TEST_CASE("report.json of a run that has succeeded has what it survived, and no cause") {
+    auto json = nlohmann::json::parse(to_json({.run_id = "r",
+                                               .exit_code = 0,
+                                               .max_restarts = 3,
+                                               .failures = {boom()},
+                                               .time = TimeAccount{}}));
+    CHECK(json["exit_code"] == 0);
+    CHECK(json["root_cause"].is_null());
+    CHECK(json["error"].is_null());
+    CHECK(json["next_step"].is_null());
+    CHECK(json["failures"].size() == 1);
+    CHECK(json["time"]["up"].is_number());
+  }
 }

@@ -155,6 +155,11 @@ class DeathTest(FaultCase):
         self.assertIn("finished: 1 worker succeeded after 2 restarts (rank 0 exited with code 4; "
                       "rank 0 was killed by SIGKILL", run.stderr)
         self.assertNotIn("FAILED", run.stderr)
+        document = self.report()
+        self.assertEqual((document["exit_code"], document["root_cause"], document["error"], document["next_step"]),
+                         (0, None, None, None))
+        self.assertEqual([failure["exit_code"] for failure in document["failures"]], [4, 137])
+        self.assertEqual(sum(cause["count"] for cause in document["time"]["restarts"]), 2)
 
 
 class StartTest(FaultCase):
@@ -453,6 +458,15 @@ class TorchTest(FaultCase):
         document = self.check_report(0, "had ended with exit code 0 before that: rank 1",
                                      "next: see which rank left first")
         self.assertEqual(document["finished"], [1])
+
+    def test_a_rank_that_has_ended_well_before_others_waited_for_it_is_named(self):
+        worker = ('[ $RANK = 1 ] && touch gone && exit 0; while ! [ -e gone ]; do sleep 0.02; done; sleep 0.3; '
+                  'echo "torch.distributed.DistStoreError: wait timeout after 300ms, keys: /default_pg/0//cpu//0/1" >&2; '
+                  'exit 1')
+        self.fails("--nproc-per-node=2", "--no-python", "sh", "-c", worker, code=1)
+        self.assertRegex(self.last, r"FAILED: rank 1 \((\S+, )?pid \d+\) (never reached|did not come to) "
+                                    r"init_process_group: it had ended with exit code 0; rank 0 .* waited for it")
+        self.assertRegex(self.last, r"\n  next: see why rank 1 ended before the others(, on \S+)?$")
 
     def test_shapes_that_do_not_match(self):
         script = self.script(
