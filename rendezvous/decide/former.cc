@@ -13,7 +13,26 @@ namespace {
 // Of a Former with nodes of several starts: none of them has it.
 constexpr std::uint64_t kManyRounds = std::numeric_limits<std::uint64_t>::max();
 
+// No round before the present one is asked for.
+void forget_earlier(Former& former, std::uint64_t round) {
+  const RoundId first{.number = round};
+  former.accounted.erase(former.accounted.begin(), former.accounted.lower_bound(first));
+  former.broken.erase(former.broken.begin(), former.broken.lower_bound(first));
+}
+
+bool has_room_for(const Former& former, const RoundId& round) {
+  if (names_in(former) >= kMostFormerNames) return false;
+  return round == former.id() || former.accounted.contains(round) ||
+         former.accounted.size() < kMostFormerRounds;
+}
+
 }  // namespace
+
+std::size_t names_in(const Former& former) {
+  std::size_t count = 0;
+  for (const auto& [round, names] : former.accounted) count += names.size();
+  return count;
+}
 
 int missing(const Former& former) {
   if (!former.round) return 0;
@@ -75,6 +94,7 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.until = until;
     former.by = join.round_by;
     former.filed_until.reset();  // it began when those of the file were dead
+    forget_earlier(former, round.number);
     is_broken = former.broken.contains(former.id());
   } else if (round.number == *former.round && round.by != former.by) {
     // Of two coordinators that did not know of each other: no count says that both are over.
@@ -97,6 +117,7 @@ bool FormerRounds::account_for_named(const std::string& id) {
 }
 
 bool FormerRounds::account_for(const std::string& id, const RoundId& round, bool goes_on) {
+  if (!has_room_for(*awaited, round)) return false;
   awaited->accounted[round].insert(name_of(id));
   bool is_last = awaited->round && awaited->id() == round;
   if (!goes_on) awaited->broken.insert(round);

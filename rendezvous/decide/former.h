@@ -4,6 +4,7 @@
 // come back or have left, and whether workers of the others may still live.  A value with no clock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,11 @@
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous::coordinator {
+
+// So much is kept of what nodes say of themselves: of no more rounds, and of no more nodes in all.
+// Who is not accounted for is waited for until the leases are over.
+inline constexpr std::size_t kMostFormerRounds = 64;
+inline constexpr std::size_t kMostFormerNames = 20000;
 
 // The present round of another coordinator, which is gone.  Until all its nodes are accounted for,
 // or their leases are over, some of their workers may live.
@@ -40,6 +46,8 @@ struct Former {
 
 // Nodes of the round before this coordinator of which nothing is known yet.
 int missing(const Former& former);
+// So many names stand in all its rounds.
+std::size_t names_in(const Former& former);
 
 // What a run file says of a run, to a coordinator that begins at `now`: while the process before it
 // lived, so did perhaps the workers.

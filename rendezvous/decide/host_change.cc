@@ -226,6 +226,7 @@ bool is_of_another_start(const State& state, const std::string& id, const reques
 }
 
 void note_gone(State& state, const std::string& id, const request::Left& left, MonoTime now) {
+  if (!has_room_for_gone(state.quorum, name_of(id))) return;
   auto node = state.nodes.find(id);
   if (!left.knows.by.empty()) {
     Gone gone{.knows = left.knows,
@@ -264,6 +265,8 @@ void note_died(State& state) {
     auto had_it = [&](const Body& body) { return body.names.contains(died.name); };
     return !heard_of.contains(died.knows) && std::ranges::none_of(state.quorum.bodies, had_it);
   });
+  const std::size_t room = kMostGone - std::min(kMostGone, state.quorum.gone.size());
+  found.resize(std::min(found.size(), room));
   for (const auto& [died, at] : found) {
     state.quorum.gone[died->name] = {
         .knows = died->knows,

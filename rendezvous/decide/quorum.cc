@@ -189,6 +189,10 @@ std::optional<MonoTime> all_heard_at(const Quorum& quorum, std::span<const Prese
 
 }  // namespace
 
+bool has_room_for_gone(const Quorum& quorum, const std::string& name) {
+  return quorum.gone.size() < kMostGone || quorum.gone.contains(name);
+}
+
 int enough(int nodes, int gone, bool is_own) {
   if (gone >= nodes) return 0;
   return is_own ? (nodes - gone + 1) / 2 : (nodes - gone) / 2 + 1;

@@ -6,6 +6,7 @@
 // coordinator. rendezvous/PROTOCOL.md has the rules and why they hold.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -42,6 +43,10 @@ struct Gone {
   std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty: it has left
 };
 
+// Of no more nodes is it kept that they are gone.  One that is not known to be gone counts as one
+// that may live.
+inline constexpr std::size_t kMostGone = 20000;
+
 // A round that too few of its nodes are here for, while others may go on from it.
 struct Lack {
   RoundId round;
@@ -65,6 +70,8 @@ struct Quorum {
   // So often the nodes that are too few here were sent to who may go on with them (may_suffice()).
   int sent_on = 0;
 };
+
+bool has_room_for_gone(const Quorum& quorum, const std::string& name);
 
 // A node that is here.
 struct Present {

@@ -11,12 +11,17 @@
 
 namespace ddprun::rendezvous {
 
-// Of all nodes of all runs.
+// Of all nodes of all runs, those that have gone included as far as they are remembered.
 inline constexpr std::size_t kMaxSaidBytes = std::size_t{96} << 20;
 
 // The memory that a node takes which has said this, roughly.
 std::size_t bytes_of(const request::Join& join);
-// That all take that are in this run, or wait to be.
+// What is kept of a node that has left, likewise.
+std::size_t bytes_of(const request::Left& left);
+// That all take that are in this run, or wait to be, or were.
 std::size_t said_bytes(const coordinator::State& run);
+// That those take that were in a run which has no node now.
+std::size_t said_bytes(const coordinator::Former& former);
+std::size_t said_bytes(const coordinator::Quorum& quorum);
 
 }  // namespace ddprun::rendezvous

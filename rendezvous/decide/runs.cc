@@ -40,6 +40,12 @@ bool is_last_word(const Request& request) {
          std::holds_alternative<request::Left>(request);
 }
 
+// Of what is known of runs that are elsewhere: each step looks at all of it.
+template <typename Runs>
+bool has_room_for(const Runs& elsewhere, const std::string& run) {
+  return elsewhere.size() < kMaxRuns || elsewhere.contains(run);
+}
+
 bool is_given_away(const State& state, const std::string& run, MonoTime now) {
   auto given = state.given_away.find(run);
   return given != state.given_away.end() && now < given->second;
@@ -90,6 +96,8 @@ class RunsTransition {
     if (join != nullptr) {
       if (is_turned_away(message, *join) || is_too_much(message, *join, is_of_run)) return;
       if (departed_.has_left_early(message)) return;
+    } else if (is_too_much_of_a_stranger(message, is_of_run)) {
+      return;
     } else if (!is_known) {
       if (is_last_word(message.request)) {
         actions_.emplace_back(action::Forget{message.node, message.connection});
@@ -205,7 +213,8 @@ class RunsTransition {
       return departed_.send_last(message.node, message.connection,
                                  command::Moved{.to = knock.to, .why = "the run is there"});
     }
-    if (knock.has_round && (waits || !is_known)) {
+    bool is_to_note = knock.has_round && (waits || !is_known);
+    if (is_to_note && has_room_for(state_.moved, message.run)) {
       state_.moved[message.run] = {.to = knock.from,
                                    .until = now_.mono + kMovedAge,
                                    .by = coordinator::name_of(message.node)};
@@ -291,6 +300,7 @@ class RunsTransition {
   void note_given_away(const std::string& name) {
     auto run = state_.runs.find(name);
     if (!state_.is_daemon || run == state_.runs.end()) return;
+    if (!has_room_for(state_.given_away, name)) return;
     state_.given_away[name] = now_.mono + run->second.policy.lease();
   }
 
@@ -337,16 +347,35 @@ class RunsTransition {
     return true;
   }
 
+  // The last word of a node that is not in the run is kept as a join is.
+  bool is_too_much_of_a_stranger(const Message& message, bool is_of_run) {
+    const auto* left = std::get_if<request::Left>(&message.request);
+    if (left == nullptr || is_of_run) return false;
+    std::size_t bytes = bytes_of(*left) + 2 * message.node.size();
+    if (is_room_for(bytes)) {
+      state_.said_bytes += bytes;
+      return false;
+    }
+    actions_.emplace_back(action::Forget{message.node, message.connection});
+    return true;
+  }
+
+  // It counts anew where it seems to be full, since some may have gone.
+  bool is_room_for(std::size_t bytes) {
+    if (state_.said_bytes + bytes <= kMaxSaidBytes) return true;
+    if (now_.mono < state_.said_bytes_counted_at + kCountPeriod) return false;
+    state_.said_bytes = 0;
+    for (const auto& [name, run] : state_.runs) state_.said_bytes += said_bytes(run);
+    for (const auto& [name, former] : state_.formers) state_.said_bytes += said_bytes(former);
+    for (const auto& [name, quorum] : state_.quorums) state_.said_bytes += said_bytes(quorum);
+    state_.said_bytes_counted_at = now_.mono;
+    return state_.said_bytes + bytes <= kMaxSaidBytes;
+  }
+
   // Whether it is refused because all together have said too much of themselves.
   bool is_too_much(const Message& message, const request::Join& join, bool is_of_run) {
     std::size_t bytes = bytes_of(join);
-    bool is_full = state_.said_bytes + bytes > kMaxSaidBytes;
-    if (is_full && now_.mono >= state_.said_bytes_counted_at + kCountPeriod) {
-      state_.said_bytes = 0;
-      for (const auto& [name, run] : state_.runs) state_.said_bytes += said_bytes(run);
-      state_.said_bytes_counted_at = now_.mono;
-      is_full = state_.said_bytes + bytes > kMaxSaidBytes;
-    }
+    bool is_full = !is_room_for(bytes);
     bool is_let_in = !is_full || (is_of_run && bytes <= kOrdinaryBytes);
     if (is_let_in) {
       state_.said_bytes += bytes;
