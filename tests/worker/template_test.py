@@ -358,6 +358,32 @@ class SameTest(TemplateCase):
                                  env={"PYTHONHASHSEED": "3"})
         self.assertEqual(fixed[0], 0)
 
+    def test_random_numbers_that_an_import_has_fixed(self):
+        """They are fixed in a worker, too; draws alone fix nothing."""
+        script = "import library, random; print(random.random(), random.gauss(0, 1))"
+        for text in ("random.seed(5)", "random.seed(5); [random.random() for _ in range(2000)]", "random.setstate(random.Random(5).getstate())"):
+            with self.subTest(text):
+                self.file("lib/library.py", "import random; " + text)
+                self.is_the_same(script, imports=("library",), env={"PYTHONPATH": str(self.folder / "lib")})
+        self.file("lib/library.py", "import random; [random.random() for _ in range(2000)]")
+        warm = self.warm(script, imports=("library",), env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        self.assertEqual(len({run[1] for run in warm.run(2) + warm.run(2)}), 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "this Python has no numpy")
+    def test_numbers_of_numpy_that_an_import_has_fixed(self):
+        script = "import library, numpy; print(numpy.random.rand())"
+        for text, number in (("numpy.random.seed(5)", 1), ("numpy.random.seed(5); numpy.random.rand()", 1), ("numpy.random.seed()", 2),
+                             ("numpy.random.rand()", 2)):
+            with self.subTest(text):
+                self.file("lib/library.py", "import numpy; " + text)
+                warm = self.warm(script, imports=("library",), env={"PYTHONPATH": str(self.folder / "lib"), "OMP_NUM_THREADS": "1"})
+                warm.ready()
+                drawn = {run[1] for run in warm.run(2)}
+                self.assertEqual(len(drawn), number)
+                if number == 1:
+                    self.assertEqual(drawn, {warm.cold()[1]})
+
     def test_processes_of_its_own(self):
         self.is_the_same(
             """

@@ -573,15 +573,63 @@ def renew_streams(streams):
         )
 
 
+class Seeds:
+    """Whether imports have seeded `random`, so that a fresh process would have that state, too."""
+
+    MOST = 200  # blocks of numbers that imports draw
+
+    def __init__(self):
+        import random
+
+        self.random = random
+        self.fixed = None  # the state
+
+    def before_imports(self):
+        """A fork has a new seed."""
+        if self.fixed is not None:
+            self.random.setstate(self.fixed)
+        self.before = self.random.getstate()
+
+    def after_imports(self):
+        now = self.random.getstate()
+        if self.fixed is not None or not self.is_only_drawn(now):
+            self.fixed = now
+
+    def is_only_drawn(self, now):
+        """Whether numbers that are drawn after the state `before` lead to this one."""
+        other = self.random.Random()
+        other.setstate(self.before)
+        for _ in range(self.MOST):
+            words = other.getstate()[1][:-1]
+            if words == now[1][:-1]:
+                return True
+            other.getrandbits(32 * len(words))
+        return False
+
+    def renew(self):
+        """In a fork: as `random` itself does after that, and numpy, where the seed is not fixed."""
+        if self.fixed is not None:
+            self.random.setstate(self.fixed)
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None and not self.is_numpy_fixed(numpy.mtrand._rand):
+            numpy.seed()
+
+    @staticmethod
+    def is_numpy_fixed(generator):
+        """A number as the seed takes the place of the sequence from which a fresh generator is made."""
+        bits = getattr(generator, "_bit_generator", None)
+        if getattr(bits, "_seed_seq", ()) is not None:
+            return False
+        first_of_random_ones = 0x80000000  # until numbers are drawn
+        return generator.get_state()[1][0] != first_of_random_ones
+
+
 def renew_randomness():
-    """What is different in each fresh process.  `random` does it by itself after a fork."""
+    """What else is different in each fresh process."""
     torch = sys.modules.get("torch")
     # An import that has set a seed has not set one of 64 bits.
     if torch is not None and torch.initial_seed() >= 2**32:
         torch.default_generator.seed()
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        numpy.seed()
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         key = process.AuthenticationString(os.urandom(32))
@@ -641,6 +689,7 @@ class Template:
         started = time.time_ns()
         if is_user_customized():
             raise Refused("there is a usercustomize module")
+        self.seeds = Seeds()
         self.libraries = folders_of_libraries()
         self.program = Program(arguments, list(sys.path), self.libraries)
         self.import_all(self.program.look(), started)
@@ -654,7 +703,9 @@ class Template:
 
     def import_all(self, modules, started):
         """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
+        self.seeds.before_imports()
         self.missing = preload(modules, self.named, self.libraries, self.variables)
+        self.seeds.after_imports()
         before, after = self.before, os.environ._data
         self.changes = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
         for name in self.variables:
@@ -802,6 +853,7 @@ class Template:
         It stays in the template's session meanwhile, by which a sweep knows it."""
         for name in ("known", "program", "fresh"):  # to free them is to copy the pages they are in
             delattr(self, name)
+        self.seeds.renew()
         renew_randomness()
         module = self.socket_module
         socket = module.socket(module.AF_UNIX, module.SOCK_SEQPACKET, 0, descriptor)
