@@ -249,6 +249,31 @@ class SameTest(TemplateCase):
                 self.assertEqual(seen, warm.cold())
                 warm.process.kill()
 
+    def test_a_module_of_a_library(self):
+        self.file("lib/site-packages/pkg/__init__.py", "import decimal")
+        self.file("lib/site-packages/pkg/__main__.py", "import sys; from . import part; print(__name__, __package__, __spec__.name, sys.argv)")
+        self.file("lib/site-packages/pkg/train.py",
+                  "import os, sys\nseen = [n in sys.modules for n in ('colorsys', 'pkg.part', 'pkg.train')]\nfrom . import part\nimport colorsys\n"
+                  "print(__name__, __package__, __spec__.name, sys.argv, sys.path)\nif 'SEEN' in os.environ: print(seen)\n")
+        self.file("lib/site-packages/pkg/part.py", "import wave")
+        env = {"PYTHONPATH": str(self.folder / "lib/site-packages")}
+        for module in ("pkg.train", "pkg"):
+            with self.subTest(module):
+                warm = Warm(self, ["-m", module, "x"], str(self.folder), env=env)
+                warm.ready()
+                (seen,) = warm.run()
+                self.assertEqual(seen, warm.cold())
+                if module == "pkg.train":
+                    self.assertTrue(warm.run(variables={"SEEN": "1"})[0][1].endswith(b"[True, True, False]\n"))
+                warm.process.kill()
+
+    def test_a_module_of_a_library_that_the_library_imports(self):
+        self.file("lib/site-packages/pkg/__init__.py", "")
+        self.file("lib/site-packages/pkg/train.py", "from . import part; open('ran', 'w')")
+        self.file("lib/site-packages/pkg/part.py", "import pkg.train")
+        warm = Warm(self, ["-m", "pkg.train"], str(self.folder), env={"PYTHONPATH": str(self.folder / "lib/site-packages")})
+        self.assertEqual(warm.hear(), "Na library imports pkg.train, the program itself")
+
     def test_imports_of_the_program_and_its_files(self):
         self.file("model.py", "import decimal\nfrom colorsys import *\ndef f():\n    import wave\n")
         warm = self.warm(

@@ -95,16 +95,19 @@ class Program:
         self.found = {}  # (module, names that are imported from it): None, in the order of the source
         self.seen = set()
         self.begin, self.package = None, ""
+        self.module = ""  # of -m, as the program itself is called
         rest = [a for a in arguments[1:] if a != "-u"]
         if rest[:1] == ["-m"] and len(rest) > 1:
             self.folder = os.getcwd()
             self.path = [self.folder, *path]
-            self.begin = self.file_of(rest[1]) or self.file_of(rest[1] + ".__main__")
+            self.module = rest[1]
+            self.begin = self.source_of(self.module) or self.source_of(self.module + ".__main__")
             if self.begin and os.path.basename(self.begin) == "__init__.py":
-                self.begin = self.file_of(rest[1] + ".__main__")
-                self.package = rest[1]
-            else:
-                self.package = rest[1].rpartition(".")[0]
+                self.module += ".__main__"
+                self.begin = self.source_of(self.module)
+            self.package = self.module.rpartition(".")[0]
+            if self.package:
+                self.imported(self.package, ())  # as `runpy` does
         elif rest and not rest[0].startswith("-"):
             self.begin = rest[0]
             if os.path.isdir(self.begin):
@@ -118,6 +121,10 @@ class Program:
 
     def file_of(self, module):
         """The source of a module of the program; None for a library's, or for none."""
+        file = self.source_of(module)
+        return None if file is None or is_in(file, self.libraries) else file
+
+    def source_of(self, module):
         folders, file = self.path, None
         for part in module.split("."):
             file, below = None, []
@@ -134,7 +141,7 @@ class Program:
                     continue
                 break
             folders = below
-        return None if file is None or is_in(file, self.libraries) else file
+        return file
 
     def look(self):
         """Fills in `found`."""
@@ -711,6 +718,8 @@ class Template:
         for name in self.variables:
             if os.fsencode(name) in self.changes:
                 raise Refused(f"a module sets {name} when it is imported")
+        if self.program.module in sys.modules:
+            raise Refused(f"a library imports {self.program.module}, the program itself")
         path = shadowed(self.program, self.fresh)
         if path:
             raise Refused(f"{path} has the name of a library's module")
