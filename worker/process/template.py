@@ -338,7 +338,7 @@ def preload(modules, named, libraries, variables):
     guard = Guard(libraries, {module.partition(".")[0] for module in named})
     plain = os.environ._data
     watched = Watched(plain, {os.fsencode(name) for name in variables})
-    folder = os.getcwd()
+    folder, path = os.getcwd(), list(sys.path)
     os.environ._data = os.environb._data = watched
     sys.meta_path.insert(0, guard)
     current, missing = None, []
@@ -365,6 +365,8 @@ def preload(modules, named, libraries, variables):
         raise Refused(why)
     if os.getcwd() != folder:
         raise Refused("a module has changed the folder in which the program runs")
+    if sys.path[: len(path)] != path:  # in a worker, before or after the script's own
+        raise Refused("a module puts a folder before those in sys.path, or removes one")
     return missing
 
 
@@ -479,6 +481,10 @@ def check_state():
         os.waitpid(child, 0)
     if threads() > 0:
         raise Refused(f"the imported modules have {threads()} threads")
+    import _signal
+
+    if any(_signal.getitimer(which)[0] > 0 for which in (0, 1, 2)):
+        raise Refused("a module has set a timer")
     if children():
         raise Refused(f"the imported modules have started process {children()[0]}")
     if os.fstat(1).st_size > 0:
