@@ -651,7 +651,7 @@ class RefusedTest(TemplateCase):
                 for own in sockets:
                     own.close()
                 if number == "1":
-                    self.assertEqual(answer, "C[Errno 12] no memory")
+                    self.assertEqual(answer, "Cthe template cannot fork: [Errno 12] no memory")
                 else:
                     self.assertEqual([os.waitpid(pid, 0)[1] >> 8 for pid in answer], [127] * forked)
         self.assertFalse((self.folder / "ran").exists())

@@ -803,7 +803,8 @@ class Template:
                 socket = self.fork(sockets[: len(sockets) - len(files)], files)
             except (Refused, OSError) as error:
                 if os.getpid() == self.pid:  # not a child that cannot fork
-                    self.control.send(b"C" + os.fsencode(str(error)))
+                    why = str(error) if isinstance(error, Refused) else f"the template cannot fork: {error}"
+                    self.control.send(b"C" + os.fsencode(why))
                 os._exit(0)
             if socket is not None and message == b"L":
                 self.be_next(socket, files)
