@@ -44,6 +44,7 @@ class LocalWorker {
 
   // Calls `then` when it is known whether its program runs, and not after destruction.
   void watch_exec(std::function<void()> then);
+  bool is_exec_known() const { return !exec_report_; }
   // Whether its program runs, once: nullopt afterwards.  Waits for it.  Where it does not, the
   // process ends at once, and this is told when it `is_gone`: no sweep is to find it.
   std::optional<Result<void>> take_exec_result(bool is_gone);

@@ -94,7 +94,9 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
 
 // A restart before they wait would have to make them first.
 void WarmRestarts::park() {
-  template_->park(workers_, [this] {
+  template_->park(workers_, [this](Result<void> parked) {
+    if (!parked)
+      return parts_.on_warning("no forks wait for the restart: " + to_string(parked.error()));
     std::string text = std::exchange(ready_text_, "");
     if (!text.empty()) parts_.on_info("warm restarts are ready: " + text);
   });
@@ -135,6 +137,12 @@ void WarmRestarts::refused(const std::string& why) {
   state_ = State::Off;
   parts_.on_warning("no warm restarts: " + why);
   fork_waiting();
+}
+
+void WarmRestarts::rule_out(const std::string& why) {
+  if (state_ == State::Off) return;
+  refused(why);
+  kill();
 }
 
 void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {

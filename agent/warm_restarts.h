@@ -53,6 +53,9 @@ class WarmRestarts {
   // A worker has ended, so that a restart may follow: looks beforehand whether files have changed.
   void expect_restart();
 
+  // A fork did not become a worker, for this reason: there will be no others.
+  void rule_out(const std::string& why);
+
   // The session of the templates and of the forks that wait; 0 for none.
   pid_t session() const { return session_; }
 

@@ -10,6 +10,7 @@
 
 #include "agent/decide/start_failure.h"
 #include "agent/worker_spec.h"
+#include "store/base/seconds.h"
 #include "store/clock.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/spawn.h"
@@ -19,6 +20,8 @@ namespace ddprun::agent {
 namespace asio = boost::asio;
 
 namespace {
+
+constexpr auto kForkPatience = std::chrono::seconds(10);
 
 // How long the end of the run waits for the removal of an empty folder.
 constexpr auto kCleaningPatience = std::chrono::seconds(1);
@@ -44,7 +47,8 @@ WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper&
       config_(std::move(config)),
       error_files_(config_.log_dir),
       ends_(executor_, disk, [this](WorkerExit exit) { tell(std::move(exit)); }),
-      cleaning_(executor_, [](const process::IoThread::Stall&) {}) {}
+      cleaning_(executor_, [](const process::IoThread::Stall&) {}),
+      forks_timer_(executor_) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
@@ -129,7 +133,25 @@ void WorkerGroup::begin_all(AttemptFiles files, std::vector<process::Fork> forks
     break;
   }
   start_->all_forked();
+  if (!forks.empty()) watch_forks();
   end_start_if_settled();
+}
+
+// One that stands still, or hangs in what a library does after a fork, would be waited for.
+void WorkerGroup::watch_forks() {
+  forks_timer_.expires_after(kForkPatience);
+  forks_timer_.async_wait(
+      [this, number = starts_, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (error || alive.expired() || number != starts_ || !start_) return;
+        for (const auto& worker : workers_) {
+          if (worker->has_ended() || worker->is_exec_known()) continue;
+          const RunningWorker fork = worker->describe();
+          worker->signal(SIGKILL);
+          warm_->rule_out("rank " + std::to_string(fork.rank) + ", which was forked as pid " +
+                          std::to_string(fork.pid) + ", has not begun within " +
+                          seconds_text(kForkPatience) + " and gets SIGKILL");
+        }
+      });
 }
 
 Result<process::StartingProcess> WorkerGroup::begin(const process::ProcessSpec& spec,

@@ -62,6 +62,7 @@ class WorkerGroup : public Workers {
   Result<process::StartingProcess> begin(const process::ProcessSpec& spec,
                                          std::optional<process::Fork> fork);
   void watch(const std::shared_ptr<LocalWorker>& worker, process::Process process);
+  void watch_forks();
   void settle(LocalWorker& worker, bool is_gone);
   void end_start_if_settled();
   void ended(LocalWorker& worker, process::ExitStatus status);
@@ -78,8 +79,9 @@ class WorkerGroup : public Workers {
   std::vector<std::string> log_losses_;  // the first of all, and those of the attempt
   ErrorFiles error_files_;
   EndReader ends_;
-  std::unique_ptr<WarmRestarts> warm_;   // nullptr: each start is cold
-  process::IoThread cleaning_;           // nothing is lost that waits for it
+  std::unique_ptr<WarmRestarts> warm_;  // nullptr: each start is cold
+  process::IoThread cleaning_;          // nothing is lost that waits for it
+  boost::asio::steady_timer forks_timer_;
   std::unique_ptr<AttemptStart> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;
   int starts_ = 0;                                     // attempts so far

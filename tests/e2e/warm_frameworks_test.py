@@ -4,7 +4,7 @@
 Two ranks train 8 steps over Gloo and save after the fourth; in the first attempt rank 1 kills itself after the
 fifth.  That is done cold, then with --warm-start, so that both attempts are forked from the template.
 
-FRAMEWORKS_PYTHON names a Python that has torch and some of transformers, Lightning, accelerate (default:
+FRAMEWORKS_PYTHON names a Python that has torch and some of transformers, Lightning, accelerate, DeepSpeed (default:
 the one that runs this).  A framework that it lacks is skipped."""
 
 import os
@@ -200,6 +200,31 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+DEEPSPEED = """
+import torch, torch.distributed as dist, deepspeed
+deepspeed.init_distributed("gloo")
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1},
+          "zero_allow_untested_optimizer": True, "steps_per_print": 1000}
+engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1), config=config)
+step = 0
+if attempt:
+    engine.load_checkpoint("out", tag="four")
+    step = 4
+while step < 8:
+    engine.backward(engine(torch.full((4, 8), rank + step + 1.0)).square().mean())
+    engine.step()
+    step += 1
+    if step == 4:
+        engine.save_checkpoint("out", tag="four")
+    after(step)
+end(engine.module.parameters())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
 @needs("torch")
 class FrameworkTest(WarmCase):
     limit = 280  # seconds to the next state
@@ -253,6 +278,10 @@ class FrameworkTest(WarmCase):
     @needs("accelerate")
     def test_accelerate(self):
         self.ends_with_the_same_weights(ACCELERATE)
+
+    @needs("deepspeed")
+    def test_deepspeed(self):
+        self.ends_with_the_same_weights(DEEPSPEED, DS_ACCELERATOR="cpu")
 
 
 if __name__ == "__main__":

@@ -115,6 +115,20 @@ def looked(*arguments, **named):
 os.fork, os.waitpid, os.stat = counted, waited, looked
 """
 
+# Imported by the template, it lets forks fail that are for workers: in the template itself, or in its child.
+FULL = """
+import errno, os, sys
+fork, count = os.fork, 0
+def full():
+    global count
+    if sys._getframe(1).f_code.co_name == "fork":
+        count += 1
+        if count >= int(os.environ["FULL_AT"]):
+            raise OSError(errno.ENOMEM, "no memory")
+    return fork()
+os.fork = full
+"""
+
 # Imported by the template, it lets it fork no worker until the test has made a file.
 HELD = """
 import os, sys, time
@@ -422,9 +436,35 @@ class TemplateTest(WarmCase):
                 self.assertEqual((job.returncode, self.text.count("ran\n")), (0, 2), self.text)
                 self.assertIn("restart 1 of 1: started 2 workers", self.text)
 
+    def test_it_cannot_fork(self):
+        """That is said at once, and again at the restart."""
+        (self.path / "lib").mkdir()
+        (self.path / "lib/full.py").write_text(FULL)
+        script = self.script(FAILS_ONCE + "say('ran')\n")
+        for number, why in (("1", "the template cannot fork: [Errno 12] no memory"),
+                            ("2", "the template could not fork as often as it was to")):
+            with self.subTest(number):
+                job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", "--warm-imports=full", script, wants_ready=False,
+                                    PYTHONPATH=str(self.path / "lib"), FULL_AT=number,
+                                    before_go=lambda job: self.wait_for(lambda: self.said(f"no forks wait for the restart: {why}\n"), "it is told"))
+                self.assertEqual((job.returncode, self.text.count("ran\n")), (0, 2), self.text)
+                self.assertRegex(self.text, "this restart is cold: the template (cannot fork: |could not fork )")
+                self.assertNotIn(READY, self.text)
+
     def test_it_stands_still(self):
         self.is_cold("this restart is cold: the template does not answer\n",
                      before_go=lambda job: os.kill(self.template_of(job), signal.SIGSTOP))
+
+    def test_a_fork_that_waits_stands_still(self):
+        """It is given up after a while, which costs a restart, and the next one is cold."""
+        def stop(job):
+            wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
+            os.kill(self.of_template(job)[2], signal.SIGSTOP)
+        script = self.script(FAILS_ONCE + "say('ran')\n")
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=2", script, before_go=stop)
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertRegex(self.text, r"no warm restarts: rank [01], which was forked as pid \d+, has not begun within 10.0 s and gets SIGKILL\n")
+        self.assertRegex(self.text, r"finished: 2 workers succeeded after 2 restarts")
 
     def test_it_is_not_ready(self):
         (self.path / "lib").mkdir()

@@ -99,8 +99,10 @@ TEST_SUITE("worker/process/template") {
     t.start_template();
     REQUIRE(t.ready);
     std::ofstream(library) << "value = 22\n";
-    t.made->park(1);  // it says so, and ends
+    std::string why;
+    t.made->park(1, [&](Result<void> parked) { why = to_string(parked.error()); });
     REQUIRE(test::run_until(t.loop, [&] { return !t.made->why_ended().empty(); }));
+    CHECK(why.find("library.py has been changed") != std::string::npos);  // and it ends
     auto forks = t.fork(1);
     REQUIRE_FALSE(forks.has_value());
     CHECK(to_string(forks.error()).find("library.py has been changed") != std::string::npos);
@@ -207,19 +209,22 @@ TEST_SUITE("worker/process/template") {
                     "who has forks parked is told once they wait, also if they do already") {
     start_template();
     std::vector<int> told;
-    made->park(2, [&] { told.push_back(made->parked()); });
-    made->park(2, [&] { told.push_back(-1); });  // under way: the first is told
+    made->park(2, [&](Result<void>) { told.push_back(made->parked()); });
+    made->park(2, [&](Result<void>) { told.push_back(-1); });  // under way: the first is told
     CHECK(told.empty());
     REQUIRE(test::run_until(loop, [&] { return !told.empty(); }));
     CHECK(told == std::vector<int>{2});
-    made->park(2, [&] { told.push_back(made->parked()); });
+    made->park(2, [&](Result<void> parked) {
+      CHECK(parked.has_value());
+      told.push_back(made->parked());
+    });
     CHECK(told == std::vector<int>{2, 2});
   }
 
   TEST_CASE_FIXTURE(Templates, "forks that wait are told of before the fork() that takes them") {
     start_template();
     bool is_told = false;
-    made->park(1, [&] { is_told = true; });
+    made->park(1, [&](Result<void> parked) { is_told = parked.has_value(); });
     CHECK(fork(1).has_value());
     CHECK(is_told);
   }

@@ -364,6 +364,7 @@ void Template::heard(std::string_view message) {
 void Template::ended() {
   while (hear() == Heard::Message) {
   }
+  parked_then_ = nullptr;  // who watches the process says how it has ended
   settle(ended_error());
 }
 
@@ -371,6 +372,9 @@ void Template::settle(Result<std::vector<Fork>> forks) {
   patience_.cancel();
   sockets_.clear();
   if (!forks && !why_ended_.empty()) forks = Error{Errc::Closed, why_ended_};
+  // A fork() under way says it, too.
+  auto parked_then = std::exchange(parked_then_, nullptr);
+  if (parked_then && !forks && !then_) return parked_then(forks.error());
   if (auto then = std::exchange(then_, nullptr)) then(std::move(forks));
 }
 
@@ -378,12 +382,12 @@ void Template::settle(Result<std::vector<Fork>> forks) {
 void Template::forked(Result<std::vector<Fork>> forks) {
   sockets_.clear();
   bool is_parking = std::exchange(is_parking_, false);
-  auto parked_then = std::exchange(parked_then_, nullptr);
   if (!forks) return settle(forks.error());
+  auto parked_then = std::exchange(parked_then_, nullptr);
   // Those that were to be parked may be older than the files by now.
   if (then_ && !is_parking) return settle(std::move(forks));
   parked_ = std::move(*forks);
-  if (parked_then) parked_then();
+  if (parked_then) parked_then({});
   if (then_) ask();
 }
 
@@ -447,16 +451,20 @@ void Template::fail_soon(Duration after, Error error) {
   });
 }
 
-void Template::park(int count, std::function<void()> then) {
+void Template::park(int count, OnParked then) {
   if (then_ || !sockets_.empty()) return;
-  if (has_parked(count)) {
-    if (then) then();
-    return;
+  Result<void> asked;
+  if (!has_parked(count)) {
+    parked_.clear();
+    asked = send_sockets(count);
+    is_parking_ = asked.has_value();
+    if (is_parking_) {
+      parked_then_ = std::move(then);
+      return;
+    }
+    sockets_.clear();
   }
-  parked_.clear();
-  is_parking_ = send_sockets(count).has_value();
-  if (!is_parking_) return sockets_.clear();  // fork() will say why
-  parked_then_ = std::move(then);
+  if (then) then(asked);
 }
 
 std::vector<Process> Template::kill_parked() {

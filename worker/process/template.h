@@ -83,9 +83,10 @@ class Template {
   bool is_forking() const { return then_ != nullptr; }
 
   // Forks `count` processes beforehand, and calls `then`, perhaps before it returns, once they
-  // wait. The next fork() of as many has only to ask whether files have changed since.  Does
-  // nothing where fork() or park() is under way, and calls nothing where they cannot be forked.
-  void park(int count, std::function<void()> then = nullptr);
+  // wait, or with the reason why they do not.  The next fork() of as many has only to ask whether
+  // files have changed since.  Does nothing where fork() or park() is under way.
+  using OnParked = std::function<void(Result<void>)>;
+  void park(int count, OnParked then = nullptr);
 
   // Asks that beforehand: that they have not holds for a second.
   void check_files();
@@ -135,14 +136,14 @@ class Template {
   std::vector<Fd> sockets_;   // of the forks under way
   std::vector<Fork> parked_;  // they wait
   std::function<void(Result<std::vector<Fork>>)>
-      then_;                           // of the fork() under way; nullptr for none
-  int wanted_ = 0;                     // by it
-  Fd next_socket_;                     // of the next template, until it is forked
-  std::function<void(Fork)> next_;     // what then happens; nullptr for none
-  bool is_parking_ = false;            // the forks under way are to wait
-  std::function<void()> parked_then_;  // what then happens; nullptr for nothing
-  bool is_checking_ = false;           // whether files have changed
-  MonoTime checked_at_{};              // when they had not
+      then_;                        // of the fork() under way; nullptr for none
+  int wanted_ = 0;                  // by it
+  Fd next_socket_;                  // of the next template, until it is forked
+  std::function<void(Fork)> next_;  // what then happens; nullptr for none
+  bool is_parking_ = false;         // the forks under way are to wait
+  OnParked parked_then_;            // what then happens; nullptr for nothing
+  bool is_checking_ = false;        // whether files have changed
+  MonoTime checked_at_{};           // when they had not
   std::string why_ended_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
