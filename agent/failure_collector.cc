@@ -68,10 +68,11 @@ void FailureCollector::ended_after(const WorkerExit& exit, bool is_by_abort) {
 std::vector<rendezvous::Finding> FailureCollector::left_early() const {
   std::vector<rendezvous::Finding> found;
   for (std::size_t i = 0; i < finished_.size(); ++i) {
-    found.push_back({.rank = finished_[i],
-                     .pid = finished_pids_[i],
-                     .place = rendezvous::Whereabouts::Elsewhere,
-                     .doing = rendezvous::kHadEnded});
+    rendezvous::Finding& finding = found.emplace_back();
+    finding.rank = finished_[i];
+    finding.pid = finished_pids_[i];
+    finding.place = rendezvous::Whereabouts::Elsewhere;
+    finding.doing = rendezvous::kHadEnded;
   }
   return found;
 }
