@@ -53,15 +53,21 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   std::string line = closing_line(state, config_.core, outcome_, exit_code);
   parts_.events.finished(exit_code, line, read_clocks());
   co_await parts_.workers.remove_empty_log_dir();
+  // Where nobody asked for logs, and nothing failed, the disk is left alone.
+  bool has_folder = config_.workers.has_log_dir &&
+                    (!config_.workers.has_late_folders || !outcome_.failures.empty());
+  if (exit_code == 0 && has_folder) {
+    // What the disk refuses is said before.
+    ReportWriter(parts_.disk, parts_.logger)
+        .write(make_report(state, agents_code, max_restarts, is_stopped, time));
+    co_await parts_.disk.settled(mono_now() + kDiskPatience);
+  }
   std::string loss = parts_.workers.log_loss("");
   if ((exit_code == 0 || is_stopped) && !loss.empty())
     parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     say_time(time);
-    ReportWriter(parts_.disk, parts_.logger)
-        .write(make_report(state, agents_code, max_restarts, is_stopped, std::move(time)));
-    co_await parts_.disk.settled(mono_now() + kDiskPatience);
     co_return agents_code;
   }
   if (is_stopped) {

@@ -193,9 +193,13 @@ void Host::close() {
   server_->close();
 }
 
+boost::asio::awaitable<void> Host::settle_files() {
+  for (auto& files : run_files_) co_await files->settle();
+}
+
 boost::asio::awaitable<void> Host::stop() {
   for (auto& coordinator : coordinators_) co_await coordinator->stop();
-  for (auto& files : run_files_) co_await files->settle();
+  co_await settle_files();
   co_await server_->stop();
 }
 

@@ -89,6 +89,9 @@ class Host {
   bool is_open() const { return is_open_; }
   const Endpoint& endpoint() const { return endpoint_; }  // where its store listens
   void close();
+  // Completes when the run files are as they are to be, or a disk stands still.  The host that
+  // follows here reads them as soon as this one has closed.
+  boost::asio::awaitable<void> settle_files();
   boost::asio::awaitable<void> stop();
 
  private:

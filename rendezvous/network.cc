@@ -162,6 +162,7 @@ asio::awaitable<void> NetworkHandler::finish() {
   // Where nobody goes on, only the host of a new start would hear it, and wait for the others.
   const bool is_handed_over = leaves_to_others && endpoint_.has_successor();
   if (!is_handed_over) co_await endpoint_.give_up();
+  co_await endpoint_.settle_files();
   close();
   // The next host opens when this one has gone.
   if (unsaid && is_handed_over) co_await say(std::move(*unsaid));

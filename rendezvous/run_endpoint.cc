@@ -376,6 +376,11 @@ asio::awaitable<void> RunEndpoint::give_up() {
   if (registered_) co_await registered_->give_up();
 }
 
+asio::awaitable<void> RunEndpoint::settle_files() {
+  if (host_) co_await host_->settle_files();
+  if (stand_in_) co_await stand_in_->settle_files();
+}
+
 void RunEndpoint::close() {
   if (registered_) registered_->close();
   at_store_.close();

@@ -112,6 +112,9 @@ class RunEndpoint {
   // Nobody hosts the run here any more, at its end.
   boost::asio::awaitable<void> give_up();
 
+  // See Host::settle_files().  To be awaited before close().
+  boost::asio::awaitable<void> settle_files();
+
   void close();
   boost::asio::awaitable<void> stop();
 

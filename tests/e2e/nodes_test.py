@@ -253,16 +253,16 @@ class MembershipTest(NodesCase):
         saves = WORKER.replace("trap 'exit 0' TERM", "trap 'until [ -e saved ]; do sleep 0.02; done; exit 0' TERM")
         shared = pathlib.Path(self.path / "shared")
         shared.mkdir(mode=0o700)
-        for backend in ((), (f"--rdzv-endpoint=file:{shared}",)):
-            with self.subTest(backend=backend):
-                command = ("--nnodes=2", "--rdzv-id=again", "--shutdown-timeout=60", *backend)
+        for endpoint in (None, f"file:{shared}"):
+            with self.subTest(endpoint=endpoint):
+                command = ("--nnodes=2", "--rdzv-id=again", "--shutdown-timeout=60")
                 before = len(self.started)
-                old = [self.node(*command, command=("--no-python", "sh", "-c", saves)) for _ in range(2)]
+                old = [self.node(*command, endpoint=endpoint, command=("--no-python", "sh", "-c", saves)) for _ in range(2)]
                 self.until_started(before + 2)
                 for node in old:
                     node.signal(signal.SIGTERM)
                 old[1].says("SIGTERM")
-                new = [self.node(*command) for _ in range(2)]
+                new = [self.node(*command, endpoint=endpoint) for _ in range(2)]
                 new[1].says("standing by: ")
                 self.assertEqual(len(self.started), before + 2)
                 (self.path / "saved").touch()
