@@ -28,7 +28,9 @@ constexpr Duration kCountPeriod = std::chrono::seconds(1);
 constexpr std::size_t kOrdinaryBytes = std::size_t{16} * 1024;
 
 bool is_last_command(const Command& command) {
-  return std::holds_alternative<command::Refuse>(command) ||
+  const auto* standby = std::get_if<command::Standby>(&command);
+  return (standby != nullptr && standby->is_outside) ||
+         std::holds_alternative<command::Refuse>(command) ||
          std::holds_alternative<command::Dropped>(command) ||
          std::holds_alternative<command::Moved>(command) ||
          std::holds_alternative<command::End>(command);

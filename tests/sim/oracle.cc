@@ -106,7 +106,9 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
       require(!is_dropped || state.phase == Phase::Ended,
               send->node + " was dropped, and nothing has gone wrong");
     }
-    bool is_last_command = std::holds_alternative<command::Refuse>(send->command) ||
+    const auto* standby = std::get_if<command::Standby>(&send->command);
+    bool is_last_command = (standby != nullptr && standby->is_outside) ||
+                           std::holds_alternative<command::Refuse>(send->command) ||
                            std::holds_alternative<command::Dropped>(send->command) ||
                            std::holds_alternative<command::Moved>(send->command) ||
                            std::holds_alternative<command::End>(send->command);
