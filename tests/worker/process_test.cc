@@ -19,6 +19,7 @@
 #include "store/base/fd.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/workers.h"
+#include "worker/process/close_from.h"
 
 using namespace ddprun;
 using namespace ddprun::process;
@@ -34,6 +35,19 @@ static bool refuse_clone_pidfd() {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_PIDFD, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{.len = std::size(code), .filter = code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// As an older container's filter of system calls does.
+static bool refuse_close_range() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   sock_fprog program{.len = std::size(code), .filter = code};
@@ -58,6 +72,29 @@ TEST_SUITE("worker/process") {
     process = spawn({.argv = {folder.path() + "/data"}});
     REQUIRE(process.has_error());
     CHECK(to_string(process.error()).ends_with("/data: Permission denied"));
+  }
+
+  TEST_CASE("descriptors are closed also where the system refuses close_range") {
+    enum Outcome { kClosed = 3, kNoFilter, kNotRefused, kLeftOpen, kClosedTooMuch, kNotStarted };
+    pid_t tester = ::fork();
+    if (tester == 0) {
+      if (!refuse_close_range()) ::_exit(kNoFilter);
+      if (::syscall(SYS_close_range, 900U, 900U, 0U) == 0) ::_exit(kNotRefused);
+      for (int fd : {50, 51, 199}) ::dup2(STDIN_FILENO, fd);
+      auto process = spawn({.argv = {"/bin/sh", "-c", "[ ! -e /proc/self/fd/199 ]"}});
+      if (!process) ::_exit(kNotStarted);
+      siginfo_t info = {};
+      auto pidfd = static_cast<id_t>(process->pidfd.get());
+      bool is_seen = ::waitid(P_PIDFD, pidfd, &info, WEXITED) == 0 && info.si_status == 0;
+      if (!is_seen) ::_exit(kLeftOpen);
+      close_from(51);
+      if (::fcntl(50, F_GETFD) < 0) ::_exit(kClosedTooMuch);
+      ::_exit(::fcntl(51, F_GETFD) < 0 && ::fcntl(199, F_GETFD) < 0 ? kClosed : kLeftOpen);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(tester, &status, 0) == tester);
+    if (status == kNoFilter << 8) return;  // this system takes no filter
+    CHECK(status == kClosed << 8);
   }
 
   TEST_CASE("a worker is started, and its end is seen, where clone gives no pidfd") {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "store/base/number.h"
+#include "worker/process/close_from.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::process {
@@ -244,7 +245,7 @@ class Watch {
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   ::dup2(pipe, kPipe);  // no reader must wait for our copies of the agent's stdout and stderr
   ::dup2(reports, kReports);
-  ::syscall(SYS_close_range, 2U, UINT_MAX, 0U);
+  close_from(2);
   report_signals();
   (void)!::chdir("/");
   watch.run();

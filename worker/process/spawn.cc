@@ -13,12 +13,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <memory>
 #include <system_error>
 
 #include "store/base/signal_mask.h"
 #include "store/base/text.h"
+#include "worker/process/close_from.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::process {
@@ -83,9 +83,7 @@ int run_child(void* argument) {
     if (::dup2(plan->more_fds[i], ProcessSpec::kFirstOfMore + i) < 0) goto failed;
   }
   // Sockets and pipes of the agent must not live on in a worker.
-  if (::syscall(SYS_close_range, kReportFd + 1U + static_cast<unsigned>(plan->more_count), UINT_MAX,
-                0U) != 0)
-    goto failed;
+  close_from(kReportFd + 1U + static_cast<unsigned>(plan->more_count));
 
   ::setrlimit(RLIMIT_NOFILE, &file_limit_at_start);
 
