@@ -189,6 +189,25 @@ TEST_SUITE("worker/process/output") {
     CHECK((::fcntl(write_end.get(), F_GETFL) & O_NONBLOCK) == 0);  // the shared flag is untouched
   }
 
+  TEST_CASE_FIXTURE(SlowReader, "what is kept nowhere else waits for a reader that stands still") {
+    console->leave_nothing_out();
+    std::string line(1023, 'x');
+    line += '\n';
+    fill(line);
+    bool may_go_on = false;
+    console->when_room([&] { may_go_on = true; });
+    boost::asio::steady_timer longer(loop, 2 * Console::kPatience);
+    bool is_over = false;
+    longer.async_wait([&](boost::system::error_code) { is_over = true; });
+    REQUIRE(test::run_until(loop, [&] { return is_over; }));
+    CHECK_FALSE(may_go_on);
+    CHECK(console->wants_pause());
+    REQUIRE(take_until([&] { return may_go_on; }));
+    console->pass_on("the end\n");
+    REQUIRE(take_until([&] { return received.ends_with("the end\n"); }));
+    CHECK(received.find("left out") == std::string::npos);
+  }
+
   TEST_CASE_FIXTURE(SlowReader, "what cannot wait is left out beyond a bound") {
     std::string megabyte(1024 * 1024 - 1, 'x');
     megabyte += '\n';

@@ -137,7 +137,7 @@ void Console::pass_on(std::string_view lines) {
 
 void Console::when_room(std::function<void()> writer) {
   writers_.push_back(std::move(writer));
-  if (writers_.size() > 1) return;
+  if (writers_.size() > 1 || !leaves_out_) return;
   patience_.expires_after(kPatience);
   patience_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
     if (error || alive.expired() || writers_.empty()) return;

@@ -4,7 +4,9 @@
 // reader may be slow or stand still (a pager, a stopped terminal, a file on a slow disk), and the
 // agent goes on watching its workers: text that is not taken waits here, up to a bound.  Then the
 // workers are made to wait, but not for long: a reader that does not take kMaxWaitingBytes / 2 in
-// kPatience misses what comes until it has caught up, and reads a line that says so.
+// kPatience misses what comes until it has caught up, and reads a line that says so.  Where a
+// worker's text is kept nowhere else, its writer waits as long as the reader needs, as it would
+// without the agent between them.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -56,6 +58,9 @@ class Console {
   // Whether a writer that can wait should, with when_room().
   bool wants_pause() const { return waiting_bytes_ >= kMaxWaitingBytes && !is_leaving_out_; }
 
+  // From now on nothing is left out: the writers wait for the reader, however long it stands still.
+  void leave_nothing_out() { leaves_out_ = false; }
+
   // Calls `writer` from the event loop, once, when there is room again or no hope of it.
   void when_room(std::function<void()> writer);
 
@@ -92,6 +97,7 @@ class Console {
   std::size_t taken_ = 0;            // of waiting_.front(), bytes
   std::size_t waiting_bytes_ = 0;
   std::size_t left_out_bytes_ = 0;  // since the last line about it
+  bool leaves_out_ = true;
   bool is_leaving_out_ = false;
   bool is_gone_ = false;
   bool is_armed_ = false;  // the reader is waited for, or the thread writes

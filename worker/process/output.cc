@@ -70,7 +70,10 @@ OutputPump::OutputPump(boost::asio::any_io_executor executor, Fd read_end, Fd wr
     : pipe_(std::move(executor), read_end.release()),
       write_end_(std::move(write_end)),
       sinks_(std::move(sinks)),
-      splitter_(sinks_.prefix) {}
+      splitter_(sinks_.prefix) {
+  bool is_kept_nowhere = sinks_.is_raw && !sinks_.file;
+  if (is_kept_nowhere && sinks_.console != nullptr) sinks_.console->leave_nothing_out();
+}
 
 // A disk that is behind makes the worker wait in turn, and so does a console that is full, for as
 // long as the console hopes to get rid of what it has.
