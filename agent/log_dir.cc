@@ -71,13 +71,19 @@ void link_latest(const std::string& base, const std::string& name) {
 
 }  // namespace
 
+std::string temporary_folder() {
+  std::error_code error;
+  fs::path folder = fs::temp_directory_path(error);
+  if (!error) folder = fs::absolute(folder, error);  // a worker may change its working directory
+  return error ? "/tmp" : folder.string();
+}
+
 Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id, bool has_logs) {
   std::error_code error;
   fs::path parent;
   bool is_temporary = base.empty();
   if (is_temporary) {
-    parent = fs::temp_directory_path(error);
-    if (error) parent = "/tmp";
+    parent = temporary_folder();
   } else {
     parent = fs::absolute(base, error);
     if (!error) fs::create_directories(parent, error);
@@ -107,11 +113,21 @@ std::string LogDir::exposure() const {
          " can exchange it: --log-dir DIR names another place";
 }
 
+// Only a folder that is made here: one that others have made in its place is theirs.
+bool LogDir::restore() const {
+  if (::access(path_.c_str(), F_OK) == 0 || errno != ENOENT) return false;
+  std::error_code error;
+  fs::create_directories(fs::path(path_).parent_path(), error);
+  return !error && ::mkdir(path_.c_str(), 0700) == 0;
+}
+
 Result<std::string> LogDir::make_attempt(int restart_count) const {
   std::string first = path_ + "/attempt_" + std::to_string(restart_count);
   std::string path = first;
-  for (int number = 1; ::mkdir(path.c_str(), 0777) != 0; ++number) {
-    if (errno != EEXIST) return failure(errno, path);
+  for (int number = 1; ::mkdir(path.c_str(), 0700) != 0; ++number) {
+    int error = errno;
+    if (error == ENOENT && restore()) continue;
+    if (error != EEXIST) return failure(error, path);
     path = first + "." + std::to_string(number);
   }
   return path;
@@ -119,7 +135,7 @@ Result<std::string> LogDir::make_attempt(int restart_count) const {
 
 Result<std::string> LogDir::make_worker_folder(const std::string& attempt, int local_rank) {
   std::string folder = attempt + "/" + std::to_string(local_rank);
-  if (::mkdir(folder.c_str(), 0777) != 0) return failure(errno, folder);
+  if (::mkdir(folder.c_str(), 0700) != 0) return failure(errno, folder);
   return folder;
 }
 

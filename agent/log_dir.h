@@ -29,8 +29,13 @@ class LogDir {
   // empty.
   std::string exposure() const;
 
+  // Makes the run's folder anew if somebody has removed it, a cleaner of /tmp for instance.
+  // Returns whether it has.
+  bool restore() const;
+
   // Makes the folder of an attempt, and returns its path: attempt_<restart count>, and for a
-  // further round under the same count attempt_<restart count>.1 and so on.
+  // further round under the same count attempt_<restart count>.1 and so on.  Restores the run's
+  // folder where that is gone.
   Result<std::string> make_attempt(int restart_count) const;
 
   // Where a worker writes its error file while it has no folder.  `start` tells attempts apart,
@@ -54,6 +59,9 @@ class LogDir {
   bool is_temporary_;
   std::string path_;
 };
+
+// $TMPDIR, as an absolute path; /tmp where there is no such folder.
+std::string temporary_folder();
 
 // Writes `text` to `path` as a whole: a reader, who must be of this user, sees the old file or the
 // new one.

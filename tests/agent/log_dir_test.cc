@@ -43,6 +43,37 @@ TEST_SUITE("agent/log_dir") {
     CHECK(fs::status(named.path()).permissions() == fs::perms::owner_all);
   }
 
+  TEST_CASE("a folder that a cleaner has removed is made anew, and none that others have made") {
+    test::TempDir base;
+    LogDir logs = LogDir::create(base.path() + "/logs", "run").value();
+    fs::remove_all(base.path() + "/logs");
+    std::string attempt = logs.make_attempt(1).value();
+    CHECK(attempt == logs.path() + "/attempt_1");
+    CHECK(fs::status(logs.path()).permissions() == fs::perms::owner_all);
+    CHECK(fs::status(attempt).permissions() == fs::perms::owner_all);
+    CHECK_FALSE(logs.restore());  // it is there
+
+    fs::remove_all(logs.path());
+    CHECK(logs.restore());
+    fs::remove_all(logs.path());
+    fs::create_symlink("/nowhere", logs.path());
+    CHECK_FALSE(logs.restore());
+    CHECK_FALSE(logs.make_attempt(2).has_value());
+  }
+
+  TEST_CASE("a temporary folder has an absolute path, wherever TMPDIR leads") {
+    test::TempDir base;
+    const fs::path before = fs::current_path();
+    fs::current_path(base.path());
+    fs::create_directory("relative");
+    ::setenv("TMPDIR", "relative", 1);
+    CHECK(temporary_folder() == base.path() + "/relative");
+    ::setenv("TMPDIR", "/nowhere", 1);
+    CHECK(temporary_folder() == "/tmp");
+    ::unsetenv("TMPDIR");
+    fs::current_path(before);
+  }
+
   TEST_CASE("who else can exchange the folder of a run is said") {
     test::TempDir base;
     LogDir logs = LogDir::create(base.path() + "/a", "run").value();
