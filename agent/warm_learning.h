@@ -37,8 +37,8 @@ class WarmLearning {
   };
   WarmLearning(boost::asio::any_io_executor executor, process::Reaper& reaper, Parts parts);
 
-  // Workers run and the template is ready: looks after `pause`, and then after twice as long each
-  // time, for 20 minutes.  A next template that is ready takes its place.
+  // Workers run and the template is ready: looks after `pause`, then after kPause and after twice
+  // as long each time, for 20 minutes.  A next template that is ready takes its place.
   void begin(Duration pause);
 
   static constexpr Duration kPause = std::chrono::seconds(5);

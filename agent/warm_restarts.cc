@@ -13,6 +13,7 @@
 
 #include "agent/decide/warm_priority.h"
 #include "store/base/count.h"
+#include "store/base/seconds.h"
 #include "store/clock.h"
 
 namespace ddprun::agent {
@@ -22,6 +23,11 @@ namespace asio = boost::asio;
 
 // So many are made in a run: one that ends at once must not be made again for ever.
 constexpr int kMostTemplates = 10;
+
+// The workers of a first attempt wait so long for their template, and from the first of these on a
+// line says so.
+constexpr Duration kSlowImports = std::chrono::seconds(10);
+constexpr Duration kMostImports = std::chrono::seconds(120);
 
 // How long the end of the run waits for the template's.
 constexpr auto kEndPatience = std::chrono::seconds(2);
@@ -33,6 +39,7 @@ WarmRestarts::WarmRestarts(asio::any_io_executor executor, process::Reaper& reap
       reaper_(reaper),
       parts_(std::move(parts)),
       priority_timer_(executor_),
+      first_timer_(executor_),
       learning_(
           executor_, reaper_,
           {.workers = parts_.workers,
@@ -191,6 +198,21 @@ void WarmRestarts::fork(const std::vector<process::ProcessSpec>& specs, Then the
   waiting_specs_ = specs;
   waiting_ = std::move(then);
   if (is_first) make(specs);
+  if (is_first && waiting_) watch_first(kSlowImports);
+}
+
+// An import that stands still would keep the first attempt for ever.
+void WarmRestarts::watch_first(Duration passed) {
+  first_timer_.expires_at(made_at_ + passed);
+  first_timer_.async_wait(
+      [this, passed, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (error || alive.expired() || !waiting_ || is_ending_) return;
+        std::string what = "its template has imported for " + seconds_text(passed);
+        if (passed >= kMostImports) return rule_out(what);
+        parts_.on_warning("the first attempt waits: " + what + " (pid " + std::to_string(pid_) +
+                          "); it starts cold after " + seconds_text(kMostImports));
+        watch_first(kMostImports);
+      });
 }
 
 void WarmRestarts::fork_waiting() {

@@ -69,6 +69,7 @@ class WarmRestarts {
   void park();
   void fork_now(const std::vector<process::ProcessSpec>& specs, Then then);
   void fork_waiting();
+  void watch_first(Duration passed);
   void raise_priority_later();
   process::Template* idle_template() const;
   void learned(std::unique_ptr<process::Template> next, pid_t pid, const std::string& text);
@@ -93,6 +94,7 @@ class WarmRestarts {
   pid_t pid_ = 0;         // of the template; 0 for none
   pid_t session_ = 0;
   boost::asio::steady_timer priority_timer_;
+  boost::asio::steady_timer first_timer_;
   MonoTime made_at_{};            // the template
   std::function<void()> on_end_;  // of the process; nullptr: nobody waits for it
   WarmLearning learning_;

@@ -315,13 +315,16 @@ class FirstAttemptTest(WarmCase):
     def test_a_stop_while_it_imports(self):
         (self.path / "lib").mkdir()
         (self.path / "lib/slow.py").write_text("import time\nopen('slow', 'w').close()\ntime.sleep(1000)\n")
-        job = subprocess.Popen([DDPRUN, "--warm-start", "--warm-imports=slow", self.script("pass\n")], cwd=self.path,
-                               env=environment(PYTHONPATH=str(self.path / "lib")), stderr=subprocess.PIPE, text=True)
+        log = self.path / "log"
+        with open(log, "w") as stderr:
+            job = subprocess.Popen([DDPRUN, "--warm-start", "--warm-imports=slow", self.script("pass\n")], cwd=self.path,
+                                   env=environment(PYTHONPATH=str(self.path / "lib")), stderr=stderr)
         self.addCleanup(lambda: job.poll() is None and job.kill())
         self.wait_for(lambda: (self.path / "slow").exists(), "the template imports")
+        self.wait_for(lambda: "the first attempt waits: its template has imported for 10 s (pid " in log.read_text(),
+                      "a line says so")
         job.terminate()
-        text = job.communicate(timeout=self.limit)[1]
-        self.assertEqual(job.returncode, 128 + signal.SIGTERM, text)
+        self.assertEqual(job.wait(timeout=self.limit), 128 + signal.SIGTERM, log.read_text())
         self.assertEqual(processes_with(str(self.path)), [])
 
 
