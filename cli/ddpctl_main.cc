@@ -15,6 +15,7 @@
 // for a page that is refused.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,12 +23,12 @@
 #include "cli/bundle_commands.h"
 #include "cli/checkpoint_commands.h"
 #include "cli/explain_commands.h"
+#include "cli/options/parse.h"
 #include "cli/print.h"
 #include "cli/stack_commands.h"
 #include "cli/status_commands.h"
 #include "cli/timeline_command.h"
 #include "store/auth/secret.h"
-#include "store/base/number.h"
 #include "store/base/text.h"
 
 namespace {
@@ -56,31 +57,22 @@ struct Commands {
   std::vector<std::pair<CLI::App*, ShowStatus>> about_runs;
 };
 
-// In place of CLI11's own sentence.
-[[noreturn]] void refuse(std::string_view option, const std::string& value,
-                         std::string_view accepted) {
-  throw CLI::ValidationError(
-      std::string(option) + "='" + ddprun::printable(value) + "' is not " + std::string(accepted),
-      CLI::ExitCodes::ValidationError);
+// The value of an option, by one of the parsers in cli/options/parse.h; CLI11 shows the sentence.
+template <typename Parse>
+auto value_of(const char* option, const std::string& text, const Parse& parse) {
+  auto value = parse(ddprun::cli::OptionValue{ddprun::printable(text), option});
+  if (!value) throw CLI::ValidationError(to_string(value.error()), CLI::ExitCodes::ValidationError);
+  return *value;
 }
 
 int rank_in(const std::string& text) {
-  std::optional<int> rank = ddprun::number_in<int>(text);
-  if (!rank || *rank < 0) refuse("--rank", text, "a whole number of 0 or more");
-  return *rank;
+  return value_of("--rank", text, [](const ddprun::cli::OptionValue& value) {
+    return ddprun::cli::parse_whole(value, 0, std::numeric_limits<int>::max());
+  });
 }
 
 std::uint64_t bytes_in(const std::string& text) {
-  std::string bytes = text;
-  bool is_number = ddprun::leading_number<std::uint64_t>(text).has_value();
-  try {
-    is_number = is_number && CLI::AsSizeValue(false)(bytes).empty();
-  } catch (const CLI::ValidationError&) {
-    is_number = false;
-  }
-  std::optional<std::uint64_t> size = ddprun::number_in<std::uint64_t>(bytes);
-  if (!is_number || !size) refuse("--max-size", text, "a number of bytes such as 8M");
-  return *size;
+  return value_of("--max-size", text, ddprun::cli::parse_size);
 }
 
 void add_secret_file(CLI::App& command, Arguments& arguments) {
@@ -91,14 +83,14 @@ void add_secret_file(CLI::App& command, Arguments& arguments) {
 }
 
 void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands) {
-  auto add = [&](const char* name, ShowStatus show, const char* help) {
+  auto add = [&](const char* name, ShowStatus show, const char* help,
+                 const char* run = "One run only (default: all that meet there)") {
     CLI::App* command = app.add_subcommand(name, help);
     ddprun::cli::StatusQuestion& question = arguments.question;
     command->add_option("ENDPOINT", question.endpoint, "Where the nodes meet: HOST[:PORT]")
         ->required()
         ->type_name("");
-    command->add_option("--run", question.run, "One run only (default: all that meet there)")
-        ->type_name("ID");
+    command->add_option("--run", question.run, run)->type_name("ID");
     add_secret_file(*command, arguments);
     command->add_flag("--json", question.as_json, "As JSON");
     commands.about_runs.emplace_back(command, show);
@@ -110,7 +102,8 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
   add("explain", ddprun::cli::show_explanation, "Why a run was stopped last, or has ended");
-  add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks")
+  add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks",
+      "Which run, where several meet")
       ->add_option_function<std::string>(
           "--rank", [&](const std::string& text) { arguments.question.rank = rank_in(text); },
           "One rank only, with its frames")

@@ -190,6 +190,10 @@ int serve(DdpdOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Who starts this may have blocked signals that it is to hear.
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   auto options = ddprun::cli::read_ddpd_options(argc, argv);
   if (!options) return fail(kBadUsage, to_string(options.error()));
   if (const auto* asked = std::get_if<ddprun::cli::DdpdText>(&*options)) {

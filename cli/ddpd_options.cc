@@ -27,23 +27,9 @@ struct Row {
   Result<void> (*set)(const OptionValue&, DdpdOptions&);
 };
 
-std::optional<std::size_t> size_of(std::string_view text) {
-  constexpr std::string_view kUnits = "KMGT";
-  unsigned shift = 0;
-  auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
-  if (unit != std::string_view::npos) {
-    shift = 10 * static_cast<unsigned>(unit + 1);
-    text.remove_suffix(1);
-  }
-  std::optional<std::size_t> count = number_in<std::size_t>(text);
-  if (!count || *count == 0) return std::nullopt;
-  if (*count > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
-  return *count << shift;
-}
-
 Result<void> set_size(const OptionValue& value, std::size_t& size) {
-  std::optional<std::size_t> bytes = size_of(value.text);
-  if (!bytes) return invalid_value(value, "a number of bytes such as 65536, 64K, 512M or 2G");
+  Result<std::size_t> bytes = parse_size(value);
+  if (!bytes) return bytes.error();
   size = *bytes;
   return {};
 }

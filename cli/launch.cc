@@ -22,6 +22,7 @@
 
 #include "agent/agent.h"
 #include "agent/worker_group.h"
+#include "cli/early_end.h"
 #include "cli/event_log.h"
 #include "cli/host_registry_place.h"
 #include "cli/log_setup.h"
@@ -161,10 +162,8 @@ Result<std::function<void(std::string_view)>> open_event_log(const std::string& 
 Result<agent::TimerFile> make_timer_file(agent::AgentConfig& config) {
   if (!config.has_timers) return agent::TimerFile();
   if (config.timer_path.empty()) {
-    std::error_code error;
-    std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-    config.timer_path = folder / ("watchdog_timer_" + std::to_string(::getpid()) + "_" +
-                                  std::to_string(std::random_device{}()));
+    config.timer_path = agent::temporary_folder() + "/watchdog_timer_" +
+                        std::to_string(::getpid()) + "_" + std::to_string(std::random_device{}());
   }
   config.workers.environment["TORCHELASTIC_TIMER_FILE"] = config.timer_path;
   return agent::TimerFile::create(config.timer_path);
@@ -177,6 +176,7 @@ Result<void> add_places(agent::WorkerGroupConfig& workers) {
         agent::LogDir::create(workers.log_base, workers.run_id, !workers.has_late_folders);
     if (!logs) return logs.error();
     workers.log_dir = std::make_shared<const agent::LogDir>(std::move(*logs));
+    if (workers.log_dir->is_temporary()) remove_at_early_end(workers.log_dir->path());
   }
   if (auto base = process::delegated_cgroup()) {
     process::remove_stale_leaves(*base);

@@ -24,6 +24,7 @@
 #include "store/base/count.h"
 #include "store/base/endpoint.h"
 #include "store/base/fd.h"
+#include "store/base/text.h"
 #include "store/socket.h"
 #include "worker/process/spawn.h"
 #include "worker/process/text_file.h"
@@ -62,7 +63,8 @@ std::string hostname() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   std::string full(name.data());
-  return full.substr(0, full.find('.'));
+  std::string host = printable(full.substr(0, full.find('.')));  // other nodes are to read it
+  return host.empty() ? "localhost" : host;
 }
 
 bool resolves(const std::string& host) {

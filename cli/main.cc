@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,13 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
+// Who starts this may have blocked signals that it is to hear.
+void unblock_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 // What was asked for, and no run.
 int answer(const std::string& text) {
   Result<void> printed = cli::print(text);
@@ -41,6 +49,7 @@ int answer(const std::string& text) {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  unblock_signals();
   cli::Environment environment = cli::read_environment();
   auto lookup = [&environment](std::string_view name) -> std::optional<std::string> {
     auto found = environment.find(name);

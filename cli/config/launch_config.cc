@@ -13,6 +13,7 @@
 #include "cli/options/parse.h"
 #include "cli/slurm/scheduler.h"
 #include "cli/slurm/signals.h"
+#include "rendezvous/decide/messages.h"
 
 namespace ddprun::cli {
 namespace {
@@ -54,9 +55,12 @@ Result<int> local_world_size(ConfigBuilder& builder) {
   if (value->text == "xpu") {
     return invalid_value(*value, "supported: Intel's GPUs are not counted; give their number");
   }
-  Result<int> count = parse_whole(*value, 1, 65536);
-  if (!count)
-    return invalid_value(*value, "a number of workers from 1 to 65536, or auto, gpu or cpu");
+  Result<int> count = parse_whole(*value, 1, rendezvous::kMaxLocalWorkers);
+  if (!count) {
+    return invalid_value(*value, "a number of workers from 1 to " +
+                                     std::to_string(rendezvous::kMaxLocalWorkers) +
+                                     ", or auto, gpu or cpu");
+  }
   return *count;
 }
 

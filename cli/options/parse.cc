@@ -72,6 +72,21 @@ Result<double> parse_seconds(const OptionValue& value) {
   return *seconds;
 }
 
+Result<std::size_t> parse_size(const OptionValue& value) {
+  constexpr std::string_view kUnits = "KMGT";
+  std::string_view digits = value.text;
+  unsigned shift = 0;
+  auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
+  if (unit != std::string_view::npos) {
+    shift = 10 * static_cast<unsigned>(unit + 1);
+    digits.remove_suffix(1);
+  }
+  std::optional<std::size_t> count = number_in<std::size_t>(digits);
+  if (!count || *count == 0 || *count > std::numeric_limits<std::size_t>::max() >> shift)
+    return invalid_value(value, "a number of bytes such as 65536, 64K, 512M or 2G");
+  return *count << shift;
+}
+
 Result<std::pair<int, int>> parse_nnodes(const OptionValue& value) {
   auto colon = value.text.find(':');
   std::optional<int> min = number_in<int>(std::string_view(value.text).substr(0, colon));

@@ -4,6 +4,7 @@
 // when the text is not of it.  `origin` names the option or variable in that sentence.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +24,9 @@ Result<int> parse_whole(const OptionValue& value, int min, int max);
 
 // Seconds with a fraction, more than 0.
 Result<double> parse_seconds(const OptionValue& value);
+
+// Bytes, at least 1: "65536", or with K, M, G or T for powers of 1024.
+Result<std::size_t> parse_size(const OptionValue& value);
 
 // "N" or "MIN:MAX", 0 < MIN <= MAX.
 Result<std::pair<int, int>> parse_nnodes(const OptionValue& value);

@@ -342,6 +342,46 @@ class EndTest(LaunchCase):
                 self.assertIn(f"stopped by {signal.Signals(number).name}", stderr)
                 self.assertEqual(processes_with(marker), [])
 
+    def test_workers_that_save_after_a_signal_have_their_store(self):
+        script = self.script("""
+import os, pathlib, signal, socket
+signal.signal(signal.SIGTERM, lambda *_: None)
+pathlib.Path("ready." + os.environ["RANK"]).touch()
+signal.pause()
+socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))).close()
+pathlib.Path("saved." + os.environ["RANK"]).touch()
+""")
+        run = self.start("--nproc-per-node=2", script)
+        wait_until(lambda: len(list(self.path.glob("ready.*"))) == 2, "the workers run")
+        run.send_signal(signal.SIGTERM)
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, stderr)
+        self.assertEqual(sorted(path.name for path in self.path.glob("saved.*")), ["saved.0", "saved.1"], stderr)
+
+    def test_a_stop_signal_counts_also_where_the_parent_has_blocked_it(self):
+        run = subprocess.Popen([DDPRUN, "--no-python", "sh", "-c", "touch ready; sleep 1000"], env=environment(), cwd=self.path,
+                               stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD]))
+        self.addCleanup(run.stderr.close)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        wait_until((self.path / "ready").exists, "the worker runs")
+        run.terminate()
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, stderr)
+
+    def test_a_restart_goes_on_where_the_log_folder_has_been_removed(self):
+        for options in (("--redirects=3",), ()):
+            with self.subTest(options=options):
+                script = self.script("""
+import os, shutil, sys
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    shutil.rmtree("logs")
+    sys.exit(1)
+open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").close()
+""")
+                run = self.ddprun(*options, "--max-restarts=1", script)
+                self.assertEqual(run.returncode, 0, run.stderr)
+
     def deaf_worker(self, *options):
         marker = f"2000.{os.getpid()}"
         run = self.start(*options, "--no-python", "sh", "-c",

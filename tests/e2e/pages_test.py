@@ -288,8 +288,9 @@ class StatusTest(PagesCase):
                             (("ckpt", "foo"), "'foo' is not a command; there are ls, verify, show, convert"),
                             (("ckpt",), "no command; there are ls, verify, show, convert"),
                             *((("stacks", "--rank", rank, "a:1"), f"--rank='{rank}' is not a whole number of 0 or more")
-                              for rank in ("x", "-1", "1.5", "", "99999999999")),
-                            *((("bundle", "--max-size", size, "a:1"), f"--max-size='{size}' is not a number of bytes such as 8M")
+                              for rank in ("x", "-1", "1.5", "")),
+                            (("stacks", "--rank", "99999999999", "a:1"), "--rank='99999999999' is not a whole number from 0 to"),
+                            *((("bundle", "--max-size", size, "a:1"), f"--max-size='{size}' is not a number of bytes such as 65536, 64K, 512M or 2G")
                               for size in ("x", "-1", "8Q", ""))):
             with self.subTest(words=words):
                 self.assertRegex(self.ddpctl(*words, code=2), rf"^ddpctl: {said}.*\n$")
