@@ -35,7 +35,6 @@ constexpr int kLeastAccepted = 16;
 constexpr int kTurnsInARow = 16;
 
 // Freed memory beyond this is to be given back to the system.
-constexpr std::size_t kWorthwhileBytes = 4 << 20;
 
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;

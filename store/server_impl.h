@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The inside of store/server.h: which handler is called when.  Included only by server.cc (the
-// server, and how connections begin and end), server_sessions.cc (what happens on a connection) and
-// server_security.cc (who is at its other end).
+// server, and how connections begin and end), server_sessions.cc (what happens on a connection),
+// server_inbox.cc (what is pushed for this process) and server_security.cc (who is at its other
+// end).
 // Its parts are session.h (the connections), status.h (what it counts and shows) and poller.h.
 #pragma once
 
@@ -22,6 +23,7 @@
 
 #include "store/base/fd.h"
 #include "store/clock.h"
+#include "store/decide/queue_shares.h"
 #include "store/decide/turn.h"
 #include "store/decide/unfreed_memory.h"
 #include "store/limited_log.h"
@@ -150,8 +152,6 @@ class Server::Impl {
   void await_stall();
   void close_stalled();
   bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
-  bool gets_stamp(const Session& session, std::string_view queue) const;
-  std::optional<Request> with_stamp(const Session& session, const Request& request);
   void enqueue(Session& session, const Request& request);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
@@ -172,6 +172,13 @@ class Server::Impl {
   void send_made(const Status::Made& made);
   void follow(Session& session, Reader reader);
   void look_for_followers();
+
+  // What they push into the queues that this process reads (server_inbox.cc).
+  bool gets_stamp(const Session& session, std::string_view queue) const;
+  std::optional<Request> with_stamp(const Session& session, const Request& request);
+  bool has_share(const Session& session, const Request& request);
+  void park(Session& session, const Request& request);
+  void unpark();
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
@@ -237,6 +244,12 @@ class Server::Impl {
     std::optional<Request> request;
   };
   std::deque<Deferred> deferred_;
+  // Of a reserved namespace: the queue that this process reads, and who waits until it is empty.
+  struct Inbox {
+    QueueShares shares;
+    std::deque<Deferred> parked;
+  };
+  std::unordered_map<const Namespace*, Inbox> inboxes_;
 };
 
 }  // namespace ddprun::store

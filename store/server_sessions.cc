@@ -11,7 +11,6 @@
 
 #include "store/clock.h"
 #include "store/decide/effort.h"
-#include "store/decide/stamp.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -163,6 +162,7 @@ void Server::Impl::serve(Session& session) {
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
     if (must_wait_for_memory(session, request)) return defer(session, request);
+    if (!has_share(session, request)) return park(session, request);
     if (keyspace.is_large(request, effort)) return enqueue(session, request);
     if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
     if (!carry_out(session, request, effort, now)) return;
@@ -179,26 +179,6 @@ bool Server::Impl::carry_out(Session& session, const Request& request, std::size
   route(&session);
   if (fault) drop(session, *fault);
   return !fault;
-}
-
-bool Server::Impl::gets_stamp(const Session& session, std::string_view queue) const {
-  bool stamps = session.ns->is_reserved && !stamped_queues_.empty() && !session.is_own();
-  return stamps && queue.starts_with(stamped_queues_);
-}
-
-// It refers to what the next one overwrites.
-std::optional<Request> Server::Impl::with_stamp(const Session& session, const Request& request) {
-  if (const auto* push = std::get_if<request::QueuePush>(&request)) {
-    if (!gets_stamp(session, push->queue)) return std::nullopt;
-    stamped_ = stamped(push->value, session.host);
-    return request::QueuePush{push->queue, stamped_};
-  }
-  if (const auto* will = std::get_if<request::LastWill>(&request)) {
-    if (!gets_stamp(session, will->queue)) return std::nullopt;
-    stamped_ = stamped(will->item, session.host);
-    return request::LastWill{will->queue, stamped_};
-  }
-  return std::nullopt;
 }
 
 // Goes on with a client later, after others that wait as well: with `request`, if there is one, or
@@ -230,6 +210,7 @@ void Server::Impl::resume(Session& session, const std::optional<Request>& reques
   session.is_deferred = false;
   if (request) {
     if (must_wait_for_memory(session, *request)) return defer(session, request);
+    if (!has_share(session, *request)) return park(session, *request);
     std::size_t effort = session.ns->keyspace.effort_of(*request);
     if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session, *request);
     if (!carry_out(session, *request, effort, mono_now())) return;
@@ -342,6 +323,7 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
+  unpark();
   bool has_work = namespaces_.has_work() || status_.is_making() || !deferred_.empty() ||
                   !woken_.empty() || unfreed_.bytes() > 0;
   if (!has_work || std::exchange(is_working_, true)) return;
