@@ -12,7 +12,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Duration kPulseWait = std::chrono::seconds(5);  // for its value to be there
 constexpr Duration kPopPatience = std::chrono::minutes(10);
 
 }  // namespace
@@ -55,17 +54,14 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       auto pushed = co_await client.queue_push(inbox, std::move(next.message));
       if (!pushed) co_return link->lost(pushed.error());
       if (next.is_heartbeat) {
-        auto pulse = co_await client.get(pulse_key, kPulseWait, kMaxMessageBytes);
-        if (!pulse) co_return link->lost(pulse.error());
         // That the coordinator lives does not say that this node still counts.
-        std::vector<std::string> key(1, given_up_key);
-        auto is_given_up = co_await client.check(std::move(key));
-        if (!is_given_up) co_return link->lost(is_given_up.error());
+        auto seen = co_await client.get_and_check(pulse_key, given_up_key, kMaxMessageBytes);
+        if (!seen) co_return link->lost(seen.error());
         if (!link->is_open_) co_return;
-        if (*is_given_up) {
+        if (seen->is_flagged) {
           link->listener_.heard(command::Dropped{"it was silent for too long"});
         } else {
-          link->listener_.pulse_seen(pulse_for(link->parts_.run, *pulse));
+          link->listener_.pulse_seen(pulse_for(link->parts_.run, seen->value));
         }
       }
       link->is_sending_ = false;

@@ -135,6 +135,25 @@ Async<bool> Client::check(std::vector<std::string> keys) {
   co_return finished(Result<bool>(*answer == kReady));
 }
 
+Async<Client::Flagged> Client::get_and_check(std::string key, std::string flag,
+                                             std::size_t max_bytes) {
+  std::string name = on_wire(key);
+  std::string flag_name = on_wire(flag);
+  auto lock = co_await lock_for("get '" + key + "' and check '" + flag + "'");
+  std::vector<std::string_view> checked(1, flag_name);
+  std::string requests;
+  encode(request::Get{name}, requests);
+  encode(request::Check{checked}, requests);
+  auto sent = co_await seal_and_send(std::move(requests));
+  if (!sent) co_return sent.error();
+
+  auto value = co_await read_bytes(max_bytes);
+  if (!value) co_return value.error();
+  auto is_there = co_await read_byte(reply_deadline());
+  if (!is_there) co_return is_there.error();
+  co_return finished(Result<Flagged>({std::move(*value), *is_there == kReady}));
+}
+
 Async<void> Client::wait(std::vector<std::string> keys, Duration timeout) {
   auto lock = co_await lock_for("wait for " + quoted(keys));
   co_return co_await wait_for(on_wire(std::move(keys)), timeout);
@@ -344,12 +363,14 @@ Async<std::optional<std::string>> Client::pop(std::string name, std::size_t max_
 Async<void> Client::send(Request request) {
   std::string bytes;
   encode(request, bytes);
-  if (stream_) {
-    std::string frames;
-    stream_->seal(bytes, frames);
-    bytes = std::move(frames);
-  }
-  return send_bytes(std::move(bytes));
+  return seal_and_send(std::move(bytes));
+}
+
+Async<void> Client::seal_and_send(std::string requests) {
+  if (!stream_) return send_bytes(std::move(requests));
+  std::string frames;
+  stream_->seal(requests, frames);
+  return send_bytes(std::move(frames));
 }
 
 Async<void> Client::send_bytes(std::string bytes) {

@@ -123,6 +123,15 @@ class Client {
   // Whether all the keys exist now.
   Async<bool> check(std::vector<std::string> keys);
 
+  // The value of a key that exists, and whether `flag` exists, in one exchange.  Where the key does
+  // not exist the server closes the connection.
+  struct Flagged {
+    std::string value;
+    bool is_flagged = false;
+  };
+  Async<Flagged> get_and_check(std::string key, std::string flag,
+                               std::size_t max_bytes = kMaxAnswerBytes);
+
   // Completes when each of the keys exists, or has existed since the call.
   Async<void> wait(std::vector<std::string> keys, Duration timeout);
 
@@ -195,6 +204,7 @@ class Client {
   // Steps of a call; what_ names it in their errors.
   boost::asio::awaitable<std::unique_ptr<ConnectionLock>> lock_for(std::string what);
   Async<void> send(Request request);
+  Async<void> seal_and_send(std::string requests);
   Async<void> send_bytes(std::string bytes);
   Async<std::string> read(std::size_t count, MonoTime deadline);
   Async<std::uint8_t> read_byte(MonoTime deadline);

@@ -81,6 +81,10 @@ asio::awaitable<void> check_keys(Client& client, Checks& checks) {
   checks.equal(co_await client.check(kBoth), true, "check");
   checks.equal(co_await client.check(kMissing), false, "check for a missing key");
   checks.equal(co_await client.check(kNone), true, "check for nothing");
+  auto seen = co_await client.get_and_check("n", "k");
+  checks.that(seen && seen->value == "-2" && seen->is_flagged, "get and check");
+  seen = co_await client.get_and_check("n", "missing");
+  checks.that(seen && seen->value == "-2" && !seen->is_flagged, "get, and check for nothing");
   checks.equal(co_await client.compare_set("c", "", "1"), "1", "compare_set of a missing key");
   checks.equal(co_await client.compare_set("c", "2", "3"), "1", "compare_set that differs");
   checks.equal(co_await client.compare_set("c", "1", "3"), "3", "compare_set that agrees");

@@ -160,6 +160,23 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(client->delete_key("k")) == "false");
   }
 
+  TEST_CASE_FIXTURE(Connected, "a value and whether a key is there, in one exchange") {
+    auto look = [this](const char* key) {
+      std::optional<Result<Client::Flagged>> seen;
+      tasks.spawn(keep(client->get_and_check(key, "flag"), seen));
+      run_until([&] { return seen.has_value(); });
+      return *seen;
+    };
+    CHECK(outcome_of(client->set("k", "v")) == "done");
+    CHECK(look("k").value().value == "v");
+    CHECK_FALSE(look("k").value().is_flagged);
+    CHECK(outcome_of(client->set("flag", "")) == "done");
+    CHECK(look("k").value().is_flagged);
+    CHECK(outcome_of(client->get("k", 5s)) == "v");  // still in step
+    CHECK_FALSE(look("missing").has_value());
+    CHECK(outcome_of(client->get("k", 5s)).find("the connection is closed") != std::string::npos);
+  }
+
   TEST_CASE_FIXTURE(Connected, "many keys at once, and large values") {
     std::string large(3 << 20, 'x');
     CHECK(outcome_of(client->multi_set({{"a", "1"}, {"b", large}})) == "done");
