@@ -14,15 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/decide/ranks.h"
 #include "store/base/endpoint.h"
 #include "store/client.h"
 
 namespace ddprun::rendezvous {
-
-struct StartedWorker {
-  int rank = 0;
-  int pid = 0;
-};
 
 // The rank of a worker that is announced under this name; nullopt for a name of somebody else's.
 std::optional<int> announced_rank(std::string_view name);

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/announce.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/ranks.h"
 #include "rendezvous/decide/trace.h"
 
 namespace ddprun::rendezvous {
@@ -25,8 +25,8 @@ namespace notice {
 struct Failed {
   std::string why;
 };
-// Follows a Stop or a Failed: the workers must be dead by then, since the others go on without this
-// node.
+// Just before a Stop or a Failed: the workers must be dead by then, since the others go on without
+// this node.
 struct LeaseEnding {
   MonoTime kill_by{};
 };
@@ -55,7 +55,8 @@ class Handler {
   virtual void listen(Listener listener) = 0;
 
   // Asks for the next round.  No worker of this node runs.  The worker store of the round before is
-  // closed, so that a client that waits in it fails at once.
+  // closed, so that a client that waits in it fails at once; or, where nothing has failed, only
+  // with the next round, since the workers of other nodes may still save together.
   virtual void join() = 0;
 
   // The workers of `round` run, as these processes: for people who ask the workers' store who has
@@ -95,7 +96,8 @@ class Handler {
   virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
-  // its workers.  The others wait for finish().  During finish(): what this node hosts ends, too.
+  // its workers, whose store stays until finish().  The others wait for finish().  During finish():
+  // what this node hosts ends, too.
   virtual void leave(std::string why, int signal) = 0;
 
   // No worker of this node lives any more, and the others are told so.  Completes when no other

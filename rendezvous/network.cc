@@ -22,6 +22,11 @@ constexpr std::chrono::seconds kLatePatience(10);
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
 constexpr Duration kStayOn = std::chrono::seconds(1);
 
+// A round that nothing has gone wrong in: its workers have their grace together.
+bool lets_workers_save(const command::Stop& stop) {
+  return stop.cause == StopCause::NodeJoined || stop.signal != 0;
+}
+
 }  // namespace
 
 NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig config,
@@ -71,7 +76,11 @@ std::string NetworkHandler::workers_meet_at() const {
 
 void NetworkHandler::join() {
   announcement_.withdraw();
-  close_worker_store();
+  if (others_save_) {
+    former_worker_store_ = std::move(worker_store_);
+  } else {
+    close_worker_stores();
+  }
   std::uint16_t port = 0;
   if (!is_static()) {
     auto listening = listen_for_workers({.host = workers_meet_at()});
@@ -125,7 +134,7 @@ void NetworkHandler::say_bundle(std::string text) {
 }
 
 void NetworkHandler::leave(std::string why, int signal) {
-  was_stopped_ = true;
+  was_stopped_ = others_save_ = true;
   endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);
   step(member::event::Leaving{std::move(why), signal});
 }
@@ -133,7 +142,7 @@ void NetworkHandler::leave(std::string why, int signal) {
 asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();
-  close_worker_store();
+  if (!others_save_) close_worker_stores();
   const bool leaves_to_others = endpoint_.leaves_to_others();
   auto unsaid =
       member::unsaid_left(state_, config_.member, mono_now(), /*host_goes=*/leaves_to_others);
@@ -196,7 +205,7 @@ void NetworkHandler::close() {
   ticker_.cancel();
   reached_.notify();
   disconnect();
-  close_worker_store();
+  close_worker_stores();
   endpoint_.close();
 }
 
@@ -239,6 +248,7 @@ void NetworkHandler::perform(const member::Action& action) {
                  [this](const member::action::NotifyTakeBundle& told) { notices_.push(told.take); },
                  [this](const member::action::NotifyStop& told) {
                    if (told.kill_by) notices_.push(notice::LeaseEnding{*told.kill_by});
+                   others_save_ = others_save_ || lets_workers_save(told.stop);
                    notices_.push(told.stop);
                  },
                  [this](const member::action::RenewLease& lease) {
@@ -262,6 +272,8 @@ void NetworkHandler::perform(const member::Action& action) {
 
 // It is bound since the node joined, and no client is served before it is known which may be.
 void NetworkHandler::open_worker_store(const Round& round) {
+  close_former_worker_store();
+  others_save_ = was_stopped_;
   Fd listener = std::move(worker_listener_);
   if (!listener || round.ranks.group_rank != 0) return;
   auto log = [this](const std::string& line) { notices_.push(notice::Info{line}); };
@@ -272,10 +284,16 @@ void NetworkHandler::open_worker_store(const Round& round) {
   worker_store_round_ = round.number;
 }
 
-void NetworkHandler::close_worker_store() {
+void NetworkHandler::close_worker_stores() {
+  close_former_worker_store();
   worker_listener_ = Fd();
   if (worker_store_) worker_store_->close();
   worker_store_.reset();
+}
+
+void NetworkHandler::close_former_worker_store() {
+  if (former_worker_store_) former_worker_store_->close();
+  former_worker_store_.reset();
 }
 
 // From where workers of this node may connect to another one: the address by which it reaches the

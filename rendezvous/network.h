@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/announce.h"
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/network_config.h"
@@ -83,7 +84,8 @@ class NetworkHandler final : public Handler {
   void disconnect();
   std::vector<std::string> own_addresses(const store::Client& client) const;
   void open_worker_store(const Round& round);
-  void close_worker_store();
+  void close_worker_stores();
+  void close_former_worker_store();
   void leave_last_word();
   void keep_memory();
   void look_for_died();
@@ -114,6 +116,10 @@ class NetworkHandler final : public Handler {
   Fd worker_listener_;  // of the next round's store, should this node have it
   std::unique_ptr<store::Server> worker_store_;
   std::uint64_t worker_store_round_ = 0;
+  // The workers of other nodes may save together for longer than those of this node, and need their
+  // store: until the next round, and until no other node needs this one.
+  bool others_save_ = false;
+  std::unique_ptr<store::Server> former_worker_store_;
   Announcement announcement_;
   bool is_open_ = true;
   bool was_stopped_ = false;

@@ -124,8 +124,10 @@ void SingleNodeHandler::look_at_pace() {
   if (pace != coordinator_.pace) step(coordinator::event::PaceSeen{std::move(pace)});
 }
 
+// The workers may still save together, which needs their store.
 void SingleNodeHandler::leave(std::string, int) {
-  close();
+  is_open_ = false;
+  notices_.close();
 }
 
 asio::awaitable<void> SingleNodeHandler::finish() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <utility>
 
+#include "rendezvous/announce.h"
 #include "rendezvous/decide/coordinator.h"
 #include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/tracer.h"

@@ -18,6 +18,12 @@ struct Participant {
   std::string role = "default";
 };
 
+// One that a node has started.
+struct StartedWorker {
+  int rank = 0;
+  int pid = 0;
+};
+
 // What follows for one node from all participants of the round.
 struct Assignment {
   int group_rank = 0;        // the node's own place

@@ -24,6 +24,24 @@ def pid_of(line):
     return int(re.search(r" pid (\d+) ", line)[1])
 
 
+# At SIGTERM rank 0 ends at once; rank 1 needs the workers' store for two seconds more.
+SAVES_LATE = """
+import os, pathlib, signal, socket, time
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+rank = os.environ["RANK"]
+signal.signal(signal.SIGTERM, lambda *_: None)
+socket.create_connection(where).close()
+with open("started", "a") as file:
+    file.write(f"{rank}\\n")
+signal.pause()
+end = time.monotonic() + 2
+while rank == "1" and time.monotonic() < end:
+    socket.create_connection(where).close()
+    time.sleep(0.02)
+pathlib.Path(f"saved.{rank}").touch()
+"""
+
+
 def is_running(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -237,6 +255,24 @@ class MembershipTest(NodesCase):
         self.until_round("0 0/1", since=before)
         self.assertRegex(nodes[0].log, r"was stopped by SIGTERM; stopping 1 worker")
         self.assert_all_succeed(nodes[0])
+
+    def test_workers_that_save_after_a_signal_keep_their_store(self):
+        for who in ((1,), (0, 1), (0,)):
+            with self.subTest(signalled=who):
+                command = ("--no-python", sys.executable, "-c", SAVES_LATE)
+                nodes = [self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=20", f"--rdzv-id={who}", command=command)
+                         for _ in range(2)]
+                self.until_started(2)
+                for k in who:
+                    nodes[k].signal(signal.SIGTERM)
+                wait_until(lambda: (self.path / "saved.1").exists() or all(node.process.poll() is not None for node in nodes),
+                           "rank 1 to save")
+                self.assertTrue((self.path / "saved.1").exists(), [node.log for node in nodes])
+                for k, node in enumerate(nodes):
+                    node.signal(signal.SIGTERM)
+                    node.ends()
+                for name in ("started", "saved.0", "saved.1"):
+                    (self.path / name).unlink(missing_ok=True)
 
     def test_when_the_host_is_told_to_stop_everybody_ends_with_that_reason(self):
         host = self.node("--nnodes=2")
