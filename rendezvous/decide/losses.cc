@@ -121,6 +121,8 @@ void Losses::go_on_without(const std::vector<Loss>& losses) {
       std::ranges::find_if(losses, [](const Loss& loss) { return loss.was_up || loss.had_store; });
   switch (state_.phase) {
     case Phase::Gathering:
+      rounds_.form_soon();
+      break;
     case Phase::Stopping:
       rounds_.form_if_due();
       break;

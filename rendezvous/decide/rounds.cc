@@ -38,6 +38,10 @@ std::vector<std::string> addresses_of(const std::vector<Seat>& seats) {
   return addresses;
 }
 
+// To try to form a round takes the longer the more nodes there are, or have been.
+constexpr std::size_t kFewNodes = 64;
+constexpr Duration kTryPeriod = std::chrono::milliseconds(10);
+
 }  // namespace
 
 std::string preflight_text(const request::Join& join) {
@@ -96,6 +100,18 @@ void Rounds::form_if_due() {
   } else if (now_ >= *state_.last_call) {
     form();
   }
+}
+
+bool Rounds::may_try() {
+  std::size_t nodes = state_.nodes.size() + state_.quorum.gone.size();
+  if (nodes > kFewNodes && now_ < state_.contacts.tried_at + kTryPeriod) return false;
+  state_.contacts.tried_at = now_;
+  return true;
+}
+
+void Rounds::form_soon() {
+  if (may_try()) return form_if_due();
+  state_.next_look = std::min(state_.next_look, state_.contacts.tried_at + kTryPeriod);
 }
 
 // Those who came may have said of others what is missing.

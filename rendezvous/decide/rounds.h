@@ -23,6 +23,11 @@ class Rounds {
   // with a node of which nothing is heard.
   void stop(command::Stop stop, bool is_silent = false);
   void form_if_due();
+  // The same, but not again and again where there are many nodes, or have been: a try takes the
+  // longer the more there are.  While the run gathers the next Tick makes up for it.
+  void form_soon();
+  // Whether the last try of this kind is long enough ago; then this counts as one.
+  bool may_try();
   void end_if_all_succeeded();
   void end(command::End end);
 

@@ -100,7 +100,7 @@ struct Contacts {
   MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
   MonoTime next_look = MonoTime::max();
   MonoTime woke_at = MonoTime::min();   // from a standstill of its own
-  MonoTime tried_at = MonoTime::min();  // to form a round, since a heartbeat came
+  MonoTime tried_at = MonoTime::min();  // to form a round, by Rounds::may_try()
   // When workers were last taken for dead since their lease was over here.
   MonoTime judged_at = MonoTime::min();
   std::deque<Unanswered> unanswered;  // until enough nodes are heard again

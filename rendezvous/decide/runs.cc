@@ -21,6 +21,10 @@ namespace {
 // The nodes of a run that gives way to another one that waits are sent on for so long.
 constexpr Duration kBrieflyMoved = std::chrono::seconds(3);
 
+// Of more, those that are old are looked for no more often.
+constexpr std::size_t kFewMoves = 64;
+constexpr Duration kMovesPeriod = std::chrono::milliseconds(100);
+
 // So often it counts what the nodes have said, when that seems to be too much.
 constexpr Duration kCountPeriod = std::chrono::seconds(1);
 
@@ -267,7 +271,8 @@ class RunsTransition {
     bool is_due = coordinator::may_move(run) && now_.mono >= run.moving.knocks_at;
     if (!is_due || run.nodes.empty()) return;
     bool is_here = coordinator::holds_run(run, now_.mono);
-    run.moving.knocks_at = now_.mono + kKnockPeriod;
+    run.moving.knocks_at =
+        now_.mono + std::max(kKnockPeriod, kKnockSpacing * static_cast<int>(state_.runs.size()));
     bool is_over = run.phase == coordinator::Phase::Ended;
     bool waits =
         coordinator::may_give_way(run, now_.mono) && coordinator::is_anyone_heard(run, now_.mono);
@@ -364,14 +369,14 @@ class RunsTransition {
 
   // It counts anew where it seems to be full, since some may have gone.
   bool is_room_for(std::size_t bytes) {
-    if (state_.said_bytes + bytes <= kMaxSaidBytes) return true;
+    if (state_.said_bytes + bytes <= kMaxSaidBytesOfAll) return true;
     if (now_.mono < state_.said_bytes_counted_at + kCountPeriod) return false;
     state_.said_bytes = 0;
     for (const auto& [name, run] : state_.runs) state_.said_bytes += said_bytes(run);
     for (const auto& [name, former] : state_.formers) state_.said_bytes += said_bytes(former);
     for (const auto& [name, quorum] : state_.quorums) state_.said_bytes += said_bytes(quorum);
     state_.said_bytes_counted_at = now_.mono;
-    return state_.said_bytes + bytes <= kMaxSaidBytes;
+    return state_.said_bytes + bytes <= kMaxSaidBytesOfAll;
   }
 
   // Whether it is refused because all together have said too much of themselves.
@@ -483,6 +488,9 @@ class RunsTransition {
 
   // Where runs have gone.
   void clear_old_moves() {
+    bool is_few = state_.moved.size() + state_.given_away.size() <= kFewMoves;
+    if (!is_few && now_.mono < state_.moves_looked_at + kMovesPeriod) return;
+    state_.moves_looked_at = now_.mono;
     std::erase_if(state_.moved,
                   [this](const auto& moved) { return moved.second.until <= now_.mono; });
     std::erase_if(state_.given_away,

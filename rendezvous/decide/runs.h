@@ -91,8 +91,11 @@ struct Moved {
   std::string by{};  // the coordinator there, where a run has several endpoints
 };
 
-// Between its endpoints a run is asked for so often.
+// Between its endpoints a run is asked for so often; all runs together once in kKnockSpacing, which
+// is less often for each where there are thousands (at most kMaxRuns).
 inline constexpr Duration kKnockPeriod = std::chrono::seconds(1);
+inline constexpr Duration kKnockSpacing = std::chrono::milliseconds(1);
+static_assert(static_cast<int>(kMaxRuns) * kKnockSpacing < kMovedAge);
 
 // A daemon forgets the rounds of a run that has had no node here for so long, and no word from
 // another endpoint: its nodes may all be dead.
@@ -112,6 +115,7 @@ struct State {
   std::string name;
   std::uint64_t order = 0;  // request::Knock::order
   std::map<std::string, Moved> moved;
+  MonoTime moves_looked_at = MonoTime::min();  // for those that are old
   // Of runs without a coordinator here: the rounds that others may have gone on from.
   std::map<std::string, coordinator::Quorum> quorums;
   // No agent hosts here: only runs whose nodes have several endpoints can change their hosts.
