@@ -116,8 +116,8 @@ struct WorkerExited {
 // After Sweep: nothing that the workers left behind lives any more.
 struct Swept {};
 struct DeadlineReached {};
-// Comes with a StopOrdered: the workers must be dead by then, whatever their grace, since the
-// others begin another round.
+// Comes just before a StopOrdered or a RendezvousFailed: the workers must be dead by then, whatever
+// their grace, since the others begin another round.
 struct LeaseEnding {
   MonoTime kill_by{};
 };

@@ -159,8 +159,7 @@ void Admission::admit(const std::string& id, const request::Join& join, std::uin
                       .seen = now_,
                       .came_at = now_,
                       .last_rank = join.previous_rank,
-                      .knows = known_round(join),
-                      .contact = published_at(join.pulse, now_)};
+                      .knows = known_round(join)};
   if (join.policy != state_.policy) {
     out_.send(id, keep_alive_of(state_.policy, "the run goes by the settings of its first node: " +
                                                    policy_text(state_.policy)));

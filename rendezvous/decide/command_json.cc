@@ -217,14 +217,14 @@ Command read_command(Reader& reader) {
                             .why = reader.text("why")};
   }
   if (type == "take_stacks") {
-    command::TakeStacks take{.round = reader.round("round"), .number = reader.round("number")};
+    command::TakeStacks take{.round = reader.round("round"), .number = reader.whole("number")};
     if (reader.has("rank")) take.rank = reader.integer("rank", 0);
     return take;
   }
   if (type == "take_bundle") {
-    return command::TakeBundle{.number = reader.round("number"),
-                               .most_bytes = reader.round("most_bytes"),
-                               .piece = reader.round("piece")};
+    return command::TakeBundle{.number = reader.whole("number"),
+                               .most_bytes = reader.whole("most_bytes"),
+                               .piece = reader.whole("piece")};
   }
   if (type == "stop") return read_stop(reader);
   if (type == "waiting") return command::Waiting{.why = reader.text("why")};

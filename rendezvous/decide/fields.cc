@@ -37,7 +37,7 @@ int Reader::integer(const char* name, int least, int most) {
   return static_cast<int>(number(name, least, most));
 }
 
-std::uint64_t Reader::round(const char* name) {
+std::uint64_t Reader::whole(const char* name) {
   return static_cast<std::uint64_t>(number(name, 0, kMaxRound));
 }
 

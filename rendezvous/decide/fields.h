@@ -26,7 +26,8 @@ class Reader {
 
   std::int64_t number(const char* name, std::int64_t least, std::int64_t most);
   int integer(const char* name, int least, int most = kMaxCount);
-  std::uint64_t round(const char* name);
+  std::uint64_t whole(const char* name);
+  std::uint64_t round(const char* name) { return whole(name); }
   std::uint64_t next_round(const char* name);  // so that many more can be counted from it
   std::uint16_t port(const char* name);
   Duration duration(const char* name);

@@ -23,7 +23,7 @@ Result<HostEntry> decode_host_entry(std::string_view text) {
   if (!json.is_object()) return Error{Errc::Protocol, "it is no JSON object"};
   Reader reader(json);
   reader.number("v", kVersion, kVersion);
-  HostEntry entry{.generation = reader.round("generation"),
+  HostEntry entry{.generation = reader.whole("generation"),
                   .node = reader.name("node"),
                   .at = {.host = reader.name("host"), .port = reader.port("port")},
                   .is_over = reader.flag("is_over"),

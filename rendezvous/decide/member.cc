@@ -134,8 +134,8 @@ class MemberTransition {
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
-    state_.pulse = event.pulse;
-    state_.pulse_time = std::strtoll(event.pulse.c_str(), nullptr, 10);
+    state_.pulse.clear();  // another coordinator's, maybe, by another clock
+    state_.pulse_time = 0;
     state_.sent_to.reset();
     state_.asked_at.reset();
     state_.resumes.clear();

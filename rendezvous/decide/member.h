@@ -52,7 +52,6 @@ struct Connected {
   bool is_at_daemon = false;
   bool is_own_host = false;
   std::vector<std::string> addresses{};  // from which its workers may connect
-  std::string pulse{};                   // as it was when the connection was made; empty: not known
   std::vector<Died> died{};              // agents of the run, on this machine
 };
 // Of the run, on this machine, so many agents have died by now, or have left no worker.

@@ -52,7 +52,6 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
   if (may_change_host(state, config)) {
     join.stand_in_port = config.stand_in_port;
     join.is_host = state.is_own_host;
-    join.pulse = state.pulse_time;
     join.died = state.died;
     if (const std::optional<Contact> seen = state.seen.for_coordinator(state.coordinator)) {
       join.seen_age = now - seen->at;

@@ -48,7 +48,7 @@ Result<Message> decode_message(std::string_view text) {
   Message message{.run = reader.name("run"), .node = reader.name("node"), .request = {}};
   message.request =
       version == kProtocolVersion ? read_request(reader) : request::Foreign{.version = version};
-  if (reader.has("connection")) message.connection = reader.round("connection");
+  if (reader.has("connection")) message.connection = reader.whole("connection");
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
   return message;
 }
@@ -58,7 +58,7 @@ std::optional<Sender> decode_sender(std::string_view text) {
   if (!parsed) return std::nullopt;
   Reader reader(parsed->first);
   Sender sender{.run = reader.name("run"), .node = reader.name("node")};
-  if (reader.has("connection")) sender.connection = reader.round("connection");
+  if (reader.has("connection")) sender.connection = reader.whole("connection");
   if (!reader.problem().empty()) return std::nullopt;
   return sender;
 }

@@ -25,11 +25,14 @@ inline constexpr int kProtocolVersion = 1;
 // A message beyond this is refused unread.
 inline constexpr std::size_t kMaxMessageBytes = 64 * 1024;
 
-// The most workers that a node, and nodes that a run, may announce.
+// The most workers of one node.
+inline constexpr int kMaxLocalWorkers = 65536;
+
+// What a count or rank in a message may be where nothing else is said.
 inline constexpr int kMaxCount = 1'000'000;
 
 // Where the run's host may change (host_change.h), these say how: Join::stand_in_port, is_host,
-// round_by, after, seen_age, seen_of, pulse and died, the same of Left and Heartbeat, Knock,
+// round_by, after, seen_age, seen_of and died, the same of Left and Heartbeat, Knock,
 // Round::by, stand_ins and after, Moved, Settled and StandIns.
 
 // Where another node of the round would host the run if its host were lost.
@@ -174,7 +177,6 @@ struct Join {
   // How long ago it last saw the pulse of a coordinator change, and which one that was.
   std::optional<Duration> seen_age{};
   std::string seen_of{};
-  std::int64_t pulse = 0;  // as in Heartbeat
   // From which its workers may connect, the likeliest first: numeric.
   std::vector<std::string> addresses{};
   std::vector<Died> died{};   // on its machine

@@ -80,7 +80,6 @@ Json fields_of(const request::Join& join) {
   if (!join.after.empty()) json["after"] = to_json(join.after);
   if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
   if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
-  if (join.pulse > 0) json["pulse"] = join.pulse;
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
   for (const Died& died : join.died) json["died"].push_back(fields_of(died));
   if (join.gives_bundle) json["gives_bundle"] = true;
@@ -116,7 +115,7 @@ request::Join read_join(Reader& reader) {
   join.host = reader.name("host");
   join.address = reader.name("address");
   join.pid = reader.integer("pid", 0, std::numeric_limits<int>::max());
-  join.participant = {.local_world_size = reader.integer("workers", 1, 65536),
+  join.participant = {.local_world_size = reader.integer("workers", 1, kMaxLocalWorkers),
                       .role = reader.text("role", kMaxNameBytes)};
   join.settings.min_nodes = reader.integer("min_nodes", 1);
   join.settings.max_nodes = reader.integer("max_nodes", 1);
@@ -150,7 +149,6 @@ request::Join read_join(Reader& reader) {
   join.after = read_after(reader);
   if (reader.has("seen_age_ms")) join.seen_age = reader.duration("seen_age_ms");
   if (reader.has("seen_of")) join.seen_of = reader.name("seen_of");
-  if (reader.has("pulse")) join.pulse = reader.number("pulse", 0, kMaxPulse);
   if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
   if (reader.has("died")) join.died = read_died(reader);
   if (reader.has("gives_bundle")) join.gives_bundle = reader.flag("gives_bundle");
@@ -313,7 +311,7 @@ Request read_request(Reader& reader) {
                          .to = read_endpoint(reader, "to"),
                          .has_round = reader.flag("has_round"),
                          .formed = reader.round("formed"),
-                         .order = reader.round("order")};
+                         .order = reader.whole("order")};
     if (reader.has("run_uuid")) knock.run_uuid = reader.name("run_uuid");
     if (reader.has("is_over")) knock.is_over = reader.flag("is_over");
     if (reader.has("begins")) knock.begins = reader.flag("begins");

@@ -9,14 +9,7 @@
 #include "rendezvous/decide/waiting_text.h"
 
 namespace ddprun::rendezvous::coordinator {
-namespace {
-
-// To try to form a round takes the longer the more nodes there are.  Of many, one more heartbeat
-// comes soon.
-constexpr std::size_t kFewNodes = 64;
-constexpr Duration kTryPeriod = std::chrono::milliseconds(10);
-
-}  // namespace
+namespace {}  // namespace
 
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
   std::visit([&](const auto& each) { heard(id, node, each); }, request);
@@ -40,12 +33,9 @@ void Requests::heard(const std::string& id, Node& node, const request::Heartbeat
     if (!is_alone(state_, now_)) answer_those_who_asked();
   }
   admission_.refuse_contenders_of(id);
-  // Enough of the nodes may have been heard now.
+  // Enough of the nodes may have been heard now.  Of many, one more heartbeat comes soon.
   bool counts = state_.phase == Phase::Gathering && goes_on_from_a_round(state_);
-  bool is_due = state_.nodes.size() <= kFewNodes || now_ >= state_.contacts.tried_at + kTryPeriod;
-  if (!counts || !is_due) return;
-  state_.contacts.tried_at = now_;
-  rounds_.form_if_due();
+  if (counts && rounds_.may_try()) rounds_.form_if_due();
 }
 
 void Requests::heard(const std::string& id, Node& node, const request::Ready& ready) {
@@ -179,7 +169,6 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
     node.join.is_back = is_back;  // before it came here
   }
   node.join.died = resume.join.died;  // others may have died since
-  node.contact = std::max(node.contact, published_at(resume.join.pulse, now_));
   if (resume.join.next_round > 0) note_round_of(id, node, resume.join.next_round - 1);
   if (is_alone(state_, now_)) {
     state_.contacts.unanswered.push_back(

@@ -12,7 +12,7 @@
 namespace ddprun::rendezvous {
 
 // Of all nodes of all runs, those that have gone included as far as they are remembered.
-inline constexpr std::size_t kMaxSaidBytes = std::size_t{96} << 20;
+inline constexpr std::size_t kMaxSaidBytesOfAll = std::size_t{96} << 20;
 
 // The memory that a node takes which has said this, roughly.
 std::size_t bytes_of(const request::Join& join);

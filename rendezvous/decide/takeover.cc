@@ -61,8 +61,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
           .is_member = true,
           .is_down = false,
           .last_rank = join.previous_rank,
-          .knows = known_round(join),
-          .contact = published_at(join.pulse, now_)};
+          .knows = known_round(join)};
   if (join.node_rank) {
     admission_.clear_rank(*join.node_rank, join);
     state_.holders[*join.node_rank] = id;
@@ -108,7 +107,7 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
     rounds_.stop({.cause = StopCause::NodeLost,
                   .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
   }
-  rounds_.form_if_due();
+  rounds_.form_soon();
   admission_.lose_earlier_incarnations(id);
 }
 

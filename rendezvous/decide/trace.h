@@ -17,7 +17,6 @@ namespace ddprun::rendezvous {
 
 // Threads of a node beside its local ranks, which begin at 0.
 inline constexpr int kAgentThread = 100'000;  // what its agent does
-inline constexpr int kRunThread = 0;          // of the run itself: what it does
 
 struct TraceEvent {
   enum class Kind : std::uint8_t { Begin, End, Instant };

@@ -17,7 +17,7 @@ Json said(const store::Waiter& waiter) {
   Json names = Json::array();
   for (const std::string& name : waiter.missing) {
     if (names.size() == kMaxSaidNames) break;
-    names.push_back(cut(printable(name), kMaxSaidBytes));
+    names.push_back(cut(printable(name), kMaxWaitNameBytes));
   }
   return {{"peer", waiter.peer},
           {"pid", waiter.pid ? Json(*waiter.pid) : Json()},
@@ -27,7 +27,7 @@ Json said(const store::Waiter& waiter) {
 }
 
 std::string short_text(Reader& reader, const char* name) {
-  return cut(reader.text(name, kMaxWaitsBytes), kMaxSaidBytes);
+  return cut(reader.text(name, kMaxWaitsBytes), kMaxWaitNameBytes);
 }
 
 Json read_worker(Reader& part) {
@@ -40,7 +40,7 @@ Json read_wait(Reader& part) {
   Json names = Json::array();
   for (const Json& name : part.array("missing")) {
     if (names.size() == kMaxSaidNames || !name.is_string()) break;
-    names.push_back(cut(printable(name.get_ref<const std::string&>()), kMaxSaidBytes));
+    names.push_back(cut(printable(name.get_ref<const std::string&>()), kMaxWaitNameBytes));
   }
   return {{"peer", short_text(part, "peer")},
           {"pid", part.has("pid") ? Json(part.number("pid", 0, kMost)) : Json()},
@@ -74,8 +74,8 @@ std::string encode_waits(std::uint64_t round, const store::JoinProgress& progres
                {"waiting", Json::array()}};
   for (const auto& missing : progress.missing) {
     if (json["missing"].size() == kMaxSaidWorkers) break;
-    json["missing"].push_back({{"name", cut(missing.name, kMaxSaidBytes)},
-                               {"host", cut(missing.host, kMaxSaidBytes)},
+    json["missing"].push_back({{"name", cut(missing.name, kMaxWaitNameBytes)},
+                               {"host", cut(missing.host, kMaxWaitNameBytes)},
                                {"pid", missing.pid}});
   }
   // Those who have waited longest say most.

@@ -26,7 +26,7 @@ inline constexpr std::size_t kMaxWaitsBytes = 32 * 1024;
 inline constexpr std::size_t kMaxSaidWorkers = 64;
 inline constexpr std::size_t kMaxSaidWaits = 32;
 inline constexpr std::size_t kMaxSaidNames = 4;
-inline constexpr std::size_t kMaxSaidBytes = 160;
+inline constexpr std::size_t kMaxWaitNameBytes = 160;
 
 // Of the store of this round.
 std::string encode_waits(std::uint64_t round, const store::JoinProgress& progress,

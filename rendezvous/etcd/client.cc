@@ -33,7 +33,6 @@ constexpr unsigned kOk = 200;
 constexpr const char* kTxn = "/v3/kv/txn";
 constexpr const char* kGrant = "/v3/lease/grant";
 constexpr const char* kKeepAlive = "/v3/lease/keepalive";
-constexpr const char* kRevoke = "/v3/lease/revoke";
 constexpr const char* kLogIn = "/v3/auth/authenticate";
 
 // No other member would say anything else.
@@ -192,12 +191,6 @@ store::Async<Lease> Client::keep_alive(std::int64_t lease, MonoTime deadline) {
   if (!answer) co_return answer.error();
   if (answer->lease_is_over) co_return Lease{.id = lease, .ttl = {}};
   co_return decode_lease(answer->body);
-}
-
-store::Async<void> Client::revoke(std::int64_t lease, MonoTime deadline) {
-  auto answer = co_await call(kRevoke, encode_lease(lease), deadline);
-  if (!answer) co_return answer.error();
-  co_return Result<void>{};
 }
 
 // Each member once, from the one that answered last.

@@ -56,8 +56,6 @@ class Client {
   store::Async<Lease> grant(Duration ttl, MonoTime deadline);
   // A `ttl` of zero: it is over.
   store::Async<Lease> keep_alive(std::int64_t lease, MonoTime deadline);
-  // Also well where it is over.
-  store::Async<void> revoke(std::int64_t lease, MonoTime deadline);
 
  private:
   struct Answer;

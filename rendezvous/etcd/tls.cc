@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <mutex>
 #include <vector>
 
 #include "store/base/endpoint.h"

@@ -287,9 +287,9 @@ TEST_SUITE("agent/agent") {
   }
 
   TEST_CASE_FIXTURE(Running, "a lease that ends shortens the grace") {
+    rendezvous.say(rendezvous::notice::LeaseEnding{.kill_by = mono_now() + 50ms});
     rendezvous.say(rendezvous::command::Stop{.round = 0});
     CHECK(done() == "SIGTERM to all");
-    rendezvous.say(rendezvous::notice::LeaseEnding{.kill_by = mono_now()});
     CHECK(test::run_until(loop, [this] { return !journal.empty(); }));
     CHECK(done() == "kill all");
   }

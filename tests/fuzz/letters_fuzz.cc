@@ -155,7 +155,6 @@ class Place {
     join.is_host = draw_.one_in(4);
     if (draw_.one_in(4)) join.seen_age = std::chrono::milliseconds(draw_.below(200) * 50);
     join.seen_of = coordinator();
-    join.pulse = pulse();
     for (std::uint64_t left = draw_.below(3); left > 0; --left)
       join.died.push_back({.name = "n" + std::to_string(draw_.below(5)),
                            .knows = {.number = round(), .by = coordinator()},

@@ -35,8 +35,7 @@ struct Place : test::OneRun {
             .policy = {.last_call_timeout = 0s},
             .store_port = 1000,
             .stand_in_port = 2000,
-            .is_host = name.starts_with(node.substr(0, node.find('.')) + "@"),
-            .pulse = pulse()};
+            .is_host = name.starts_with(node.substr(0, node.find('.')) + "@")};
   }
   // A node of the round `round`, which saw its coordinator `age` ago.
   void joins_from(const std::string& node, const RoundId& round, Duration age,
@@ -143,7 +142,7 @@ struct Seeker {
   void joins(bool is_own_host) {
     on(member::event::RoundWanted{1000});
     on(member::event::Connected{
-        .address = "10.0.0.3", .coordinator = "a@0", .is_own_host = is_own_host, .pulse = "5"});
+        .address = "10.0.0.3", .coordinator = "a@0", .is_own_host = is_own_host});
   }
 };
 
@@ -905,7 +904,7 @@ TEST_CASE("Host change: who came while the host ended comes to the next one as i
   CHECK(node.actions.empty());  // the host's pulse is nothing to it
   node.on(member::event::ConnectionLost{"closed"});
   CHECK(node.connects_to() == "endpoint");
-  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@0", .pulse = "5"});
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@0"});
   const auto* post = node.wanted<member::action::Post>();
   REQUIRE(post != nullptr);
   const auto* join = std::get_if<request::Join>(&post->message.request);
@@ -926,7 +925,7 @@ TEST_CASE("Host change: a standby goes to the stand-ins when the host is gone") 
   CHECK(node.connects_to() == "endpoint");
   node.fails();
   CHECK(node.connects_to() == "b:7");
-  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1", .pulse = "9"});
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1"});
   REQUIRE(node.wanted<member::action::Post>() != nullptr);
   SUBCASE("and back to where it was, if it is not the host that was lost") {
     node.on(member::event::Heard{command::StandIns{{{.name = "d", .at = {"d", 7}}}}});
@@ -1017,20 +1016,19 @@ TEST_CASE("Host change: a join says when another host was seen last") {
   node.on(member::event::ConnectionLost{"reset"});
   node.fails();
   node.on(member::event::RoundWanted{1001});
-  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1", .pulse = "9"});
+  node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@1"});
   const auto* post = node.wanted<member::action::Post>();
   REQUIRE(post != nullptr);
   const auto& join = std::get<request::Join>(post->message.request);
   CHECK(join.seen_age == 3s);
   CHECK(join.seen_of == "a@0");
   CHECK(join.round_by == "a@0");
-  CHECK(join.pulse == 9);
   CHECK(join.stand_in_port == 7);
   SUBCASE("and it is as it was when that host has gone without a round") {
     node.now.mono += 1s;
     node.on(member::event::Heard{command::Moved{.to = {"b", 7}}});
     CHECK(node.connects_to() == "b:7");
-    node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@2", .pulse = "10"});
+    node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@2"});
     const auto* again = node.wanted<member::action::Post>();
     REQUIRE(again != nullptr);
     CHECK(std::get<request::Join>(again->message.request).seen_age == 4s);
@@ -1130,7 +1128,6 @@ TEST_CASE("Host change: the host before the last one may be known to be gone at 
     join.settings.max_nodes = 4;
     join.policy.max_restarts = 1;
     join.after = {{.id = kRound, .nodes = 4, .was_in = true}};
-    join.pulse = node.starts_with('c') ? place.pulse() : 0;  // d has seen none of c yet
     join.died = std::move(dead);
     place.says(node, join);
   };

@@ -86,7 +86,7 @@ TEST_CASE("Room: what is left of runs without a node counts, and so do last word
   left.after.resize(kMaxUnsettled, {.id = {.by = std::string(200, 'b')}});
   left.why = std::string(4000, 'w');
   int runs = 0;
-  for (; place.state.said_bytes < kMaxSaidBytes - (1U << 20U) && runs < 1000; ++runs) {
+  for (; place.state.said_bytes < kMaxSaidBytesOfAll - (1U << 20U) && runs < 1000; ++runs) {
     std::string name = "job" + std::to_string(runs);
     place.says(name, "n.0", back_from(0));
     for (int i = 0; i < 100; ++i) place.says(name, "m" + std::to_string(i) + ".0", left);

@@ -514,7 +514,7 @@ TEST_CASE("Runs: what the nodes say of themselves is bounded") {
   large.died.resize(kMaxDied);
   for (Died& died : large.died)
     died.after.resize(kMaxUnsettled, {.id = {.by = std::string(200, 'b')}});
-  const std::size_t most = kMaxSaidBytes / bytes_of(large) + 1;
+  const std::size_t most = kMaxSaidBytesOfAll / bytes_of(large) + 1;
   auto outcome = [&](const std::string& node, const request::Join& join) {
     return place.says("job", node, join).find("as much of themselves as is kept") ==
            std::string::npos;

@@ -106,7 +106,7 @@ TEST_SUITE("worker_waits") {
     CHECK(waits["waiting"].size() == kMaxSaidWaits);
     CHECK(waits["waiting"][0]["waiting_ms"] == 999'000);
     CHECK(waits["waiting"][0]["missing"][0].get<std::string>().size() <=
-          kMaxSaidBytes + 3);  // "..."
+          kMaxWaitNameBytes + 3);  // "..."
   }
 
   TEST_CASE("what a stranger may have written is quoted, or not shown") {

@@ -508,8 +508,8 @@ void Node::perform(const member::Action& action) {
                  [](const member::action::NotifyTakeBundle&) {},  // likewise
                  [this](const member::action::NotifyStop& told) {
                    notice([this, kill_by = told.kill_by] {
-                     on(agent::event::StopOrdered{});
                      if (kill_by) on(agent::event::LeaseEnding{*kill_by});
+                     on(agent::event::StopOrdered{});
                    });
                  },
                  [this](const member::action::RenewLease& lease) { renew_lease(lease.end); },
@@ -522,7 +522,10 @@ void Node::perform(const member::Action& action) {
                  },
                  [this](const member::action::NotifyFailure& told) {
                    failed_ = told.why;
-                   notice([this, why = told.why] { on(agent::event::RendezvousFailed{why}); });
+                   notice([this, why = told.why, kill_by = told.kill_by] {
+                     if (kill_by) on(agent::event::LeaseEnding{*kill_by});
+                     on(agent::event::RendezvousFailed{why});
+                   });
                  },
                  [this](const member::action::NotifyUser& told) {
                    world_.trace(process_.name, "says: " + told.text);
@@ -590,10 +593,7 @@ void Node::reach(const member::action::Connect& wanted, const std::optional<Endp
       world_.send_up(wire, [this, wire, host, attempt] {
         wire->has_will = world_.scenario.has_wills;
         host->pop(wire);
-        // That of a ddpd is not asked for.
-        bool is_known = world_.scenario.has_stand_ins && world_.scenario.daemons == 0;
-        std::string pulse = is_known ? host->pulse(plan_.run) : "";
-        world_.send_down(wire, [this, wire, attempt, pulse] { connected(wire, attempt, pulse); });
+        world_.send_down(wire, [this, wire, attempt] { connected(wire, attempt); });
       });
     });
   });
@@ -829,7 +829,7 @@ void Node::open_or_close(const member::action::Connect& wanted) {
   });
 }
 
-void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string& pulse) {
+void Node::connected(const Wire& wire, std::uint64_t attempt) {
   if (attempt != attempt_ || member_.is_over) return world_.close_at_node(wire);
   ++attempt_;
   wire_ = wire;
@@ -841,7 +841,6 @@ void Node::connected(const Wire& wire, std::uint64_t attempt, const std::string&
       .coordinator = wire->host->name(),
       .is_at_daemon = world_.scenario.has_daemon || world_.scenario.daemons > 0,
       .is_own_host = &wire->host->process() == &process_,
-      .pulse = pulse,
       .died = died_here()});
   tick();
 }

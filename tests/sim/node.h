@@ -128,7 +128,7 @@ class Node {
   void leave_desk();
   rendezvous::HostEntry own_entry(std::uint64_t generation) const;
   void open_or_close(const rendezvous::member::action::Connect& wanted);
-  void connected(const Wire& wire, std::uint64_t attempt, const std::string& pulse);
+  void connected(const Wire& wire, std::uint64_t attempt);
   void connect_failed(const std::string& why, std::uint64_t attempt, bool is_refused = false);
   void disconnect();
   void post(const rendezvous::Message& message, bool is_heartbeat);

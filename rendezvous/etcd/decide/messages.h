@@ -51,7 +51,7 @@ std::string encode_read(const std::vector<std::string>& keys);
 std::string encode_txn(const Txn& txn);
 // In whole seconds, at least one.
 std::string encode_grant(Duration ttl);
-std::string encode_lease(std::int64_t id);  // to keep it alive, or to revoke it
+std::string encode_lease(std::int64_t id);  // to keep it alive
 std::string encode_login(const std::string& user, const std::string& password);
 
 // Fail with Errc::Protocol and what is wrong with `text`.
