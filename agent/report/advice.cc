@@ -85,6 +85,9 @@ constexpr std::array kByRefusal = {
 constexpr const char* kSameSecret =
     "give all nodes of the run, and its ddpd, the same secret, or none";
 
+constexpr const char* kSameAuth =
+    "start all nodes with the same --rdzv-auth, secret file and DDPRUN_SECRET";
+
 // What a host says to one that it does not let in: nothing.
 constexpr std::string_view kClosedAtOnce =
     "look at the host's log: it says whether it refuses this node's address (--allow) or is full; "
@@ -111,6 +114,14 @@ constexpr std::array kByError = {
            "see why names are not looked up on this machine: getent hosts NAME; or give the "
            "endpoint as an address"},
     Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
+    Advice{"uses MUNGE, and this node has a secret", kSameAuth},
+    Advice{"does not use MUNGE, and this node does", kSameAuth},
+    Advice{"of the cluster (MUNGE)",
+           "start all nodes of a run as the same user, or give the run an endpoint of its own"},
+    Advice{
+        "MUNGE: ",
+        "see that munged runs on all nodes, with the same key and clock (munge -n | unmunge), or "
+        "give the run a secret: --rdzv-secret-file"},
     Advice{"asks for the secret of the run", kSameSecret},
     Advice{"has another secret than this node", kSameSecret},
     Advice{"does not know this node's secret", kSameSecret},

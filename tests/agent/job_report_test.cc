@@ -280,6 +280,17 @@ TEST_SUITE("agent/report/job_report") {
               .starts_with("look at that node"));
   }
 
+  TEST_CASE("what MUNGE refuses is to be looked at there, and not the endpoint") {
+    auto next = [](const std::string& error) {
+      return next_step({.error = "cannot meet the other nodes at h:1: h:1" + error});
+    };
+    CHECK(next(" does not use MUNGE, and this node does (--rdzv-auth)").find("same --rdzv-auth") !=
+          std::string::npos);
+    CHECK(next(": MUNGE: Socket communication error").find("munged runs") != std::string::npos);
+    CHECK(next(": it is run by user 7 of the cluster (MUNGE)").find("same user") !=
+          std::string::npos);
+  }
+
   TEST_CASE("where no endpoint names a host, that is not what is to be looked at") {
     JobReport report{.error =
                          "cannot meet the other nodes at etcd at e1:2379: no member of etcd can "
