@@ -227,8 +227,8 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::ReportFindings& report) {
               rendezvous::Findings findings = report.findings;
-              for (rendezvous::Finding& finding : failures_.left_early())
-                findings.workers.push_back(std::move(finding));
+              const auto& left_early = failures_.left_early();
+              findings.workers.insert(findings.workers.end(), left_early.begin(), left_early.end());
               limit(findings);
               rendezvous_.report_findings(std::move(findings));
             },

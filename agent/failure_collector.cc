@@ -28,8 +28,7 @@ void FailureCollector::attempt_started(int attempt, MonoTime now) {
   attempt_ = attempt;
   started_at_ = now;
   victims_.clear();
-  finished_.clear();
-  finished_pids_.clear();
+  left_early_.clear();
 }
 
 rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
@@ -65,16 +64,12 @@ void FailureCollector::ended_after(const WorkerExit& exit, bool is_by_abort) {
                       .is_stopped_by_us = is_our_doing(exit.status, is_by_abort)});
 }
 
-std::vector<rendezvous::Finding> FailureCollector::left_early() const {
-  std::vector<rendezvous::Finding> found;
-  for (std::size_t i = 0; i < finished_.size(); ++i) {
-    rendezvous::Finding& finding = found.emplace_back();
-    finding.rank = finished_[i];
-    finding.pid = finished_pids_[i];
-    finding.place = rendezvous::Whereabouts::Elsewhere;
-    finding.doing = rendezvous::kHadEnded;
-  }
-  return found;
+void FailureCollector::ended_well(const WorkerExit& exit) {
+  rendezvous::Finding& finding = left_early_.emplace_back();
+  finding.rank = exit.rank;
+  finding.pid = exit.pid;
+  finding.place = rendezvous::Whereabouts::Elsewhere;
+  finding.doing = rendezvous::kHadEnded;
 }
 
 Duration FailureCollector::delay_of_restart() const {
@@ -85,10 +80,10 @@ JobReport FailureCollector::report(const RunOutcome& outcome, const std::string&
   JobReport report{.node = node,
                    .failures = outcome.failures,
                    .victims = victims_,
-                   .finished = finished_,
                    .stuck = stuck_,
                    .dumps = dumps_,
                    .error = outcome.why};
+  for (const rendezvous::Finding& finding : left_early_) report.finished.push_back(finding.rank);
   for (rendezvous::Failure& failure : report.failures) {
     if (failure.node.empty()) failure.node = node;
   }

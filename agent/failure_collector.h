@@ -37,12 +37,9 @@ class FailureCollector {
   const std::string& why_no_restart() const { return why_no_restart_; }
 
   // A worker that has ended well while the others ran on.
-  void ended_well(const WorkerExit& exit) {
-    finished_.push_back(exit.rank);
-    finished_pids_.push_back(exit.pid);
-  }
+  void ended_well(const WorkerExit& exit);
   // Those, for whom others may wait in vain.
-  std::vector<rendezvous::Finding> left_early() const;
+  const std::vector<rendezvous::Finding>& left_early() const { return left_early_; }
 
   // A worker that ended while the others were being stopped, `is_by_abort`: by SIGABRT.
   void ended_after(const WorkerExit& exit, bool is_by_abort);
@@ -73,8 +70,7 @@ class FailureCollector {
   worker::ErrorReport error_report_;  // of the last first_failure()
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;
-  std::vector<int> finished_;  // ranks
-  std::vector<int> finished_pids_;
+  std::vector<rendezvous::Finding> left_early_;
   std::vector<std::string> stuck_;
   std::vector<std::string> dumps_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Writes what is left of a failed run: report.json, and the cause for a launcher above this one.
+// Writes what is left of a run: report.json, and where it failed, the cause for a launcher above
+// this one.
 #pragma once
 
 #include <spdlog/fwd.h>

@@ -109,8 +109,4 @@ std::string http_head(const Page& page, std::optional<std::size_t> body_bytes) {
   return out.str();
 }
 
-std::string http_response(const Page& page, bool has_body) {
-  return http_head(page, page.body.size()) + (has_body ? page.body : "");
-}
-
 }  // namespace ddprun::store

@@ -54,12 +54,8 @@ struct Page {
       0;  // of one that is to be had a little later (Retry-After of RFC 9110); 0: none
 };
 
-// The head of a response, whose body has so many bytes; nullopt: it goes on until the connection is
-// closed.
+// The head of a response, whose body has so many bytes, also where the answer is to HEAD; nullopt:
+// it goes on until the connection is closed.
 std::string http_head(const Page& page, std::optional<std::size_t> body_bytes);
-
-// The bytes of a response, after which the connection is closed.  Without `has_body` it is what a
-// HEAD request gets.
-std::string http_response(const Page& page, bool has_body);
 
 }  // namespace ddprun::store

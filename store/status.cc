@@ -57,7 +57,8 @@ std::optional<PageAnswer> Status::page_for(const HttpReader& request, Reader rea
   bool is_put = request.method() == "PUT";
   bool is_private = source_ != nullptr && source_->is_private(target);
   bool is_known = request.method() == "GET" || request.method() == "HEAD" || (is_put && is_private);
-  if (!is_known) return PageAnswer{{.status = 405, .body = "only GET and HEAD\n"}};
+  if (!is_known)
+    return PageAnswer{{.status = 405, .body = "only GET and HEAD; PUT for /stacks and /bundle\n"}};
   if (is_private && reader != Reader::Trusted)
     return PageAnswer{page_for_strangers(/*has_token=*/false)};
   if (is_private) return PageAnswer{source_->answer(target, is_put)};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The contract between launcher and worker: the variables that a worker finds in its environment
-// (worker/ENVIRONMENT.md).  One module writes and reads them, so that the two halves cannot drift.
-// Names, spellings and meanings are torchrun's, as of torch 2.15.
+// (worker/ENVIRONMENT.md).  For ranks and addresses one module writes and reads them, so that the
+// two halves cannot drift. Names, spellings and meanings are torchrun's, as of torch 2.15.
 #pragma once
 
 #include <functional>

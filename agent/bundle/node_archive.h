@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/bundle_piece.h"
+
 namespace ddprun::agent {
 
 struct NodeFiles {
@@ -21,6 +23,6 @@ struct NodeFiles {
 // names what is missing.  Goes on as long as `is_wanted`.  Waits for the disk.
 std::string packed_node(const NodeFiles& files, std::size_t most_bytes,
                         const std::function<bool()>& is_wanted);
-inline constexpr std::size_t kLeastNodeArchive = 16 * 1024;
+inline constexpr std::size_t kLeastNodeArchive = rendezvous::kLeastNodeBundle;
 
 }  // namespace ddprun::agent

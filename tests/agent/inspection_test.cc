@@ -45,8 +45,9 @@ struct Job : test::SleepingWorkers {
                                    .search_path = folder.path()}},
         workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
     start({.local_rank = 0, .rank = 5});
-    while (process::doing_of(worker().pid).find("nanosleep") == std::string::npos)
-      std::this_thread::sleep_for(1ms);
+    REQUIRE(test::run_until(loop, [this] {
+      return process::doing_of(worker().pid).find("nanosleep") != std::string::npos;
+    }));
   }
   ~Job() { end(*inspection); }
 
@@ -104,11 +105,8 @@ TEST_SUITE("agent/inspection") {
   TEST_CASE("an interruption ends a tool that hangs, and nothing is found") {
     Job job("#!/bin/sh\ntouch $TMPDIR/started\nexec sleep 1000\n", 1h);
     job.inspection->begin("all_reduce");
-    while (!std::filesystem::exists(job.folder.path() + "/started")) {
-      job.loop.restart();
-      job.loop.poll();
-      std::this_thread::sleep_for(1ms);
-    }
+    REQUIRE(test::run_until(
+        job.loop, [&] { return std::filesystem::exists(job.folder.path() + "/started"); }));
     CHECK(job.inspection->interrupt().size() == 1);
     CHECK_FALSE(job.found);
   }

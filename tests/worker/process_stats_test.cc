@@ -79,7 +79,11 @@ TEST_SUITE("worker/process/process_stats") {
       for (;;) {
       }
     }
-    while (stats_of(::getpid()).cpu_time < before + 20ms) std::this_thread::sleep_for(1ms);
+    auto limit = std::chrono::steady_clock::now() + 60s;
+    while (stats_of(::getpid()).cpu_time < before + 20ms &&
+           std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(1ms);
+    CHECK(stats_of(::getpid()).cpu_time >= before + 20ms);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The only caller of wait: tells when a worker has ended, at the moment it ends (its pidfd becomes
-// readable, nothing is polled), and collects strangers, the orphaned descendants of workers that
-// the kernel hands to this process because it is their subreaper, or pid 1.
+// Waits for workers: tells when one has ended, at the moment it ends (its pidfd becomes readable,
+// nothing is polled).  Only spawn and Guardian wait for children of their own beside it.  It
+// collects strangers, the orphaned descendants of workers that the kernel hands to this process
+// because it is their subreaper, or pid 1.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
