@@ -128,6 +128,18 @@ Result<Answer> ask(const Endpoint& at, const std::string& path, const std::strin
                 .retry_after = retry_after(std::string_view(*response).substr(0, head))};
 }
 
+// What the server says is for a browser or curl.
+std::string why_refused(const Answer& answer, bool has_token) {
+  std::string said = printable(answer.body.substr(0, answer.body.find('\n')));
+  bool is_for_secret = answer.status == "401" && said.find("Bearer") != std::string::npos;
+  if (!is_for_secret) return said;
+  return std::string("it shows this to some only: ") +
+         (has_token ? "the secret given (--secret-file, $DDPRUN_SECRET) is not that of the run; "
+                      "give that one"
+                    : "give the secret of the run (--secret-file FILE or $DDPRUN_SECRET)") +
+         ", or ask as the user who runs it, on its machine";
+}
+
 }  // namespace
 
 Result<std::string> get_page(const Endpoint& at, const std::string& path, const std::string& token,
@@ -139,9 +151,8 @@ Result<std::string> get_page(const Endpoint& at, const std::string& path, const 
     if (answer->status == "200") return std::move(answer->body);
     Duration pause = answer->retry_after.value_or(Duration::max());
     if (pause >= deadline - std::chrono::steady_clock::now()) {
-      return Error{Errc::InvalidInput,
-                   to_string(at) + " says " + answer->status + ": " +
-                       printable(answer->body.substr(0, answer->body.find('\n')))};
+      return Error{Errc::InvalidInput, to_string(at) + " says " + answer->status + ": " +
+                                           why_refused(*answer, !token.empty())};
     }
     std::this_thread::sleep_for(pause);
   }

@@ -29,6 +29,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STRANGER = 54321  # a user
 SECRET = "correct horse battery staple"
 
+# ddpctl as another user, who may not be able to reach its file.
+STRANGERS_DDPCTL = """
+import os, sys
+user, program = int(sys.argv[1]), int(sys.argv[2])
+os.setgroups([])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+os.execve(program, ["ddpctl", *sys.argv[3:]], os.environ)
+"""
+
 # The whole answer to a request, as another user, who may not be able to start this Python.
 AS_STRANGER = """
 import os, socket, sys
@@ -89,6 +99,16 @@ class PagesCase(NodesCase):
         request += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
         return subprocess.run([sys.executable, "-c", AS_STRANGER, str(self.port), str(STRANGER), request],
                               capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+
+    def ddpctl_as_stranger(self, *arguments, **extra):
+        """What it says to its failure, started by another user."""
+        program = os.open(DDPCTL, os.O_RDONLY)
+        run = subprocess.run([sys.executable, "-c", STRANGERS_DDPCTL, str(STRANGER), str(program), *arguments],
+                             env=environment(**extra), capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                             timeout=LIMIT, pass_fds=[program])
+        os.close(program)
+        self.assertEqual(run.returncode, 2, run.stdout + run.stderr)
+        return run.stderr
 
     def followers(self, count):
         """So many connections that have asked for /events; each has its answer's head, at least."""
@@ -443,6 +463,17 @@ class SecretPagesTest(PagesCase):
                 self.assertTrue(self.as_stranger(path, token).startswith(f"HTTP/1.1 {code} "))
         self.assertTrue(self.as_stranger("/stacks/job", method="PUT").startswith("HTTP/1.1 401 "))
         self.assertTrue(self.as_stranger("/status", token, method="PUT").startswith("HTTP/1.1 405 "))
+
+    def test_ddpctl_of_a_stranger_says_which_option_gives_the_secret(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root, to be another user")
+        self.two_nodes(f"--rdzv-secret-file={self.secret_file()}")
+        at = f"127.0.0.1:{self.port}"
+        self.assertEqual(self.ddpctl_as_stranger("status", at),
+                         f"ddpctl: {at} says 401: it shows this to some only: give the secret of the run "
+                         "(--secret-file FILE or $DDPRUN_SECRET), or ask as the user who runs it, on its machine\n")
+        said = self.ddpctl_as_stranger("status", at, DDPRUN_SECRET="that of another run")
+        self.assertIn("the secret given (--secret-file, $DDPRUN_SECRET) is not that of the run", said)
 
     def test_without_a_secret_a_stranger_sees_the_timeline_and_no_stacks(self):
         if os.geteuid() != 0:
