@@ -602,6 +602,25 @@ class BrowserTest(PagesCase):
         self.until_page(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
+    def test_the_page_shows_a_lost_node_until_the_next_round(self):
+        browser = self.browser()
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2") for _ in range(2)]
+        self.until_started(4)
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        nodes[1].process.kill()
+        self.until_page(browser, "document.getElementById('legend').innerText.includes('lost 2')", "the page shows what is lost")
+        self.assertEqual(browser.value("document.body.dataset.ranks"), "4")
+        browser.value("choose(3)")
+        chosen = browser.value("document.getElementById('chosen').innerText")
+        self.assertIn("Rank 3 (local rank 1), as it was in round 0", chosen)
+        self.assertRegex(chosen, r"state\s+lost")
+        # Another one comes, and the next round begins: what is lost goes after a moment.
+        self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2")
+        self.until_page(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
+        self.until_page(browser, "document.body.dataset.ranks === '4'", "the page shows the ranks of round 1 only")
+        self.assertNotIn("lost", browser.value("document.getElementById('legend').innerText"))
+
     def test_the_page_asks_again_and_again_where_it_cannot_follow(self):
         browser = self.browser()
         self.two_nodes()
