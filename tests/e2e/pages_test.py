@@ -602,6 +602,28 @@ class BrowserTest(PagesCase):
         self.until_page(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
+    def test_the_page_marks_ranks_that_stand_still(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until_page(browser, "document.body && page?.runs[0]?.nodes.every(node => node.vitals?.length === 2)", "vitals")
+        # 40 s later, of which rank 1 has had CPU time, rank 2 has written, and rank 3 has touched its heartbeat file.
+        browser.value("""(() => {
+          const status = structuredClone(page), show = take;
+          window.take = () => {};  // this is what it shows from now on
+          const workers = status.runs[0].nodes.flatMap(node => node.vitals);
+          for (const worker of workers) Object.assign(worker, { cpu_percent: 0, process: "S", heartbeat_age_ms: null });
+          show(structuredClone(status));
+          status.time += 40;
+          workers[1].cpu_percent = 50;
+          workers[2].output_bytes += 1;
+          workers[3].heartbeat_age_ms = 1000;
+          show(status);
+        })()""")
+        self.assertRegex(browser.value("document.getElementById('legend').innerText"), r"(?s)training 3.*still 1")
+        self.assertRegex(browser.value("document.getElementById('chosen').innerText"),
+                         r"still for 40 s: no output, and next to no CPU time")
+
     def test_the_page_shows_a_lost_node_until_the_next_round(self):
         browser = self.browser()
         nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2") for _ in range(2)]
