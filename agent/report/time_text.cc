@@ -13,8 +13,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr Duration kShortRun = std::chrono::minutes(1);
-constexpr Duration kLittleCost = std::chrono::seconds(1);
+constexpr Duration kShortRun = std::chrono::seconds(5);
 constexpr Duration kLittleToConnect = std::chrono::seconds(1);  // a restart
 
 // Of more causes the rest is counted.
@@ -97,7 +96,7 @@ std::string connecting_line(const TimeAccount& account, bool could_be_warm) {
 }
 
 bool is_worth_a_line(const TimeAccount& account) {
-  return account.up >= kShortRun || cost_of_restarts(account) >= kLittleCost;
+  return account.up >= kShortRun || count_of_restarts(account) > 0;
 }
 
 }  // namespace ddprun::agent

@@ -20,8 +20,7 @@ std::string time_line(const TimeAccount& account);
 // `could_be_warm` and were not.  "" where it was less than a second a restart, or is not known.
 std::string connecting_line(const TimeAccount& account, bool could_be_warm);
 
-// Whether a run that ends well, or that was stopped, is to say that line: a short one without
-// trouble is not.
+// Whether a run is to say that line: one of a few seconds without a restart is not.
 bool is_worth_a_line(const TimeAccount& account);
 
 }  // namespace ddprun::agent

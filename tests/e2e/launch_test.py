@@ -209,6 +209,7 @@ class FailureTest(LaunchCase):
                                      r"stopping the other worker \(at most 30 s\), then restart 1 of 3")
         self.assertIn("finished: 2 workers succeeded after 1 restart (rank 1 was killed by SIGKILL)",
                       run.stderr)
+        self.assertRegex(run.stderr.splitlines()[-1], r" of it training; .*1 restart cost \S+ m?s \(SIGKILL\)$")
 
     def test_restarts_that_took_long_are_counted_at_the_end(self):
         script = self.script(
