@@ -3,10 +3,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -158,6 +160,15 @@ bool LogDir::remove_if_empty() const {
     if (::rmdir(folder->c_str()) != 0) return false;
   }
   return true;
+}
+
+bool is_disk_full(const std::string& path) {
+  struct statvfs info = {};
+  if (::statvfs(path.c_str(), &info) != 0 || info.f_blocks == 0) return false;
+  // A file system gives blocks away in pieces, and may keep the last.
+  constexpr std::uint64_t kLittle = 32 * 1024;
+  std::uint64_t blocks = ::geteuid() == 0 ? info.f_bfree : info.f_bavail;
+  return blocks * info.f_frsize < kLittle;
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {

@@ -63,6 +63,10 @@ class LogDir {
 // $TMPDIR, as an absolute path; /tmp where there is no such folder.
 std::string temporary_folder();
 
+// Whether the disk that `path` is on takes no more from this user.  False where it cannot be seen,
+// and under a quota.  May wait for the disk.
+bool is_disk_full(const std::string& path);
+
 // Writes `text` to `path` as a whole: a reader, who must be of this user, sees the old file or the
 // new one.
 Result<void> write_file(const std::string& path, const std::string& text);

@@ -62,9 +62,9 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
         .write(make_report(state, agents_code, max_restarts, is_stopped, time));
     co_await parts_.disk.settled(mono_now() + kDiskPatience);
   }
-  std::string loss = parts_.workers.log_loss("");
+  LogLoss loss = parts_.workers.log_loss("");
   if ((exit_code == 0 || is_stopped) && !loss.empty())
-    parts_.logger->warn("the log files in {} miss lines: {}", parts_.workers.log_path(), loss);
+    parts_.logger->warn("the log files in {} {}", parts_.workers.log_path(), loss.words());
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     say_time(time);

@@ -270,12 +270,29 @@ void WorkerGroup::output_lost(const Error& error) {
               log_losses_.front());
 }
 
-std::string WorkerGroup::log_loss(const std::string& folder) const {
-  if (log_losses_.empty()) return "";
+// What a worker itself writes to its log files, and the disk refuses, nobody else hears of.
+void WorkerGroup::look_at_disk() {
+  bool has_own_files = std::ranges::any_of(config_.routes, [](const WorkerRoutes& routes) {
+    return routes.out == StreamRoute::File || routes.err == StreamRoute::File;
+  });
+  if (!has_own_files || !config_.log_dir || was_disk_full_) return;
+  auto is_full = std::make_shared<bool>(false);
+  disk_.run(
+      "look at the disk of " + log_path(),
+      [is_full, path = log_path()] { *is_full = is_disk_full(path); },
+      [this, is_full, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired() && *is_full) was_disk_full_ = true;
+      });
+}
+
+LogLoss WorkerGroup::log_loss(const std::string& folder) const {
+  if (log_losses_.empty() && was_disk_full_)
+    return {.why = "the disk of " + log_path() + " was full", .is_certain = false};
+  if (log_losses_.empty()) return {};
   auto found = std::ranges::find_if(log_losses_, [&](const std::string& loss) {
     return loss.find(folder + "/") != std::string::npos;
   });
-  return found == log_losses_.end() ? log_losses_.front() : *found;
+  return {.why = found == log_losses_.end() ? log_losses_.front() : *found};
 }
 
 void WorkerGroup::signal_all(int signal) {
@@ -312,6 +329,7 @@ void WorkerGroup::abandon(int local_rank) {
 
 void WorkerGroup::finish_output() {
   for (const auto& worker : workers_) worker->finish_output();
+  look_at_disk();
 }
 
 std::vector<RunningWorker> WorkerGroup::running() const {

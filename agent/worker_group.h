@@ -49,7 +49,7 @@ class WorkerGroup : public Workers {
   std::vector<RunningWorker> started() const override;
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
-  std::string log_loss(const std::string& folder) const override;
+  LogLoss log_loss(const std::string& folder) const override;
   pid_t helper() const override { return warm_ ? warm_->session() : 0; }
   boost::asio::awaitable<void> end_helper() override;
   boost::asio::awaitable<void> remove_empty_log_dir() override;
@@ -68,6 +68,7 @@ class WorkerGroup : public Workers {
   void ended(LocalWorker& worker, process::ExitStatus status);
   void tell(WorkerExit exit);
   void output_lost(const Error& error);
+  void look_at_disk();
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
@@ -77,6 +78,7 @@ class WorkerGroup : public Workers {
   OnExit on_exit_;
   OnWarning on_warning_;
   std::vector<std::string> log_losses_;  // the first of all, and those of the attempt
+  bool was_disk_full_ = false;           // at the end of an attempt
   ErrorFiles error_files_;
   EndReader ends_;
   std::unique_ptr<WarmRestarts> warm_;  // nullptr: each start is cold

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agent/decide/core.h"
+#include "agent/decide/log_loss.h"
 #include "agent/decide/worker_exit.h"
 #include "rendezvous/handler.h"
 
@@ -93,8 +94,9 @@ class Workers {
   // The run's log folder; empty when there is none.
   virtual std::string log_path() const = 0;
 
-  // Which log file misses lines, and why: one in `folder`, or else the first; "" while none does.
-  virtual std::string log_loss(const std::string& folder) const = 0;
+  // Which log file misses lines, and why: one in `folder`, or else the first; empty while none
+  // does.
+  virtual LogLoss log_loss(const std::string& folder) const = 0;
 
   // A session beside the workers' of which no sweep may end a process; 0 for none.  And the end of
   // all that is in it, at the run's.

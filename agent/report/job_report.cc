@@ -55,7 +55,7 @@ std::string logs_of(const JobReport& report) {
 bool is_loss_apart(const JobReport& report) {
   if (report.log_loss.empty()) return false;
   if (is_by_worker(report) && is_elsewhere(report.failures.back(), report)) return true;
-  return report.log_loss.find(logs_of(report) + "/") == std::string::npos;
+  return report.log_loss.why.find(logs_of(report) + "/") == std::string::npos;
 }
 
 // So many that the report keeps to its limit.
@@ -133,13 +133,13 @@ void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
 
 void add_logs(const JobReport& report, std::vector<std::string>& lines) {
   bool is_apart = is_loss_apart(report);
-  if (is_apart) lines.push_back("  the logs on this node miss lines: " + report.log_loss);
+  if (is_apart) lines.push_back("  the logs on this node " + report.log_loss.words());
   std::string logs = logs_of(report);
   if (logs.empty()) return;
   if (is_by_worker(report) && is_elsewhere(report.failures.back(), report))
     logs += " on " + report.failures.back().node;
   bool is_lossy = !report.log_loss.empty() && !is_apart;
-  lines.push_back("  logs: " + logs + (is_lossy ? ", which miss lines: " + report.log_loss : ""));
+  lines.push_back("  logs: " + logs + (is_lossy ? ", which " + report.log_loss.words() : ""));
 }
 
 // What the exit code of this agent says, where it is not simply the worker's own.

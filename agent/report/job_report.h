@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/decide/log_loss.h"
 #include "agent/decide/time_account.h"
 #include "rendezvous/decide/failure.h"
 #include "store/base/exit_status.h"
@@ -45,7 +46,7 @@ struct JobReport {
   std::string loss{};                // of a node, for which the run has waited in vain
   std::string slowest{};             // the slowest worker, a sentence; empty: none was
   std::string log_path;              // the run's log folder on this node; empty: none
-  std::string log_loss;              // "write FILE: ...": a log file here that is not whole
+  LogLoss log_loss{};                // of a log file here that is not whole
   std::optional<OutsideSignal> outside{};  // the last one
   std::optional<TimeAccount> time{};       // where this node's time has gone
   bool could_be_warm = false;              // its restarts: --warm-restarts was not given

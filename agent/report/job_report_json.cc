@@ -97,7 +97,7 @@ std::string to_json(const JobReport& report) {
                {"flight_recorder", report.dumps},
                {"slowest", text_or_null(report.slowest)},
                {"log_path", text_or_null(report.log_path)},
-               {"log_loss", text_or_null(report.log_loss)},
+               {"log_loss", text_or_null(report.log_loss.why)},
                {"time", report.time ? to_json(*report.time) : Json()},
                {"next_step", text_or_null(next_step(report))}};
   if (report.outside) {

@@ -100,7 +100,7 @@ TEST_SUITE("agent/report/job_report") {
     report.finished = {8};
     report.stuck = {"rank 2 does not end"};
     report.dumps = {"/logs/flight_recorder/attempt_0_rank_5"};
-    report.log_loss = "No space left on device";
+    report.log_loss = {.why = "No space left on device"};
     report.outside = OutsideSignal{.signal = "SIGUSR1", .reason = "signal", .words = "w"};
     report.time = TimeAccount{.up = std::chrono::hours(1),
                               .to_connect = {.restarts = 9, .spent = std::chrono::seconds(50)}};
@@ -143,7 +143,7 @@ TEST_SUITE("agent/report/job_report") {
 
   TEST_CASE("a log file that misses lines is told of its own folder only") {
     const std::string loss = "write /logs/attempt_0/1/stdout.log: No space left on device";
-    JobReport report{.node = "node7", .failures = {boom()}, .log_loss = loss};
+    JobReport report{.node = "node7", .failures = {boom()}, .log_loss = {loss}};
     CHECK(has(to_lines(report), "  logs: /logs/attempt_0/1, which miss lines: " + loss));
     report.failures.back().log_path = "/logs/attempt_0/10";
     CHECK(has(to_lines(report), "  logs: /logs/attempt_0/10"));
@@ -152,8 +152,12 @@ TEST_SUITE("agent/report/job_report") {
     report.failures.back().log_path = "/other/attempt_0/1";
     CHECK(has(to_lines(report), "  logs: /other/attempt_0/1"));
     CHECK(has(to_lines(report), "  the logs on this node miss lines: " + loss));
-    CHECK(has(to_lines({.error = "no", .log_path = "/logs", .log_loss = loss}),
+    CHECK(has(to_lines({.error = "no", .log_path = "/logs", .log_loss = {loss}}),
               "  logs: /logs, which miss lines: " + loss));
+    // Of files that the workers have themselves.
+    report.log_loss = {.why = "the disk of /logs is full", .is_certain = false};
+    CHECK(
+        has(to_lines(report), "  the logs on this node may miss lines: the disk of /logs is full"));
   }
 
   TEST_CASE("what cannot be shown in full keeps its end") {

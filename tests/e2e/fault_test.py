@@ -256,6 +256,30 @@ class StartTest(FaultCase):
         self.assertRegex(after[-1], r" finished: ")
 
 
+    def test_a_full_disk_of_files_that_the_workers_have_themselves_is_named_at_the_end(self):
+        disk = self.path / "disk"
+        disk.mkdir()
+        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
+        prefix = ("unshare", "-m", "sh", "-c", mount, "sh")
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        for code, last in ((0, r"^\S+ .* the log files in \S+ may miss lines: the disk of \S+ was full$"),
+                           (7, r"^  the logs on this node may miss lines: the disk of \S+ was full$")):
+            script = self.script("import os, sys\ntry: os.write(1, b'x' * 1000000); os.write(1, b'y')\n"
+                                 f"except OSError: sys.exit({code})\n")
+            run = subprocess.run([*prefix, DDPRUN, "--log-dir", str(disk / "logs"), "--redirects=3", str(script)],
+                                 env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+            self.assertEqual(run.returncode, code, run.stdout)
+            self.assertRegex(run.stdout, "(?m)" + last)
+        # With room there is nothing to say.
+        script = self.script("print('x')\n")
+        run = subprocess.run([DDPRUN, "--log-dir", str(self.path / "logs"), "--redirects=3", str(script)],
+                             env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        self.assertNotIn("miss lines", run.stdout)
+
+
 class StuckTest(FaultCase):
     """A worker that not even SIGKILL ends.  A frozen cgroup of version 1 makes one: its processes are
     in D state, and a signal waits until it is thawed."""

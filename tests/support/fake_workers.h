@@ -62,7 +62,7 @@ class FakeWorkers : public agent::Workers {
   std::vector<agent::RunningWorker> started() const override { return present; }
   void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
-  std::string log_loss(const std::string&) const override { return ""; }
+  agent::LogLoss log_loss(const std::string&) const override { return {}; }
   pid_t helper() const override { return 0; }
   boost::asio::awaitable<void> end_helper() override { co_return; }
   boost::asio::awaitable<void> remove_empty_log_dir() override { co_return; }
