@@ -104,6 +104,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
                 {.path = config_.timeline_path,
                  .node = config_.node_name,
                  .host = config_.workers.hostname},
+                workers_,
                 [this](const Error& error) {
                   logger_->warn("the timeline is incomplete: {}", to_string(error));
                 }),
@@ -187,7 +188,8 @@ void Agent::on(const Event& event) {
   state_ = std::move(next.state);
   if (state_.phase != before) {
     time_.enter(doing_in(state_.phase), now.mono);
-    draw({.kind = TraceKind::Begin, .thread = kAgentThread, .name = name_of(state_.phase)});
+    timeline_.draw(
+        {.kind = TraceKind::Begin, .thread = kAgentThread, .name = name_of(state_.phase)});
   }
   logger_->debug("{}: {} -> {}: {}", to_string(event), to_string(before), to_string(state_.phase),
                  to_string(next.actions));
@@ -222,7 +224,7 @@ void Agent::perform(const std::vector<Action>& actions) {
                                          report.wait);
             },
             [this](const action::TakeStacks& take) {
-              draw({.thread = kAgentThread, .name = "takes stacks"});
+              timeline_.draw({.thread = kAgentThread, .name = "takes stacks"});
               inspection_.begin(take.in);
             },
             [this](const action::ReportFindings& report) {
@@ -239,8 +241,8 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::StartWorkers& start) { start_workers(start.restart_count); },
             [this](const action::SignalWorkers& signal) {
-              draw({.thread = kAgentThread,
-                    .name = process::signal_name(signal.signal) + " to the workers"});
+              timeline_.draw({.thread = kAgentThread,
+                              .name = process::signal_name(signal.signal) + " to the workers"});
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
                 stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
                                                             describe(*state_.failure)});
@@ -256,7 +258,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               tasks_.spawn(sweep());
             },
             [this](const action::KillNow&) {
-              draw({.thread = kAgentThread, .name = "SIGKILL to the workers"});
+              timeline_.draw({.thread = kAgentThread, .name = "SIGKILL to the workers"});
               workers_.kill_all();
               leftovers_.set_deadline(mono_now());
             },
@@ -285,7 +287,7 @@ void Agent::arm_deadline() {
 }
 
 void Agent::stop_signalled(int signal) {
-  draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
+  timeline_.draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
   logger_->warn("received {}; {}", process::signal_name(signal),
                 state_.phase == Phase::Running || state_.phase == Phase::Inspecting
                     ? "stopping the workers"
@@ -307,7 +309,7 @@ void Agent::stop_signalled(int signal) {
 }
 
 void Agent::forward_signalled(int signal) {
-  draw({.thread = kAgentThread, .name = "passes on " + process::signal_name(signal)});
+  timeline_.draw({.thread = kAgentThread, .name = "passes on " + process::signal_name(signal)});
   stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = false}});
   worker_signals_.forward(signal, [this] { return state_.running; });
 }
@@ -416,30 +418,6 @@ std::string Agent::log_path_of_failures() const {
   return config_.workers.has_late_folders ? "" : workers_.log_path();
 }
 
-void Agent::draw(rendezvous::TraceEvent event) {
-  if (!timeline_.is_wanted()) return;
-  event.at = read_clocks().wall;
-  timeline_.here(std::move(event));
-}
-
-void Agent::draw_started() {
-  for (const RunningWorker& worker : workers_.started()) {
-    draw({.kind = TraceKind::Begin,
-          .thread = worker.local_rank,
-          .name = fmt::format("rank {}", worker.rank),
-          .facts = {{"pid", std::to_string(worker.pid)},
-                    {"round", std::to_string(round_.number)},
-                    {"attempt", std::to_string(state_.restart_count)}}});
-  }
-}
-
-void Agent::draw_end(const WorkerExit& exit) {
-  std::string status = exit.status.signal != 0
-                           ? process::signal_name(exit.status.signal)
-                           : "exit code " + std::to_string(exit.status.exit_code);
-  draw({.kind = TraceKind::End, .thread = exit.local_rank, .facts = {{"ended by", status}}});
-}
-
 void Agent::start_workers(int restart_count) {
   attempt_began_ = read_clocks().wall;
   stop_file_.on(stop_reason::event::Cleared{});
@@ -473,7 +451,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
-  draw_started();
+  timeline_.workers_run(round_.number, restart_count);
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
@@ -493,7 +471,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
 void Agent::worker_exited(const WorkerExit& exit) {
   if (hangs_.hold_back(exit)) return;
   last_exit_ = mono_now();
-  draw_end(exit);
+  timeline_.worker_ended(exit);
   event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, read_clocks());
   if (state_.phase != Phase::Running) {

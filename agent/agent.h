@@ -29,7 +29,7 @@
 #include "agent/run_ending.h"
 #include "agent/stack_show.h"
 #include "agent/stop_reason_file.h"
-#include "agent/timeline_file.h"
+#include "agent/timeline.h"
 #include "agent/vitals_sampler.h"
 #include "agent/worker_signals.h"
 #include "agent/workers.h"
@@ -88,9 +88,6 @@ class Agent {
   boost::asio::awaitable<void> sweep();
   boost::asio::awaitable<void> keep_dumps();
   void start_workers(int restart_count);
-  void draw(rendezvous::TraceEvent event);
-  void draw_started();
-  void draw_end(const WorkerExit& exit);
   void workers_started(const std::optional<Workers::StartFailure>& failure);
   void worker_exited(const WorkerExit& exit);
   std::optional<rendezvous::TimedOutWait> wait_behind(const WorkerExit& exit) const;
@@ -114,7 +111,7 @@ class Agent {
   NodeBundle bundle_;
   VitalsSampler vitals_;
   EventRecorder events_;
-  TimelineFile timeline_;
+  Timeline timeline_;
   OutsideSignals signals_;
   JobControl job_control_;
   // The scheduler has signalled another node, so it may signal this one's workers, too.

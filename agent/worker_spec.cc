@@ -9,6 +9,7 @@
 #include "agent/decide/macros.h"
 #include "agent/hang_monitor.h"
 #include "agent/log_dir.h"
+#include "agent/slice_reader.h"
 
 namespace ddprun::agent {
 namespace {
@@ -19,6 +20,7 @@ std::vector<std::string> environment_of(const WorkerGroupConfig& config,
   auto environment = config.environment;
   if (config.has_heartbeat && !folder.empty())
     environment[kHeartbeatVariable] = heartbeat_path(folder);
+  if (!folder.empty()) environment[worker::kTimelineVariable] = slices_path(folder);
   worker::Lookup inherited = [&](std::string_view name) -> std::optional<std::string> {
     auto found = config.environment.find(name);
     if (found == config.environment.end()) return std::nullopt;
@@ -72,7 +74,8 @@ std::vector<std::string> varying_variables() {
           "TORCHELASTIC_RESTART_COUNT",
           "TORCHELASTIC_ERROR_FILE",
           "DDPRUN_ROUND",
-          kHeartbeatVariable};
+          kHeartbeatVariable,
+          worker::kTimelineVariable};
 }
 
 process::ProcessSpec worker_spec(const WorkerGroupConfig& config, const worker::WorkerEnv& env,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/trace.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace ddprun::rendezvous {
@@ -30,18 +32,26 @@ const char* letter_of(TraceEvent::Kind kind) {
       return "B";
     case TraceEvent::Kind::End:
       return "E";
+    case TraceEvent::Kind::Slice:
+      return "X";
     case TraceEvent::Kind::Instant:
       break;
   }
   return "i";
 }
 
+std::int64_t microseconds(WallTime::duration time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
 Json to_json(const TraceEvent& event, TraceEvent::Kind kind, int process, int thread) {
-  auto at = std::chrono::duration_cast<std::chrono::microseconds>(event.at.time_since_epoch());
-  Json json = {{"ph", letter_of(kind)}, {"ts", at.count()}, {"pid", process}, {"tid", thread}};
+  std::int64_t at = microseconds(event.at.time_since_epoch());
+  Json json = {{"ph", letter_of(kind)}, {"ts", at}, {"pid", process}, {"tid", thread}};
   std::string name = event.name;
   if (event.base_rank >= 0) name += std::to_string(event.base_rank + thread - event.thread);
   if (kind != TraceEvent::Kind::End) json["name"] = name;
+  if (kind == TraceEvent::Kind::Slice)
+    json["dur"] = std::max<std::int64_t>(0, microseconds(event.until - event.at));
   if (kind == TraceEvent::Kind::Instant) json["s"] = event.node.empty() ? "g" : "t";
   for (const auto& [key, value] : event.facts) json["args"][key] = value;
   return json;
@@ -75,7 +85,8 @@ std::string TraceText::lines(const TraceEvent& event) {
     if (event.kind == TraceEvent::Kind::Begin && is_open)
       out += line(to_json({.at = event.at}, TraceEvent::Kind::End, node.number, thread));
     out += line(to_json(event, event.kind, node.number, thread));
-    if (event.kind != TraceEvent::Kind::Instant) is_open = event.kind == TraceEvent::Kind::Begin;
+    bool opens = event.kind == TraceEvent::Kind::Begin;
+    if (opens || event.kind == TraceEvent::Kind::End) is_open = opens;
   }
   return out;
 }

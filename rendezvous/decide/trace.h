@@ -19,10 +19,12 @@ namespace ddprun::rendezvous {
 inline constexpr int kAgentThread = 100'000;  // what its agent does
 
 struct TraceEvent {
-  enum class Kind : std::uint8_t { Begin, End, Instant };
+  // Slice: a beginning and an end in one, which leaves what is open as it is.
+  enum class Kind : std::uint8_t { Begin, End, Instant, Slice };
 
   Kind kind = Kind::Instant;
   WallTime at{};
+  WallTime until{};    // of a slice
   std::string node{};  // its name (node_id.h); empty: the run itself
   std::string host{};  // what people call it; needed with a node's first event
   int thread = 0;

@@ -66,6 +66,27 @@ class TimelineTest(NodesCase):
         self.assertEqual(shown, pids)
         self.assertEqual(json.loads(self.ddpctl(self.path / "logs")), events)
 
+    def test_what_workers_say_that_they_have_done_is_in_their_rows(self):
+        script = ("import json, os, sys, time\n"
+                  "rank = int(os.environ['RANK'])\n"
+                  "open(os.environ['DDPRUN_TIMELINE_FILE'], 'a').write('no line\\n' + json.dumps("
+                  "{'name': 'checkpoint', 'begin': time.time() - 0.01, 'end': time.time(), 'step': 7 + rank}) + '\\n')\n"
+                  "if rank == 1 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(9)\n")
+        (self.path / "draws.py").write_text(script)
+        node = self.node("--standalone", "--nproc-per-node=2", "--max-restarts=1", str(self.path / "draws.py"),
+                         backend="static", command=())
+        self.assertEqual(node.ends(), 0, node.log)
+        file = self.path / "logs" / "latest" / "timeline.json"
+        events = json.loads(file.read_text())
+        drawn = [event for event in events if event.get("name") == "checkpoint"]
+        steps = sorted((event["tid"], event["args"]["step"]) for event in drawn)
+        # Of the first attempt rank 0 may have been stopped before it wrote.
+        self.assertEqual(set(steps), {(0, "7"), (1, "8")}, drawn)
+        self.assertEqual(steps.count((1, "8")), 2, drawn)
+        for event in drawn:
+            self.assertEqual(event["ph"], "X")
+            self.assertAlmostEqual(event["dur"] / 1e6, 0.01, delta=0.009)
+
     def test_the_file_of_a_killed_host_can_be_read(self):
         host, _ = self.two_nodes()
         file = self.path / "timeline"

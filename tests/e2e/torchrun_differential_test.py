@@ -198,6 +198,8 @@ INTENDED = [
              "a folder that nobody has named gets a worker's own when that leaves something"),
     Intended("", r"env DDPRUN_(JOB_ID|REQUEUE_COUNT) ", "what a job that Slurm begins again keeps"),
     Intended("", r"env DDPRUN_STOP_REASON_FILE ", "workers can read why they are to stop"),
+    Intended("", r"env DDPRUN_TIMELINE_FILE ", "workers can say what they have done",
+             seen="--log-dir={log} probe.py kill"),
     Intended("", r"log HERE/logs/latest$", "the link to the newest run",
              seen="--log-dir={log} probe.py kill"),
     Intended(CHECKED_LATE, r"exit status$", "bad input is 2 with one line; torchrun: 1 with a traceback, except from argparse",

@@ -144,7 +144,7 @@ os.fork = held
 
 # What is different in each run, be it cold or warm.
 OF_A_RUN = ("MASTER_PORT", "DDPRUN_RUN_UUID", "DDPRUN_AGENT", "TORCHELASTIC_ERROR_FILE", "DDPRUN_STOP_REASON_FILE",
-            "TORCHELASTIC_RUN_ID", "DDPRUN_JOB_ID", "DDPRUN_HEARTBEAT_FILE")
+            "TORCHELASTIC_RUN_ID", "DDPRUN_JOB_ID", "DDPRUN_HEARTBEAT_FILE", "DDPRUN_TIMELINE_FILE")
 
 
 class WarmCase(LaunchCase):

@@ -216,6 +216,24 @@ TEST_SUITE("rendezvous/decide/trace") {
     CHECK(events[3]["ph"] == "E");
   }
 
+  TEST_CASE("a slice leaves open what is open") {
+    Json events =
+        events_in(parsed(written({{.kind = Kind::Begin, .at = WallTime(1s), .name = "one"},
+                                  {.kind = Kind::Slice,
+                                   .at = WallTime(2s),
+                                   .until = WallTime(3500ms),
+                                   .name = "checkpoint",
+                                   .facts = {{"step", "7"}}},
+                                  {.kind = Kind::End, .at = WallTime(4s)}})));
+    REQUIRE(events.size() == 3);
+    CHECK(events[1]["ph"] == "X");
+    CHECK(events[1]["ts"] == 2'000'000);
+    CHECK(events[1]["dur"] == 1'500'000);
+    CHECK(events[1]["name"] == "checkpoint");
+    CHECK(events[1]["args"]["step"] == "7");
+    CHECK(events[2]["ph"] == "E");
+  }
+
   TEST_CASE("a text that is cut anywhere is completed") {
     std::string whole = written({{.name = "one"}, {.name = "two"}});
     CHECK(completed_trace(whole) == whole);

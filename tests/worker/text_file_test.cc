@@ -12,6 +12,7 @@
 #include "tests/support/temp_dir.h"
 
 using ddprun::process::end_of_regular_file;
+using ddprun::process::part_of_regular_file;
 using ddprun::process::text_of_file;
 using ddprun::process::text_of_regular_file;
 
@@ -40,10 +41,14 @@ TEST_SUITE("worker/process/text_file") {
     CHECK(text_of_regular_file(named("file"), 2) == std::nullopt);
     CHECK(end_of_regular_file(named("file"), 2) == "bc");
     CHECK(end_of_regular_file(named("file"), 9) == "abc");
+    CHECK(part_of_regular_file(named("file"), 1, 1) == "b");
+    CHECK(part_of_regular_file(named("file"), 1, 9) == "bc");
+    CHECK(part_of_regular_file(named("file"), 4, 9) == "");
     CHECK(text_of_regular_file(named("none"), 3) == std::nullopt);
     REQUIRE(::mkfifo(named("fifo").c_str(), 0600) == 0);
     CHECK(text_of_regular_file(named("fifo"), 3) == std::nullopt);  // and does not wait
     CHECK(end_of_regular_file(named("fifo"), 3) == std::nullopt);
+    CHECK(part_of_regular_file(named("fifo"), 0, 3) == std::nullopt);
     std::filesystem::create_symlink("/dev/zero", named("zero"));
     CHECK(text_of_regular_file(named("zero"), 3) == std::nullopt);
     std::filesystem::create_symlink("file", named("link"));

@@ -69,4 +69,11 @@ std::optional<std::string> end_of_regular_file(const std::string& path, std::siz
   return read_from(file->fd, file->size - std::min(file->size, limit), limit);
 }
 
+std::optional<std::string> part_of_regular_file(const std::string& path, std::size_t offset,
+                                                std::size_t limit) {
+  auto file = open_regular_file(path);
+  if (!file) return std::nullopt;
+  return read_from(file->fd, offset, limit);
+}
+
 }  // namespace ddprun::process

@@ -20,4 +20,8 @@ std::optional<std::string> text_of_regular_file(const std::string& path, std::si
 // The last bytes of such a file, at most `limit`.
 std::optional<std::string> end_of_regular_file(const std::string& path, std::size_t limit);
 
+// What stands from `offset` on, at most `limit` bytes; empty where the file is not so long.
+std::optional<std::string> part_of_regular_file(const std::string& path, std::size_t offset,
+                                                std::size_t limit);
+
 }  // namespace ddprun::process
