@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/checkpointer.h"
 
+#include <sys/stat.h>
 #include <torch/optim/schedulers/step_lr.h>
 
 #include <cmath>
 #include <csignal>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
@@ -14,6 +16,7 @@
 #include "tests/support/temp_dir.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/ddp/data_parallel.h"
+#include "worker/timeline_slice.h"
 
 namespace {
 
@@ -799,6 +802,77 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
                                   "/step-000000000000 was written in round 2 of this run, and this "
                                   "process is left over from round 1: it writes nothing more");
     CHECK(save_in_round(3) == "");
+  }
+
+  TEST_CASE("saves are told to the agent, for the timeline of the run") {
+    for (bool is_sharded : {false, true}) {
+      CAPTURE(is_sharded);
+      TempDir directory;
+      const std::string file = directory.path() + "/timeline.jsonl";
+      ::setenv("DDPRUN_TIMELINE_FILE", file.c_str(), 1);
+      std::vector<Normalised> nets = make_nets(2);
+      on_ranks(2, [&](ProcessGroup group) {
+        Program program(group, net_of(nets, group));
+        program.progress.epoch = 2;
+        Checkpointer checkpointer(group,
+                                  {.directory = directory.path() + "/c", .sharded = is_sharded});
+        for (int i = 0; i < 2; ++i) {
+          program.train(3);
+          checkpointer.save(program.state());
+        }
+      });
+      std::vector<ddprun::worker::TimelineSlice> slices;
+      std::ifstream lines(file);
+      for (std::string line; std::getline(lines, line);) {
+        auto slice = ddprun::worker::parse_timeline_line(line);
+        REQUIRE(slice);
+        slices.push_back(std::move(*slice));
+      }
+      REQUIRE(slices.size() == 2);
+      CHECK(slices[0].name == "checkpoint");
+      CHECK(slices[0].begin <= slices[0].end);
+      CHECK(slices[0].end <= slices[1].end);
+      std::map<std::string, std::string> facts(slices[1].facts.begin(), slices[1].facts.end());
+      CHECK(facts["step"] == "6");
+      CHECK(facts["epoch"] == "2");
+      CHECK(fs::exists(facts["folder"] + "/manifest.json"));
+      std::uint64_t bytes = 0;
+      for (const auto& entry : fs::directory_iterator(facts["folder"])) {
+        if (entry.path().filename() != "manifest.json") bytes += entry.file_size();
+      }
+      CHECK(facts["bytes"] == std::to_string(bytes));
+    }
+    ::unsetenv("DDPRUN_TIMELINE_FILE");
+  }
+
+  TEST_CASE("a save that fails is in the timeline, too, and a timeline that fails ends no save") {
+    TempDir directory;
+    const std::string file = directory.path() + "/timeline.jsonl";
+    const std::string blocked = directory.path() + "/blocked";
+    std::ofstream(blocked) << "no folder";
+    std::vector<Normalised> nets = make_nets(1);
+    auto save = [&](const std::string& timeline, const std::string& to) {
+      ::setenv("DDPRUN_TIMELINE_FILE", timeline.c_str(), 1);
+      on_ranks(1, [&](ProcessGroup group) {
+        Program program(group, nets[0]);
+        Checkpointer checkpointer(
+            group, {.directory = to, .tolerate_failures = true, .notify = [](const auto&) {}});
+        checkpointer.save(program.state());
+      });
+      ::unsetenv("DDPRUN_TIMELINE_FILE");
+    };
+    save(file, blocked + "/c");
+    std::ifstream lines(file);
+    std::string line;
+    REQUIRE(std::getline(lines, line));
+    CHECK(line.find("\"failed checkpoint\"") != std::string::npos);
+    CHECK(line.find("problem") != std::string::npos);
+    REQUIRE(::mkfifo((directory.path() + "/fifo").c_str(), 0600) == 0);
+    for (const char* bad : {"/fifo", "/no/such/file", "/", ""}) {
+      const std::string to = directory.path() + "/c" + std::to_string(*bad ? bad[1] : 0);
+      save(*bad ? directory.path() + bad : "", to);
+      CHECK(list_checkpoints(to).size() == 1);
+    }
   }
 
   TEST_CASE("why a stop was asked for") {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <iostream>
@@ -19,6 +20,7 @@
 #include "worker/ddp/snapshot.h"
 #include "worker/ddp/state_json.h"
 #include "worker/ddp/stateful_tensors.h"
+#include "worker/ddp/timeline_note.h"
 #include "worker/ddp/zero_optimizer.h"
 
 namespace ddprun::ddp {
@@ -88,6 +90,48 @@ class Consolidated {
   ShardedOptimizer* optimizer_;
 };
 
+// A save, as the timeline of the run shows it.
+struct DrawnSave {
+  std::string file;  // of the timeline; empty: nowhere
+  WallTime begin{};
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+
+  static DrawnSave begun(std::string file, const TrainingState& state) {
+    DrawnSave save{.file = std::move(file), .begin = std::chrono::system_clock::now()};
+    if (!state.progress) return save;
+    save.step = state.progress->step;
+    save.epoch = state.progress->epoch;
+    return save;
+  }
+
+  void draw(const SnapshotTaker::Outcome& outcome) const noexcept {
+    if (file.empty()) return;
+    try {
+      note_in_timeline(file, slice(outcome));
+    } catch (const std::exception&) {  // no memory
+    }
+  }
+
+ private:
+  worker::TimelineSlice slice(const SnapshotTaker::Outcome& outcome) const {
+    const bool is_saved = outcome.problem.empty();
+    worker::TimelineSlice slice{
+        .name = is_saved ? "checkpoint" : "failed checkpoint",
+        .begin = begin,
+        // The clock may have been set.
+        .end = std::max(begin, WallTime(std::chrono::system_clock::now())),
+        .facts = {{"step", std::to_string(step)}, {"epoch", std::to_string(epoch)}}};
+    if (is_saved) {
+      slice.facts.emplace_back("folder", outcome.place.string());
+      slice.facts.emplace_back("bytes", std::to_string(outcome.bytes));
+    } else {
+      slice.facts.emplace_back("problem", outcome.problem);
+    }
+    return slice;
+  }
+};
+
 void print(const std::string& sentence) {
   std::cerr << sentence << std::endl;
 }
@@ -136,6 +180,8 @@ Resumed restored(const TrainingState& state, const Result<std::optional<SavedChe
 // Rank 0's part of a save.
 struct Checkpointer::Writer {
   explicit Writer(TensorFormat format) : taker(format) {}
+
+  const std::string timeline = timeline_file_in_environment();
 
   SnapshotTaker taker;
   std::future<SnapshotTaker::Outcome> under_way;
@@ -216,15 +262,20 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
   std::string problem;
   if (writer_) {
     prepare_directory(state);
+    auto drawn = DrawnSave::begun(writer_->timeline, state);
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
       return writer_->taker.take(state, about(metric), random_states, stateful);
     });
     if (taken) {
-      writer_->under_way = std::async(
-          std::launch::async, [taker = &writer_->taker, directory = options_.directory,
-                               kept = retention()] { return taker->write(directory, kept); });
+      writer_->under_way =
+          std::async(std::launch::async, [taker = &writer_->taker, directory = options_.directory,
+                                          kept = retention(), drawn = std::move(drawn)] {
+            SnapshotTaker::Outcome outcome = taker->write(directory, kept);
+            drawn.draw(outcome);
+            return outcome;
+          });
     } else {
       problem = kSaving + to_string(taken.error());
     }
@@ -249,6 +300,7 @@ bool Checkpointer::is_settled(const std::string& problem, const std::string& beg
 void Checkpointer::save_sharded(const TrainingState& state, std::optional<double> metric,
                                 const std::vector<std::vector<at::Tensor>>& random_states) {
   const std::vector<NamedTensor> stateful = own_stateful_tensors(state.stateful, ranks_);
+  const auto drawn = DrawnSave::begun(writer_ ? writer_->timeline : "", state);
   std::string folder;
   std::string problem;
   auto ask = [&](const std::string& what, auto action) {
@@ -278,6 +330,7 @@ void Checkpointer::save_sharded(const TrainingState& state, std::optional<double
         SnapshotTaker::Outcome outcome =
             writer_->taker.finish(options_.directory, folder, *written, retention());
         problem = outcome.problem;
+        drawn.draw(outcome);
         if (!outcome.notice.empty()) options_.notify(outcome.notice);
       }
     }

@@ -18,6 +18,14 @@ std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors)
   return list;
 }
 
+std::uint64_t bytes_of(const std::vector<FileContent>& files) {
+  std::uint64_t bytes = 0;
+  for (const FileContent& file : files) {
+    for (std::string_view piece : file.pieces) bytes += piece.size();
+  }
+  return bytes;
+}
+
 std::uint64_t bytes_of(const std::vector<NamedTensor>& tensors) {
   std::uint64_t bytes = 0;
   for (const NamedTensor& item : tensors) bytes += item.tensor.nbytes();
@@ -127,13 +135,19 @@ SnapshotTaker::Outcome SnapshotTaker::conclude(const std::filesystem::path& dire
   });
   written_.push_back(*place);
   Result<void> pruned = prune_checkpoints(directory, retention, written_);
-  return {.problem = {}, .notice = pruned ? "" : to_string(pruned.error())};
+  return {.problem = {},
+          .notice = pruned ? "" : to_string(pruned.error()),
+          .place = std::filesystem::absolute(*place)};
 }
 
 SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory,
                                             const Retention& retention) {
   try {
-    return conclude(directory, publish_checkpoint(directory, manifest_, taken_files()), retention);
+    const std::vector<FileContent> files = taken_files();
+    Outcome outcome =
+        conclude(directory, publish_checkpoint(directory, manifest_, files), retention);
+    outcome.bytes = bytes_of(files);
+    return outcome;
   } catch (const std::exception& error) {  // of std::filesystem, or no memory
     return {.problem = kSaving + error.what(), .notice = {}};
   }
@@ -148,7 +162,11 @@ SnapshotTaker::Outcome SnapshotTaker::finish(const std::filesystem::path& direct
     const std::string index = to_json(written.shards);
     std::vector<FileContent> files = taken_files();
     files.push_back({kShardsName, {index}});
-    return conclude(directory, finish_checkpoint(directory, hidden, manifest_, files), retention);
+    Outcome outcome =
+        conclude(directory, finish_checkpoint(directory, hidden, manifest_, files), retention);
+    outcome.bytes = bytes_of(files);
+    for (const FileEntry& file : written.files) outcome.bytes += file.size_bytes;
+    return outcome;
   } catch (const std::exception& error) {
     return {.problem = kSaving + error.what(), .notice = {}};
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -55,8 +56,10 @@ class SnapshotTaker {
                          const std::vector<std::vector<at::Tensor>>& random_states);
 
   struct Outcome {
-    std::string problem;  // why the checkpoint could not be written; empty when it was
-    std::string notice;   // what went wrong afterwards, with the checkpoint written
+    std::string problem;            // why the checkpoint could not be written; empty when it was
+    std::string notice;             // what went wrong afterwards, with the checkpoint written
+    std::filesystem::path place{};  // of what was written
+    std::uint64_t bytes = 0;        // of its files, without the manifest
 
     // Those of the two that there are.
     std::vector<std::string> sentences() const;
