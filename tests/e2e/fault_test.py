@@ -252,6 +252,7 @@ class StartTest(FaultCase):
                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
         self.assertEqual(run.returncode, 0, run.stdout)
         after = run.stdout[run.stdout.index(":done\n"):].splitlines()[1:]
+        after = [line for line in after if " of it training" not in line]  # of a busy machine
         self.assertRegex(after[-2], r" the log files in \S+ miss lines: .*No space left on device")
         self.assertRegex(after[-1], r" finished: ")
 
