@@ -58,6 +58,8 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
         auto seen = co_await client.get_and_check(pulse_key, given_up_key, kMaxMessageBytes);
         if (!seen) co_return link->lost(seen.error());
         if (!link->is_open_) co_return;
+        if (seen->value.empty())
+          co_return link->lost(Error{Errc::Protocol, "its coordinator has no pulse"});
         if (seen->is_flagged) {
           link->listener_.heard(command::Dropped{"it was silent for too long"});
         } else {

@@ -123,8 +123,8 @@ class Client {
   // Whether all the keys exist now.
   Async<bool> check(std::vector<std::string> keys);
 
-  // The value of a key that exists, and whether `flag` exists, in one exchange.  Where the key does
-  // not exist the server closes the connection.
+  // The value of a key, and whether `flag` exists, in one exchange.  Of a key that does not exist
+  // the value is empty, and torch's own server closes the connection.
   struct Flagged {
     std::string value;
     bool is_flagged = false;

@@ -19,8 +19,8 @@ namespace ddprun::store {
 class QueueShares {
  public:
   // So many items of one client, and of one address, until all have been read.
-  static constexpr std::size_t kOfClient = 16;
-  static constexpr std::size_t kOfHost = 256;
+  static constexpr std::size_t kOfClient = 8;
+  static constexpr std::size_t kOfHost = 64;
 
   // This is the queue from now on; everyone has a whole share.
   void watch(std::string_view queue);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "store/clock.h"
 #include "tests/agent/sleeping_workers.h"
 #include "worker/process/proc_files.h"
 
@@ -45,9 +46,13 @@ struct Job : test::SleepingWorkers {
                                    .search_path = folder.path()}},
         workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
     start({.local_rank = 0, .rank = 5});
-    REQUIRE(test::run_until(loop, [this] {
+    const MonoTime deadline = mono_now() + std::chrono::seconds(60);
+    auto sleeps = [this] {
       return process::doing_of(worker().pid).find("nanosleep") != std::string::npos;
-    }));
+    };
+    while (!sleeps() && mono_now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    REQUIRE(sleeps());
   }
   ~Job() { end(*inspection); }
 
@@ -105,8 +110,14 @@ TEST_SUITE("agent/inspection") {
   TEST_CASE("an interruption ends a tool that hangs, and nothing is found") {
     Job job("#!/bin/sh\ntouch $TMPDIR/started\nexec sleep 1000\n", 1h);
     job.inspection->begin("all_reduce");
-    REQUIRE(test::run_until(
-        job.loop, [&] { return std::filesystem::exists(job.folder.path() + "/started"); }));
+    const MonoTime deadline = mono_now() + std::chrono::seconds(60);
+    auto has_started = [&] { return std::filesystem::exists(job.folder.path() + "/started"); };
+    while (!has_started() && mono_now() < deadline) {
+      job.loop.restart();
+      job.loop.poll();
+      std::this_thread::sleep_for(1ms);
+    }
+    REQUIRE(has_started());
     CHECK(job.inspection->interrupt().size() == 1);
     CHECK_FALSE(job.found);
   }

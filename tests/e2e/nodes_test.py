@@ -256,23 +256,27 @@ class MembershipTest(NodesCase):
         self.assertRegex(nodes[0].log, r"was stopped by SIGTERM; stopping 1 worker")
         self.assert_all_succeed(nodes[0])
 
-    def test_workers_that_save_after_a_signal_keep_their_store(self):
-        for who in ((1,), (0, 1), (0,)):
-            with self.subTest(signalled=who):
-                command = ("--no-python", sys.executable, "-c", SAVES_LATE)
-                nodes = [self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=20", f"--rdzv-id={who}", command=command)
-                         for _ in range(2)]
-                self.until_started(2)
-                for k in who:
-                    nodes[k].signal(signal.SIGTERM)
-                wait_until(lambda: (self.path / "saved.1").exists() or all(node.process.poll() is not None for node in nodes),
-                           "rank 1 to save")
-                self.assertTrue((self.path / "saved.1").exists(), [node.log for node in nodes])
-                for k, node in enumerate(nodes):
-                    node.signal(signal.SIGTERM)
-                    node.ends()
-                for name in ("started", "saved.0", "saved.1"):
-                    (self.path / name).unlink(missing_ok=True)
+    def saves_after_a_signal_to(self, *who):
+        command = ("--no-python", sys.executable, "-c", SAVES_LATE)
+        nodes = [self.node("--nnodes=1:2", "--rdzv-conf=last_call_timeout=20", command=command) for _ in range(2)]
+        self.until_started(2)
+        for k in who:
+            nodes[k].signal(signal.SIGTERM)
+        wait_until(lambda: (self.path / "saved.1").exists() or all(node.process.poll() is not None for node in nodes),
+                   "rank 1 to save")
+        self.assertTrue((self.path / "saved.1").exists(), [node.log for node in nodes])
+        for node in nodes:
+            node.signal(signal.SIGTERM)
+            node.ends()
+
+    def test_workers_that_save_have_their_store_when_another_node_is_stopped(self):
+        self.saves_after_a_signal_to(1)
+
+    def test_workers_that_save_have_their_store_when_its_node_is_stopped(self):
+        self.saves_after_a_signal_to(0)
+
+    def test_workers_that_save_have_their_store_when_all_are_stopped(self):
+        self.saves_after_a_signal_to(0, 1)
 
     def test_when_the_host_is_told_to_stop_everybody_ends_with_that_reason(self):
         host = self.node("--nnodes=2")

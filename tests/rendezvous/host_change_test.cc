@@ -41,7 +41,10 @@ struct Place : test::OneRun {
   void joins_from(const std::string& node, const RoundId& round, Duration age,
                   const std::string& of = "a@0", int nodes = 3) {
     says(node, join_from(node, round, age, of, nodes));
+    sees(node);
   }
+  // The node has seen the present pulse of this coordinator, as soon after its join as can be.
+  void sees(const std::string& node) { says(node, request::Heartbeat{.pulse = pulse()}); }
   request::Join join_from(const std::string& node, const RoundId& round, Duration age,
                           const std::string& of = "a@0", int nodes = 3) const {
     request::Join join = join_of(node);
