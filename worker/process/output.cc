@@ -2,6 +2,7 @@
 #include "worker/process/output.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -103,6 +104,7 @@ OutputPump::Read OutputPump::read_once() {
   ssize_t count = ::read(pipe_.native_handle(), buffer.data(), buffer.size());
   if (count > 0) {
     std::size_t size = static_cast<std::size_t>(count);
+    read_bytes_ += size;
     deliver({buffer.data(), size});
     to_file(std::move(buffer), size);
     return Read::Data;
@@ -144,8 +146,12 @@ void OutputPump::pull() {
   }
 }
 
+// No more than is there now: what a foreign process goes on to write has no end.
 void OutputPump::drain() {
-  while (read_once() == Read::Data) {
+  int waiting = 0;
+  if (::ioctl(pipe_.native_handle(), FIONREAD, &waiting) != 0) return;
+  const std::size_t end = read_bytes_ + static_cast<std::size_t>(waiting);
+  while (read_bytes_ < end && read_once() == Read::Data) {
   }
   if (sinks_.console == nullptr || sinks_.is_raw) return;
   splitter_.finish(scratch().lines);

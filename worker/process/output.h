@@ -75,6 +75,7 @@ class OutputPump {
   Fd write_end_;
   Sinks sinks_;
   LineSplitter splitter_;
+  std::size_t read_bytes_ = 0;  // so far
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
