@@ -173,7 +173,11 @@ class NodesCase(unittest.TestCase):
     def assert_all_succeed(self, *nodes):
         self.go()
         for node in nodes:
-            self.assertEqual(node.ends(), 0, node.log)
+            try:
+                self.assertEqual(node.ends(), 0, node.log)
+            except AssertionError as error:
+                logs = "\n".join(f"{each.path.name}:\n{each.log}" for each in nodes if each is not node)
+                raise AssertionError(f"{error}\nthe others:\n{logs}") from None
 
 
 def kill(node):
