@@ -23,7 +23,6 @@
 
 #include "store/base/fd.h"
 #include "store/clock.h"
-#include "store/decide/queue_shares.h"
 #include "store/decide/turn.h"
 #include "store/decide/unfreed_memory.h"
 #include "store/limited_log.h"
@@ -176,9 +175,6 @@ class Server::Impl {
   // What they push into the queues that this process reads (server_inbox.cc).
   bool gets_stamp(const Session& session, std::string_view queue) const;
   std::optional<Request> with_stamp(const Session& session, const Request& request);
-  bool has_share(const Session& session, const Request& request);
-  void park(Session& session, const Request& request);
-  void unpark();
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
@@ -244,12 +240,6 @@ class Server::Impl {
     std::optional<Request> request;
   };
   std::deque<Deferred> deferred_;
-  // Of a reserved namespace: the queue that this process reads, and who waits until it is empty.
-  struct Inbox {
-    QueueShares shares;
-    std::deque<Deferred> parked;
-  };
-  std::unordered_map<const Namespace*, Inbox> inboxes_;
 };
 
 }  // namespace ddprun::store

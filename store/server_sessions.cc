@@ -162,7 +162,6 @@ void Server::Impl::serve(Session& session) {
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
     if (must_wait_for_memory(session, request)) return defer(session, request);
-    if (!has_share(session, request)) return park(session, request);
     if (keyspace.is_large(request, effort)) return enqueue(session, request);
     if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
     if (!carry_out(session, request, effort, now)) return;
@@ -210,7 +209,6 @@ void Server::Impl::resume(Session& session, const std::optional<Request>& reques
   session.is_deferred = false;
   if (request) {
     if (must_wait_for_memory(session, *request)) return defer(session, request);
-    if (!has_share(session, *request)) return park(session, *request);
     std::size_t effort = session.ns->keyspace.effort_of(*request);
     if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session, *request);
     if (!carry_out(session, *request, effort, mono_now())) return;
@@ -323,7 +321,6 @@ void Server::Impl::enqueue(Session& session, const Request& request) {
 }
 
 void Server::Impl::keep_working() {
-  unpark();
   bool has_work = namespaces_.has_work() || status_.is_making() || !deferred_.empty() ||
                   !woken_.empty() || unfreed_.bytes() > 0;
   if (!has_work || std::exchange(is_working_, true)) return;

@@ -162,11 +162,6 @@ Value Keyspace::peek(std::string_view key) const {
   return parts_->entries.value_of(key);
 }
 
-std::size_t Keyspace::queue_length(std::string_view queue) const {
-  const Node* node = parts_->entries.find(queue);
-  return node != nullptr && node->entry.queue ? node->entry.queue->items.size() : 0;
-}
-
 bool Keyspace::is_unknown(ClientId client) const {
   return !parts_->waits.has(client) && !parts_->queues.has_reservations(client) &&
          !parts_->last_wills.has(client);

@@ -104,9 +104,6 @@ class Keyspace {
   // What a key holds; nothing where there is none.
   Value peek(std::string_view key) const;
 
-  // How many items lie in a queue; 0 where there is none.
-  std::size_t queue_length(std::string_view queue) const;
-
   // Whether nothing is kept for this client: no wait, no last will, nothing set aside.
   bool is_unknown(ClientId client) const;
 

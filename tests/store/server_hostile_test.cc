@@ -19,7 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include "store/decide/queue_shares.h"
 #include "store/decide/turn.h"
 #include "store/server.h"
 #include "store/system_limits.h"
@@ -436,54 +435,6 @@ TEST_SUITE("store/server/hostile") {
     CHECK(next("in/2") == "mark 1 run\nfrom 127.0.0.1");
     reader.send(request::QueuePush{"in/1", "its own"});
     CHECK(next("in/1") == "its own");
-  }
-
-  TEST_CASE("who floods the queue that this process reads waits, and another comes next") {
-    RunningServer server;
-    int own = server.ask([](Server& store) {
-      store.reserve_namespace("runs");
-      store.stamp_queues("in/");
-      return store.connect().value().release();
-    });
-    RawClient reader{ddprun::Fd(own)};
-    reader.shake_hands().send(request::EnterNamespace{"runs"});
-    REQUIRE(reader.receive_byte() == kReady);
-    auto next = [&]() -> std::string {
-      bool is_there = reader.send(request::QueueTake{"in/1", 20'000}).receive_number() >= 1;
-      return is_there ? reader.receive_bytes() : "nothing";
-    };
-    auto enter = [&] {
-      RawClient client = client_of(server);
-      client.send(request::EnterNamespace{"runs"});
-      REQUIRE(client.receive_byte() == kReady);
-      return client;
-    };
-    RawClient flood = enter();
-    flood.send(request::QueuePush{"in/1", "first"});
-    CHECK(next() == "first\nfrom 127.0.0.1");  // from now on the server knows what is read
-    constexpr int kMany = 1000;
-    std::string bytes;
-    for (int i = 0; i < kMany; ++i) {
-      encode(request::QueuePush{"in/1", std::to_string(i)}, bytes);
-      encode(request::QueuePush{"other", "x"}, bytes);
-    }
-    REQUIRE(flood.send(bytes));
-    RawClient node = enter();
-    REQUIRE(node.send(request::QueueLen{"in/1"}).receive_number() <=
-            static_cast<std::int64_t>(QueueShares::kOfClient));
-    node.send(request::QueuePush{"in/1", "node"});
-    REQUIRE(node.send(request::QueueLen{"in/1"}).receive_number() > 0);
-    int before = 0;
-    for (std::string item = next(); !item.starts_with("node"); item = next()) ++before;
-    CHECK(before <= static_cast<int>(2 * QueueShares::kOfClient));
-    // Nothing is lost, and the order is as it was.
-    int last = before - 1;
-    for (; last < kMany - 1; ++last) {
-      if (next() != std::to_string(last + 1) + "\nfrom 127.0.0.1") break;
-    }
-    CHECK(last == kMany - 1);
-    CHECK(flood.send(request::QueueLen{"in/1"}).receive_number() == 0);
-    CHECK(node.send(request::QueueLen{"other"}).receive_number() == kMany);
   }
 
   TEST_CASE(
