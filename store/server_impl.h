@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The inside of store/server.h: which handler is called when.  Included only by server.cc (the
-// server, and how connections begin and end), server_sessions.cc (what happens on a connection),
-// server_inbox.cc (what is pushed for this process) and server_security.cc (who is at its other
-// end).
+// server, and how connections begin and end), server_sessions.cc (what happens on a connection) and
+// server_security.cc (who is at its other end).
 // Its parts are session.h (the connections), status.h (what it counts and shows) and poller.h.
 #pragma once
 
@@ -151,6 +150,8 @@ class Server::Impl {
   void await_stall();
   void close_stalled();
   bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
+  bool gets_stamp(const Session& session, std::string_view queue) const;
+  std::optional<Request> with_stamp(const Session& session, const Request& request);
   void enqueue(Session& session, const Request& request);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
@@ -171,10 +172,6 @@ class Server::Impl {
   void send_made(const Status::Made& made);
   void follow(Session& session, Reader reader);
   void look_for_followers();
-
-  // What they push into the queues that this process reads (server_inbox.cc).
-  bool gets_stamp(const Session& session, std::string_view queue) const;
-  std::optional<Request> with_stamp(const Session& session, const Request& request);
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
