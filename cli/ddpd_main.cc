@@ -28,6 +28,7 @@
 #include "rendezvous/decide/exposure.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
+#include "store/base/signal_mask.h"
 #include "store/clock.h"
 #include "store/server.h"
 #include "worker/process/console.h"
@@ -190,10 +191,7 @@ int serve(DdpdOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Who starts this may have blocked signals that it is to hear.
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ddprun::unblock_signals();
   auto options = ddprun::cli::read_ddpd_options(argc, argv);
   if (!options) return fail(kBadUsage, to_string(options.error()));
   if (const auto* asked = std::get_if<ddprun::cli::DdpdText>(&*options)) {

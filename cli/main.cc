@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "cli/options/options.h"
 #include "cli/print.h"
 #include "store/auth/secret.h"
+#include "store/base/signal_mask.h"
 
 namespace {
 
@@ -30,13 +30,6 @@ void open_standard_streams() {
     fd = ::open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): workers inherit it
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) ::close(fd);
-}
-
-// Who starts this may have blocked signals that it is to hear.
-void unblock_signals() {
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 // What was asked for, and no run.

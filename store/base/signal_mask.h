@@ -5,6 +5,14 @@
 
 namespace ddprun {
 
+// This thread hears all signals, whatever the process that started it had blocked.  Safe in the
+// child of a process with several threads.
+inline void unblock_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
 // While one lives, its thread blocks all signals, and so do the threads and processes that it
 // starts.  Lifetime: ended by the thread that made it.
 class SignalsBlocked {

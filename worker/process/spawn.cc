@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,9 +95,7 @@ int run_child(void* argument) {
       if (current.sa_handler == SIG_IGN || current.sa_handler == SIG_DFL) continue;
       ::sigaction(signal, &default_action, nullptr);
     }
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    unblock_signals();
   }
   ::execve(plan->program, plan->argv, plan->environment);
 
