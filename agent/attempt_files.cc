@@ -31,8 +31,8 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
 }  // namespace
 
 AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
-  return {.log_dir = config.has_late_folders ? nullptr : config.log_dir,
-          .late_log_dir = config.has_late_folders ? config.log_dir : nullptr,
+  return {.log_dir = config.log_dir,
+          .has_late_folders = config.has_late_folders,
           .restart_count = restart_count,
           .routes = config.routes,
           .has_stdout_filters = !config.stdout_filters.empty(),
@@ -41,8 +41,8 @@ AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart
 
 Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
   AttemptFiles files;
-  if (!spec.log_dir) {
-    if (spec.late_log_dir) spec.late_log_dir->restore();
+  if (!spec.log_dir || spec.has_late_folders) {
+    if (spec.log_dir) spec.log_dir->restore();
     files.workers.resize(spec.routes.size());
     return files;
   }

@@ -19,8 +19,8 @@ namespace ddprun::agent {
 
 // A copy of what the configuration says.
 struct AttemptFilesSpec {
-  std::shared_ptr<const LogDir> log_dir;       // nullptr: there is nothing to make
-  std::shared_ptr<const LogDir> late_log_dir;  // that need only be there, for error files
+  std::shared_ptr<const LogDir> log_dir;  // nullptr: there is nothing to make
+  bool has_late_folders = false;          // it need only be there, for error files
   int restart_count = 0;
   std::vector<WorkerRoutes> routes;  // by local rank
   bool has_stdout_filters = false;

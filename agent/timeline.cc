@@ -76,25 +76,21 @@ asio::awaitable<void> Timeline::watch() {
 }
 
 void Timeline::look(std::vector<Place> places) {
-  struct Found {
-    std::vector<std::pair<int, worker::TimelineSlice>> slices;
-  };
-  auto found = std::make_shared<Found>();
-  std::string call = "read what the workers draw";
+  auto found = std::make_shared<std::vector<std::pair<int, worker::TimelineSlice>>>();
   thread_.run(
-      std::move(call),
+      "read what the workers draw",
       [reader = reader_, places = std::move(places), found] {
         for (const Place& place : places) {
           int pieces = place.is_last ? kLastPieces : 1;
           for (; pieces > 0; --pieces) {
             auto slices = reader->read(place.folder);
             if (slices.empty()) break;
-            for (auto& slice : slices) found->slices.emplace_back(place.local_rank, slice);
+            for (auto& slice : slices) found->emplace_back(place.local_rank, std::move(slice));
           }
         }
       },
       [this, found] {
-        for (auto& [local_rank, slice] : found->slices) draw_slice(local_rank, std::move(slice));
+        for (auto& [local_rank, slice] : *found) draw_slice(local_rank, std::move(slice));
       });
 }
 

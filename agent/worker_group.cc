@@ -98,12 +98,12 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
     start_->fail(0, to_string(files->error()), kExitInfrastructure, config_.local_world_size);
     end_start_if_settled();
   };
-  const auto& folder = spec.log_dir ? spec.log_dir : spec.late_log_dir;
-  if (!folder || (!spec.log_dir && starts_ == 1)) {  // it has just been made
+  bool has_just_been_made = spec.has_late_folders && starts_ == 1;
+  if (!spec.log_dir || has_just_been_made) {
     *files = make_attempt_files(spec);
     return go_on();
   }
-  std::string call = "make the log files in " + folder->path();
+  std::string call = "make the log files in " + spec.log_dir->path();
   disk_.run(
       std::move(call), [spec = std::move(spec), files] { *files = make_attempt_files(spec); },
       go_on);

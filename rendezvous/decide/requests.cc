@@ -9,7 +9,6 @@
 #include "rendezvous/decide/waiting_text.h"
 
 namespace ddprun::rendezvous::coordinator {
-namespace {}  // namespace
 
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
   std::visit([&](const auto& each) { heard(id, node, each); }, request);

@@ -222,16 +222,26 @@ class StartTest(FaultCase):
         self.one_at_fault("os.mkdir(os.environ['TORCHELASTIC_ERROR_FILE']); raise ValueError('the cause')", code=1)
         self.check_report(2, "exited with code 1: ValueError: the cause")
 
-    def test_a_full_log_folder_hides_no_cause(self):
+    def small_disk(self):
+        """Where it is mounted for what is run behind the words, and these."""
         disk = self.path / "disk"
         disk.mkdir()
-        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
-        probe = subprocess.run(["unshare", "-m", "sh", "-c", mount, "sh", "true"], capture_output=True)
-        if probe.returncode != 0:
+        prefix = ("unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\"", "sh")
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
             self.skipTest("no file system can be mounted here")
+        return disk, prefix
+
+    def run_with_logs(self, folder, option, script, prefix=()):
+        """A run of one worker, with its log folder there."""
+        return subprocess.run([*prefix, DDPRUN, "--log-dir", str(folder), option, str(script)],
+                              env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+
+    def test_a_full_log_folder_hides_no_cause(self):
+        disk, prefix = self.small_disk()
         script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nraise ValueError('the cause')\n")
         self.logs = disk / "logs"
-        run = self.fails("--tee=3", script, prefix=("unshare", "-m", "sh", "-c", mount, "sh"), code=1)
+        run = self.fails("--tee=3", script, prefix=prefix, code=1)
         self.assertIn("FAILED: rank 0", self.last)
         report = run.stdout[run.stdout.index("FAILED: "):]
         self.assertRegex(report, "\n  logs: .*, which miss lines: .*No space left on device\n")
@@ -240,44 +250,27 @@ class StartTest(FaultCase):
         self.assertIn("\n  next: ", self.last)
 
     def test_a_full_log_folder_is_named_again_at_the_end_of_a_run_that_succeeds(self):
-        disk = self.path / "disk"
-        disk.mkdir()
-        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
-        prefix = ("unshare", "-m", "sh", "-c", mount, "sh")
-        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no file system can be mounted here")
+        disk, prefix = self.small_disk()
         script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nprint('done')\n")
-        run = subprocess.run([*prefix, DDPRUN, "--log-dir", str(disk / "logs"), "--tee=3", str(script)],
-                             env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        run = self.run_with_logs(disk / "logs", "--tee=3", script, prefix)
         self.assertEqual(run.returncode, 0, run.stdout)
         after = run.stdout[run.stdout.index(":done\n"):].splitlines()[1:]
         after = [line for line in after if " of it training" not in line]  # of a busy machine
         self.assertRegex(after[-2], r" the log files in \S+ miss lines: .*No space left on device")
         self.assertRegex(after[-1], r" finished: ")
 
-
     def test_a_full_disk_of_files_that_the_workers_have_themselves_is_named_at_the_end(self):
-        disk = self.path / "disk"
-        disk.mkdir()
-        mount = f"mount -t tmpfs -o size=64k none {disk} && exec \"$@\""
-        prefix = ("unshare", "-m", "sh", "-c", mount, "sh")
-        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no file system can be mounted here")
+        disk, prefix = self.small_disk()
         for code, last in ((0, r"^\S+ .* the log files in \S+ may miss lines: the disk of \S+ was full$"),
                            (7, r"^  the logs on this node may miss lines: the disk of \S+ was full$")):
             script = self.script("import os, sys\ntry: os.write(1, b'x' * 1000000); os.write(1, b'y')\n"
                                  f"except OSError: sys.exit({code})\n")
-            run = subprocess.run([*prefix, DDPRUN, "--log-dir", str(disk / "logs"), "--redirects=3", str(script)],
-                                 env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+            run = self.run_with_logs(disk / "logs", "--redirects=3", script, prefix)
             self.assertEqual(run.returncode, code, run.stdout)
             self.assertRegex(run.stdout, "(?m)" + last)
         # With room there is nothing to say.
         script = self.script("print('x')\n")
-        run = subprocess.run([DDPRUN, "--log-dir", str(self.path / "logs"), "--redirects=3", str(script)],
-                             env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        run = self.run_with_logs(self.path / "logs", "--redirects=3", script)
         self.assertNotIn("miss lines", run.stdout)
 
 

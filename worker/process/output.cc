@@ -149,7 +149,7 @@ void OutputPump::pull() {
 // No more than is there now: what a foreign process goes on to write has no end.
 void OutputPump::drain() {
   int waiting = 0;
-  if (::ioctl(pipe_.native_handle(), FIONREAD, &waiting) != 0) return;
+  ::ioctl(pipe_.native_handle(), FIONREAD, &waiting);
   const std::size_t end = read_bytes_ + static_cast<std::size_t>(waiting);
   while (read_bytes_ < end && read_once() == Read::Data) {
   }
