@@ -152,7 +152,7 @@ class Server::Impl {
   bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
   bool gets_stamp(const Session& session, std::string_view queue) const;
   std::optional<Request> with_stamp(const Session& session, const Request& request);
-  void enqueue(Session& session, const Request& request);
+  void enqueue(Session& session);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
   bool must_wait_for_memory(const Session& session, const Request& request) const;

@@ -163,7 +163,7 @@ void Server::Impl::serve(Session& session) {
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
     if (must_wait_for_memory(session, request)) return defer(session, request);
-    if (keyspace.is_large(request, effort)) return enqueue(session, request);
+    if (keyspace.is_large(request, effort)) return enqueue(session);
     if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
     if (!carry_out(session, request, effort, now)) return;
   }
@@ -204,11 +204,16 @@ std::optional<Request> Server::Impl::with_stamp(const Session& session, const Re
 // Goes on with a client later, after others that wait as well: with `request`, if there is one, or
 // with what has arrived behind the last one.
 void Server::Impl::defer(Session& session, const std::optional<Request>& request) {
-  request ? session.decoder.hold() : session.decoder.keep();
+  std::optional<Request> held;
+  if (request) {
+    held = session.decoder.hold();
+  } else {
+    session.decoder.keep();
+  }
   session.is_deferred = true;
   watch_for(session, {.readable = false, .writable = session.interest.writable});
   if (session.outbox.size() >= kSentAtOnceBytes) note_due(session, Due::Asked);
-  deferred_.push_back({session.id, request});
+  deferred_.push_back({session.id, held});
   keep_working();
 }
 
@@ -231,7 +236,7 @@ void Server::Impl::resume(Session& session, const std::optional<Request>& reques
   if (request) {
     if (must_wait_for_memory(session, *request)) return defer(session, request);
     std::size_t effort = session.ns->keyspace.effort_of(*request);
-    if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session, *request);
+    if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session);
     if (!carry_out(session, *request, effort, mono_now())) return;
   }
   serve(session);
@@ -333,11 +338,12 @@ void Server::Impl::close_stalled() {
   flush_all();
 }
 
-void Server::Impl::enqueue(Session& session, const Request& request) {
-  session.decoder.hold();
+// Its last request is a large one.
+void Server::Impl::enqueue(Session& session) {
+  Request held = session.decoder.hold();
   session.is_busy = true;
   watch_for(session, {.readable = false, .writable = session.interest.writable});
-  namespaces_.enqueue(session.id, *session.ns, request);
+  namespaces_.enqueue(session.id, *session.ns, held);
   keep_working();
 }
 

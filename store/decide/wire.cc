@@ -206,17 +206,20 @@ std::string Decoder::take_rest() {
   return rest;
 }
 
-void Decoder::hold() {
-  if (window_.data() == held_.data()) return;
-  const char* old = window_.data() + last_;
-  held_.assign(window_.substr(last_));
-  auto move = [&](std::string_view& view) {
-    view = {held_.data() + (view.data() - old), view.size()};
-  };
-  for (std::string_view& key : keys_) move(key);
-  for (KeyValue& pair : pairs_) move(pair.key), move(pair.value);
-  window_ = held_;
-  begin_ = cursor_ -= last_;
+Request Decoder::hold() {
+  if (window_.data() != held_.data()) {
+    const char* old = window_.data() + last_;
+    held_.assign(window_.substr(last_));
+    auto move = [&](std::string_view& view) {
+      view = {held_.data() + (view.data() - old), view.size()};
+    };
+    for (std::string_view& key : keys_) move(key);
+    for (KeyValue& pair : pairs_) move(pair.key), move(pair.value);
+    window_ = held_;
+    begin_ = cursor_ -= last_;
+    last_ = 0;
+  }
+  return make_request();
 }
 
 // The operation and, where it has one, its count.
@@ -292,6 +295,17 @@ struct Decoder::Parts {
   }
 };
 
+// Makes the request that begins at last_.
+Request Decoder::make_request() const {
+  using Make = Request (*)(Parts);
+  static constexpr auto kMakers = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<Make, kRows>{&Parts::make<I>...};
+  }
+  (std::make_index_sequence<kRows>());
+  Make make = kMakers[kRowOfNumber[static_cast<std::uint8_t>(op_)]];
+  return make({window_.data() + last_, strings_.data(), number_, keys_, pairs_});
+}
+
 // Makes the request whose last byte is before the cursor, and moves on to the one behind it.
 Request Decoder::finish_request() {
   const char* start = window_.data() + begin_;
@@ -305,16 +319,10 @@ Request Decoder::finish_request() {
     keys_.resize(strings_.size());
     std::transform(strings_.begin(), strings_.end(), keys_.begin(), at);
   }
-  using Make = Request (*)(Parts);
-  static constexpr auto kMakers = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array<Make, kRows>{&Parts::make<I>...};
-  }
-  (std::make_index_sequence<kRows>());
-  Make make = kMakers[kRowOfNumber[static_cast<std::uint8_t>(op_)]];
-  Request made = make({start, strings_.data(), number_, keys_, pairs_});
   last_ = begin_;
   begin_ = cursor_;
   has_head_ = false;
+  Request made = make_request();
   release_if_large(strings_);
   return made;
 }

@@ -240,9 +240,9 @@ class Decoder {
   // Copies what is not decoded yet, so that the bytes last fed may go.
   void keep();
 
-  // Makes the request last answered last: what it refers to stays until the next call of next(),
-  // wherever the bytes fed were.  Takes the place of keep().
-  void hold();
+  // Answers the request last answered once more, so that it lasts: what it refers to stays until the
+  // next call of next(), wherever the bytes fed were.  Takes the place of keep().
+  [[nodiscard]] Request hold();
 
   // Whether there are bytes that belong to no request answered yet.
   bool has_more() const { return begin_ < window_.size(); }
@@ -280,6 +280,7 @@ class Decoder {
   Step read_string(std::size_t limit, const char* what);
   Step too_long(std::size_t length, std::size_t limit, const char* what);
   Step malformed(std::string reason);
+  Request make_request() const;
   Request finish_request();
 
   const WireLimits* limits_;

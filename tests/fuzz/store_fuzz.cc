@@ -96,8 +96,7 @@ struct Game {
       if (std::holds_alternative<Decoder::Malformed>(next)) return leave(client);
       const Request& request = std::get<Request>(next);
       if (places[client]->keyspace.is_large(request)) {
-        decoder.hold();
-        namespaces.enqueue(client, *places[client], request);
+        namespaces.enqueue(client, *places[client], decoder.hold());
         is_busy[client] = true;
         return;
       }

@@ -851,6 +851,27 @@ TEST_SUITE("store/server/hostile") {
     CHECK(client_of(server).send(request::Add{"n", 0}).receive_number() == 4 * kRequests);
   }
 
+  TEST_CASE("what clients set in one moment is stored as they sent it") {
+    RunningServer server;
+    constexpr std::size_t kValueBytes = 100'000;
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 60; ++i) clients.push_back(client_of(server));
+    auto name_of = [](std::size_t i) { return "key" + std::to_string(i); };
+    auto value_of = [](std::size_t i) {
+      return std::string(kValueBytes, static_cast<char>('0' + i));
+    };
+    server.ask([&](Server&) {
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        clients[i].send(request::Set{name_of(i), value_of(i)});
+      }
+      return 0;
+    });
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      INFO("client ", i);
+      CHECK((clients[i].send(request::Get{name_of(i)}).receive_bytes() == value_of(i)));
+    }
+  }
+
   TEST_CASE("a client that is served later may leave before") {
     RunningServer server;
     std::string bytes;

@@ -363,21 +363,42 @@ TEST_SUITE("store/decide/wire") {
     WireLimits limits;
     constexpr std::array kKeys{"a"sv, "bc"sv};
     constexpr std::array kPairs{KeyValue{"k", "v"}};
-    std::array<Request, 2> requests{request::Wait{kKeys}, request::MultiSet{kPairs}};
+    std::array<Request, 5> requests{request::Wait{kKeys}, request::MultiSet{kPairs},
+                                    request::Set{"k", "v"}, request::QueuePush{"q", "item"},
+                                    request::CompareSet{"k", "", "v"}};
     for (const Request& asked : requests) {
       Decoder decoder(limits);
       auto input = std::make_unique<std::string>(kHandshake + encoded(asked) +
                                                  encoded(request::Get{"b"}) + "\3");
       decoder.feed(*input);
       REQUIRE(std::holds_alternative<Request>(decoder.next()));
-      Request held = std::get<Request>(decoder.next());
-      decoder.hold();
+      REQUIRE(std::holds_alternative<Request>(decoder.next()));
+      Request held = decoder.hold();
+      std::fill(input->begin(), input->end(), 'x');
       input.reset();
+      CHECK(to_string(held) == to_string(asked));
+      CHECK(to_string(decoder.hold()) == to_string(asked));  // again, as the first time
       CHECK(to_string(held) == to_string(asked));
       CHECK(to_string(std::get<Request>(decoder.next())) == "get b");
       CHECK(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
       CHECK(decoder.held_bytes() == 1);
     }
+  }
+
+  TEST_CASE("what was held already is held where it is") {
+    WireLimits limits;
+    Decoder decoder(limits);
+    decoder.feed(kHandshake);
+    REQUIRE(std::holds_alternative<Request>(decoder.next()));
+    std::string bytes = encoded(request::Set{"k", "v"}) + encoded(request::Get{"b"});
+    REQUIRE(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
+    decoder.feed(std::string_view(bytes).substr(0, 5));
+    REQUIRE(std::holds_alternative<Decoder::NeedMore>(decoder.next()));
+    decoder.feed(std::string_view(bytes).substr(5));
+    Request decoded = std::get<Request>(decoder.next());
+    CHECK(to_string(decoder.hold()) == "set k v");
+    CHECK(to_string(decoded) == "set k v");
+    CHECK(to_string(std::get<Request>(decoder.next())) == "get b");
   }
 
   TEST_CASE("replies have torch's bytes") {
