@@ -36,6 +36,8 @@ constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 constexpr std::size_t kMostKnocks = 256;                     // at one time
+// No message is read while so many nodes are to be forgotten: what is said to others waits behind.
+constexpr std::size_t kMostToForget = 64;
 
 // What the coordinator puts into its own inbox: "mark 17 RUN".
 constexpr std::string_view kMark = "mark ";
@@ -60,6 +62,7 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       out_(std::move(out)),
       alarm_(executor, MonoTime::max()),
       has_mail_(executor),
+      has_forgotten_(executor),
       has_emptied_(executor),
       pulse_timer_(executor),
       pace_timer_(executor),
@@ -157,7 +160,7 @@ void CoordinatorService::close() {
   out_->close();
   strangers_.close();
   for (auto* timer : {&alarm_, &pulse_timer_, &pace_timer_}) timer->cancel();
-  for (auto* event : {&has_mail_, &has_emptied_}) event->notify();
+  for (auto* event : {&has_mail_, &has_forgotten_, &has_emptied_}) event->notify();
 }
 
 asio::awaitable<void> CoordinatorService::stop() {
@@ -168,6 +171,7 @@ asio::awaitable<void> CoordinatorService::stop() {
 asio::awaitable<void> CoordinatorService::receive() {
   std::string inbox = keys::inbox(config_.record);
   while (is_open_) {
+    while (is_open_ && to_forget_ >= kMostToForget) co_await has_forgotten_.wait();
     auto message = co_await in_->queue_pop(inbox, kPatience);
     if (!is_open_) co_return;
     if (message) {
@@ -225,11 +229,12 @@ void CoordinatorService::step(const runs::Event& event) {
                                    .text = encode(send.command)});
             },
             [this](runs::action::Forget& forget) {
-              outgoing_.push_back({.kind = Outgoing::Kind::Clear,
-                                   .name = keys::mailbox(forget.node, forget.connection)});
-              for (std::string key : {keys::vitals(forget.node), keys::waits(forget.node),
-                                      keys::stacks(forget.node), keys::bundle(forget.node)})
-                outgoing_.push_back({.kind = Outgoing::Kind::DeleteKey, .name = std::move(key)});
+              outgoing_.push_back(
+                  {.kind = Outgoing::Kind::Forget,
+                   .name = keys::mailbox(forget.node, forget.connection),
+                   .keys = {keys::vitals(forget.node), keys::waits(forget.node),
+                            keys::stacks(forget.node), keys::bundle(forget.node)}});
+              ++to_forget_;
             },
             [this](runs::action::Suspect& suspect) {
               outgoing_.push_back(
@@ -306,8 +311,10 @@ asio::awaitable<void> CoordinatorService::send() {
     while (!outgoing_.empty()) {
       Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
+      bool forgets = next.kind == Outgoing::Kind::Forget;
       auto performed = co_await perform(std::move(next));
       if (!is_open_) co_return;
+      if (forgets && to_forget_-- == kMostToForget) has_forgotten_.notify();
       if (!performed) co_return cannot("speak to the nodes", performed.error());
     }
     has_emptied_.notify();
@@ -335,13 +342,10 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
     }
     case Outgoing::Kind::Begin:
       co_return co_await begin(std::move(*next.file));
-    case Outgoing::Kind::Clear:
+    case Outgoing::Kind::Forget:
       break;
   }
-  auto item = co_await out_->queue_try_pop(next.name);
-  while (item && item->has_value()) item = co_await out_->queue_try_pop(next.name);
-  if (!item) co_return item.error();
-  co_return Result<void>{};
+  co_return co_await out_->discard(std::move(next.name), std::move(next.keys));
 }
 
 asio::awaitable<void> CoordinatorService::knock_there(runs::action::Knock wanted) {

@@ -162,11 +162,12 @@ class CoordinatorService {
   void cannot(const std::string& what, const Error& error);
 
   struct Outgoing {
-    enum class Kind : std::uint8_t { Push, Clear, SetKey, DeleteKey, Begin };
+    enum class Kind : std::uint8_t { Push, Forget, SetKey, DeleteKey, Begin };
     Kind kind;
-    std::string name;               // of a queue, or a key
-    std::string text{};             // to be pushed
-    std::optional<RunFile> file{};  // for may_begin
+    std::string name;                 // of a queue, or a key
+    std::string text{};               // to be pushed
+    std::optional<RunFile> file{};    // for may_begin
+    std::vector<std::string> keys{};  // to be forgotten with the queue
   };
   store::Async<void> perform(Outgoing next);
   void hold_for_begin(std::vector<runs::Action>& actions);
@@ -182,12 +183,14 @@ class CoordinatorService {
   Chronicle chronicle_;
   Tracer tracer_;
   std::deque<Outgoing> outgoing_;
+  std::size_t to_forget_ = 0;  // of them, the nodes that are to be forgotten
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;
   bool is_open_ = true;
   bool has_begun_ = false;           // a round, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline
   store::Event has_mail_;            // there is something to send
+  store::Event has_forgotten_;       // another node
   store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
   boost::asio::steady_timer pace_timer_;

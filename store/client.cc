@@ -244,6 +244,37 @@ Async<std::int64_t> Client::queue_len(std::string queue) {
   co_return co_await ask_number("ask for the length of '" + queue + "'", request::QueueLen{name});
 }
 
+Async<void> Client::discard(std::string queue, std::vector<std::string> keys) {
+  auto lock = co_await lock_for("discard '" + queue + "'");
+  std::string name = on_wire(std::move(queue));
+  const std::size_t key_count = keys.size();
+  std::string requests;
+  encode(request::QueuePop{name}, requests);
+  for (const std::string& key : on_wire(std::move(keys))) {
+    encode(request::DeleteKey{key}, requests);
+  }
+  auto sent = co_await seal_and_send(std::move(requests));
+  if (!sent) co_return sent.error();
+  auto length = co_await read_number();
+  if (!length) co_return length.error();
+  bool may_have_more = *length > 0;
+  if (may_have_more) {
+    auto item = co_await read_bytes(kMaxAnswerBytes);
+    if (!item) co_return item.error();
+  }
+  for (std::size_t left = key_count; left > 0; --left) {
+    auto deleted = co_await read_number();
+    if (!deleted) co_return deleted.error();
+  }
+  while (may_have_more) {
+    auto item = co_await pop(name, kMaxAnswerBytes);
+    if (!item) co_return item.error();
+    may_have_more = item->has_value();
+  }
+  is_in_step_ = true;
+  co_return Result<void>{};
+}
+
 Async<std::vector<std::string>> Client::list_keys() {
   auto lock = co_await lock_for("list the keys");
   auto sent = co_await send(request::ListKeys{});

@@ -154,6 +154,10 @@ class Client {
   Async<std::optional<std::string>> queue_try_pop(std::string queue);
   Async<std::int64_t> queue_len(std::string queue);
 
+  // Empties a queue and deletes keys, whether they exist or not: in one exchange where the queue
+  // has an item at most.
+  Async<void> discard(std::string queue, std::vector<std::string> keys);
+
   // The keys, in no order.
   Async<std::vector<std::string>> list_keys();
 

@@ -431,8 +431,9 @@ void Server::Impl::forget(Session& session) {
   session.outbox = Outbox();
   if (session.follows) status_.unfollow(id);
   if (session.is_busy) return;  // finish() goes on from here
-  sessions_.remove(session);
   status_.expected.forget(id);
+  let_will_wait(session);
+  sessions_.remove(session);
   namespaces_.disconnect(id, ns, mono_now(), replies_);
   route();
 }

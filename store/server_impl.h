@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The inside of store/server.h: which handler is called when.  Included only by server.cc (the
-// server, and how connections begin and end), server_sessions.cc (what happens on a connection) and
-// server_security.cc (who is at its other end).
+// server, and how connections begin and end), server_sessions.cc (what happens on a connection),
+// server_inbox.cc (what is pushed for this process) and server_security.cc (who is at its other
+// end).
 // Its parts are session.h (the connections), status.h (what it counts and shows) and poller.h.
 #pragma once
 
@@ -22,6 +23,7 @@
 
 #include "store/base/fd.h"
 #include "store/clock.h"
+#include "store/decide/host_turns.h"
 #include "store/decide/turn.h"
 #include "store/decide/unfreed_memory.h"
 #include "store/limited_log.h"
@@ -150,13 +152,11 @@ class Server::Impl {
   void await_stall();
   void close_stalled();
   bool carry_out(Session& session, const Request& request, std::size_t effort, MonoTime now);
-  bool gets_stamp(const Session& session, std::string_view queue) const;
-  std::optional<Request> with_stamp(const Session& session, const Request& request);
   void enqueue(Session& session);
   void defer(Session& session, const std::optional<Request>& request);
   void resume_some();
   bool must_wait_for_memory(const Session& session, const Request& request) const;
-  void resume(Session& session, const std::optional<Request>& request);
+  void resume(Session& session, const std::optional<Request>& request, bool has_turn = false);
   void keep_working();
   void work_on();
   void finish(const Namespaces::Done& done);
@@ -172,6 +172,18 @@ class Server::Impl {
   void send_made(const Status::Made& made);
   void follow(Session& session, Reader reader);
   void look_for_followers();
+
+  // What they push into the queues that this process reads (server_inbox.cc).
+  bool gets_stamp(const Session& session, std::string_view queue) const;
+  std::optional<Request> with_stamp(const Session& session, const Request& request);
+  void note_inbox(const Session& session, const Request& request);
+  bool inbox_is_full() const;
+  bool must_wait_for_turn(const Session& session, const Request& request) const;
+  void await_turn(Session& session, const Request& request);
+  void let_will_wait(const Session& session);
+  bool has_turns() const;
+  void give_turns();
+  void push_to_inbox(ClientId client, std::string_view item);
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
@@ -237,6 +249,26 @@ class Server::Impl {
     std::optional<Request> request;
   };
   std::deque<Deferred> deferred_;
+  // The queue that this process reads, and who waits for a place in it.
+  struct Inbox {
+    struct Waiting {
+      ClientId client;
+      std::optional<Request> request;  // of a client that is there
+      Value will;                      // of one that has gone
+    };
+    struct Own {  // what this process has pushed itself: behind all numbers up to `after`
+      HostTurns::Number after;
+      ClientId client;
+      std::string item;
+    };
+    Namespace* ns = nullptr;
+    std::string queue;
+    HostTurns turns;
+    std::unordered_map<HostTurns::Number, Waiting> waiting;
+    std::deque<Own> own;
+    std::size_t held_bytes = 0;  // of last wills
+  };
+  Inbox inbox_;
 };
 
 }  // namespace ddprun::store

@@ -11,7 +11,6 @@
 
 #include "store/clock.h"
 #include "store/decide/effort.h"
-#include "store/decide/stamp.h"
 #include "store/server_impl.h"
 
 namespace ddprun::store {
@@ -163,6 +162,12 @@ void Server::Impl::serve(Session& session) {
     const Keyspace& keyspace = session.ns->keyspace;
     std::size_t effort = keyspace.effort_of(request);
     if (must_wait_for_memory(session, request)) return defer(session, request);
+    note_inbox(session, request);
+    if (must_wait_for_turn(session, request)) {
+      await_turn(session, request);
+      if (session.is_deferred) return;
+      continue;
+    }
     if (keyspace.is_large(request, effort)) return enqueue(session);
     if (effort > kLeastShare && turn_.is_half_over()) return defer(session, request);
     if (!carry_out(session, request, effort, now)) return;
@@ -179,26 +184,6 @@ bool Server::Impl::carry_out(Session& session, const Request& request, std::size
   route(&session);
   if (fault) drop(session, *fault);
   return !fault;
-}
-
-bool Server::Impl::gets_stamp(const Session& session, std::string_view queue) const {
-  bool stamps = session.ns->is_reserved && !stamped_queues_.empty() && !session.is_own();
-  return stamps && queue.starts_with(stamped_queues_);
-}
-
-// It refers to what the next one overwrites.
-std::optional<Request> Server::Impl::with_stamp(const Session& session, const Request& request) {
-  if (const auto* push = std::get_if<request::QueuePush>(&request)) {
-    if (!gets_stamp(session, push->queue)) return std::nullopt;
-    stamped_ = stamped(push->value, session.host);
-    return request::QueuePush{push->queue, stamped_};
-  }
-  if (const auto* will = std::get_if<request::LastWill>(&request)) {
-    if (!gets_stamp(session, will->queue)) return std::nullopt;
-    stamped_ = stamped(will->item, session.host);
-    return request::LastWill{will->queue, stamped_};
-  }
-  return std::nullopt;
 }
 
 // Goes on with a client later, after others that wait as well: with `request`, if there is one, or
@@ -230,11 +215,13 @@ bool Server::Impl::must_wait_for_memory(const Session& session, const Request& r
          namespaces_.must_wait_for(unfreed_.bytes(), session.id, *session.ns, request);
 }
 
-void Server::Impl::resume(Session& session, const std::optional<Request>& request) {
+// `has_turn`: it has waited for its turn to push, and this is it.
+void Server::Impl::resume(Session& session, const std::optional<Request>& request, bool has_turn) {
   ClientId id = session.id;
   session.is_deferred = false;
   if (request) {
     if (must_wait_for_memory(session, *request)) return defer(session, request);
+    if (!has_turn && must_wait_for_turn(session, *request)) return await_turn(session, *request);
     std::size_t effort = session.ns->keyspace.effort_of(*request);
     if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session);
     if (!carry_out(session, *request, effort, mono_now())) return;
@@ -349,7 +336,7 @@ void Server::Impl::enqueue(Session& session) {
 
 void Server::Impl::keep_working() {
   bool has_work = namespaces_.has_work() || status_.is_making() || !deferred_.empty() ||
-                  !woken_.empty() || unfreed_.bytes() > 0;
+                  !woken_.empty() || unfreed_.bytes() > 0 || has_turns();
   if (!has_work || std::exchange(is_working_, true)) return;
   asio::post(executor_, bound(&Impl::work_on));
 }
@@ -373,6 +360,7 @@ void Server::Impl::work_on() {
     if (auto made = status_.proceed(mono_now())) send_made(*made);
   }
   resume_some();
+  give_turns();
   flush_all();
   keep_working();
 }

@@ -162,6 +162,25 @@ Value Keyspace::peek(std::string_view key) const {
   return parts_->entries.value_of(key);
 }
 
+std::size_t Keyspace::queue_length(std::string_view queue) const {
+  const Node* node = parts_->entries.find(queue);
+  return node != nullptr && node->entry.queue ? node->entry.queue->items.size() : 0;
+}
+
+Value Keyspace::take_last_will(ClientId client, std::string_view queue) {
+  const LastWill* will = parts_->last_wills.find(client);
+  if (will == nullptr || will->queue != queue) return {};
+  return std::move(parts_->last_wills.take(client)->item);
+}
+
+void Keyspace::push(ClientId client, std::string_view queue, Value item, MonoTime now,
+                    Replies& replies) {
+  Parts& p = *parts_;
+  std::size_t before = replies.size();
+  p.queues.push({client, now, &replies}, queue, std::move(item));
+  if (p.large) p.large->hold_back(replies, before);
+}
+
 bool Keyspace::is_unknown(ClientId client) const {
   return !parts_->waits.has(client) && !parts_->queues.has_reservations(client) &&
          !parts_->last_wills.has(client);

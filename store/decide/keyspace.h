@@ -104,6 +104,15 @@ class Keyspace {
   // What a key holds; nothing where there is none.
   Value peek(std::string_view key) const;
 
+  // How many items lie in a queue; 0 where there is none.
+  std::size_t queue_length(std::string_view queue) const;
+
+  // Takes the client's last will back if it is for this queue: its item, or nothing.
+  Value take_last_will(ClientId client, std::string_view queue);
+
+  // Pushes an item as a last will is pushed, whatever the limits; `client` may have gone.
+  void push(ClientId client, std::string_view queue, Value item, MonoTime now, Replies& replies);
+
   // Whether nothing is kept for this client: no wait, no last will, nothing set aside.
   bool is_unknown(ClientId client) const;
 

@@ -43,6 +43,11 @@ class LastWills {
     return will;
   }
   bool has(ClientId client) const { return wills_.contains(client); }
+  // Null where the client has none.
+  const LastWill* find(ClientId client) const {
+    auto found = wills_.find(client);
+    return found != wills_.end() ? &found->second : nullptr;
+  }
   void clear_all() { wills_ = decltype(wills_)(); }
   // As Waits::free_some().
   bool free_some(std::size_t& effort) {

@@ -130,6 +130,12 @@ asio::awaitable<void> check_queues(Client& client, Client& other, Checks& checks
   checks.equal(co_await other.queue_try_pop("q"), std::optional<std::string>(""), "try_pop");
   checks.timed_out(co_await client.queue_pop("q", kShort), "a pop that times out");
   checks.equal(co_await client.queue_len("q"), 0, "the client is usable after a time-out");
+  checks.done(co_await other.queue_push("q", "a"), "push");
+  checks.done(co_await other.queue_push("q", "b"), "push");
+  checks.equal(co_await other.queue_len("q"), 2, "queue_len");
+  std::vector<std::string> keys(1, "no such key");
+  checks.done(co_await client.discard("q", std::move(keys)), "discard");
+  checks.equal(co_await client.queue_len("q"), 0, "what is discarded is gone");
 }
 
 asio::awaitable<void> run(asio::io_context& context, Endpoint endpoint, bool has_queues,

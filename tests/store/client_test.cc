@@ -204,6 +204,20 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(other->queue_try_pop("q")) == "b");
   }
 
+  TEST_CASE_FIXTURE(Connected, "a queue and keys are discarded, whether they exist or not") {
+    CHECK(outcome_of(client->discard("q", {"a", "b"})) == "done");
+    for (int items = 1; items <= 3; ++items) {
+      for (int i = 0; i < items; ++i) CHECK(outcome_of(other->queue_push("q", "x")) == "done");
+      CHECK(outcome_of(other->set("a", "1")) == "done");
+      CHECK(outcome_of(other->set("kept", "2")) == "done");
+      CHECK(outcome_of(other->check({"a"})) == "true");
+      CHECK(outcome_of(client->discard("q", {"a", "b"})) == "done");
+      CHECK(outcome_of(other->queue_len("q")) == "0");
+      CHECK(outcome_of(other->check({"a"})) == "false");
+      CHECK(outcome_of(client->get("kept", 5s)) == "2");
+    }
+  }
+
   TEST_CASE_FIXTURE(Connected,
                     "a last will is pushed when its connection is lost, unless it was cleared") {
     CHECK(client->has_extensions());

@@ -2,7 +2,9 @@
 //
 // Clients that are broken, malicious or unlucky.  In each case the bad one is closed or costs next
 // to nothing, and another client is served as if nothing were.
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,6 +104,63 @@ std::size_t memory_of_process(const std::string& what) {
 #endif
 
 }  // namespace
+
+// A connection to this machine from one of its addresses.
+ddprun::Fd connected_from(const std::string& from, std::uint16_t port) {
+  ddprun::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  ::inet_pton(AF_INET, from.c_str(), &own.sin_addr);
+  sockaddr_in there{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
+  ::inet_pton(AF_INET, "127.0.0.1", &there.sin_addr);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0);
+  return fd;
+}
+
+// A server whose own process reads the queue "in/1" of the space "runs".
+struct ReadQueue {
+  RunningServer server;
+  RawClient reader{own_connection(true)};
+  RawClient writer{own_connection(false)};
+
+  ddprun::Fd own_connection(bool is_first) {
+    int fd = server.ask([&](Server& store) {
+      if (is_first) store.reserve_namespace("runs");
+      store.stamp_queues("in/");
+      return store.connect().value().release();
+    });
+    return ddprun::Fd(fd);
+  }
+
+  ReadQueue() {
+    for (RawClient* own : {&reader, &writer}) {
+      own->shake_hands().send(request::EnterNamespace{"runs"});
+      REQUIRE(own->receive_byte() == kReady);
+    }
+  }
+
+  // Of this process, as the item that it reads is.
+  std::string next() {
+    bool is_there = reader.send(request::QueueTake{"in/1", 20'000}).receive_number() >= 1;
+    return is_there ? reader.receive_bytes() : "nothing";
+  }
+  void push_own(const std::string& item) {
+    writer.send(request::QueuePush{"in/1", item});
+    REQUIRE(writer.send(request::GetNumKeys{}).receive_number() >= 0);
+  }
+
+  // A client from an address of this machine.
+  RawClient enter(const std::string& from) {
+    RawClient client(connected_from(from, server.port()));
+    client.shake_hands().send(request::EnterNamespace{"runs"});
+    REQUIRE(client.receive_byte() == kReady);
+    return client;
+  }
+
+  static bool is_served_there(RawClient& client) {
+    return client.send(request::Set{"k", "v"}).send(request::Get{"k"}).receive_bytes() == "v";
+  }
+};
 
 TEST_SUITE("store/server/hostile") {
   TEST_CASE("what is no request closes who sent it") {
@@ -435,6 +495,105 @@ TEST_SUITE("store/server/hostile") {
     CHECK(next("in/2") == "mark 1 run\nfrom 127.0.0.1");
     reader.send(request::QueuePush{"in/1", "its own"});
     CHECK(next("in/1") == "its own");
+  }
+
+  TEST_CASE_FIXTURE(ReadQueue, "who floods the queue that this process reads waits for his turn") {
+    RawClient flood = enter("127.0.0.1");
+    flood.send(request::QueuePush{"in/1", "first"});
+    CHECK(next() == "first\nfrom 127.0.0.1");  // from now on the server knows what is read
+    constexpr int kMany = 1000;
+    std::string bytes;
+    for (int i = 0; i < kMany; ++i) {
+      encode(request::QueuePush{"in/1", std::to_string(i)}, bytes);
+      encode(request::QueuePush{"other", "x"}, bytes);
+    }
+    REQUIRE(flood.send(bytes));
+    RawClient node = enter("127.0.0.2");
+    std::int64_t lying = node.send(request::QueueLen{"in/1"}).receive_number();
+    CHECK(lying <= 64);
+    node.send(request::QueuePush{"in/1", "node"});
+    int before = 0;
+    for (std::string item = next(); !item.starts_with("node"); item = next()) ++before;
+    CHECK(before <= 70);
+    // Nothing is lost, and the order is as it was.
+    for (int i = before; i < kMany; ++i) {
+      if (next() != std::to_string(i) + "\nfrom 127.0.0.1") FAIL("item ", i, " is missing");
+    }
+    CHECK(flood.send(request::QueueLen{"in/1"}).receive_number() == 0);
+    CHECK(node.send(request::QueueLen{"other"}).receive_number() == kMany);
+  }
+
+  TEST_CASE_FIXTURE(ReadQueue, "of many clients that push at once nothing is lost or mixed up") {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 200; ++i) clients.push_back(enter("127.0.0." + std::to_string(1 + i % 9)));
+    clients[0].send(request::QueuePush{"in/1", "first"});
+    REQUIRE(next() == "first\nfrom 127.0.0.1");
+    constexpr int kEach = 20;
+    for (int k = 0; k < kEach; ++k) {
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        std::string item = std::to_string(i) + " " + std::to_string(k) + std::string(i, '.');
+        clients[i].send(request::QueuePush{"in/1", item});
+      }
+    }
+    std::vector<int> seen(clients.size());
+    for (std::size_t n = clients.size() * kEach; n > 0; --n) {
+      std::string item = next();
+      std::size_t i = std::stoul(item);
+      REQUIRE(i < clients.size());
+      std::string text = std::to_string(i) + " " + std::to_string(seen[i]++) + std::string(i, '.');
+      REQUIRE(item == text + "\nfrom 127.0.0." + std::to_string(1 + i % 9));
+    }
+    for (RawClient& client : clients) CHECK(is_served_there(client));
+  }
+
+  TEST_CASE_FIXTURE(ReadQueue, "last wills wait for their turn, behind what was pushed before") {
+    RawClient flood = enter("127.0.0.1");
+    flood.send(request::QueuePush{"in/1", "first"});
+    REQUIRE(next() == "first\nfrom 127.0.0.1");
+    for (int i = 0; i < 64; ++i) flood.send(request::QueuePush{"in/1", "x"});
+    REQUIRE(flood.send(request::QueueLen{"in/1"}).receive_number() == 64);
+    constexpr int kWills = 200;
+    for (int i = 0; i < kWills; ++i) {
+      RawClient goes = enter("127.0.0.3");
+      REQUIRE(goes.send(request::LastWill{"in/1", "gone"}).receive_byte() == kReady);
+    }
+    RawClient last = enter("127.0.0.2");
+    REQUIRE(last.send(request::LastWill{"in/1", "lost"}).receive_byte() == kReady);
+    last.send(request::QueuePush{"in/1", "said"});
+    { RawClient closed = std::move(last); }
+    CHECK(server.has_connections(2));
+    push_own("mark");
+    std::vector<std::string> items;
+    while (items.empty() || items.back() != "mark") items.push_back(next());
+    CHECK(items.size() == 64 + kWills + 3);
+    auto at = [&](const std::string& text) {
+      return std::find(items.begin(), items.end(), text + "\nfrom 127.0.0.2") - items.begin();
+    };
+    CHECK(at("said") < 70);
+    CHECK(at("said") < at("lost"));
+    CHECK(at("lost") < 72);
+  }
+
+  TEST_CASE_FIXTURE(ReadQueue, "what this process pushes itself comes behind all that wait") {
+    RawClient flood = enter("127.0.0.1");
+    flood.send(request::QueuePush{"in/1", "first"});
+    REQUIRE(next() == "first\nfrom 127.0.0.1");
+    for (int i = 0; i < 64; ++i) flood.send(request::QueuePush{"in/1", "x"});
+    REQUIRE(flood.send(request::QueueLen{"in/1"}).receive_number() == 64);
+    flood.send(request::QueuePush{"in/1", "waits"});
+    RawClient node = enter("127.0.0.2");
+    node.send(request::QueuePush{"in/1", "waits, too"});
+    RawClient asks = enter("127.0.0.3");
+    REQUIRE(is_served_there(asks));
+    push_own("mark");
+    REQUIRE(is_served_there(asks));
+    RawClient late = enter("127.0.0.4");
+    late.send(request::QueuePush{"in/1", "late"});
+    REQUIRE(is_served_there(asks));
+    for (int i = 0; i < 64; ++i) REQUIRE(next() == "x\nfrom 127.0.0.1");
+    std::set<std::string> items{next(), next(), next(), next()};
+    CHECK(items == std::set<std::string>{"waits\nfrom 127.0.0.1", "waits, too\nfrom 127.0.0.2",
+                                         "mark", "late\nfrom 127.0.0.4"});
   }
 
   TEST_CASE(
