@@ -36,6 +36,7 @@ constexpr Duration kPulsePeriod = std::chrono::milliseconds(100);
 constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking pop
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 constexpr std::size_t kMostKnocks = 256;                     // at one time
+constexpr std::size_t kMostRead = 64;                        // messages in one exchange
 // No message is read while so many nodes are to be forgotten: what is said to others waits behind.
 constexpr std::size_t kMostToForget = 64;
 
@@ -172,12 +173,12 @@ asio::awaitable<void> CoordinatorService::receive() {
   std::string inbox = keys::inbox(config_.record);
   while (is_open_) {
     while (is_open_ && to_forget_ >= kMostToForget) co_await has_forgotten_.wait();
-    auto message = co_await in_->queue_pop(inbox, kPatience);
-    if (!is_open_) co_return;
-    if (message) {
-      take(std::move(*message));
-    } else if (message.error().code != Errc::TimedOut) {
-      co_return cannot("read the messages of the nodes", message.error());
+    auto messages = co_await in_->queue_pop_some(inbox, kPatience, kMostRead);
+    if (!messages && messages.error().code != Errc::TimedOut)
+      co_return cannot("read the messages of the nodes", messages.error());
+    if (!messages) continue;
+    for (std::string& message : *messages) {
+      if (is_open_) take(std::move(message));
     }
   }
 }
@@ -229,11 +230,11 @@ void CoordinatorService::step(const runs::Event& event) {
                                    .text = encode(send.command)});
             },
             [this](runs::action::Forget& forget) {
-              outgoing_.push_back(
-                  {.kind = Outgoing::Kind::Forget,
-                   .name = keys::mailbox(forget.node, forget.connection),
-                   .keys = {keys::vitals(forget.node), keys::waits(forget.node),
-                            keys::stacks(forget.node), keys::bundle(forget.node)}});
+              std::vector<std::string> keys{keys::vitals(forget.node), keys::waits(forget.node),
+                                            keys::stacks(forget.node), keys::bundle(forget.node)};
+              outgoing_.push_back({.kind = Outgoing::Kind::Forget,
+                                   .name = keys::mailbox(forget.node, forget.connection),
+                                   .keys = std::move(keys)});
               ++to_forget_;
             },
             [this](runs::action::Suspect& suspect) {
@@ -311,10 +312,8 @@ asio::awaitable<void> CoordinatorService::send() {
     while (!outgoing_.empty()) {
       Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
-      bool forgets = next.kind == Outgoing::Kind::Forget;
       auto performed = co_await perform(std::move(next));
       if (!is_open_) co_return;
-      if (forgets && to_forget_-- == kMostToForget) has_forgotten_.notify();
       if (!performed) co_return cannot("speak to the nodes", performed.error());
     }
     has_emptied_.notify();
@@ -345,7 +344,23 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
     case Outgoing::Kind::Forget:
       break;
   }
-  co_return co_await out_->discard(std::move(next.name), std::move(next.keys));
+  co_return co_await forget(std::move(next));
+}
+
+// With those that are to be forgotten next.
+store::Async<void> CoordinatorService::forget(Outgoing first) {
+  std::vector<store::Client::Discarded> all;
+  all.push_back({.queue = std::move(first.name), .keys = std::move(first.keys)});
+  while (!outgoing_.empty() && outgoing_.front().kind == Outgoing::Kind::Forget) {
+    all.push_back({.queue = std::move(outgoing_.front().name),
+                   .keys = std::move(outgoing_.front().keys)});
+    outgoing_.pop_front();
+    if (all.size() == kMostToForget) break;
+  }
+  to_forget_ -= all.size();
+  auto discarded = co_await out_->discard(std::move(all));
+  has_forgotten_.notify();
+  co_return discarded;
 }
 
 asio::awaitable<void> CoordinatorService::knock_there(runs::action::Knock wanted) {

@@ -170,6 +170,7 @@ class CoordinatorService {
     std::vector<std::string> keys{};  // to be forgotten with the queue
   };
   store::Async<void> perform(Outgoing next);
+  store::Async<void> forget(Outgoing first);
   void hold_for_begin(std::vector<runs::Action>& actions);
   store::Async<void> begin(RunFile file);
 
@@ -190,7 +191,7 @@ class CoordinatorService {
   bool has_begun_ = false;           // a round, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline
   store::Event has_mail_;            // there is something to send
-  store::Event has_forgotten_;       // another node
+  store::Event has_forgotten_;       // some nodes
   store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
   boost::asio::steady_timer pace_timer_;

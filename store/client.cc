@@ -211,7 +211,11 @@ Async<std::string> Client::queue_pop(std::string queue, Duration timeout, std::s
   std::string name = on_wire(queue);
   MonoTime deadline = mono_now() + timeout;
   auto lock = co_await lock_for("pop from '" + queue + "'");
-  if (has_extensions_) co_return co_await take(name, timeout, max_bytes);
+  if (has_extensions_) {
+    auto taken = co_await take(name, timeout, max_bytes);
+    if (!taken) co_return taken.error();
+    co_return std::move(taken->item);
+  }
   // A second round is for torch's server, which may wake two clients for one item.
   for (Duration left = timeout;; left = deadline - mono_now()) {
     auto waited = co_await wait_for(one(name), std::max(left, Duration::zero()));
@@ -222,14 +226,48 @@ Async<std::string> Client::queue_pop(std::string queue, Duration timeout, std::s
   }
 }
 
+Async<std::vector<std::string>> Client::queue_pop_some(std::string queue, Duration timeout,
+                                                       std::size_t most, std::size_t max_bytes) {
+  std::vector<std::string> items;
+  if (!has_extensions_) {
+    auto item = co_await queue_pop(std::move(queue), timeout, max_bytes);
+    if (!item) co_return item.error();
+    items.push_back(std::move(*item));
+    co_return items;
+  }
+  auto lock = co_await lock_for("pop from '" + queue + "'");
+  std::string name = on_wire(std::move(queue));
+  auto first = co_await take(name, timeout, max_bytes);
+  if (!first) co_return first.error();
+  items.push_back(std::move(first->item));
+  std::size_t more = std::min(first->left, most - 1);
+  if (more == 0) co_return items;
+
+  std::string requests;
+  for (std::size_t i = 0; i < more; ++i) encode(request::QueuePop{name}, requests);
+  auto sent = co_await seal_and_send(std::move(requests));
+  if (!sent) co_return sent.error();
+  for (; more > 0; --more) {
+    auto item = co_await popped(max_bytes);
+    if (!item) co_return item.error();
+    if (*item) items.push_back(std::move(**item));
+  }
+  is_in_step_ = true;
+  co_return items;
+}
+
 // A blocking pop in one request; the server keeps the time.
-Async<std::string> Client::take(std::string name, Duration timeout, std::size_t max_bytes) {
+Async<Client::Taken> Client::take(std::string name, Duration timeout, std::size_t max_bytes) {
   auto ms = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   auto sent = co_await send(request::QueueTake{name, ms});
   if (!sent) co_return sent.error();
   auto length = co_await read_number(timeout);
   if (!length) co_return length.error();
-  if (*length > 0) co_return finished(co_await read_bytes(max_bytes));
+  if (*length > 0) {
+    auto item = co_await read_bytes(max_bytes);
+    if (!item) co_return item.error();
+    co_return finished(Result<Taken>({std::move(*item), static_cast<std::size_t>(*length - 1)}));
+  }
   is_in_step_ = true;
   co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
 }
@@ -244,32 +282,36 @@ Async<std::int64_t> Client::queue_len(std::string queue) {
   co_return co_await ask_number("ask for the length of '" + queue + "'", request::QueueLen{name});
 }
 
-Async<void> Client::discard(std::string queue, std::vector<std::string> keys) {
-  auto lock = co_await lock_for("discard '" + queue + "'");
-  std::string name = on_wire(std::move(queue));
-  const std::size_t key_count = keys.size();
+Async<void> Client::discard(std::vector<Discarded> all) {
+  auto lock = co_await lock_for("discard " + std::to_string(all.size()) + " queues");
   std::string requests;
-  encode(request::QueuePop{name}, requests);
-  for (const std::string& key : on_wire(std::move(keys))) {
-    encode(request::DeleteKey{key}, requests);
+  std::size_t key_count = 0;
+  for (Discarded& one : all) {
+    one.queue = on_wire(std::move(one.queue));
+    encode(request::QueuePop{one.queue}, requests);
+  }
+  for (Discarded& one : all) {
+    one.keys = on_wire(std::move(one.keys));
+    for (const std::string& key : one.keys) encode(request::DeleteKey{key}, requests);
+    key_count += one.keys.size();
   }
   auto sent = co_await seal_and_send(std::move(requests));
   if (!sent) co_return sent.error();
-  auto length = co_await read_number();
-  if (!length) co_return length.error();
-  bool may_have_more = *length > 0;
-  if (may_have_more) {
-    auto item = co_await read_bytes(kMaxAnswerBytes);
+
+  std::vector<std::string> longer;
+  for (Discarded& one : all) {
+    auto item = co_await popped(kMaxAnswerBytes);
     if (!item) co_return item.error();
+    if (*item) longer.push_back(std::move(one.queue));
   }
-  for (std::size_t left = key_count; left > 0; --left) {
+  for (; key_count > 0; --key_count) {
     auto deleted = co_await read_number();
     if (!deleted) co_return deleted.error();
   }
-  while (may_have_more) {
-    auto item = co_await pop(name, kMaxAnswerBytes);
+  while (!longer.empty()) {
+    auto item = co_await pop(longer.back(), kMaxAnswerBytes);
     if (!item) co_return item.error();
-    may_have_more = item->has_value();
+    if (!*item) longer.pop_back();
   }
   is_in_step_ = true;
   co_return Result<void>{};
@@ -380,15 +422,19 @@ Async<void> Client::finish_wait(Duration timeout) {
 }
 
 Async<std::optional<std::string>> Client::pop(std::string name, std::size_t max_bytes) {
-  using Item = std::optional<std::string>;
   auto sent = co_await send(request::QueuePop{name});
   if (!sent) co_return sent.error();
+  co_return finished(co_await popped(max_bytes));
+}
+
+// The answer to a QUEUE_POP.
+Async<std::optional<std::string>> Client::popped(std::size_t max_bytes) {
   auto length = co_await read_number();
   if (!length) co_return length.error();
-  if (*length <= 0) co_return finished(Result<Item>(std::nullopt));
+  if (*length <= 0) co_return std::optional<std::string>();
   auto item = co_await read_bytes(max_bytes);
   if (!item) co_return item.error();
-  co_return finished(Result<Item>(std::move(*item)));
+  co_return std::optional<std::string>(std::move(*item));
 }
 
 Async<void> Client::send(Request request) {

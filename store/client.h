@@ -150,13 +150,21 @@ class Client {
   // The oldest item, once there is one.
   Async<std::string> queue_pop(std::string queue, Duration timeout,
                                std::size_t max_bytes = kMaxAnswerBytes);
+  // The oldest items, `most` at most, once there is one.
+  Async<std::vector<std::string>> queue_pop_some(std::string queue, Duration timeout,
+                                                 std::size_t most,
+                                                 std::size_t max_bytes = kMaxAnswerBytes);
   // The oldest item, if there is one now.
   Async<std::optional<std::string>> queue_try_pop(std::string queue);
   Async<std::int64_t> queue_len(std::string queue);
 
-  // Empties a queue and deletes keys, whether they exist or not: in one exchange where the queue
+  // Empties queues and deletes keys, whether they exist or not: in one exchange where each queue
   // has an item at most.
-  Async<void> discard(std::string queue, std::vector<std::string> keys);
+  struct Discarded {
+    std::string queue;
+    std::vector<std::string> keys;
+  };
+  Async<void> discard(std::vector<Discarded> all);
 
   // The keys, in no order.
   Async<std::vector<std::string>> list_keys();
@@ -227,10 +235,15 @@ class Client {
   Async<Secret> shared_secret(std::string credential);
 
   Async<void> confirm(std::string what, Request request);
-  Async<std::string> take(std::string name, Duration timeout, std::size_t max_bytes);
+  struct Taken {
+    std::string item;
+    std::size_t left = 0;  // in the queue
+  };
+  Async<Taken> take(std::string name, Duration timeout, std::size_t max_bytes);
   Async<void> finish_wait(Duration timeout);
   Async<void> wait_for(std::vector<std::string> names, Duration timeout);
   Async<std::optional<std::string>> pop(std::string name, std::size_t max_bytes);
+  Async<std::optional<std::string>> popped(std::size_t max_bytes);
   Async<std::int64_t> ask_number(std::string what, Request request);
   Async<void> tell(std::string what, Request request);
   MonoTime reply_deadline() const;

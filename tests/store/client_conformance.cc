@@ -130,11 +130,16 @@ asio::awaitable<void> check_queues(Client& client, Client& other, Checks& checks
   checks.equal(co_await other.queue_try_pop("q"), std::optional<std::string>(""), "try_pop");
   checks.timed_out(co_await client.queue_pop("q", kShort), "a pop that times out");
   checks.equal(co_await client.queue_len("q"), 0, "the client is usable after a time-out");
+  checks.done(co_await other.queue_push("q", "c"), "push");
+  auto some = co_await client.queue_pop_some("q", kLimit, 8);
+  checks.that(some && *some == std::vector<std::string>(1, "c"), "pop some");
   checks.done(co_await other.queue_push("q", "a"), "push");
   checks.done(co_await other.queue_push("q", "b"), "push");
   checks.equal(co_await other.queue_len("q"), 2, "queue_len");
-  std::vector<std::string> keys(1, "no such key");
-  checks.done(co_await client.discard("q", std::move(keys)), "discard");
+  std::vector<Client::Discarded> discarded(1);
+  discarded[0].queue = "q";
+  discarded[0].keys.emplace_back("no such key");
+  checks.done(co_await client.discard(std::move(discarded)), "discard");
   checks.equal(co_await client.queue_len("q"), 0, "what is discarded is gone");
 }
 

@@ -204,15 +204,37 @@ TEST_SUITE("store/client") {
     CHECK(outcome_of(other->queue_try_pop("q")) == "b");
   }
 
-  TEST_CASE_FIXTURE(Connected, "a queue and keys are discarded, whether they exist or not") {
-    CHECK(outcome_of(client->discard("q", {"a", "b"})) == "done");
+  TEST_CASE_FIXTURE(Connected, "some items of a queue are popped at once, in their order") {
+    auto popped = [&](std::size_t most) {
+      return outcome_of(client->queue_pop_some("q", 5s, most));
+    };
+    for (int i = 0; i < 8; ++i) {
+      CHECK(outcome_of(other->queue_push("q", std::to_string(i))) == "done");
+    }
+    CHECK(outcome_of(other->queue_len("q")) == "8");
+    CHECK(popped(1) == "0");
+    CHECK(popped(3) == "1 2 3");
+    CHECK(popped(64) == "4 5 6 7");
+    CHECK(outcome_of(client->queue_pop_some("q", 10ms, 64)) ==
+          "pop from 'q'" + where() + ": timed out after 10 ms");
+    CHECK(outcome_of(other->queue_push("q", "8")) == "done");
+    CHECK(popped(64) == "8");
+  }
+
+  TEST_CASE_FIXTURE(Connected, "queues and keys are discarded, whether they exist or not") {
+    const std::vector<Client::Discarded> discarded{{.queue = "q", .keys = {"a", "b"}},
+                                                   {.queue = "p", .keys = {}},
+                                                   {.queue = "o", .keys = {"c"}}};
+    CHECK(outcome_of(client->discard(discarded)) == "done");
     for (int items = 1; items <= 3; ++items) {
       for (int i = 0; i < items; ++i) CHECK(outcome_of(other->queue_push("q", "x")) == "done");
+      CHECK(outcome_of(other->queue_push("o", "y")) == "done");
       CHECK(outcome_of(other->set("a", "1")) == "done");
       CHECK(outcome_of(other->set("kept", "2")) == "done");
       CHECK(outcome_of(other->check({"a"})) == "true");
-      CHECK(outcome_of(client->discard("q", {"a", "b"})) == "done");
+      CHECK(outcome_of(client->discard(discarded)) == "done");
       CHECK(outcome_of(other->queue_len("q")) == "0");
+      CHECK(outcome_of(other->queue_len("o")) == "0");
       CHECK(outcome_of(other->check({"a"})) == "false");
       CHECK(outcome_of(client->get("kept", 5s)) == "2");
     }
