@@ -37,8 +37,9 @@ constexpr Duration kPatience = std::chrono::minutes(10);     // of one blocking 
 constexpr Duration kAddressesAge = std::chrono::seconds(1);  // until they are looked up again
 constexpr std::size_t kMostKnocks = 256;                     // at one time
 constexpr std::size_t kMostRead = 64;                        // messages in one exchange
-// No message is read while so many nodes are to be forgotten: what is said to others waits behind.
-constexpr std::size_t kMostToForget = 64;
+constexpr std::size_t kMostSent = 64;                        // likewise, to the nodes
+constexpr std::size_t kMostSentBytes = 1 << 20;
+constexpr std::size_t kMostUnsent = 1024;  // no message is read while there is so much to send
 
 // What the coordinator puts into its own inbox: "mark 17 RUN".
 constexpr std::string_view kMark = "mark ";
@@ -63,7 +64,7 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
       out_(std::move(out)),
       alarm_(executor, MonoTime::max()),
       has_mail_(executor),
-      has_forgotten_(executor),
+      has_sent_(executor),
       has_emptied_(executor),
       pulse_timer_(executor),
       pace_timer_(executor),
@@ -161,7 +162,7 @@ void CoordinatorService::close() {
   out_->close();
   strangers_.close();
   for (auto* timer : {&alarm_, &pulse_timer_, &pace_timer_}) timer->cancel();
-  for (auto* event : {&has_mail_, &has_forgotten_, &has_emptied_}) event->notify();
+  for (auto* event : {&has_mail_, &has_sent_, &has_emptied_}) event->notify();
 }
 
 asio::awaitable<void> CoordinatorService::stop() {
@@ -172,7 +173,7 @@ asio::awaitable<void> CoordinatorService::stop() {
 asio::awaitable<void> CoordinatorService::receive() {
   std::string inbox = keys::inbox(config_.record);
   while (is_open_) {
-    while (is_open_ && to_forget_ >= kMostToForget) co_await has_forgotten_.wait();
+    while (is_open_ && outgoing_.size() >= kMostUnsent) co_await has_sent_.wait();
     auto messages = co_await in_->queue_pop_some(inbox, kPatience, kMostRead);
     if (!messages && messages.error().code != Errc::TimedOut)
       co_return cannot("read the messages of the nodes", messages.error());
@@ -235,7 +236,6 @@ void CoordinatorService::step(const runs::Event& event) {
               outgoing_.push_back({.kind = Outgoing::Kind::Forget,
                                    .name = keys::mailbox(forget.node, forget.connection),
                                    .keys = std::move(keys)});
-              ++to_forget_;
             },
             [this](runs::action::Suspect& suspect) {
               outgoing_.push_back(
@@ -314,6 +314,7 @@ asio::awaitable<void> CoordinatorService::send() {
       outgoing_.pop_front();
       auto performed = co_await perform(std::move(next));
       if (!is_open_) co_return;
+      has_sent_.notify();
       if (!performed) co_return cannot("speak to the nodes", performed.error());
     }
     has_emptied_.notify();
@@ -324,7 +325,7 @@ asio::awaitable<void> CoordinatorService::send() {
 store::Async<void> CoordinatorService::perform(Outgoing next) {
   switch (next.kind) {
     case Outgoing::Kind::Push:
-      co_return co_await out_->queue_push(next.name, std::move(next.text));
+      co_return co_await push(std::move(next));
     case Outgoing::Kind::SetKey: {
       // The answer shows that the store has it: set() alone may return earlier.
       auto set = co_await out_->set(next.name, "");
@@ -347,20 +348,35 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
   co_return co_await forget(std::move(next));
 }
 
+// What is to be sent next if it is of this kind.
+std::optional<CoordinatorService::Outgoing> CoordinatorService::next_like(Outgoing::Kind kind) {
+  if (outgoing_.empty() || outgoing_.front().kind != kind) return std::nullopt;
+  Outgoing next = std::move(outgoing_.front());
+  outgoing_.pop_front();
+  return next;
+}
+
+// With what is to be pushed next.
+store::Async<void> CoordinatorService::push(Outgoing first) {
+  std::vector<store::Client::Pushed> all;
+  std::size_t bytes = 0;
+  for (std::optional<Outgoing> next = std::move(first); next;) {
+    bytes += next->text.size();
+    all.push_back({.queue = std::move(next->name), .item = std::move(next->text)});
+    bool has_room = all.size() < kMostSent && bytes < kMostSentBytes;
+    next = has_room ? next_like(Outgoing::Kind::Push) : std::nullopt;
+  }
+  return out_->queue_push_all(std::move(all));
+}
+
 // With those that are to be forgotten next.
 store::Async<void> CoordinatorService::forget(Outgoing first) {
   std::vector<store::Client::Discarded> all;
-  all.push_back({.queue = std::move(first.name), .keys = std::move(first.keys)});
-  while (!outgoing_.empty() && outgoing_.front().kind == Outgoing::Kind::Forget) {
-    all.push_back({.queue = std::move(outgoing_.front().name),
-                   .keys = std::move(outgoing_.front().keys)});
-    outgoing_.pop_front();
-    if (all.size() == kMostToForget) break;
+  for (std::optional<Outgoing> next = std::move(first); next;) {
+    all.push_back({.queue = std::move(next->name), .keys = std::move(next->keys)});
+    next = all.size() < kMostSent ? next_like(Outgoing::Kind::Forget) : std::nullopt;
   }
-  to_forget_ -= all.size();
-  auto discarded = co_await out_->discard(std::move(all));
-  has_forgotten_.notify();
-  co_return discarded;
+  return out_->discard(std::move(all));
 }
 
 asio::awaitable<void> CoordinatorService::knock_there(runs::action::Knock wanted) {

@@ -170,7 +170,9 @@ class CoordinatorService {
     std::vector<std::string> keys{};  // to be forgotten with the queue
   };
   store::Async<void> perform(Outgoing next);
+  store::Async<void> push(Outgoing first);
   store::Async<void> forget(Outgoing first);
+  std::optional<Outgoing> next_like(Outgoing::Kind kind);
   void hold_for_begin(std::vector<runs::Action>& actions);
   store::Async<void> begin(RunFile file);
 
@@ -184,14 +186,13 @@ class CoordinatorService {
   Chronicle chronicle_;
   Tracer tracer_;
   std::deque<Outgoing> outgoing_;
-  std::size_t to_forget_ = 0;  // of them, the nodes that are to be forgotten
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;
   bool is_open_ = true;
   bool has_begun_ = false;           // a round, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline
   store::Event has_mail_;            // there is something to send
-  store::Event has_forgotten_;       // some nodes
+  store::Event has_sent_;            // some of it
   store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
   boost::asio::steady_timer pace_timer_;

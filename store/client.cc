@@ -207,6 +207,16 @@ Async<void> Client::queue_push(std::string queue, std::string item) {
   co_return co_await tell("push to '" + queue + "'", request::QueuePush{name, item});
 }
 
+Async<void> Client::queue_push_all(std::vector<Pushed> all) {
+  auto lock = co_await lock_for("push to " + std::to_string(all.size()) + " queues");
+  std::string requests;
+  for (Pushed& one : all) {
+    one.queue = on_wire(std::move(one.queue));
+    encode(request::QueuePush{one.queue, one.item}, requests);
+  }
+  co_return finished(co_await seal_and_send(std::move(requests)));
+}
+
 Async<std::string> Client::queue_pop(std::string queue, Duration timeout, std::size_t max_bytes) {
   std::string name = on_wire(queue);
   MonoTime deadline = mono_now() + timeout;

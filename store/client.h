@@ -147,6 +147,11 @@ class Client {
   Async<void> multi_set(std::vector<std::pair<std::string, std::string>> pairs);
 
   Async<void> queue_push(std::string queue, std::string item);
+  // Pushes to each queue its item, in this order.
+  struct Pushed {
+    std::string queue, item;
+  };
+  Async<void> queue_push_all(std::vector<Pushed> all);
   // The oldest item, once there is one.
   Async<std::string> queue_pop(std::string queue, Duration timeout,
                                std::size_t max_bytes = kMaxAnswerBytes);

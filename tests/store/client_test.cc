@@ -221,6 +221,13 @@ TEST_SUITE("store/client") {
     CHECK(popped(64) == "8");
   }
 
+  TEST_CASE_FIXTURE(Connected, "items of several queues are pushed at once, in their order") {
+    CHECK(outcome_of(client->queue_push_all({})) == "done");
+    CHECK(outcome_of(client->queue_push_all({{"q", "a"}, {"p", ""}, {"q", "b"}})) == "done");
+    CHECK(outcome_of(client->queue_len("p")) == "1");
+    CHECK(outcome_of(other->queue_pop_some("q", 5s, 8)) == "a b");
+  }
+
   TEST_CASE_FIXTURE(Connected, "queues and keys are discarded, whether they exist or not") {
     const std::vector<Client::Discarded> discarded{{.queue = "q", .keys = {"a", "b"}},
                                                    {.queue = "p", .keys = {}},
