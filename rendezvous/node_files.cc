@@ -29,6 +29,7 @@ constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
 // There may be thousands, and each agent that starts would look at all of them.
 constexpr const char* kLooked = ".looked";
 constexpr std::time_t kBetweenLooks = 60 * 60;  // seconds
+constexpr std::time_t kSettled = 1;             // seconds
 
 // At most `limit` bytes.
 std::string read_all(const Fd& file, off_t limit = 4096) {
@@ -165,6 +166,19 @@ std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
   return found;
 }
 
+// The folder may hold thousands of other runs' files, and is looked at once a second.  What changed
+// just now may change again without a later time.
+const std::vector<std::string>& NodeFiles::names_of_run() const {
+  auto changed = folder_ ? written(folder_, ".") : std::nullopt;
+  bool is_known = changed && changed_ && changed->tv_sec == changed_->tv_sec &&
+                  changed->tv_nsec == changed_->tv_nsec;
+  if (is_known) return names_of_run_;
+  names_of_run_ = names(beginning_);
+  bool is_settled = changed && changed->tv_sec + kSettled < std::time(nullptr);
+  changed_ = is_settled ? changed : std::nullopt;
+  return names_of_run_;
+}
+
 // It is locked before it has its name.
 void NodeFiles::keep(const Died& self) {
   if (!folder_ || kept_ == self) return;
@@ -199,8 +213,8 @@ void NodeFiles::forget() {
 // There may be many, of a run that was killed often: only the last ones are read.
 std::vector<Died> NodeFiles::died() const {
   std::vector<std::pair<std::timespec, std::string>> files;
-  for (std::string& name : names(beginning_)) {
-    if (auto at = written(folder_, name)) files.emplace_back(*at, std::move(name));
+  for (const std::string& name : names_of_run()) {
+    if (auto at = written(folder_, name)) files.emplace_back(*at, name);
   }
   std::ranges::sort(files, [](const auto& one, const auto& other) {
     const std::timespec& first = one.first;
@@ -222,7 +236,7 @@ std::vector<Died> NodeFiles::died() const {
 }
 
 void NodeFiles::drop() {
-  for (const std::string& name : names(beginning_)) {
+  for (const std::string& name : names_of_run()) {
     if (read_if_dead(folder_, name)) remove(folder_, name);
   }
   forget();

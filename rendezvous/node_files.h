@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,7 +39,7 @@ class NodeFiles {
   // Of the agents of this run which have died on this machine, the last kMaxDied.
   std::vector<Died> died() const;
   // Few enough that it may be asked again and again.
-  bool are_few() const { return names(beginning_).size() <= kFewFiles; }
+  bool are_few() const { return names_of_run().size() <= kFewFiles; }
 
   // No worker of this node lives any more, and why it has ended.  Its guardian says the same, if
   // the agent was killed, by write_last_word() with this path; empty where nothing is kept.
@@ -50,6 +51,7 @@ class NodeFiles {
 
  private:
   std::vector<std::string> names(const std::string& beginning) const;
+  const std::vector<std::string>& names_of_run() const;
   void remove_old() const;
   void forget();
 
@@ -62,6 +64,10 @@ class NodeFiles {
   std::string own_;        // the name of this node's
   Fd file_;                // locked
   std::optional<Died> kept_;
+
+  // The run's files, where nothing has come to the folder or gone since it was read.
+  mutable std::vector<std::string> names_of_run_;
+  mutable std::optional<std::timespec> changed_;  // the folder, before that
 };
 
 }  // namespace ddprun::rendezvous

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,29 @@ TEST_CASE("Node files: what an agent knew is known when it has died, and not bef
   REQUIRE(died.size() == 1);
   CHECK(died[0] == knows("a", 3));
   CHECK(machine.died("other").empty());
+}
+
+TEST_CASE("Node files: who looks again and again sees those that come, die and go") {
+  Machine machine;
+  NodeFiles looks = machine.agent("x");
+  date(machine.folder, 10);
+  CHECK(looks.died().empty());
+  std::optional<NodeFiles> other;
+  other.emplace(machine.agent("a"));
+  other->keep(knows("a", 1));
+  CHECK(looks.died().empty());
+  date(machine.folder, 9);
+  CHECK(looks.died().empty());  // from now on it need not read the folder
+  CHECK(looks.died().empty());
+  other.reset();
+  CHECK(looks.died().size() == 1);
+  std::optional<NodeFiles> second;
+  second.emplace(machine.agent("b"));
+  second->keep(knows("b", 1));
+  second.reset();
+  CHECK(looks.died().size() == 2);
+  machine.agent("c").drop();
+  CHECK(looks.died().empty());
 }
 
 TEST_CASE("Node files: that no worker lives is known if it was said, and goes with the file") {
