@@ -16,7 +16,8 @@ namespace {
 // that others see.
 constexpr std::size_t kMostItems = 64;
 
-// What is pushed for clients that have gone is held here; beyond so many bytes it is pushed at once.
+// What is pushed for clients that have gone is held here; beyond so many bytes it is pushed at
+// once.
 constexpr std::size_t kMostHeldBytes = 1 << 20;
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/decide/rate_limited_log.h"
 
+#include <algorithm>
+
 namespace ddprun::store {
 
 void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
@@ -8,13 +10,14 @@ void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
   tell_left_out(now);
   if (now >= window_end_) {
     window_end_ = now + kWindow;
-    written_ = 0;
+    written_.clear();
   }
-  if (written_ == kLines) {
+  bool is_known = std::ranges::find(written_, sentence) != written_.end();
+  if (is_known || written_.size() == kLines) {
     ++left_out_;
     return;
   }
-  ++written_;
+  written_.push_back(sentence);
   write_(sentence);
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "store/base/time.h"
 
@@ -18,8 +19,8 @@ class RateLimitedLog {
  public:
   using Write = std::function<void(const std::string&)>;
 
-  // So many lines are written in so long; then one line says how many were left out: before the
-  // next one, or by tell_left_out().
+  // So many lines are written in so long, each once; then one line says how many were left out:
+  // before the next one, or by tell_left_out().
   static constexpr std::size_t kLines = 20;
   static constexpr Duration kWindow = std::chrono::seconds(10);
 
@@ -36,7 +37,7 @@ class RateLimitedLog {
  private:
   Write write_;
   MonoTime window_end_{};
-  std::size_t written_ = 0;
+  std::vector<std::string> written_;  // in this window
   std::size_t left_out_ = 0;
 };
 

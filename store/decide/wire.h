@@ -240,8 +240,8 @@ class Decoder {
   // Copies what is not decoded yet, so that the bytes last fed may go.
   void keep();
 
-  // Answers the request last answered once more, so that it lasts: what it refers to stays until the
-  // next call of next(), wherever the bytes fed were.  Takes the place of keep().
+  // Answers the request last answered once more, so that it lasts: what it refers to stays until
+  // the next call of next(), wherever the bytes fed were.  Takes the place of keep().
   [[nodiscard]] Request hold();
 
   // Whether there are bytes that belong to no request answered yet.

@@ -14,7 +14,7 @@ TEST_SUITE("store/decide/rate_limited_log") {
     RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
-    for (int i = 0; i < 1000; ++i) log.line("line", now);
+    for (int i = 0; i < 1000; ++i) log.line("line " + std::to_string(i), now);
     CHECK(lines.size() == RateLimitedLog::kLines);
     now += RateLimitedLog::kWindow;
     log.line("next", now);
@@ -29,7 +29,7 @@ TEST_SUITE("store/decide/rate_limited_log") {
     RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
-    for (std::size_t i = 0; i < RateLimitedLog::kLines; ++i) log.line("line", now);
+    for (std::size_t i = 0; i < RateLimitedLog::kLines; ++i) log.line(std::to_string(i), now);
     CHECK_FALSE(log.deadline());
     log.line("line", now);
     REQUIRE(log.deadline() == now + RateLimitedLog::kWindow);
@@ -42,6 +42,19 @@ TEST_SUITE("store/decide/rate_limited_log") {
     CHECK_FALSE(log.deadline());
     log.line("next", now);
     CHECK(lines.size() == RateLimitedLog::kLines + 2);
+  }
+
+  TEST_CASE("a line that comes again is counted, until the window is over") {
+    std::vector<std::string> lines;
+    RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
+    ddprun::MonoTime now{};
+    now += std::chrono::hours(1);
+    for (const char* line : {"a", "a", "b", "a", "b"}) log.line(line, now);
+    CHECK(lines == std::vector<std::string>{"a", "b"});
+    now += RateLimitedLog::kWindow;
+    log.line("a", now);
+    CHECK(lines ==
+          std::vector<std::string>{"a", "b", "3 lines like the last ones were left out", "a"});
   }
 
   TEST_CASE("without a reader nothing happens") {
