@@ -140,7 +140,8 @@ bool CoordinatorService::has_successor() const {
 }
 
 asio::awaitable<void> CoordinatorService::idle() {
-  while (is_open_ && !(runs::is_idle(state_) && outgoing_.empty())) co_await has_emptied_.wait();
+  auto is_idle = [&] { return runs::is_idle(state_) && outgoing_.empty() && !is_sending_; };
+  while (is_open_ && !is_idle()) co_await has_emptied_.wait();
 }
 
 std::size_t CoordinatorService::missing(std::size_t nodes) const {
@@ -194,7 +195,7 @@ void CoordinatorService::take(std::string text) {
   if (message && shown && !config_.believes_nodes) check_addresses(*message, *shown);
   if (message) return step(runs::event::Arrived{std::move(*message)});
   std::string problem = to_string(message.error());
-  strangers_.line("ignored a message to the rendezvous: " + problem);
+  strangers_.line_once("ignored a message to the rendezvous: " + problem);
   if (auto sender = decode_sender(text))
     step(runs::event::Unreadable{std::move(*sender), std::move(problem)});
 }
@@ -210,7 +211,7 @@ void CoordinatorService::check_addresses(Message& message, const std::string& sh
   }
   auto believed = believed_addresses(join->addresses, shown, own_addresses_);
   std::string text = unbelieved_text(*join, shown, believed);
-  if (!text.empty()) strangers_.line(text);
+  if (!text.empty()) strangers_.line_once(text);
   join->addresses = std::move(believed);
 }
 
@@ -312,7 +313,9 @@ asio::awaitable<void> CoordinatorService::send() {
     while (!outgoing_.empty()) {
       Outgoing next = std::move(outgoing_.front());
       outgoing_.pop_front();
+      is_sending_ = true;
       auto performed = co_await perform(std::move(next));
+      is_sending_ = false;
       if (!is_open_) co_return;
       has_sent_.notify();
       if (!performed) co_return cannot("speak to the nodes", performed.error());

@@ -186,6 +186,7 @@ class CoordinatorService {
   Chronicle chronicle_;
   Tracer tracer_;
   std::deque<Outgoing> outgoing_;
+  bool is_sending_ = false;          // what was first there
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;
   bool is_open_ = true;

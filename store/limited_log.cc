@@ -15,6 +15,11 @@ void LimitedLog::line(const std::string& sentence) {
   await_end();
 }
 
+void LimitedLog::line_once(const std::string& sentence) {
+  log_.line_once(sentence, clock_());
+  await_end();
+}
+
 void LimitedLog::await_end() {
   std::optional<MonoTime> deadline = log_.deadline();
   if (!deadline || !*is_open_ || std::exchange(is_awaited_, true)) return;

@@ -27,6 +27,7 @@ class LimitedLog {
   LimitedLog& operator=(const LimitedLog&) = delete;
 
   void line(const std::string& sentence);
+  void line_once(const std::string& sentence);
 
   // Nothing is waited for any more; what was left out is not told.
   void close();

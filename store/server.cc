@@ -468,7 +468,7 @@ void Server::Impl::account_for(ClientId id) {
 }
 
 void Server::Impl::log(const std::string& sentence) {
-  log_.line(sentence);
+  log_.line_once(sentence);
 }
 
 }  // namespace ddprun::store

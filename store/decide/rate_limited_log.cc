@@ -5,6 +5,11 @@
 
 namespace ddprun::store {
 
+void RateLimitedLog::line_once(const std::string& sentence, MonoTime now) {
+  bool is_known = now < window_end_ && std::ranges::find(written_, sentence) != written_.end();
+  is_known ? void(++left_out_) : line(sentence, now);
+}
+
 void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
   if (!write_) return;
   tell_left_out(now);
@@ -12,8 +17,7 @@ void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
     window_end_ = now + kWindow;
     written_.clear();
   }
-  bool is_known = std::ranges::find(written_, sentence) != written_.end();
-  if (is_known || written_.size() == kLines) {
+  if (written_.size() == kLines) {
     ++left_out_;
     return;
   }

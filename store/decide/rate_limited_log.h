@@ -19,14 +19,16 @@ class RateLimitedLog {
  public:
   using Write = std::function<void(const std::string&)>;
 
-  // So many lines are written in so long, each once; then one line says how many were left out:
-  // before the next one, or by tell_left_out().
+  // So many lines are written in so long; then one line says how many were left out: before the
+  // next one, or by tell_left_out().
   static constexpr std::size_t kLines = 20;
   static constexpr Duration kWindow = std::chrono::seconds(10);
 
   explicit RateLimitedLog(Write write) : write_(std::move(write)) {}
 
   void line(const std::string& sentence, MonoTime now);
+  // The same, but what has been written in that time already is left out.
+  void line_once(const std::string& sentence, MonoTime now);
 
   // When tell_left_out() has something to say, if it has.
   std::optional<MonoTime> deadline() const {

@@ -225,7 +225,7 @@ TEST_SUITE("rendezvous/host") {
     joins("b");
     CHECK(told<command::Round>("a").ranks.world_size == 2);
     CHECK(told<command::Round>("b").ranks.world_size == 2);
-    CHECK(ignored == 9);
+    CHECK(ignored == 5);  // what is wrong with several is said once
   }
 
   TEST_CASE_FIXTURE(Meeting, "who is no node of a run ends nothing of it") {

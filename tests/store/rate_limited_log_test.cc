@@ -14,7 +14,7 @@ TEST_SUITE("store/decide/rate_limited_log") {
     RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
-    for (int i = 0; i < 1000; ++i) log.line("line " + std::to_string(i), now);
+    for (int i = 0; i < 1000; ++i) log.line("line", now);
     CHECK(lines.size() == RateLimitedLog::kLines);
     now += RateLimitedLog::kWindow;
     log.line("next", now);
@@ -29,7 +29,7 @@ TEST_SUITE("store/decide/rate_limited_log") {
     RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
-    for (std::size_t i = 0; i < RateLimitedLog::kLines; ++i) log.line(std::to_string(i), now);
+    for (std::size_t i = 0; i < RateLimitedLog::kLines; ++i) log.line("line", now);
     CHECK_FALSE(log.deadline());
     log.line("line", now);
     REQUIRE(log.deadline() == now + RateLimitedLog::kWindow);
@@ -44,20 +44,22 @@ TEST_SUITE("store/decide/rate_limited_log") {
     CHECK(lines.size() == RateLimitedLog::kLines + 2);
   }
 
-  TEST_CASE("a line that comes again is counted, until the window is over") {
+  TEST_CASE("a line that is to be written once is counted when it comes again in its window") {
     std::vector<std::string> lines;
     RateLimitedLog log([&](const std::string& line) { lines.push_back(line); });
     ddprun::MonoTime now{};
     now += std::chrono::hours(1);
-    for (const char* line : {"a", "a", "b", "a", "b"}) log.line(line, now);
+    for (const char* line : {"a", "a", "b", "a", "b"}) log.line_once(line, now);
     CHECK(lines == std::vector<std::string>{"a", "b"});
+    log.line("b", now);
     now += RateLimitedLog::kWindow;
-    log.line("a", now);
+    log.line_once("a", now);
     CHECK(lines ==
-          std::vector<std::string>{"a", "b", "3 lines like the last ones were left out", "a"});
+          std::vector<std::string>{"a", "b", "b", "3 lines like the last ones were left out", "a"});
   }
 
   TEST_CASE("without a reader nothing happens") {
     RateLimitedLog(nullptr).line("line", {});
+    RateLimitedLog(nullptr).line_once("line", {});
   }
 }

@@ -1031,6 +1031,26 @@ TEST_SUITE("store/server/hostile") {
     }
   }
 
+  TEST_CASE("what is appended to a large value in the same moment is appended as it was sent") {
+    RunningServer server;
+    constexpr std::size_t kLarge = 8 << 20;
+    RawClient owner = client_of(server);
+    owner.send(request::Set{"large", std::string(kLarge, '0')});
+    REQUIRE(owner.send(request::GetNumKeys{}).receive_number() == 1);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 10; ++i) clients.push_back(client_of(server));
+    server.ask([&](Server&) {
+      for (RawClient& client : clients) client.send(request::Append{"large", "the next piece"});
+      for (RawClient& client : clients) client.send(request::Set{"another", "something else"});
+      return 0;
+    });
+    for (RawClient& client : clients) CHECK(is_served(client));
+    std::string pieces;
+    for (int i = 0; i < 10; ++i) pieces += "the next piece";
+    std::string value = owner.send(request::Get{"large"}).receive_bytes();
+    CHECK(value.substr(std::min(value.size(), kLarge)) == pieces);
+  }
+
   TEST_CASE("a client that is served later may leave before") {
     RunningServer server;
     std::string bytes;
