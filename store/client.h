@@ -155,7 +155,7 @@ class Client {
   // The oldest item, once there is one.
   Async<std::string> queue_pop(std::string queue, Duration timeout,
                                std::size_t max_bytes = kMaxAnswerBytes);
-  // The oldest items, `most` at most, once there is one.
+  // The oldest items, once there is one: `most` at most, which is 1 at least.
   Async<std::vector<std::string>> queue_pop_some(std::string queue, Duration timeout,
                                                  std::size_t most,
                                                  std::size_t max_bytes = kMaxAnswerBytes);

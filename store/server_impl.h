@@ -141,6 +141,7 @@ class Server::Impl {
 
   // What happens on a connection (server_sessions.cc).
   void watch_for(Session& session, Poller::Interest interest);
+  void stop_reading(Session& session);
   void read_from(Session& session);
   void take(Session& session, std::string_view bytes);
   void serve(Session& session);
@@ -178,12 +179,14 @@ class Server::Impl {
   std::optional<Request> with_stamp(const Session& session, const Request& request);
   void note_inbox(const Session& session, const Request& request);
   bool inbox_is_full() const;
+  bool inbox_has_crowd() const;
+  bool own_is_next() const;
   bool must_wait_for_turn(const Session& session, const Request& request) const;
   void await_turn(Session& session, const Request& request);
   void let_will_wait(const Session& session);
   bool has_turns() const;
   void give_turns();
-  void push_to_inbox(ClientId client, std::string_view item);
+  void push_to_inbox(ClientId client, Value item);
 
   // Who the clients are, and what is sealed for them (server_security.cc).
   bool serve_connection(Session& session, const Request& request);
@@ -259,7 +262,7 @@ class Server::Impl {
     struct Own {  // what this process has pushed itself: behind all numbers up to `after`
       HostTurns::Number after;
       ClientId client;
-      std::string item;
+      Value item;
     };
     Namespace* ns = nullptr;
     std::string queue;

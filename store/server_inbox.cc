@@ -47,7 +47,6 @@ void Server::Impl::note_inbox(const Session& session, const Request& request) {
   if (!session.is_own() || !session.ns->is_reserved || stamped_queues_.empty()) return;
   const auto* take = std::get_if<request::QueueTake>(&request);
   if (take == nullptr || !take->queue.starts_with(stamped_queues_)) return;
-  if (inbox_.ns == session.ns && inbox_.queue == take->queue) return;
   inbox_.ns = session.ns;
   inbox_.queue = take->queue;
 }
@@ -56,11 +55,13 @@ bool Server::Impl::inbox_is_full() const {
   return inbox_.ns != nullptr && inbox_.ns->keyspace.queue_length(inbox_.queue) >= kMostItems;
 }
 
+// Whether who pushes, and is not this process, has to wait.
+bool Server::Impl::inbox_has_crowd() const { return !inbox_.turns.empty() || inbox_is_full(); }
+
 bool Server::Impl::must_wait_for_turn(const Session& session, const Request& request) const {
   const auto* push = std::get_if<request::QueuePush>(&request);
   if (push == nullptr || session.ns != inbox_.ns || push->queue != inbox_.queue) return false;
-  if (session.is_own()) return !inbox_.turns.empty();
-  return !inbox_.turns.empty() || inbox_is_full();
+  return session.is_own() ? !inbox_.turns.empty() : inbox_has_crowd();
 }
 
 // What this process pushes itself comes behind all that had come before, and keeps nobody waiting.
@@ -68,12 +69,12 @@ bool Server::Impl::must_wait_for_turn(const Session& session, const Request& req
 void Server::Impl::await_turn(Session& session, const Request& request) {
   if (session.is_own()) {
     const auto& push = std::get<request::QueuePush>(request);
-    inbox_.own.push_back({inbox_.turns.last(), session.id, std::string(push.value)});
+    inbox_.own.push_back({inbox_.turns.last(), session.id, Value(push.value)});
     return;
   }
   Request held = session.decoder.hold();
   session.is_deferred = true;
-  watch_for(session, {.readable = false, .writable = session.interest.writable});
+  stop_reading(session);
   inbox_.waiting.emplace(inbox_.turns.add(session.host),
                          Inbox::Waiting{.client = session.id, .request = held, .will = {}});
   keep_working();
@@ -81,8 +82,8 @@ void Server::Impl::await_turn(Session& session, const Request& request) {
 
 // The last will of a client that goes waits as what it has pushed does.
 void Server::Impl::let_will_wait(const Session& session) {
-  bool waits = session.ns == inbox_.ns && !session.is_own() &&
-               (!inbox_.turns.empty() || inbox_is_full()) && inbox_.held_bytes < kMostHeldBytes;
+  bool waits = session.ns == inbox_.ns && !session.is_own() && inbox_has_crowd() &&
+               inbox_.held_bytes < kMostHeldBytes;
   if (!waits) return;
   Value will = inbox_.ns->keyspace.take_last_will(session.id, inbox_.queue);
   if (!will) return;
@@ -92,24 +93,27 @@ void Server::Impl::let_will_wait(const Session& session) {
   keep_working();
 }
 
+bool Server::Impl::own_is_next() const {
+  return !inbox_.own.empty() && !inbox_.turns.has_up_to(inbox_.own.front().after);
+}
+
 bool Server::Impl::has_turns() const {
-  bool has_own = !inbox_.own.empty() && !inbox_.turns.has_up_to(inbox_.own.front().after);
-  return has_own || (!inbox_.turns.empty() && !inbox_is_full());
+  return own_is_next() || (!inbox_.turns.empty() && !inbox_is_full());
 }
 
 void Server::Impl::give_turns() {
   while (has_turns() && !turn_.is_half_over()) {
-    if (!inbox_.own.empty() && !inbox_.turns.has_up_to(inbox_.own.front().after)) {
+    if (own_is_next()) {
       Inbox::Own own = std::move(inbox_.own.front());
       inbox_.own.pop_front();
-      push_to_inbox(own.client, own.item);
+      push_to_inbox(own.client, std::move(own.item));
       continue;
     }
     auto waiting = inbox_.waiting.extract(inbox_.turns.next().value());
     Inbox::Waiting next = std::move(waiting.mapped());
     if (next.will) {
       inbox_.held_bytes -= next.will.size();
-      push_to_inbox(next.client, next.will.view());
+      push_to_inbox(next.client, std::move(next.will));
     } else if (Session* session = find(next.client)) {
       resume(*session, next.request, true);
     }
@@ -117,9 +121,9 @@ void Server::Impl::give_turns() {
 }
 
 // For a client that may have gone.
-void Server::Impl::push_to_inbox(ClientId client, std::string_view item) {
+void Server::Impl::push_to_inbox(ClientId client, Value item) {
   turn_.spend(1 + item.size() / effort::kBytes);
-  inbox_.ns->keyspace.push(client, inbox_.queue, Value(item), mono_now(), replies_);
+  inbox_.ns->keyspace.push(client, inbox_.queue, std::move(item), mono_now(), replies_);
   route();
 }
 

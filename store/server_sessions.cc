@@ -89,6 +89,10 @@ void Server::Impl::watch_for(Session& session, Poller::Interest interest) {
   poller_.change(session.fd.get(), session.id, interest);
 }
 
+void Server::Impl::stop_reading(Session& session) {
+  watch_for(session, {.readable = false, .writable = session.interest.writable});
+}
+
 // Once a turn: that also bounds the time that one client may take before others get theirs.
 void Server::Impl::read_from(Session& session) {
   ClientId id = session.id;
@@ -196,7 +200,7 @@ void Server::Impl::defer(Session& session, const std::optional<Request>& request
     session.decoder.keep();
   }
   session.is_deferred = true;
-  watch_for(session, {.readable = false, .writable = session.interest.writable});
+  stop_reading(session);
   if (session.outbox.size() >= kSentAtOnceBytes) note_due(session, Due::Asked);
   deferred_.push_back({session.id, held});
   keep_working();
@@ -221,10 +225,14 @@ void Server::Impl::resume(Session& session, const std::optional<Request>& reques
   session.is_deferred = false;
   if (request) {
     if (must_wait_for_memory(session, *request)) return defer(session, request);
-    if (!has_turn && must_wait_for_turn(session, *request)) return await_turn(session, *request);
-    std::size_t effort = session.ns->keyspace.effort_of(*request);
-    if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session);
-    if (!carry_out(session, *request, effort, mono_now())) return;
+    if (!has_turn && must_wait_for_turn(session, *request)) {
+      await_turn(session, *request);
+      if (session.is_deferred) return;
+    } else {
+      std::size_t effort = session.ns->keyspace.effort_of(*request);
+      if (session.ns->keyspace.is_large(*request, effort)) return enqueue(session);
+      if (!carry_out(session, *request, effort, mono_now())) return;
+    }
   }
   serve(session);
   Session* served = find(id);
@@ -329,7 +337,7 @@ void Server::Impl::close_stalled() {
 void Server::Impl::enqueue(Session& session) {
   Request held = session.decoder.hold();
   session.is_busy = true;
-  watch_for(session, {.readable = false, .writable = session.interest.writable});
+  stop_reading(session);
   namespaces_.enqueue(session.id, *session.ns, held);
   keep_working();
 }

@@ -7,7 +7,11 @@ namespace ddprun::store {
 
 void RateLimitedLog::line_once(const std::string& sentence, MonoTime now) {
   bool is_known = now < window_end_ && std::ranges::find(written_, sentence) != written_.end();
-  is_known ? void(++left_out_) : line(sentence, now);
+  if (is_known) {
+    ++left_out_;
+  } else {
+    line(sentence, now);
+  }
 }
 
 void RateLimitedLog::line(const std::string& sentence, MonoTime now) {
