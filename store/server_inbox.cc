@@ -56,7 +56,9 @@ bool Server::Impl::inbox_is_full() const {
 }
 
 // Whether who pushes, and is not this process, has to wait.
-bool Server::Impl::inbox_has_crowd() const { return !inbox_.turns.empty() || inbox_is_full(); }
+bool Server::Impl::inbox_has_crowd() const {
+  return !inbox_.turns.empty() || inbox_is_full();
+}
 
 bool Server::Impl::must_wait_for_turn(const Session& session, const Request& request) const {
   const auto* push = std::get_if<request::QueuePush>(&request);

@@ -103,8 +103,6 @@ std::size_t memory_of_process(const std::string& what) {
 }
 #endif
 
-}  // namespace
-
 // A connection to this machine from one of its addresses.
 ddprun::Fd connected_from(const std::string& from, std::uint16_t port) {
   ddprun::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -160,7 +158,24 @@ struct ReadQueue {
   static bool is_served_there(RawClient& client) {
     return client.send(request::Set{"k", "v"}).send(request::Get{"k"}).receive_bytes() == "v";
   }
+
+  // One from 127.0.0.1, with an item that has been read: from now on the server knows what is read.
+  RawClient flooder() {
+    RawClient flood = enter("127.0.0.1");
+    flood.send(request::QueuePush{"in/1", "first"});
+    REQUIRE(next() == "first\nfrom 127.0.0.1");
+    return flood;
+  }
+  // The same, and 64 items "x" lie there.
+  RawClient flooder_of_full_queue() {
+    RawClient flood = flooder();
+    for (int i = 0; i < 64; ++i) flood.send(request::QueuePush{"in/1", "x"});
+    REQUIRE(flood.send(request::QueueLen{"in/1"}).receive_number() == 64);
+    return flood;
+  }
 };
+
+}  // namespace
 
 TEST_SUITE("store/server/hostile") {
   TEST_CASE("what is no request closes who sent it") {
@@ -498,9 +513,7 @@ TEST_SUITE("store/server/hostile") {
   }
 
   TEST_CASE_FIXTURE(ReadQueue, "who floods the queue that this process reads waits for his turn") {
-    RawClient flood = enter("127.0.0.1");
-    flood.send(request::QueuePush{"in/1", "first"});
-    CHECK(next() == "first\nfrom 127.0.0.1");  // from now on the server knows what is read
+    RawClient flood = flooder();
     constexpr int kMany = 1000;
     std::string bytes;
     for (int i = 0; i < kMany; ++i) {
@@ -547,11 +560,7 @@ TEST_SUITE("store/server/hostile") {
   }
 
   TEST_CASE_FIXTURE(ReadQueue, "last wills wait for their turn, behind what was pushed before") {
-    RawClient flood = enter("127.0.0.1");
-    flood.send(request::QueuePush{"in/1", "first"});
-    REQUIRE(next() == "first\nfrom 127.0.0.1");
-    for (int i = 0; i < 64; ++i) flood.send(request::QueuePush{"in/1", "x"});
-    REQUIRE(flood.send(request::QueueLen{"in/1"}).receive_number() == 64);
+    RawClient flood = flooder_of_full_queue();
     constexpr int kWills = 200;
     for (int i = 0; i < kWills; ++i) {
       RawClient goes = enter("127.0.0.3");
@@ -575,11 +584,7 @@ TEST_SUITE("store/server/hostile") {
   }
 
   TEST_CASE_FIXTURE(ReadQueue, "what this process pushes itself comes behind all that wait") {
-    RawClient flood = enter("127.0.0.1");
-    flood.send(request::QueuePush{"in/1", "first"});
-    REQUIRE(next() == "first\nfrom 127.0.0.1");
-    for (int i = 0; i < 64; ++i) flood.send(request::QueuePush{"in/1", "x"});
-    REQUIRE(flood.send(request::QueueLen{"in/1"}).receive_number() == 64);
+    RawClient flood = flooder_of_full_queue();
     flood.send(request::QueuePush{"in/1", "waits"});
     RawClient node = enter("127.0.0.2");
     node.send(request::QueuePush{"in/1", "waits, too"});
@@ -1034,21 +1039,29 @@ TEST_SUITE("store/server/hostile") {
   TEST_CASE("what is appended to a large value in the same moment is appended as it was sent") {
     RunningServer server;
     constexpr std::size_t kLarge = 8 << 20;
+    constexpr std::size_t kPiece = 20;
     RawClient owner = client_of(server);
     owner.send(request::Set{"large", std::string(kLarge, '0')});
     REQUIRE(owner.send(request::GetNumKeys{}).receive_number() == 1);
     std::vector<RawClient> clients;
     for (int i = 0; i < 10; ++i) clients.push_back(client_of(server));
+    auto letter_of = [](std::size_t i) { return static_cast<char>('a' + i); };
     server.ask([&](Server&) {
-      for (RawClient& client : clients) client.send(request::Append{"large", "the next piece"});
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        clients[i].send(request::Append{"large", std::string(kPiece, letter_of(i))});
+      }
       for (RawClient& client : clients) client.send(request::Set{"another", "something else"});
       return 0;
     });
     for (RawClient& client : clients) CHECK(is_served(client));
-    std::string pieces;
-    for (int i = 0; i < 10; ++i) pieces += "the next piece";
     std::string value = owner.send(request::Get{"large"}).receive_bytes();
-    CHECK(value.substr(std::min(value.size(), kLarge)) == pieces);
+    REQUIRE(value.size() == kLarge + kPiece * clients.size());
+    std::set<std::string> pieces, sent;
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      pieces.insert(value.substr(kLarge + i * kPiece, kPiece));
+      sent.insert(std::string(kPiece, letter_of(i)));
+    }
+    CHECK(pieces == sent);
   }
 
   TEST_CASE("a client that is served later may leave before") {
