@@ -32,6 +32,9 @@ namespace asio = boost::asio;
 using TraceKind = rendezvous::TraceEvent::Kind;
 using rendezvous::kAgentThread;
 
+// A start has the processors to itself, and most runs that fail live longer.
+constexpr auto kPrepareAfter = std::chrono::seconds(1);
+
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -455,7 +458,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
     logger_->info("started {}  {}", who, fields);
-    return;
+    return tasks_.spawn(prepare_restart());
   }
   // Both parts of a restart, each by this line's own clock: how long the workers took to go, and
   // how long it took from there to the last exec.
@@ -466,6 +469,15 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
                                        : fmt::format("round {}", round_.number),
       who, milliseconds(mono_now() - last_exit_),
       std::max(0.0, milliseconds(last_exit_ - stop_began_)), fields);
+}
+
+// What the end of an attempt asks of the disk is on its way to the next one: no thread is to be
+// made then.
+asio::awaitable<void> Agent::prepare_restart() {
+  asio::steady_timer timer(executor_, kPrepareAfter);
+  co_await timer.async_wait(asio::use_awaitable);
+  disk_.start_early();
+  stop_file_.start_early();
 }
 
 void Agent::worker_exited(const WorkerExit& exit) {

@@ -89,6 +89,7 @@ class Agent {
   boost::asio::awaitable<void> keep_dumps();
   void start_workers(int restart_count);
   void workers_started(const std::optional<Workers::StartFailure>& failure);
+  boost::asio::awaitable<void> prepare_restart();
   void worker_exited(const WorkerExit& exit);
   std::optional<rendezvous::TimedOutWait> wait_behind(const WorkerExit& exit) const;
   void abandon(const RunningWorker& worker);

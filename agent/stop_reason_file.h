@@ -48,6 +48,9 @@ class StopReasonFile {
 
   void on(const stop_reason::Event& event);
 
+  // Makes its thread before there is something to write.
+  void start_early() { disk_.start_early(); }
+
   // Whether the answer to a question is still awaited.
   bool is_asking() const { return state_.questions > 0; }
 

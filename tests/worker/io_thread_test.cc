@@ -6,6 +6,8 @@
 #include <boost/asio/io_context.hpp>
 #include <future>
 #include <memory>
+#include <string>
+#include <vector>
 
 using namespace ddprun;
 using namespace ddprun::process;
@@ -31,5 +33,20 @@ TEST_SUITE("worker/process/io_thread") {
     disk.reset();
     CHECK(is_held.expired());
     release->set_value();
+  }
+
+  TEST_CASE("a thread that was started early has nothing to do, and runs the first call") {
+    boost::asio::io_context loop;
+    auto said = std::make_shared<std::vector<std::string>>();
+    IoThread disk(loop.get_executor(), [](const IoThread::Stall&) {});
+    disk.start_early();
+    disk.start_early();
+    loop.run();
+    CHECK(disk.is_idle());
+    disk.run(
+        "say it", [said] { said->push_back("said"); }, [said] { said->push_back("done"); });
+    loop.restart();
+    loop.run();
+    CHECK(*said == std::vector<std::string>{"said", "done"});
   }
 }

@@ -74,6 +74,10 @@ void IoThread::run(std::string what, std::function<void()> work, std::function<v
   if (!is_watching_) watch();
 }
 
+void IoThread::start_early() {
+  if (!has_thread_) run("start a thread", [] {});
+}
+
 asio::awaitable<void> IoThread::run_and_wait(std::string what, std::function<void()> work) {
   struct Wait {
     asio::steady_timer timer;  // never expires

@@ -42,8 +42,11 @@ class IoThread {
   // first call.
   void run(std::string what, std::function<void()> work, std::function<void()> done = nullptr);
 
-  // The same as a coroutine, which goes on when `work` has ended.  Cancelling the coroutine ends
-  // the wait and not the call: what `work` refers to must be its own.
+  // Starts the thread before there is a call, so that the first does not wait for it.
+  void start_early();
+
+  // The same as run() as a coroutine, which goes on when `work` has ended.  Cancelling the
+  // coroutine ends the wait and not the call: what `work` refers to must be its own.
   boost::asio::awaitable<void> run_and_wait(std::string what, std::function<void()> work);
 
   // Whether all calls have ended.

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 namespace ddprun::process {
 namespace {
@@ -25,7 +27,7 @@ int write_all(int fd, std::string_view bytes) {
 
 // A buffer on its way: the thread has it while it writes, the event loop before and after.
 struct Part {
-  std::vector<char> bytes;
+  std::unique_ptr<char[]> bytes;
   std::size_t size = 0;
   int error_number = 0;
 };
@@ -55,15 +57,15 @@ LogFile::LogFile(const std::string& path, Fd fd, IoThread& thread,
   state_->on_failure = std::move(on_failure);
 }
 
-void LogFile::write(std::vector<char> bytes, std::size_t size,
-                    std::function<void(std::vector<char>)> done) {
+void LogFile::write(std::unique_ptr<char[]> bytes, std::size_t size,
+                    std::function<void(std::unique_ptr<char[]>)> done) {
   if (size == 0) return;
   auto part = std::make_shared<Part>(Part{.bytes = std::move(bytes), .size = size});
   state_->waiting_bytes += size;
   thread_->run(
       state_->what,
       [state = state_, part] {
-        part->error_number = write_all(state->fd.get(), {part->bytes.data(), part->size});
+        part->error_number = write_all(state->fd.get(), {part->bytes.get(), part->size});
       },
       [state = state_, part, done = std::move(done)] {
         state->waiting_bytes -= part->size;
@@ -75,6 +77,12 @@ void LogFile::write(std::vector<char> bytes, std::size_t size,
         if (state->waiting_bytes > kMaxWaitingBytes / 2) return;
         for (const auto& writer : std::exchange(state->writers, {})) writer();
       });
+}
+
+void LogFile::write(std::string_view bytes) {
+  auto copy = std::make_unique_for_overwrite<char[]>(bytes.size());
+  std::ranges::copy(bytes, copy.get());
+  write(std::move(copy), bytes.size());
 }
 
 bool LogFile::wants_pause() const {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "store/base/error.h"
 #include "store/base/fd.h"
@@ -34,9 +34,9 @@ class LogFile {
 
   // Writes the first `size` bytes of `bytes`, or as much as the file takes, on the thread.  Each
   // call tries anew.  `done` gets the buffer back.
-  void write(std::vector<char> bytes, std::size_t size,
-             std::function<void(std::vector<char>)> done = nullptr);
-  void write(std::string_view bytes) { write({bytes.begin(), bytes.end()}, bytes.size()); }
+  void write(std::unique_ptr<char[]> bytes, std::size_t size,
+             std::function<void(std::unique_ptr<char[]>)> done = nullptr);
+  void write(std::string_view bytes);
 
   // Whether a writer that can wait should, with when_room().
   bool wants_pause() const;

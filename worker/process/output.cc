@@ -28,18 +28,21 @@ constexpr std::size_t kCopiedBytes = kBufferBytes / 4;
 // which would have to clear them for the next read.
 constexpr std::size_t kSpares = 8;
 
+// kBufferBytes of them.  Not cleared: of a worker that says little most is never touched.
+using Buffer = std::unique_ptr<char[]>;
+
 // All pumps share it: each is done with it before the next one reads.
 struct Scratch {
-  std::vector<std::vector<char>> spares;
+  std::vector<Buffer> spares;
   std::string lines;
 
-  std::vector<char> take_buffer() {
-    if (spares.empty()) return std::vector<char>(kBufferBytes);
-    std::vector<char> buffer = std::move(spares.back());
+  Buffer take_buffer() {
+    if (spares.empty()) return std::make_unique_for_overwrite<char[]>(kBufferBytes);
+    Buffer buffer = std::move(spares.back());
     spares.pop_back();
     return buffer;
   }
-  void give_back(std::vector<char> buffer) {
+  void give_back(Buffer buffer) {
     if (spares.size() < kSpares) spares.push_back(std::move(buffer));
   }
 };
@@ -100,12 +103,12 @@ void OutputPump::wait_for_pipe() {
 }
 
 OutputPump::Read OutputPump::read_once() {
-  std::vector<char> buffer = scratch().take_buffer();
-  ssize_t count = ::read(pipe_.native_handle(), buffer.data(), buffer.size());
+  Buffer buffer = scratch().take_buffer();
+  ssize_t count = ::read(pipe_.native_handle(), buffer.get(), kBufferBytes);
   if (count > 0) {
     std::size_t size = static_cast<std::size_t>(count);
     read_bytes_ += size;
-    deliver({buffer.data(), size});
+    deliver({buffer.get(), size});
     to_file(std::move(buffer), size);
     return Read::Data;
   }
@@ -123,12 +126,12 @@ void OutputPump::deliver(std::string_view bytes) {
   pass_on_lines(scratch().lines);
 }
 
-void OutputPump::to_file(std::vector<char> buffer, std::size_t size) {
+void OutputPump::to_file(std::unique_ptr<char[]> buffer, std::size_t size) {
   if (sinks_.file && size >= kCopiedBytes) {
     return sinks_.file->write(std::move(buffer), size,
-                              [](std::vector<char> used) { scratch().give_back(std::move(used)); });
+                              [](Buffer used) { scratch().give_back(std::move(used)); });
   }
-  if (sinks_.file) sinks_.file->write({buffer.data(), size});
+  if (sinks_.file) sinks_.file->write(std::string_view(buffer.get(), size));
   scratch().give_back(std::move(buffer));
 }
 

@@ -68,7 +68,7 @@ class OutputPump {
   enum class Read { Data, NothingNow, End };
   Read read_once();
   void deliver(std::string_view bytes);
-  void to_file(std::vector<char> buffer, std::size_t size);
+  void to_file(std::unique_ptr<char[]> buffer, std::size_t size);
   void pass_on_lines(std::string& lines);
 
   boost::asio::posix::stream_descriptor pipe_;
