@@ -103,14 +103,16 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       vitals_(executor, vitals_config(config_, rendezvous_), workers_,
               [this](std::string vitals) { rendezvous_.say_vitals(std::move(vitals)); }),
       events_(config_.event_sink, event_context(config_)),
-      timeline_(executor,
-                {.path = config_.timeline_path,
-                 .node = config_.node_name,
-                 .host = config_.workers.hostname},
-                workers_,
-                [this](const Error& error) {
-                  logger_->warn("the timeline is incomplete: {}", to_string(error));
-                }),
+      timeline_(
+          executor,
+          {.path = config_.timeline_path,
+           .node = config_.node_name,
+           .host = config_.workers.hostname},
+          workers_,
+          [this](const Error& error) {
+            logger_->warn("the timeline is incomplete: {}", to_string(error));
+          },
+          [this](std::string slices) { rendezvous_.say_slices(std::move(slices)); }),
       signals_(
           executor, [this](int signal) { stop_signalled(signal); },
           [this](int signal) { forward_signalled(signal); }),
@@ -155,6 +157,7 @@ asio::awaitable<int> Agent::run() {
   co_await workers_.end_helper();
   // What it was about to fork does not know yet that it has ended.
   if (config_.workers.has_warm_restarts) co_await leftovers_.end(hangs_.sweep_begins(), 0);
+  co_await timeline_.settled();
   co_await rendezvous_.finish();
   rendezvous_.close();
   co_await timeline_.end();

@@ -25,8 +25,10 @@ constexpr int kLastPieces = 16;
 }  // namespace
 
 Timeline::Timeline(asio::any_io_executor executor, TimelineConfig config, Workers& workers,
-                   std::function<void(const Error&)> on_failure)
-    : workers_(workers),
+                   std::function<void(const Error&)> on_failure,
+                   std::function<void(std::string)> say_slices)
+    : say_slices_(std::move(say_slices)),
+      workers_(workers),
       file_(executor, std::move(config), std::move(on_failure)),
       thread_(executor, [](const process::IoThread::Stall&) {}),  // the log files' thread says it
       timer_(executor),
@@ -91,22 +93,29 @@ void Timeline::look(std::vector<Place> places) {
       },
       [this, found] {
         for (auto& [local_rank, slice] : *found) draw_slice(local_rank, std::move(slice));
+        if (!found->empty() && !file_.has_begun()) say_slices_(slices_.text());
       });
 }
 
 void Timeline::draw_slice(int local_rank, worker::TimelineSlice slice) {
-  file_.here({.kind = TraceKind::Slice,
-              .at = slice.begin,
-              .until = slice.end,
-              .thread = local_rank,
-              .name = std::move(slice.name),
-              .facts = std::move(slice.facts)});
+  TraceEvent event{.kind = TraceKind::Slice,
+                   .at = slice.begin,
+                   .until = slice.end,
+                   .thread = local_rank,
+                   .name = std::move(slice.name),
+                   .facts = std::move(slice.facts)};
+  if (!file_.has_begun()) slices_.add(event);
+  file_.here(std::move(event));
+}
+
+asio::awaitable<void> Timeline::settled() {
+  co_await thread_.settled(mono_now() + kPatience);
 }
 
 asio::awaitable<void> Timeline::end() {
   tasks_.cancel();
   co_await tasks_.join();
-  co_await thread_.settled(mono_now() + kPatience);
+  co_await settled();
   co_await file_.end();
 }
 

@@ -16,6 +16,7 @@
 #include "agent/slice_reader.h"
 #include "agent/timeline_file.h"
 #include "agent/workers.h"
+#include "rendezvous/decide/drawn_slices.h"
 #include "store/task_group.h"
 #include "worker/process/io_thread.h"
 
@@ -28,9 +29,11 @@ class Timeline {
   // How often the workers' files are looked at.
   static constexpr Duration kPeriod = std::chrono::seconds(2);
 
-  // `on_failure`: as of TimelineFile.
+  // `on_failure`: as of TimelineFile.  `say_slices` gets what the workers have drawn while another
+  // node's agent writes the file: the text of a SliceBook (rendezvous/decide/drawn_slices.h).
   Timeline(boost::asio::any_io_executor executor, TimelineConfig config, Workers& workers,
-           std::function<void(const Error&)> on_failure);
+           std::function<void(const Error&)> on_failure,
+           std::function<void(std::string)> say_slices);
 
   bool is_wanted() const { return file_.is_wanted(); }
 
@@ -42,6 +45,8 @@ class Timeline {
   void workers_run(std::uint64_t round, int attempt);
   // Its files are read to their ends.
   void worker_ended(const WorkerExit& exit);
+  // What the workers have drawn so far is read, or their disk stands still.
+  boost::asio::awaitable<void> settled();
   // There is no other event.  Completes when the file is whole, or its disk stands still.
   boost::asio::awaitable<void> end();
 
@@ -55,6 +60,8 @@ class Timeline {
   void look(std::vector<Place> places);
   void draw_slice(int local_rank, worker::TimelineSlice slice);
 
+  std::function<void(std::string)> say_slices_;
+  rendezvous::SliceBook slices_;  // that are drawn by another agent
   Workers& workers_;
   TimelineFile file_;
   std::shared_ptr<SliceReader> reader_ = std::make_shared<SliceReader>();  // used by the thread

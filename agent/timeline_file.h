@@ -41,6 +41,8 @@ class TimelineFile {
                std::function<void(const Error&)> on_failure);
 
   bool is_wanted() const { return !config_.path.empty(); }
+  // Whether the run is hosted here, or was.
+  bool has_begun() const { return has_begun_; }
 
   // Seen by the coordinator, which is in this process: the file begins with the first of these.
   // Of this node's workers it is not taken, since here() knows better.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/own_round.h"
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/shown_address.h"
@@ -233,7 +234,9 @@ void CoordinatorService::step(const runs::Event& event) {
             },
             [this](runs::action::Forget& forget) {
               std::vector<std::string> keys{keys::vitals(forget.node), keys::waits(forget.node),
-                                            keys::stacks(forget.node), keys::bundle(forget.node)};
+                                            keys::stacks(forget.node), keys::bundle(forget.node),
+                                            keys::slices(forget.node)};
+              slices_.forget(forget.node);
               outgoing_.push_back({.kind = Outgoing::Kind::Forget,
                                    .name = keys::mailbox(forget.node, forget.connection),
                                    .keys = std::move(keys)});
@@ -276,6 +279,9 @@ void CoordinatorService::note_in_chronicle(const runs::Event& event,
   };
   if (const auto* arrived = std::get_if<runs::event::Arrived>(&event)) {
     const auto* state = state_of(arrived->message.run);
+    // Its last slices came before its last word, after which their key is deleted.
+    bool is_last = std::holds_alternative<request::Left>(arrived->message.request);
+    if (is_last) look_at_slices(arrived->message.run, arrived->message.node, "");
     chronicle_.heard(arrived->message, state, now);
     return tracer_.look(arrived->message.run, state, arrived->message.node, now.wall,
                         config_.trace);
@@ -425,7 +431,9 @@ asio::awaitable<void> CoordinatorService::watch_pace() {
   while (is_open_) {
     pace_timer_.expires_after(kPacePeriod);
     co_await store::wait_for(pace_timer_);
-    if (is_open_) look_at_pace();
+    if (!is_open_) co_return;
+    look_at_pace();
+    look_at_slices();
   }
 }
 
@@ -440,6 +448,23 @@ void CoordinatorService::look_at_pace() {
     if (pace != run.pace) seen.push_back({.run = name, .pace = std::move(pace)});
   }
   for (const runs::event::PaceSeen& event : seen) step(event);
+}
+
+void CoordinatorService::look_at_slices() {
+  for (const auto& [name, run] : state_.runs) {
+    for (const auto& [id, node] : run.nodes) look_at_slices(name, id, node.join.host);
+  }
+}
+
+void CoordinatorService::look_at_slices(const std::string& run, const std::string& node,
+                                        const std::string& host) {
+  if (!config_.trace || !config_.slices) return;
+  for (TraceEvent& slice : slices_.news(node, config_.slices(node))) {
+    if (slice.kind != TraceEvent::Kind::Slice) slice.at = wall_now();
+    slice.node = coordinator::name_of(node);
+    slice.host = host;
+    config_.trace(run, slice);
+  }
 }
 
 void CoordinatorService::cannot(const std::string& what, const Error& error) {

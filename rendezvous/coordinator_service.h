@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rendezvous/decide/chronicle.h"
+#include "rendezvous/decide/drawn_slices.h"
 #include "rendezvous/decide/pace.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
@@ -76,6 +77,8 @@ struct ServiceConfig {
   std::function<std::string(const std::string& node)> vitals{};
   // Likewise of what it says of the workers' store.
   std::function<std::string(const std::string& node)> waits{};
+  // Likewise of what its workers have drawn, for `trace`.
+  std::function<std::string(const std::string& node)> slices{};
 
   // Gets what happens to the runs here, as it does.  Empty: it is kept for the pages only.
   Tracer::Sink trace{};
@@ -151,6 +154,8 @@ class CoordinatorService {
   boost::asio::awaitable<void> beat();
   boost::asio::awaitable<void> watch_pace();
   void look_at_pace();
+  void look_at_slices();
+  void look_at_slices(const std::string& run, const std::string& node, const std::string& host);
   std::string pulse(std::uint64_t count) const;
   boost::asio::awaitable<void> knock_there(runs::action::Knock wanted);
   void take(std::string text);
@@ -198,6 +203,7 @@ class CoordinatorService {
   boost::asio::steady_timer pulse_timer_;
   boost::asio::steady_timer pace_timer_;
   std::map<std::string, PaceWatch> paces_;  // by run uuid
+  SliceWatch slices_;
   store::TaskGroup tasks_;
 };
 

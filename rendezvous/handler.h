@@ -91,6 +91,9 @@ class Handler {
   virtual void say_stacks(std::string /*text*/) {}
   // The answer to a TakeBundle: the text of a BundlePiece (rendezvous/decide/bundle_piece.h).
   virtual void say_bundle(std::string /*text*/) {}
+  // What the workers of this node have drawn in the timeline: the text of a SliceBook
+  // (rendezvous/decide/drawn_slices.h), for the node that hosts the run.  It may get lost.
+  virtual void say_slices(std::string /*text*/) {}
   // Who gets what the coordinator of this run sees, where it is in this process (decide/tracer.h).
   // To be set before join(); called from within calls of this class, too.
   virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}

@@ -170,6 +170,9 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   service.waits = [this, secret](const std::string& node) {
     return server_->value_of(keys::kNamespace, secret, keys::waits(node));
   };
+  service.slices = [this, secret](const std::string& node) {
+    return server_->value_of(keys::kNamespace, secret, keys::slices(node));
+  };
   service.trace = config_.trace;
   service.log = config_.log;
   service.on_failed = [this](const std::string& why) { failed(why); };

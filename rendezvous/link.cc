@@ -27,12 +27,23 @@ store::Async<void> Link::set_last_will(std::string message) {
 }
 
 void Link::post(std::string message) {
-  outgoing_.push_back({std::move(message), false});
+  outgoing_.push_back({.message = std::move(message), .is_heartbeat = false});
   has_mail_.notify();
 }
 
 void Link::post_heartbeat(std::string message) {
-  outgoing_.push_back({std::move(message), true});
+  outgoing_.push_back({.message = std::move(message), .is_heartbeat = true});
+  has_mail_.notify();
+}
+
+void Link::post_slices(std::string text) {
+  std::string key = keys::slices(parts_.node);
+  for (Outgoing& waiting : outgoing_) {
+    if (waiting.key != key) continue;
+    waiting.message = std::move(text);
+    return;
+  }
+  outgoing_.push_back({.message = std::move(text), .is_heartbeat = false, .key = std::move(key)});
   has_mail_.notify();
 }
 
@@ -51,8 +62,9 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       Outgoing next = std::move(link->outgoing_.front());
       link->outgoing_.pop_front();
       link->is_sending_ = true;
-      auto pushed = co_await client.queue_push(inbox, std::move(next.message));
-      if (!pushed) co_return link->lost(pushed.error());
+      auto said = next.key.empty() ? co_await client.queue_push(inbox, std::move(next.message))
+                                   : co_await client.set(next.key, std::move(next.message));
+      if (!said) co_return link->lost(said.error());
       if (next.is_heartbeat) {
         // That the coordinator lives does not say that this node still counts.
         auto seen = co_await client.get_and_check(pulse_key, given_up_key, kMaxMessageBytes);

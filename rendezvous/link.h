@@ -65,6 +65,9 @@ class Link {
   // And a piece of its files: keys::bundle().
   void post_bundle(std::string text) { post_key(keys::bundle(parts_.node), std::move(text)); }
 
+  // Says what the workers have drawn: sets keys::slices(), before any message that follows.
+  void post_slices(std::string text);
+
   // What happens on it, each to be run once.
   static boost::asio::awaitable<void> send(std::shared_ptr<Link> link);
   static boost::asio::awaitable<void> receive(std::shared_ptr<Link> link);
@@ -78,6 +81,7 @@ class Link {
   struct Outgoing {
     std::string message;
     bool is_heartbeat = false;
+    std::string key{};  // that is to be set to the message; empty: it goes to the coordinator
   };
   void post_key(std::string key, std::string value);
   void lost(const Error& error);

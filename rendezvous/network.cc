@@ -133,6 +133,10 @@ void NetworkHandler::say_bundle(std::string text) {
   if (link_ && link_->client().has_extensions()) link_->post_bundle(std::move(text));
 }
 
+void NetworkHandler::say_slices(std::string text) {
+  if (link_ && link_->client().has_extensions()) link_->post_slices(std::move(text));
+}
+
 void NetworkHandler::leave(std::string why, int signal) {
   was_stopped_ = others_save_ = true;
   endpoint_.host_leaves(config_.member.node.host + ", which hosts the rendezvous, " + why, signal);

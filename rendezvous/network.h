@@ -64,6 +64,7 @@ class NetworkHandler final : public Handler {
   void say_vitals(std::string text) override;
   void say_stacks(std::string text) override;
   void say_bundle(std::string text) override;
+  void say_slices(std::string text) override;
   void trace_to(std::function<void(const TraceEvent&)> sink) override {
     endpoint_.trace_to(std::move(sink));
   }

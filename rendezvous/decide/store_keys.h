@@ -71,6 +71,10 @@ inline constexpr const char* kBundles = "ddprun/bundle/";
 inline std::string bundle(const std::string& node) {
   return kBundles + node;
 }
+// Likewise what its workers have drawn in the timeline; see drawn_slices.h.
+inline std::string slices(const std::string& node) {
+  return "ddprun/slices/" + node;
+}
 // The queue of all commands to one node, on one of its connections: what is under way to a broken
 // one cannot be taken for what is sent to the next.  Only the host puts something there.
 inline constexpr const char* kMailboxes = "ddprun/node/";

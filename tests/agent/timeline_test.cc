@@ -27,12 +27,14 @@ struct Drawing {
   test::TempDir base;
   std::vector<std::string> unused;
   test::FakeWorkers workers{unused};
+  std::vector<std::string> said;
   Timeline timeline;
 
   explicit Drawing(bool is_wanted = true)
-      : timeline(loop.get_executor(),
-                 {.path = is_wanted ? path() : "", .node = "node", .host = "host"}, workers,
-                 [](const Error&) {}) {
+      : timeline(
+            loop.get_executor(), {.path = is_wanted ? path() : "", .node = "node", .host = "host"},
+            workers, [](const Error&) {},
+            [this](std::string text) { said.push_back(std::move(text)); }) {
     workers.present.push_back({.local_rank = 0, .rank = 4, .pid = 7, .folder = base.path()});
   }
   std::string path() const { return base.path() + "/timeline.json"; }
@@ -88,6 +90,31 @@ TEST_SUITE("agent/timeline") {
     CHECK(checkpoint["tid"] == 0);
     CHECK(checkpoint["args"]["step"] == "1200");
     CHECK(slice_in(events, "eval").is_object());
+    CHECK(run.said.empty());  // nobody else writes it
+  }
+
+  TEST_CASE("where another agent writes the file, it gets the slices") {
+    Drawing run;
+    run.timeline.workers_run(0, 0);
+    run.worker_says("checkpoint");
+    run.timeline.worker_ended({.local_rank = 0, .rank = 4, .pid = 7, .folder = run.base.path()});
+    bool is_settled = false;
+    boost::asio::co_spawn(
+        run.loop,
+        [&]() -> boost::asio::awaitable<void> {
+          co_await run.timeline.settled();
+          is_settled = true;
+        },
+        boost::asio::detached);
+    REQUIRE(test::run_until(run.loop, [&] { return is_settled; }));
+    REQUIRE(run.said.size() == 1);
+    rendezvous::SliceWatch watch;
+    auto slices = watch.news("node.1", run.said.front());
+    REQUIRE(slices.size() == 1);
+    CHECK(slices[0].name == "checkpoint");
+    CHECK(slices[0].thread == 0);
+    run.end();
+    CHECK(run.text().empty());
   }
 
   TEST_CASE("where no timeline is wanted nothing is read") {

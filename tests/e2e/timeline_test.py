@@ -87,6 +87,33 @@ class TimelineTest(NodesCase):
             self.assertEqual(event["ph"], "X")
             self.assertAlmostEqual(event["dur"] / 1e6, 0.01, delta=0.009)
 
+    def test_what_workers_of_other_nodes_have_done_is_there_too(self):
+        # The last one at their very end.
+        script = ("import json, os, time\n"
+                  "def draw(name):\n"
+                  "    with open(os.environ['DDPRUN_TIMELINE_FILE'], 'a') as file:\n"
+                  "        line = {'name': name, 'begin': time.time() - 0.01, 'end': time.time(), 'rank': os.environ['RANK']}\n"
+                  "        file.write(json.dumps(line) + '\\n')\n"
+                  "draw('begins')\n"
+                  "while not os.path.exists('end'): time.sleep(0.02)\n"
+                  "draw('ends')\n")
+        (self.path / "draws.py").write_text(script)
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", str(self.path / "draws.py"), command=())
+                 for _ in range(2)]
+        wait_until(lambda: [file for file in self.path.glob("logs/*/timeline.json")
+                            if file.read_text().count("begins") == 4], "the workers of both nodes have drawn")
+        (self.path / "end").touch()
+        self.assert_all_succeed(*nodes)
+        (file,) = self.path.glob("logs/*/timeline.json")
+        drawn = [event for event in json.loads(file.read_text()) if event["ph"] == "X"]
+        self.assertEqual(sorted((event["name"], event["args"]["rank"]) for event in drawn),
+                         sorted((name, str(rank)) for name in ("begins", "ends") for rank in range(4)))
+        # Each in the row of its worker: two nodes with two each.
+        rows = {event["args"]["rank"]: (event["pid"], event["tid"]) for event in drawn}
+        self.assertEqual(len(set(rows.values())), 4, rows)
+        self.assertEqual(rows["0"][0], rows["1"][0], rows)
+        self.assertEqual(rows["2"][0], rows["3"][0], rows)
+
     def test_the_file_of_a_killed_host_can_be_read(self):
         host, _ = self.two_nodes()
         file = self.path / "timeline"
