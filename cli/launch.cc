@@ -126,7 +126,7 @@ asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>
   const std::size_t lost_err = outputs.err.waiting_bytes();
   for (auto [name, bytes] : {std::pair("stdout", lost_out), std::pair("stderr", lost_err)}) {
     if (bytes == 0) continue;
-    logger.error("the reader of {} stands still; {} bytes of output are lost", name, bytes);
+    logger.error("{} has not taken {} bytes of output, which are lost", name, bytes);
   }
   if (!outputs.disk.is_idle()) {
     auto stall = outputs.disk.stall();

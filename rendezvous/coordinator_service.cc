@@ -264,6 +264,7 @@ void CoordinatorService::step(const runs::Event& event) {
         },
         action);
   }
+  beat_if_not_alone(now.mono);
   if (runs::is_idle(state_)) has_emptied_.notify();
   has_mail_.notify();
   MonoTime due = runs::deadline(state_).value_or(MonoTime::max());
@@ -417,8 +418,14 @@ std::string CoordinatorService::pulse(std::uint64_t count) const {
   return encode_pulse(now, runs::alone(state_, now));
 }
 
+// Nodes whose pulse renews no lease are not to wait for the next beat when it does again.
+void CoordinatorService::beat_if_not_alone(MonoTime now) {
+  if (told_alone_ > 0 && runs::alone(state_, now).size() < told_alone_) pulse_timer_.cancel();
+}
+
 asio::awaitable<void> CoordinatorService::beat() {
   for (std::uint64_t count = 1; is_open_; ++count) {
+    told_alone_ = config_.name.empty() ? 0 : runs::alone(state_, mono_now()).size();
     auto set = co_await out_->set(keys::pulse(config_.record), pulse(count));
     if (!is_open_) co_return;
     if (!set) co_return cannot("say that the coordinator lives", set.error());

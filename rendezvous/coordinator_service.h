@@ -157,6 +157,7 @@ class CoordinatorService {
   void look_at_slices();
   void look_at_slices(const std::string& run, const std::string& node, const std::string& host);
   std::string pulse(std::uint64_t count) const;
+  void beat_if_not_alone(MonoTime now);
   boost::asio::awaitable<void> knock_there(runs::action::Knock wanted);
   void take(std::string text);
   void check_addresses(Message& message, const std::string& shown);
@@ -201,6 +202,7 @@ class CoordinatorService {
   store::Event has_sent_;            // some of it
   store::Event has_emptied_;         // the last node has gone, or everything is sent
   boost::asio::steady_timer pulse_timer_;
+  std::size_t told_alone_ = 0;  // runs, in the last pulse
   boost::asio::steady_timer pace_timer_;
   std::map<std::string, PaceWatch> paces_;  // by run uuid
   SliceWatch slices_;

@@ -432,9 +432,10 @@ bool is_alone(const State& state, MonoTime now) {
 
 bool must_stop_alone(const State& state, MonoTime now) {
   if (state.phase != Phase::Running || !is_alone(state, now)) return false;
-  // First the other endpoints are asked whether the round goes on there.
+  // A blink of the network may be over in a moment, and the other endpoints are asked first whether
+  // the round goes on there.  Meanwhile its pulse renews no lease.
   MonoTime heard_at = state.contacts.heard_at;
-  bool is_known = may_move(state) && heard_at != MonoTime::min();
+  bool is_known = heard_at != MonoTime::min();
   if (is_known && now < heard_at + alone_after(state) * 3 / 2) return false;
   // The others of a round that is to go on here are on their way.
   if (state.moving.adopted && now < state.moving.adopted_at + alone_after(state)) return false;

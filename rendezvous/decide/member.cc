@@ -261,7 +261,7 @@ class MemberTransition {
       if (now_ - *state_.asks_since >= limit) {
         return cut_off("this node stood still, and " + where() + " does not answer", now_);
       }
-    } else if (now_ - state_.pulse_at >= limit && now_ >= reads_until(state_, config_)) {
+    } else if (now_ >= std::max(loses_contact_at(state_, config_), reads_until(state_, config_))) {
       std::string silence = seconds_text(now_ - state_.pulse_at);
       return cut_off(hosts_with_lease(state_, config_)
                          ? "this node, which hosts the run, has heard too few of the others for " +
@@ -295,6 +295,10 @@ class MemberTransition {
   // Its own coordinator goes on as long as this agent does; its workers only as long as enough
   // other nodes see that.
   void note_heard(MonoTime heard_at) {
+    // A lease from before the standstill, which is over by now, would end the workers that are
+    // held.
+    if (state_.asks_since && heard_at + lease(state_, config_) <= now_) return;
+    if (heard_at > state_.pulse_at) state_.confirmed_at = now_;
     state_.pulse_at = std::max(state_.pulse_at, heard_at);
     // A command that is under way may be from before; the answer is not.
     if (state_.asks_since && heard_at >= *state_.asks_since && state_.resumes.empty()) resume();
@@ -387,11 +391,14 @@ class MemberTransition {
                          .workers = state_.workers,
                          .failed = state_.failed});
     if (state_.leaving) post(*state_.leaving);
-    if (!config_.may_move() || !state_.seen.is_last_another(state_.coordinator)) return;
-    // From here on it may count on this node.
-    state_.awaits_continue = has_workers(state_);
-    note_contact();
-    state_.is_echo_due = true;
+    bool is_at_another = config_.may_move() && state_.seen.is_last_another(state_.coordinator);
+    if (is_at_another) {  // from here on it may count on this node
+      state_.awaits_continue = has_workers(state_);
+      note_contact();
+    } else if (!has_stand_ins(state_) || state_.is_own_host) {
+      return;
+    }
+    state_.is_echo_due = true;  // it may have heard too little of the others
     look();
   }
 

@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <string>
 
+#include "rendezvous/decide/pulse.h"
+
 namespace ddprun::rendezvous::member {
 namespace {
 
 constexpr Duration kLeastMute = std::chrono::seconds(1);         // of a connection
 constexpr Duration kLongestInterval = std::chrono::seconds(10);  // of heartbeats
+// A coordinator that says it is alone may know better soon, and one that has just come back to life
+// may not have said so yet: so many parts of the silence limit.
+constexpr int kAskAgainParts = 40;
 
 }  // namespace
 
@@ -79,8 +84,11 @@ Duration heartbeat_interval(const State& state, const Config& config) {
   Policy policy = policy_of(state, config);
   Duration interval =
       std::min({policy.keep_alive_interval, policy.silence_limit() / 4, kLongestInterval});
+  if (!has_stand_ins(state)) return interval;
   // The hosting node's own lease is as old as the pulses that the others confirm.
-  return has_stand_ins(state) ? std::min(interval, policy.silence_limit() / 6) : interval;
+  bool is_soon = state.is_echo_due || state.asks_since ||
+                 (state.pulse.ends_with(kAloneMark) && !hosts_with_lease(state, config));
+  return std::min(interval, policy.silence_limit() / (is_soon ? kAskAgainParts : 6));
 }
 
 std::optional<MonoTime> mute_at(const State& state, const Config& config) {
@@ -102,8 +110,8 @@ MonoTime next_tick(const State& state, const Config& config) {
   if (!state.is_joined) return beat;
   MonoTime reads = reads_until(state, config);
   Duration limit = contact_limit(state, config);
-  MonoTime judged =
-      state.asks_since ? *state.asks_since + limit : std::max(state.pulse_at + limit, reads);
+  MonoTime judged = state.asks_since ? *state.asks_since + limit
+                                     : std::max(loses_contact_at(state, config), reads);
   if (auto mute = mute_at(state, config)) judged = std::min(judged, std::max(*mute, reads));
   return std::min(beat, judged);
 }
@@ -133,6 +141,17 @@ MonoTime end_of_lease(const State& state, const Config& config) {
   // The others wait no longer, however long the lease may be.
   if (end != MonoTime::max()) end = std::min(end, state.leaves_by);
   return end;
+}
+
+// What the others confirm of a hosting node may be an interval old when it comes, and the next
+// comes an interval later: a blink of the network must fit in between.  The workers keep a fifth of
+// the silence limit to end by themselves before the end of the lease.
+MonoTime loses_contact_at(const State& state, const Config& config) {
+  const Duration limit = contact_limit(state, config);
+  const MonoTime soonest = state.pulse_at + limit;
+  if (!hosts_with_lease(state, config) || !has_workers(state)) return soonest;
+  const MonoTime latest = state.pulse_at + policy_of(state, config).silence_limit() * 7 / 10;
+  return std::clamp(state.confirmed_at + limit, soonest, latest);
 }
 
 Duration contact_limit(const State& state, const Config& config) {

@@ -116,6 +116,9 @@ struct State {
   // When the look at it began that last found it changed.  lease() counts from here; the
   // coordinator's silence_limit() from later, when that same beat arrived.
   MonoTime pulse_at{};
+  // When a hosting node last learned that this is later: what the others confirm is as old as their
+  // last look.
+  MonoTime confirmed_at{};
   std::optional<MonoTime> asked_at;  // when the look that is under way began
   // When a tick was last noticed to be late, once after each contact.
   std::optional<MonoTime> woke_at;
@@ -132,6 +135,9 @@ struct State {
   std::optional<MonoTime> cut_off_lease;
   MonoTime lease_end = MonoTime::max();  // as it was last passed on
 };
+
+// When the node has had no contact for too long, and is to stop its workers.
+MonoTime loses_contact_at(const State& state, const Config& config);
 
 // What this incarnation of the node is called: its queue, its will, the sender of its messages.
 std::string node_id(const State& state, const Config& config);

@@ -10,6 +10,9 @@
 
 namespace ddprun::rendezvous::coordinator {
 
+// Of the silence limit.
+constexpr int kLookSoonParts = 250;
+
 void Requests::handle(const std::string& id, Node& node, const Request& request) {
   std::visit([&](const auto& each) { heard(id, node, each); }, request);
 }
@@ -30,6 +33,11 @@ void Requests::heard(const std::string& id, Node& node, const request::Heartbeat
   if (state_.moving.adopted && is_alone(state_, now_)) {
     look_at_contacts(state_, now_);
     if (!is_alone(state_, now_)) answer_those_who_asked();
+  }
+  // Enough of the nodes may have been heard now; of many, others come in the same moment.
+  if (is_alone(state_, now_)) {
+    MonoTime soon = now_ + state_.policy.silence_limit() / kLookSoonParts;
+    state_.contacts.next_look = std::min(state_.contacts.next_look, soon);
   }
   admission_.refuse_contenders_of(id);
   // Enough of the nodes may have been heard now.  Of many, one more heartbeat comes soon.

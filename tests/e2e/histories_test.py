@@ -103,7 +103,7 @@ class Place:
 
     @property
     def guardians(self):
-        return [pid for pid in children_of(self.pid) if name_of(pid) == "ddprun-guardian"]
+        return [pid for pid in children_of(self.pid) if name_of(pid) == "ddp-guardian"]
 
     @property
     def workers(self):
@@ -192,7 +192,7 @@ class History:
         time.sleep(self.draw.uniform(1.5, 3) * LEASE_S if is_long else self.draw.uniform(0.1, 0.4) * LEASE_S)
         if not is_long:
             return send(signal.SIGCONT, [*others, *agents, *children])
-        guardians = {pid: status_of(pid)[1] for pid in children if name_of(pid) == "ddprun-guardian"}
+        guardians = {pid: status_of(pid)[1] for pid in children if name_of(pid) == "ddp-guardian"}
         send(signal.SIGCONT, guardians)
         end = time.monotonic() + HOLD_LIMIT_S
         while not all(waits_anew(pid, waits) for pid, waits in guardians.items()):

@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import threading
 import sys
 import unittest
 
@@ -22,7 +23,7 @@ if hosts.why_not():
 def guardians_of(agent):
     pid = agent.process.pid
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddprun-guardian"]
+    return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddp-guardian"]
 
 
 class HostChangeTest(HostCase):
@@ -169,6 +170,19 @@ class HostChangeTest(HostCase):
         self.until_world(range(4), since=before)
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
+
+    def test_blinks_of_the_hosts_network_restart_nothing(self):
+        # At another moment between two heartbeats each.
+        agents = self.all_of(3, "--nnodes=2:3", conf="last_call_timeout=0.3,read_timeout=60,join_timeout=60")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        for between in (2.0, 2.3, 2.6, 2.9):
+            self.hosts.isolate(0)
+            threading.Event().wait(1)  # the blink itself
+            self.hosts.heal(0)
+            threading.Event().wait(between)
+        self.assert_all_succeed(*agents)
+        self.assertEqual(self.started[before:], [], self.logs())
 
     def test_of_two_nodes_the_other_goes_on_when_the_hosting_agent_is_known_to_be_dead(self):
         agents = self.all_of(2, "--nnodes=1:2")

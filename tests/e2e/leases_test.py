@@ -120,8 +120,15 @@ class Calm:
         self.assert_started(2)
 
     def test_a_pause_of_everything_costs_nothing(self):
-        nodes = [self.first("--nnodes=2", QUICK), self.start("--nnodes=2", QUICK)]
-        self.until_world(2)
+        self.pause_everything(2)
+
+    def test_a_pause_of_everything_costs_nothing_where_the_host_needs_another(self):
+        self.pause_everything(3, slice_s=0.6)
+
+    def pause_everything(self, count, slice_s=0.3):
+        options = (f"--nnodes={count}", QUICK)
+        nodes = [self.first(*options), *(self.start(*options) for _ in range(count - 1))]
+        self.until_world(count)
         # Slices of a gang scheduler, of which one is more than twice the silence limit.
         for pause in (PAUSE_S, 1, 1):
             all_pids = self.everything(nodes)
@@ -130,12 +137,12 @@ class Calm:
             threading.Event().wait(pause)  # the pause itself
             for pid in all_pids:
                 os.kill(pid, signal.SIGCONT)
-            threading.Event().wait(0.3)  # the slice itself
+            threading.Event().wait(slice_s)  # the slice itself
         for node in nodes:
             node.says("stood still for")
             node.says("the run goes on with this node")
         self.assert_all_succeed(*nodes)
-        self.assert_started(2)
+        self.assert_started(count)
 
 
 class AgentHostsTest(Calm, BeatsCase):

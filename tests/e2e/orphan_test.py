@@ -154,7 +154,7 @@ class OrphanTest(LaunchCase):
         self.addCleanup(lambda: run.poll() is None and run.kill())
         wait_until(lambda: (self.path / "began.0").exists(), "the worker runs")
         (inside,) = [pid for pid in processes_with(str(self.logs)) if os.path.samefile(f"/proc/{pid}/exe", DDPRUN)
-                     and pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddprun-guardian"]
+                     and pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "ddp-guardian"]
         mark = f"87{os.getpid()}.5"
         subprocess.run(["nsenter", "-t", str(inside), "-p", "-m", "sh", "-c", f"setsid /bin/sleep {mark} &"], check=True)
         foreign = f"/bin/sleep\0{mark}"
@@ -172,7 +172,7 @@ class OrphanTest(LaunchCase):
             for folder in pathlib.Path("/proc").glob("[0-9]*"):
                 try:
                     fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    if (folder / "comm").read_text().strip() == "ddprun-guardian" and int(fields[1]) == run.pid \
+                    if (folder / "comm").read_text().strip() == "ddp-guardian" and int(fields[1]) == run.pid \
                             and fields[0] != "Z":
                         return int(folder.name)
                 except OSError:

@@ -307,7 +307,7 @@ class EndTest(StallCase):
         run.send_signal(signal.SIGTERM)
         self.assertEqual(run.wait(timeout=PATIENCE), 143, self.said())
         self.assertRegex(self.said().splitlines()[-1],
-                         r"the reader of stdout stands still; \d+ bytes of output are lost")
+                         r"stdout has not taken \d+ bytes of output, which are lost")
 
 
 if __name__ == "__main__":

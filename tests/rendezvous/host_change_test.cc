@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/waiting_text.h"
@@ -1045,6 +1046,8 @@ TEST_CASE("Host change: a pulse of a host that is alone renews no lease, but is 
   node.now.mono += 100ms;
   node.on(member::event::PulseSeen{"77 alone"});
   CHECK(node.state.lease_end == end);
+  // It may know better soon.
+  CHECK(member::next_tick(node.state, node.config) <= node.now.mono + 125ms);
   node.now.mono += 1s;
   node.on(member::event::Tick{});
   const auto* beat = node.wanted<member::action::Heartbeat>();
@@ -1061,14 +1064,65 @@ TEST_CASE("Host change: the workers of the hosting node live as long as others a
   node.now.mono += 2s;
   node.on(member::event::Tick{heard_at});
   CHECK(node.state.lease_end == heard_at + member::lease(node.state, node.config));
-  node.now.mono = heard_at + 2500ms;
+  // That was a second old when it came: half the silence limit counts from then.
+  node.now.mono = heard_at + 3499ms;
+  node.on(member::event::Tick{heard_at});
+  CHECK(node.wanted<member::action::NotifyStop>() == nullptr);
+  node.now.mono = heard_at + 3500ms;
   node.on(member::event::Tick{heard_at});
   const auto* stop = node.wanted<member::action::NotifyStop>();
   REQUIRE(stop != nullptr);
   CHECK(stop->kill_by == heard_at + member::lease(node.state, node.config));
   CHECK(stop->stop.why ==
-        "this node, which hosts the run, has heard too few of the others for 2.5 s, "
+        "this node, which hosts the run, has heard too few of the others for 3.5 s, "
         "and they may go on without it");
+}
+
+TEST_CASE("Host change: however late the others confirm it, the host's workers have time to end") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  MonoTime heard_at = node.now.mono;
+  node.now.mono += 2400ms;
+  node.on(member::event::Tick{heard_at + 1ms});
+  node.now.mono = heard_at + 3500ms;
+  node.on(member::event::Tick{heard_at + 1ms});
+  CHECK(node.wanted<member::action::NotifyStop>() == nullptr);
+  node.now.mono = heard_at + 3501ms;
+  node.on(member::event::Tick{heard_at + 1ms});
+  REQUIRE(node.wanted<member::action::NotifyStop>() != nullptr);
+  CHECK(*node.wanted<member::action::NotifyStop>()->kill_by - node.now.mono >= 500ms);
+}
+
+TEST_CASE("Host change: heartbeats do not put off the look at which a round is stopped") {
+  coordinator::State state;
+  state.phase = coordinator::Phase::Running;
+  state.quorum.bodies.emplace_back();
+  const MonoTime now = MonoTime(1h);
+  state.contacts.next_look = now + 10ms;
+  coordinator::look_at_contacts(state, now);
+  CHECK(state.contacts.next_look == now + 10ms);
+  state.contacts.next_look = MonoTime::max();
+  coordinator::look_at_contacts(state, now);
+  CHECK(state.contacts.next_look == now + state.policy.silence_limit() / 20);
+}
+
+// Its guardian holds the workers, and would end them at the end of a lease that is over.
+TEST_CASE("Host change: what a host heard before a standstill moves no lease after it") {
+  RoundSeeker node;
+  node.state.is_own_host = true;
+  MonoTime heard_at = node.now.mono;
+  node.on(member::event::Tick{heard_at});
+  MonoTime end = node.state.lease_end;
+  node.now.mono += 12s;
+  node.on(member::event::Tick{heard_at});
+  REQUIRE(node.state.asks_since);
+  node.now.mono += 100ms;
+  node.on(member::event::Tick{heard_at + 800ms});  // that was under way meanwhile
+  CHECK(node.wanted<member::action::RenewLease>() == nullptr);
+  CHECK(node.state.lease_end == end);
+  node.now.mono += 100ms;
+  node.on(member::event::Tick{node.now.mono - 50ms});
+  CHECK(node.state.lease_end > node.now.mono);
 }
 
 // It hears itself at once when it goes on, and that is enough for half of two nodes.

@@ -203,6 +203,19 @@ TEST_CASE("nor where one was here that knew of a round, until enough of its node
   CHECK(may(quorum, {node("a", kFirst, 3), node("b", kFirst, 3)}));
 }
 
+TEST_CASE(
+    "half of the nodes of a coordinator's own round may suffice it, also where it formed a later "
+    "one") {
+  Quorum quorum{.self = "self"};
+  formed(quorum, {}, own_round(3, {"a", "b", "c", "d"}));
+  const RoundId own{.number = 3, .by = "self"};
+  CHECK_FALSE(may_suffice(quorum, own, 1));
+  CHECK(may_suffice(quorum, own, 2));
+  CHECK(may_suffice(quorum, {.number = 2, .by = "a@1"}, 2));
+  CHECK_FALSE(may_suffice(quorum, {.number = 3, .by = "a@1"}, 2));
+  CHECK_FALSE(may_suffice(quorum, {.number = 4, .by = "a@1"}, 4));
+}
+
 TEST_CASE("the host of a round needs half of it") {
   Quorum quorum{.self = "self"};
   formed(quorum, {}, own_round(0, {"a", "b", "c", "d"}));

@@ -85,6 +85,11 @@ TEST_SUITE("worker/process/guardian") {
     ::kill(guardian->pid(), SIGCONT);
     REQUIRE(::waitpid(marked, &status, WUNTRACED) == marked);
     REQUIRE(WIFSTOPPED(status));
+    // Who continues all processes may come to this one last.
+    ::kill(marked, SIGCONT);
+    REQUIRE(::waitpid(marked, &status, WCONTINUED) == marked);
+    REQUIRE(::waitpid(marked, &status, WUNTRACED) == marked);
+    REQUIRE(WIFSTOPPED(status));
     guardian->renew_lease(steady_clock::now(), std::chrono::minutes(1));
     REQUIRE(::waitpid(marked, &status, WCONTINUED) == marked);
     CHECK_FALSE(WIFCONTINUED(status));

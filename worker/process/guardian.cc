@@ -75,6 +75,10 @@ constexpr int kPipe = 0;  // the guardian's descriptor
 constexpr Duration kLook = std::chrono::milliseconds(500);
 constexpr Duration kLate = std::chrono::milliseconds(250);
 
+// And so often it holds again what it holds: who continues everything here, as a scheduler does at
+// the end of a suspension, may come to the workers later than the guardian.
+constexpr Duration kHoldAgain = std::chrono::milliseconds(10);
+
 // The agent, which ends the workers at that moment itself, goes first.
 constexpr Duration kAgentFirst = std::chrono::milliseconds(100);
 
@@ -95,6 +99,8 @@ class Watch {
         if (!take_message()) break;
       } else if (woke >= end_) {
         lease_is_over();
+      } else if (is_holding_) {
+        for (const SignalTarget& process : held_) process.send(SIGSTOP);
       }
     }
     if (has_goodbye_ || !is_own_proc()) return;
@@ -109,7 +115,8 @@ class Watch {
  private:
   Duration patience_left() const {
     if (end_ == MonoTime::max()) return Duration::max();
-    return std::clamp<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero(), kLook);
+    return std::clamp<Duration>(end_ - std::chrono::steady_clock::now(), Duration::zero(),
+                                is_holding_ ? kHoldAgain : kLook);
   }
 
   static bool is_readable(Duration patience, int fd = kPipe) {
@@ -195,6 +202,7 @@ class Watch {
 
   // SIGSTOP or SIGCONT, which change nothing for those that get them twice.
   void signal_all_marked(int signal) {
+    held_.clear();
     signal_marked(signal, carries_limit);
     signal_marked(signal, carries_name);
   }
@@ -215,8 +223,9 @@ class Watch {
       if (is_for_lease && is_readable(Duration::zero())) return true;
       has_found = true;
       process.send(signal);
-      bool is_awaited = signal == SIGKILL && killed_.size() < kMostAwaited;
-      if (is_awaited) killed_.push_back(std::move(process));
+      auto& kept = signal == SIGKILL ? killed_ : held_;
+      bool is_kept = signal != SIGCONT && kept.size() < kMostAwaited;
+      if (is_kept) kept.push_back(std::move(process));
     }
     return has_found || error;
   }
@@ -233,6 +242,7 @@ class Watch {
   bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
   std::vector<SignalTarget> killed_;  // in the last round
+  std::vector<SignalTarget> held_;    // by SIGSTOP
   bool has_goodbye_ = false;
   std::string last_word_;
 };
@@ -241,7 +251,7 @@ class Watch {
                         const Guardian::Deliver& deliver) {
   Watch watch(marks, deliver);  // while the agent is this process's parent
   ::setsid();
-  ::prctl(PR_SET_NAME, "ddprun-guardian");
+  ::prctl(PR_SET_NAME, "ddp-guardian");  // `pkill ddprun` is not to find it beside the agent
   ::dup2(pipe, kPipe);  // no reader must wait for our copies of the agent's stdout and stderr
   ::dup2(reports, kReports);
   close_from(2);
