@@ -606,7 +606,8 @@ class BrowserTest(PagesCase):
         browser = self.browser()
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
-        self.until_page(browser, "document.body && page?.runs[0]?.nodes.every(node => node.vitals?.length === 2)", "vitals")
+        self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
+        self.until_page(browser, "page.runs[0]?.nodes.every(node => node.vitals?.length === 2)", "vitals")
         # 40 s later, of which rank 1 has had CPU time, rank 2 has written, and rank 3 has touched its heartbeat file.
         browser.value("""(() => {
           const status = structuredClone(page), show = take;

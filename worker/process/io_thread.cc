@@ -75,7 +75,7 @@ void IoThread::run(std::string what, std::function<void()> work, std::function<v
 }
 
 void IoThread::start_early() {
-  if (!has_thread_) run("start a thread", [] {});
+  if (!has_thread_) start();
 }
 
 asio::awaitable<void> IoThread::run_and_wait(std::string what, std::function<void()> work) {
