@@ -62,8 +62,12 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
       Outgoing next = std::move(link->outgoing_.front());
       link->outgoing_.pop_front();
       link->is_sending_ = true;
-      auto said = next.key.empty() ? co_await client.queue_push(inbox, std::move(next.message))
-                                   : co_await client.set(next.key, std::move(next.message));
+      Result<void> said;  // no conditional operator: GCC 12 ends what co_await gives in it twice
+      if (next.key.empty()) {
+        said = co_await client.queue_push(inbox, std::move(next.message));
+      } else {
+        said = co_await client.set(next.key, std::move(next.message));
+      }
       if (!said) co_return link->lost(said.error());
       if (next.is_heartbeat) {
         // That the coordinator lives does not say that this node still counts.

@@ -550,7 +550,11 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
   auto opened = co_await opening_->open(std::move(only_run));
   if (opened && !config_.other_ports.empty()) {
     auto client = co_await opening_->connect();
-    opened = client ? co_await (*client)->set(keys::home(config_.member.run), "") : client.error();
+    if (client) {
+      opened = co_await (*client)->set(keys::home(config_.member.run), "");
+    } else {
+      opened = client.error();
+    }
   }
   if (!opened) {
     opening_->close();
