@@ -121,7 +121,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       finished_(executor),
       leftovers_(std::move(parts.sweep), config_.sweep_scope, logger_),
       guardian_(parts.reaper, leftovers_.spared(), config_.guardian, logger_),
-      stop_file_(executor, parts.reaper, leftovers_.spared(), stop_file_config(config_), logger_),
+      stop_file_(executor, parts.reaper, stop_file_config(config_), logger_),
       worker_signals_(
           executor, config_,
           {.workers = workers_, .stop_file = stop_file_, .tasks = tasks_, .logger = logger_}),
@@ -156,7 +156,8 @@ asio::awaitable<int> Agent::run() {
   if (state_.phase != Phase::Finished) co_await finished_.wait();
   co_await workers_.end_helper();
   // What it was about to fork does not know yet that it has ended.
-  if (config_.workers.has_warm_restarts) co_await leftovers_.end(hangs_.sweep_begins(), 0);
+  if (config_.workers.has_warm_restarts)
+    co_await leftovers_.end(hangs_.sweep_begins(), stop_file_.programs());
   co_await timeline_.settled();
   co_await rendezvous_.finish();
   rendezvous_.close();
@@ -545,7 +546,10 @@ asio::awaitable<void> Agent::sweep() {
   std::set<pid_t> no_leftovers = hangs_.sweep_begins();
   no_leftovers.merge(inspection_.interrupt());
   no_leftovers.merge(stack_show_.interrupt());
-  process::SweepResult result = co_await leftovers_.end(std::move(no_leftovers), workers_.helper());
+  std::set<pid_t> helpers = stop_file_.programs();
+  if (workers_.helper() != 0) helpers.insert(workers_.helper());
+  process::SweepResult result =
+      co_await leftovers_.end(std::move(no_leftovers), std::move(helpers));
   workers_.finish_output();
   if (state_.stop_reason != StopReason::Succeeded) co_await keep_dumps();
   // So that the report knows what a full disk has refused.

@@ -11,12 +11,14 @@ Leftovers::Leftovers(Sweep sweep, std::shared_ptr<const process::SweepScope> sco
                      std::shared_ptr<spdlog::logger> logger)
     : sweep_(std::move(sweep)), scope_(std::move(scope)), logger_(std::move(logger)) {}
 
-boost::asio::awaitable<process::SweepResult> Leftovers::end(std::set<pid_t> ending, pid_t helper) {
+boost::asio::awaitable<process::SweepResult> Leftovers::end(std::set<pid_t> ending,
+                                                            std::set<pid_t> helpers) {
   process::SweepScope scope;
   if (scope_) scope = *scope_;
   scope.spared = std::move(ending);
   scope.spared.insert(spared_.begin(), spared_.end());
-  if (helper != 0) scope.spared_sessions.insert(helper);
+  scope.spared.insert(helpers.begin(), helpers.end());  // also before it leads a session
+  scope.spared_sessions = std::move(helpers);
   co_return co_await sweep_(deadline_, std::move(scope));
 }
 

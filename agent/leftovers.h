@@ -28,15 +28,15 @@ class Leftovers {
   Leftovers(Sweep sweep, std::shared_ptr<const process::SweepScope> scope,
             std::shared_ptr<spdlog::logger> logger);
 
-  // The guardian, the scheduler's program, and what nothing ends.
+  // The guardian, and what nothing ends.
   std::set<pid_t>& spared() { return spared_; }
 
   // When SIGKILL follows SIGTERM, in the next end() and in a running one.
   void set_deadline(MonoTime deadline) { deadline_ = deadline; }
 
-  // Ends them.  `ending`: pids that end by themselves, or are ended by others.  `helper`: leads a
-  // session of processes that stay; 0 for none.
-  boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, pid_t helper);
+  // Ends them.  `ending`: pids that end by themselves, or are ended by others.  `helpers`:
+  // likewise, with all that is in the sessions that they lead.
+  boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, std::set<pid_t> helpers);
 
   // Logs what was found.  Returns what does not end, not even by SIGKILL, as a sentence; it is
   // spared from now on.  "" for nothing.

@@ -39,11 +39,9 @@ std::string text_of(const Fd& file) {
 }  // namespace
 
 StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& reaper,
-                               std::set<pid_t>& spared, StopReasonFileConfig config,
-                               std::shared_ptr<spdlog::logger> logger)
+                               StopReasonFileConfig config, std::shared_ptr<spdlog::logger> logger)
     : executor_(executor),
       reaper_(reaper),
-      spared_(spared),
       config_(std::move(config)),
       logger_(std::move(logger)),
       disk_(executor, [](const process::IoThread::Stall&) {}),  // the log files' thread says it
@@ -97,10 +95,10 @@ asio::awaitable<std::string> StopReasonFile::answer() {
   Result<process::StartingProcess> starting = process::begin_spawn(spec);
   if (!starting) co_return "";
   pid_t pid = starting->process.pid;
-  spared_.insert(pid);
+  programs_.insert(pid);
   auto ended = co_await reaper_.ended(std::move(starting->process), mono_now() + kAnswerLimit);
   if (!ended) ::kill(-pid, SIGKILL);
-  spared_.erase(pid);
+  programs_.erase(pid);
   co_return text_of(answer);
 }
 
@@ -132,10 +130,13 @@ asio::awaitable<void> StopReasonFile::settled() {
   while (is_asking() && mono_now() < limit) {
     co_await answered_.wait_until(limit);
   }
+  if (is_asking())
+    logger_->warn("{} does not answer, so the scheduler's reason is not known", program_);
 }
 
 asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
+  for (pid_t program : programs_) ::kill(-program, SIGKILL);  // none of them is reaped yet
   co_await questions_.join();
   on(stop_reason::event::Cleared{});
   co_await written();

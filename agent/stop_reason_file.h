@@ -32,8 +32,7 @@ struct StopReasonFileConfig {
 };
 
 // Threads: used from the executor's only thread.
-// Lifetime: borrows the reaper and `spared`, the set of children that a sweep leaves alone, into
-// which it puts its own while they run.  stop() must have completed before the destructor runs.
+// Lifetime: borrows the reaper.  stop() must have completed before the destructor runs.
 class StopReasonFile {
  public:
   // How long that program may take before it is ended.
@@ -43,8 +42,7 @@ class StopReasonFile {
   // How long the workers' signal waits for the file.
   static constexpr Duration kDiskPatience = std::chrono::milliseconds(300);
   StopReasonFile(boost::asio::any_io_executor executor, process::Reaper& reaper,
-                 std::set<pid_t>& spared, StopReasonFileConfig config,
-                 std::shared_ptr<spdlog::logger> logger);
+                 StopReasonFileConfig config, std::shared_ptr<spdlog::logger> logger);
 
   void on(const stop_reason::Event& event);
 
@@ -53,6 +51,9 @@ class StopReasonFile {
 
   // Whether the answer to a question is still awaited.
   bool is_asking() const { return state_.questions > 0; }
+
+  // The programs that ask, each the leader of a session: no sweep is to end them.
+  const std::set<pid_t>& programs() const { return programs_; }
 
   // Waits for that, at most kPatience.
   boost::asio::awaitable<void> settled();
@@ -68,7 +69,7 @@ class StopReasonFile {
   int signal() const { return state_.signal; }
   const std::optional<worker::StopReason>& reason() const { return state_.reason; }
 
-  // The end: asks no more, and removes the file.
+  // The end: asks no more, ends the programs that ask, and removes the file.
   boost::asio::awaitable<void> stop();
 
  private:
@@ -79,7 +80,7 @@ class StopReasonFile {
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
-  std::set<pid_t>& spared_;
+  std::set<pid_t> programs_;
   std::string program_;  // that asks the scheduler; empty for none
   StopReasonFileConfig config_;
   std::shared_ptr<spdlog::logger> logger_;

@@ -220,6 +220,9 @@ std::string by_failure(const rendezvous::Failure& failure) {
 }  // namespace
 
 std::string step_after_loss(const std::string& loss) {
+  if (loss.starts_with("this node ") || loss.find(" given this node up") != std::string::npos)
+    return "look at this node: whether it was paused, its network was down, or it had too little "
+           "of a processor; dmesg; start ddprun here again";
   if (loss.find(", where the nodes meet, ") != std::string::npos)
     return "look at what hosts the endpoint, the first node's ddprun or a ddpd: whether it is up "
            "and reached, and the end of its log; then start the run again";

@@ -121,6 +121,9 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(next_step(report).starts_with("look at node1: "));
     CHECK(
         step_after_loss("the network fell apart").starts_with("look at the node that was lost: "));
+    for (const char* loss : {"this node stood still past the end of its lease",
+                             "the others have given this node up: its lease was over"})
+      CHECK(step_after_loss(loss).starts_with("look at this node: "));
     CHECK(step_after_loss("node0:29400, where the nodes meet, has been silent for 5 s")
               .starts_with("look at what hosts the endpoint"));
   }

@@ -5,6 +5,7 @@ and no Slurm.  tests/slurm plays the same on a real one."""
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import unittest
@@ -115,6 +116,21 @@ class SlurmEnvironmentTest(NodesCase):
         spare = self.agent(2, "--nnodes=2:2", "--rdzv-conf=read_timeout=1", count=3)
         self.assertEqual(spare.ends(), 0, spare.log)
         self.assertIn("finished: this spare node was not needed: cannot meet the other nodes at", spare.log)
+
+    def test_a_scontrol_that_hangs_keeps_nothing_up_and_is_no_process_of_the_workers(self):
+        scontrol = self.path / "bin" / "scontrol"
+        scontrol.parent.mkdir()
+        scontrol.write_text("#!/bin/sh\nsleep 600 &\necho $! > partial && mv partial child\nwait\n")
+        scontrol.chmod(0o755)
+        path = f"{scontrol.parent}:{os.environ['PATH']}"
+        node = self.node(backend="static", PATH=path, **self.step(0, count=1))
+        self.until_started(1)
+        node.signal(signal.SIGTERM)
+        self.assertEqual(node.ends(), 143, node.log)
+        child = int((self.path / "child").read_text())
+        self.assertFalse(os.path.exists(f"/proc/{child}"), node.log)
+        self.assertIn(f"{scontrol} does not answer, so the scheduler's reason is not known", node.log)
+        self.assertNotIn("left behind", node.log)
 
     def test_a_dry_run_names_the_variable_of_each_value_and_starts_nothing(self):
         text = self.dry_run("--max-restarts=3", **self.step(1, CUDA_VISIBLE_DEVICES="0,1,2"))
