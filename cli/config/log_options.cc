@@ -102,8 +102,7 @@ Result<void> add_vitals(ConfigBuilder& builder) {
     return {};
   }
   Result<double> seconds = parse_seconds(*period);
-  if (!seconds) return seconds.error();
-  if (*seconds < kLeastVitalsPeriod)
+  if (!seconds || *seconds < kLeastVitalsPeriod)
     return invalid_value(*period, "0 (never) or a number of seconds from 0.1 on");
   agent.vitals_period =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));

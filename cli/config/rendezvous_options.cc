@@ -506,9 +506,9 @@ class RendezvousOptions {
       return read_whole(value, 2, policy_.keep_alive_max_attempt);
     }
     if (key == "lease_grace") {
-      if (value.text != "0") return read_seconds(value, policy_.lease_grace);
       policy_.lease_grace = {};
-      return {};
+      if (value.text == "0" || read_seconds(value, policy_.lease_grace)) return {};
+      return invalid_value(value, "0 (none) or a number of seconds from 0.01 to 1000000");
     }
     if (key == "flap_limit") return read_whole(value, 0, policy_.flap_limit);
     if (key == "quorum") return read_whole(value, 1, policy_.quorum);
