@@ -82,7 +82,8 @@ store::Async<std::unique_ptr<CoordinatorService>> CoordinatorService::start(
     std::unique_ptr<store::Client> out, bool is_claimed) {
   std::unique_ptr<CoordinatorService> service(
       new CoordinatorService(executor, std::move(config), std::move(in), std::move(out)));
-  auto set = co_await service->out_->set(keys::pulse(service->config_.record), service->pulse(0));
+  auto set =
+      co_await service->out_->set(keys::pulse(service->config_.record), service->next_pulse(0));
   if (set && !is_claimed) {
     set = co_await service->out_->set(keys::kCoordinator, service->config_.record);
   }
@@ -412,10 +413,12 @@ asio::awaitable<void> CoordinatorService::keep_time() {
   }
 }
 
-std::string CoordinatorService::pulse(std::uint64_t count) const {
+std::string CoordinatorService::next_pulse(std::uint64_t count) {
   if (config_.name.empty()) return std::to_string(count);
   MonoTime now = mono_now();
-  return encode_pulse(now, runs::alone(state_, now));
+  std::vector<std::string> alone = runs::alone(state_, now);
+  told_alone_ = alone.size();
+  return encode_pulse(now, alone);
 }
 
 // Nodes whose pulse renews no lease are not to wait for the next beat when it does again.
@@ -425,8 +428,7 @@ void CoordinatorService::beat_if_not_alone(MonoTime now) {
 
 asio::awaitable<void> CoordinatorService::beat() {
   for (std::uint64_t count = 1; is_open_; ++count) {
-    told_alone_ = config_.name.empty() ? 0 : runs::alone(state_, mono_now()).size();
-    auto set = co_await out_->set(keys::pulse(config_.record), pulse(count));
+    auto set = co_await out_->set(keys::pulse(config_.record), next_pulse(count));
     if (!is_open_) co_return;
     if (!set) co_return cannot("say that the coordinator lives", set.error());
     pulse_timer_.expires_after(kPulsePeriod);

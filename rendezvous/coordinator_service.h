@@ -156,7 +156,7 @@ class CoordinatorService {
   void look_at_pace();
   void look_at_slices();
   void look_at_slices(const std::string& run, const std::string& node, const std::string& host);
-  std::string pulse(std::uint64_t count) const;
+  std::string next_pulse(std::uint64_t count);  // notes what it says of those alone
   void beat_if_not_alone(MonoTime now);
   boost::asio::awaitable<void> knock_there(runs::action::Knock wanted);
   void take(std::string text);

@@ -2,14 +2,13 @@
 #include "rendezvous/decide/stacks.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstdint>
 
+#include "rendezvous/decide/fields.h"
 #include "store/base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t kMaxTools = 8;
 
@@ -31,48 +30,32 @@ std::string text_of(const NodeStacks& stacks, std::size_t workers, std::size_t f
   Json json = {{"number", stacks.number}, {"tools", stacks.tools}, {"workers", Json::array()}};
   for (std::size_t i = 0; i < std::min(workers, stacks.workers.size()); ++i)
     json["workers"].push_back(to_json(stacks.workers[i], frames));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return written(json);
 }
 
-std::string text_in(const Json& json, const char* name) {
-  auto field = json.find(name);
-  bool is_text = field != json.end() && field->is_string();
-  return is_text ? cut(printable(field->get_ref<const std::string&>()), kMaxFrameBytes) : "";
+std::string read_text(Reader& reader, const char* name) {
+  return reader.has(name) ? cut(reader.text(name), kMaxFrameBytes) : "";
 }
 
-std::vector<std::string> texts_in(const Json& json, const char* name, std::size_t most) {
+std::vector<std::string> read_texts(Reader& reader, const char* name, std::size_t most) {
   std::vector<std::string> texts;
-  auto field = json.find(name);
-  if (field == json.end() || !field->is_array()) return texts;
-  for (const Json& each : *field) {
+  if (!reader.has(name)) return texts;
+  for (const Json& each : reader.array(name)) {
     if (texts.size() == most || !each.is_string()) break;
     texts.push_back(cut(printable(each.get_ref<const std::string&>()), kMaxFrameBytes));
   }
   return texts;
 }
 
-std::optional<int> whole_in(const Json& json, const char* name) {
-  auto field = json.find(name);
-  if (field == json.end() || !field->is_number_integer()) return std::nullopt;
-  auto number = field->get<std::int64_t>();
-  if (number < 0 || number > INT32_MAX) return std::nullopt;
-  return static_cast<int>(number);
-}
-
-std::optional<WorkerStack> read_worker(const Json& json) {
-  if (!json.is_object()) return std::nullopt;
-  auto rank = whole_in(json, "rank");
-  auto pid = whole_in(json, "pid");
-  if (!rank || !pid) return std::nullopt;
-  WorkerStack worker{.rank = *rank,
-                     .pid = *pid,
-                     .in = text_in(json, "in"),
-                     .place = text_in(json, "place"),
-                     .doing = text_in(json, "doing"),
-                     .frames = texts_in(json, "frames", kMaxFrames),
-                     .problem = text_in(json, "problem")};
-  auto waits = json.find("waits");
-  if (waits != json.end() && waits->is_boolean()) worker.waits = waits->get<bool>();
+WorkerStack read_worker(Reader& reader) {
+  WorkerStack worker{.rank = reader.integer("rank", 0, INT32_MAX),
+                     .pid = reader.integer("pid", 0, INT32_MAX),
+                     .in = read_text(reader, "in"),
+                     .place = read_text(reader, "place"),
+                     .doing = read_text(reader, "doing"),
+                     .frames = read_texts(reader, "frames", kMaxFrames),
+                     .problem = read_text(reader, "problem")};
+  if (reader.has("waits")) worker.waits = reader.flag("waits");
   return worker;
 }
 
@@ -90,21 +73,16 @@ std::string encode(const NodeStacks& stacks) {
 std::optional<NodeStacks> decode_stacks(std::string_view text, std::size_t most) {
   if (text.size() > kMaxStacksBytes) return std::nullopt;
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  auto number = json.find("number");
-  auto workers = json.find("workers");
-  bool is_one = number != json.end() && number->is_number_unsigned() && workers != json.end() &&
-                workers->is_array();
-  if (!is_one) return std::nullopt;
-  NodeStacks stacks{.number = number->get<std::uint64_t>(),
-                    .tools = texts_in(json, "tools", kMaxTools)};
-  for (const Json& each : *workers) {
+  Reader reader(json);
+  NodeStacks stacks{.number = reader.whole("number"),
+                    .tools = read_texts(reader, "tools", kMaxTools)};
+  for (const Json& each : reader.array("workers")) {
     if (stacks.workers.size() == most) break;
-    auto worker = read_worker(each);
-    if (!worker) return std::nullopt;
-    stacks.workers.push_back(std::move(*worker));
+    Reader part(each);
+    stacks.workers.push_back(read_worker(part));
+    reader.include(part);
   }
-  return stacks;
+  return reader.problem().empty() ? std::optional(std::move(stacks)) : std::nullopt;
 }
 
 }  // namespace ddprun::rendezvous

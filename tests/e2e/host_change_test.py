@@ -6,8 +6,8 @@ import pathlib
 import re
 import signal
 import subprocess
-import threading
 import sys
+import threading
 import unittest
 
 import hosts
