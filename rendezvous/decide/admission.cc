@@ -256,6 +256,14 @@ void Admission::drop_waiting(const std::string& id, std::uint64_t connection, bo
   });
 }
 
+void Admission::note_died(const std::string& id, const std::vector<Died>& died) {
+  auto contender = state_.contenders.find(id);
+  if (contender != state_.contenders.end()) contender->second.join.died = died;
+  for (NextComer& comer : state_.next_run) {
+    if (comer.id == id) comer.join.died = died;
+  }
+}
+
 void Admission::begin_next_run() {
   auto comers = std::exchange(state_.next_run, {});
   std::string self = std::move(state_.quorum.self);

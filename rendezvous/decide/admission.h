@@ -41,6 +41,8 @@ class Admission {
   void admit_orphans();
   // One that waits is gone: it has left, or the connection of its last message is lost.
   void drop_waiting(const std::string& id, std::uint64_t connection, bool has_left);
+  // It says what has died on its machine.
+  void note_died(const std::string& id, const std::vector<Died>& died);
 
   // The nodes that came after the end begin the next run.
   void begin_next_run();

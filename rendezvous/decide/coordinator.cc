@@ -149,10 +149,14 @@ class CoordinatorTransition {
     requests_.handle(event.node, node, event.request);
   }
 
-  // One that waits, for the next run or for a --node-rank, may be gone.
+  // One that waits, for the next run or for a --node-rank, may be gone, or have news.
   void outsider_spoke(const event::Arrived& event) {
     if (const auto* resume = std::get_if<request::Resume>(&event.request)) {
       return takeover_.node_resumed(event.node, *resume, event.connection);
+    }
+    if (const auto* heartbeat = std::get_if<request::Heartbeat>(&event.request)) {
+      if (heartbeat->died) admission_.note_died(event.node, *heartbeat->died);
+      return;
     }
     const auto* left = std::get_if<request::Left>(&event.request);
     bool is_gone = left != nullptr || std::holds_alternative<request::Lost>(event.request) ||

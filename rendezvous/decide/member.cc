@@ -131,6 +131,7 @@ class MemberTransition {
     state_.address = event.address;
     state_.addresses = event.addresses;
     state_.died = event.died;
+    state_.is_died_due = false;
     state_.coordinator = event.coordinator;
     state_.is_at_daemon = event.is_at_daemon;
     state_.is_own_host = event.is_own_host;
@@ -242,9 +243,11 @@ class MemberTransition {
 
   // An agent that was ending, or its guardian, may have had workers when this node joined.
   void operator()(const event::DiedSeen& event) {
-    if (event.died == state_.died) return;
+    if (!waits_for_round(state_) || event.died == state_.died) return;
     state_.died = event.died;
-    if (waits_for_round(state_)) resume();
+    state_.is_died_due = true;
+    if (state_.asked_at) state_.is_echo_due = true;
+    look();
   }
 
   void operator()(const event::Tick& event) {
@@ -253,6 +256,7 @@ class MemberTransition {
     if (hosts_with_lease(state_, config_) && event.heard_at) note_heard(*event.heard_at);
     // No host is asked, and no node counts on this one; or no node goes on while it stands still.
     if (!state_.is_joined || is_above_lease(state_, config_)) state_.pulse_at = now_;
+    if (waits_outside(state_)) return look_at_host();
     if (!state_.is_joined) return;
     knock_if_due();
     Duration limit = contact_limit(state_, config_);
@@ -268,18 +272,19 @@ class MemberTransition {
                                silence + ", and they may go on without it"
                          : where() + ", where the nodes meet, has been silent for " + silence);
     }
-    if (!is_up) return;
-    if (auto due = mute_at(state_, config_);
-        due && now_ >= std::max(*due, reads_until(state_, config_))) {
-      state_.muted_at = now_;
-      return (*this)(event::ConnectionLost{
-          .why = "it has not answered for " + seconds_text(now_ - *state_.asked_at),
-          .is_mute = true});
-    }
-    look();
+    if (is_up) look_at_host();
   }
 
  private:
+  void look_at_host() {
+    auto due = mute_at(state_, config_);
+    if (!due || now_ < std::max(*due, reads_until(state_, config_))) return look();
+    state_.muted_at = now_;
+    (*this)(event::ConnectionLost{
+        .why = "it has not answered for " + seconds_text(now_ - *state_.asked_at),
+        .is_mute = true});
+  }
+
   void give_up(std::string why) {
     state_.link = Link::Down;
     state_.is_over = true;
@@ -321,6 +326,7 @@ class MemberTransition {
     if (state_.asked_at) return;
     state_.asked_at = now_;
     want(action::Heartbeat{message(heartbeat(state_, config_))});
+    state_.is_died_due = false;
   }
 
   // A host looks whether the run is elsewhere as well.

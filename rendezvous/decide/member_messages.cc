@@ -66,6 +66,7 @@ request::Heartbeat heartbeat(const State& state, const Config& config) {
   if (may_change_host(state, config)) {
     heartbeat.pulse = state.pulse_time;
     if (state.last) heartbeat.round = state.last->number;
+    if (state.is_died_due) heartbeat.died = state.died;
   }
   return heartbeat;
 }

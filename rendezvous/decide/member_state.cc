@@ -49,6 +49,11 @@ bool waits_for_round(const State& state) {
   return state.is_joined && state.link == Link::Up && state.wants_round;
 }
 
+bool waits_outside(const State& state) {
+  bool is_going = state.is_leaving || state.has_ended;
+  return !state.is_joined && state.link == Link::Up && state.wants_round && !is_going;
+}
+
 bool has_stand_ins(const State& state) {
   return state.last && !state.last->by.empty();
 }
@@ -92,7 +97,8 @@ Duration heartbeat_interval(const State& state, const Config& config) {
 }
 
 std::optional<MonoTime> mute_at(const State& state, const Config& config) {
-  if (state.link != Link::Up || !state.is_joined || !state.asked_at) return std::nullopt;
+  bool is_heard = state.link == Link::Up && (state.is_joined || waits_outside(state));
+  if (!is_heard || !state.asked_at) return std::nullopt;
   Duration limit = policy_of(state, config).silence_limit();
   MonoTime mute = *state.asked_at + std::max(limit / 5, kLeastMute);
   return state.muted_at ? std::max(mute, *state.muted_at + limit) : mute;

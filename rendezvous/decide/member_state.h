@@ -98,6 +98,7 @@ struct State {
   std::string address;                           // where the others can reach this node
   std::vector<std::string> addresses;            // from which its workers may connect
   std::vector<Died> died;                        // agents of the run, on this machine
+  bool is_died_due = false;                      // the next heartbeat says so
   std::optional<command::Round> last;            // the last round this node was in
   std::optional<command::Round> formed;          // the last one of event::Formed
   int restart_count = 0;                         // as last heard
@@ -155,6 +156,9 @@ bool is_unheard_for_long(const State& state, const Config& config, MonoTime now)
 
 // It has joined, and its workers are down.
 bool waits_for_round(const State& state);
+
+// Its host is about to end, and it joins whoever follows: that host may be lost without a word.
+bool waits_outside(const State& state);
 
 // The host of the last round may be followed by another one.
 bool has_stand_ins(const State& state);

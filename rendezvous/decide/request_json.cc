@@ -30,6 +30,12 @@ Json fields_of(const Died& died) {
   return json;
 }
 
+Json list_of(const std::vector<Died>& all) {
+  Json json = Json::array();
+  for (const Died& died : all) json.push_back(fields_of(died));
+  return json;
+}
+
 std::vector<Died> read_died(Reader& reader) {
   return reader.list("died", kMaxDied, [](Reader& part) {
     return Died{.name = part.name("node"),
@@ -81,7 +87,7 @@ Json fields_of(const request::Join& join) {
   if (join.seen_age) json["seen_age_ms"] = milliseconds(*join.seen_age);
   if (!join.seen_of.empty()) json["seen_of"] = join.seen_of;
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
-  for (const Died& died : join.died) json["died"].push_back(fields_of(died));
+  if (!join.died.empty()) json["died"] = list_of(join.died);
   if (join.gives_bundle) json["gives_bundle"] = true;
   return json;
 }
@@ -245,6 +251,7 @@ Json to_json(const Request& request) {
                           Json json{{"type", "heartbeat"}};
                           if (heartbeat.pulse > 0) json["pulse"] = heartbeat.pulse;
                           if (heartbeat.round) json["round"] = *heartbeat.round;
+                          if (heartbeat.died) json["died"] = list_of(*heartbeat.died);
                           return json;
                         },
                         [](const request::Lost&) {
@@ -303,6 +310,7 @@ Request read_request(Reader& reader) {
     request::Heartbeat heartbeat;
     if (reader.has("pulse")) heartbeat.pulse = reader.number("pulse", 0, kMaxPulse);
     if (reader.has("round")) heartbeat.round = reader.round("round");
+    if (reader.has("died")) heartbeat.died = read_died(reader);
     return heartbeat;
   }
   if (type == "lost") return request::Lost{};

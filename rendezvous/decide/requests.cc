@@ -30,12 +30,14 @@ void Requests::note_round_of(const std::string& id, Node& node, std::uint64_t ro
 void Requests::heard(const std::string& id, Node& node, const request::Heartbeat& heartbeat) {
   node.contact = std::max(node.contact, published_at(heartbeat.pulse, now_));
   if (heartbeat.round) note_round_of(id, node, *heartbeat.round);
-  if (state_.moving.adopted && is_alone(state_, now_)) {
+  if (heartbeat.died) node.join.died = *heartbeat.died;
+  bool was_alone = is_alone(state_, now_);
+  if (state_.moving.adopted && was_alone) {
     look_at_contacts(state_, now_);
     if (!is_alone(state_, now_)) answer_those_who_asked();
   }
   // Enough of the nodes may have been heard now; of many, others come in the same moment.
-  if (is_alone(state_, now_)) {
+  if (was_alone) {
     MonoTime soon = now_ + state_.policy.silence_limit() / kLookSoonParts;
     state_.contacts.next_look = std::min(state_.contacts.next_look, soon);
   }

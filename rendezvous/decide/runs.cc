@@ -100,7 +100,8 @@ class RunsTransition {
     if (std::holds_alternative<request::Left>(message.request) && !is_of_run)
       departed_.note_early(message);
     if (join != nullptr) {
-      if (is_turned_away(message, *join) || is_too_much(message, *join, is_of_run)) return;
+      if (is_turned_away(message, *join, is_of_run) || is_too_much(message, *join, is_of_run))
+        return;
       if (departed_.has_left_early(message)) return;
     } else if (is_too_much_of_a_stranger(message, is_of_run)) {
       return;
@@ -328,13 +329,14 @@ class RunsTransition {
   }
 
   // What no coordinator of one run can judge.
-  bool is_turned_away(const Message& message, const request::Join& join) {
+  bool is_turned_away(const Message& message, const request::Join& join, bool is_of_run) {
     if (auto to = moved_to(message.run, join)) {
       departed_.send_last(message.node, message.connection,
                           command::Moved{.to = std::move(*to), .why = "the run has another host"});
       return true;
     }
-    if (!state_.why_leaving.empty() && is_of_next_start(join)) {
+    // One that has waited in this run, and was away for a moment, hears how it ends.
+    if (!state_.why_leaving.empty() && is_of_next_start(join) && !is_of_run) {
       departed_.send_last(message.node, message.connection,
                           command::Standby{.why = coordinator::next_start_text(state_.why_leaving),
                                            .is_outside = true});

@@ -87,9 +87,15 @@ std::string waiting_text(const State& state) {
     return "waiting for " + names_of(state, away) + ", whose connection is broken";
   }
   if (state.phase == Phase::Stopping) {
-    return "waiting for " +
-           names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
-           " to stop the workers";
+    std::string text =
+        "waiting for " +
+        names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
+        " to stop the workers";
+    bool hears_too_few = is_alone(state, state.last_turn);
+    return hears_too_few ? text +
+                               "; too few of the nodes are heard here, and they may go on "
+                               "without this one"
+                         : text;
   }
   if (has_all && waits_for_first_endpoint(state)) {
     return "waiting for " + to_string(state.settings.endpoints.front()) +

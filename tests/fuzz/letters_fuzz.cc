@@ -155,13 +155,19 @@ class Place {
     join.is_host = draw_.one_in(4);
     if (draw_.one_in(4)) join.seen_age = std::chrono::milliseconds(draw_.below(200) * 50);
     join.seen_of = coordinator();
-    for (std::uint64_t left = draw_.below(3); left > 0; --left)
-      join.died.push_back({.name = "n" + std::to_string(draw_.below(5)),
-                           .knows = {.number = round(), .by = coordinator()},
-                           .nodes = draw_.small(6),
-                           .after = unsettled(),
-                           .seen_of = coordinator()});
+    join.died = died();
     return join;
+  }
+
+  std::vector<Died> died() {
+    std::vector<Died> all;
+    for (std::uint64_t left = draw_.below(3); left > 0; --left)
+      all.push_back({.name = "n" + std::to_string(draw_.below(5)),
+                     .knows = {.number = round(), .by = coordinator()},
+                     .nodes = draw_.small(6),
+                     .after = unsettled(),
+                     .seen_of = coordinator()});
+    return all;
   }
 
   std::int64_t pulse() {
@@ -217,6 +223,7 @@ class Place {
       case 13: {
         request::Heartbeat heartbeat{.pulse = pulse()};
         if (draw_.one_in(2)) heartbeat.round = round();
+        if (draw_.one_in(8)) heartbeat.died = died();
         return heartbeat;
       }
       case 14:

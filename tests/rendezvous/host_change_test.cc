@@ -407,6 +407,9 @@ TEST_CASE("Host change: a host that too few nodes hear stops its round and lets 
   }
   CHECK(runs::is_alone(place.state, "job", place.now.mono));
   CHECK(place.run().phase == coordinator::Phase::Stopping);
+  CHECK(coordinator::waiting_text(place.run()) ==
+        "waiting for a, b to stop the workers; too few of the nodes are heard here, and they may "
+        "go on without this one");
   request::Resume resume{.join = place.join_of("c.0"), .workers = Workers::Up};
   resume.join.next_round = 1;
   place.says("c.0", resume);
@@ -625,11 +628,41 @@ TEST_CASE("Host change: an agent says later what has ended on its machine since 
   place.says("a2.0", join);
   place.joins_from("b.1", kRound, 100ms, "a@0", 2);
   REQUIRE(place.told<command::Round>() == 0);
-  join.died.push_back(died("a", kRound, 2));
-  place.says("a2.0", request::Resume{.join = join});
+  std::vector<Died> news{died("a", kRound, 2)};
+  place.says("a2.0", request::Heartbeat{.died = news});
   CHECK(place.told<command::Round>() == 0);  // its workers may live
-  join.died.back().left = "was stopped by SIGTERM";
-  place.says("a2.0", request::Resume{.join = join});
+  news.back().left = "was stopped by SIGTERM";
+  place.says("a2.0", request::Heartbeat{.died = news});
+  CHECK(place.told<command::Round>() == 2);
+}
+
+// It may not have heard of its round yet, and then starts workers when it does.
+TEST_CASE("Host change: who has died on a machine says nothing of the workers that run there") {
+  Place place("a@0");
+  place.begins_with({"a.0", "b.0", "c.0"});
+  place.says("c.0", request::Leaving{.why = "was stopped by SIGTERM", .grace = 10s});
+  REQUIRE(place.told<command::Stop>() == 2);
+  place.says("c.0", request::Left{});
+  place.says("a.0", request::Ready{.round = 0, .store_port = 1001});
+  place.says("b.0", request::Heartbeat{.died = {{died("x", kRound, 3)}}});
+  CHECK(place.told<command::Round>() == 0);
+  place.says("b.0", request::Ready{.round = 0, .store_port = 1001});
+  CHECK(place.told<command::Round>() == 2);
+}
+
+TEST_CASE("Host change: who waits for a rank says as well what has ended on its machine") {
+  Place place = begun_anew("a2@9", {"a", "b"});
+  request::Join join = place.join_of("a2.0");
+  join.node_rank = 0;
+  place.says("a2.0", join);
+  request::Join contender = place.join_of("c.0");
+  contender.node_rank = 0;
+  place.says("c.0", contender);
+  Died gone = died("a", kRound, 2);
+  gone.left = "was stopped by SIGTERM";
+  place.says("c.0", request::Heartbeat{.died = {{gone}}});
+  place.says("a2.0", request::Left{});
+  place.joins_from("b.1", kRound, 100ms, "a@0", 2);
   CHECK(place.told<command::Round>() == 2);
 }
 
@@ -641,11 +674,32 @@ TEST_CASE("Host change: a node that waits looks again who has died on its machin
   CHECK(node.actions.empty());
   const std::vector<Died> one{died("x", kRound, 2)};
   node.on(member::event::DiedSeen{one});
-  const auto* post = node.wanted<member::action::Post>();
-  REQUIRE(post != nullptr);
-  CHECK(std::get<request::Resume>(post->message.request).join.died == one);
+  const auto* news = node.wanted<member::action::Heartbeat>();
+  REQUIRE(news != nullptr);
+  CHECK(std::get<request::Heartbeat>(news->message.request).died == one);
   node.on(member::event::DiedSeen{one});
-  CHECK(node.wanted<member::action::Post>() == nullptr);
+  CHECK(node.wanted<member::action::Heartbeat>() == nullptr);
+  node.on(member::event::PulseSeen{"5"});
+  node.now.mono += 1s;
+  node.on(member::event::Tick{});
+  const auto* next = node.wanted<member::action::Heartbeat>();
+  REQUIRE(next != nullptr);
+  CHECK_FALSE(std::get<request::Heartbeat>(next->message.request).died);  // it has been said
+}
+
+TEST_CASE("Host change: news of the dead wait for the answer to the question before") {
+  Seeker node;
+  node.joins(false);
+  node.now.mono += 1s;
+  node.on(member::event::Tick{});
+  REQUIRE(node.wanted<member::action::Heartbeat>() != nullptr);
+  const std::vector<Died> one{died("x", kRound, 2)};
+  node.on(member::event::DiedSeen{one});
+  CHECK(node.wanted<member::action::Heartbeat>() == nullptr);
+  node.on(member::event::PulseSeen{"5"});
+  const auto* news = node.wanted<member::action::Heartbeat>();
+  REQUIRE(news != nullptr);
+  CHECK(std::get<request::Heartbeat>(news->message.request).died == one);
 }
 
 TEST_CASE("Host change: a run that was stopped as a whole begins anew at once") {
@@ -905,8 +959,17 @@ TEST_CASE("Host change: who came while the host ended comes to the next one as i
   CHECK(node.wanted<member::action::Post>() == nullptr);
   node.now.mono += 3s;
   node.on(member::event::Tick{});
-  CHECK(node.actions.empty());  // the host's pulse is nothing to it
-  node.on(member::event::ConnectionLost{"closed"});
+  CHECK(node.wanted<member::action::Heartbeat>() != nullptr);
+  SUBCASE("and closes the connection at the end") {
+    node.on(member::event::PulseSeen{"7"});  // that is nothing to it
+    node.on(member::event::ConnectionLost{"closed"});
+  }
+  SUBCASE("and was lost without a word") {
+    for (int i = 0; i < 3 && node.connects_to() == "nowhere"; ++i) {
+      node.now.mono += 1s;
+      node.on(member::event::Tick{});
+    }
+  }
   CHECK(node.connects_to() == "endpoint");
   node.on(member::event::Connected{.address = "10.0.0.3", .coordinator = "b@0"});
   const auto* post = node.wanted<member::action::Post>();

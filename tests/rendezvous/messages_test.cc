@@ -102,6 +102,9 @@ std::vector<Message> messages() {
            .endpoint = 1},
            request::Join{.host = "h", .address = "a", .gives_bundle = true},
            request::Heartbeat{.pulse = 5, .round = 7},
+           request::Heartbeat{.died = std::vector<Died>{}},
+           request::Heartbeat{
+               .died = {{{.name = "node0-7", .knows = {.number = 3, .by = "a@1"}, .nodes = 4}}}},
            request::Knock{.from = {"node2", 7},
            .to = {"node0", 1},
            .has_round = true,

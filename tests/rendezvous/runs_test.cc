@@ -442,6 +442,13 @@ TEST_CASE("Runs: a node that is back while the host leaves hears the verdict of 
   CHECK(place.says("x", "a", request::Resume{.join = join}) == "a: end 80");
 }
 
+TEST_CASE("Runs: so does one that was in no round of it yet") {
+  Place place;
+  place.joins("x", "a", 2);
+  place.on(runs::event::HostLeaves{"h was stopped"});
+  CHECK(place.says("x", "a", request::Resume{.join = Place::join_of("a")}) == "a: end 80");
+}
+
 TEST_CASE("Runs: who waits for the next run here meets it at another host when this one leaves") {
   Place place;
   place.joins("x", "a");
