@@ -158,7 +158,6 @@ asio::awaitable<int> Agent::run() {
   // What it was about to fork does not know yet that it has ended.
   if (config_.workers.has_warm_restarts)
     co_await leftovers_.end(hangs_.sweep_begins(), stop_file_.programs());
-  co_await timeline_.settled();
   co_await rendezvous_.finish();
   rendezvous_.close();
   co_await timeline_.end();
@@ -552,8 +551,6 @@ asio::awaitable<void> Agent::sweep() {
       co_await leftovers_.end(std::move(no_leftovers), std::move(helpers));
   workers_.finish_output();
   if (state_.stop_reason != StopReason::Succeeded) co_await keep_dumps();
-  // So that the report knows what a full disk has refused.
-  co_await disk_.settled(mono_now() + kDiskPatience);
   if (std::string stuck = leftovers_.tell(result); !stuck.empty())
     failures_.saw_stuck(std::move(stuck));
   on(event::Swept{});
@@ -580,6 +577,8 @@ asio::awaitable<void> Agent::keep_dumps() {
 
 asio::awaitable<void> Agent::finish(int exit_code) {
   check(state_.phase == Phase::Finished, "finished before the end");
+  co_await timeline_.settled();  // what they have drawn last comes before that
+  rendezvous_.workers_gone();
   // So that the report can say why, if the scheduler knows.
   if (state_.shutdown_signal != 0 && stop_file_.is_asking()) co_await stop_file_.settled();
   stop_file_.on(stop_reason::event::Cleared{});

@@ -46,6 +46,8 @@ void RunEnding::ended(const rendezvous::command::End& end,
 
 asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int max_restarts,
                                        TimeAccount time) {
+  // So that the report knows what a full disk has refused.
+  co_await parts_.disk.settled(mono_now() + kDiskPatience);
   bool is_stopped = state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal;
   int agents_code = exit_code_in(config_.exit_codes, exit_code, outcome_);
   const auto& outside = parts_.stop_file.reason();

@@ -99,9 +99,13 @@ class Handler {
   virtual void trace_to(std::function<void(const TraceEvent&)> /*sink*/) {}
 
   // This node "was stopped by SIGTERM", a `signal`: it takes part in no further round, and stops
-  // its workers, whose store stays until finish().  The others wait for finish().  During finish():
-  // what this node hosts ends, too.
+  // its workers, whose store stays until finish().  The others wait for workers_gone() or finish().
+  // During finish(): what this node hosts ends, too.
   virtual void leave(std::string why, int signal) = 0;
+
+  // After leave(): no worker of this node lives any more.  The others go on, whatever may still
+  // keep this node from finish(): a disk, or the scheduler's answer.
+  virtual void workers_gone() {}
 
   // No worker of this node lives any more, and the others are told so.  Completes when no other
   // node needs what this one hosts.  To be called after the end.

@@ -143,6 +143,10 @@ void NetworkHandler::leave(std::string why, int signal) {
   step(member::event::Leaving{std::move(why), signal});
 }
 
+void NetworkHandler::workers_gone() {
+  step(member::event::WorkersGone{});
+}
+
 asio::awaitable<void> NetworkHandler::finish() {
   pause_.cancel();
   announcement_.withdraw();

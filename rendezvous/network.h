@@ -69,6 +69,7 @@ class NetworkHandler final : public Handler {
     endpoint_.trace_to(std::move(sink));
   }
   void leave(std::string why, int signal) override;
+  void workers_gone() override;
   boost::asio::awaitable<void> finish() override;
   void close() override;
 

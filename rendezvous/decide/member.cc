@@ -110,6 +110,16 @@ class MemberTransition {
     }
   }
 
+  // The coordinator of a host that leaves ends as well: it says the rest when it does.
+  void operator()(const event::WorkersGone&) {
+    bool may_say = state_.is_leaving && state_.is_joined && state_.link == Link::Up;
+    if (!may_say || state_.is_own_host) return;
+    post(left_at_end(state_, now_));
+    state_.workers = Workers::Down;
+    state_.is_joined = false;
+    state_.has_left = true;
+  }
+
   void operator()(const event::Finished&) {
     if (state_.is_joined) post(left_at_end(state_, now_));
     state_.workers = Workers::Down;
@@ -426,6 +436,7 @@ class MemberTransition {
     state_.awaits_continue = false;
     ++state_.incarnation;
     state_.connection = 0;
+    state_.has_left = false;  // that may not have arrived
     want(action::Disconnect{});
     if (was_joined && state_.workers != Workers::Down) state_.was_in_round_until = lease_end;
     bool is_needed = has_workers(state_) || state_.is_leaving || state_.has_ended;

@@ -37,6 +37,8 @@ struct Leaving {
   std::string why;
   int signal = 0;
 };
+// After that none of its workers lives any more, and none will.
+struct WorkersGone {};
 // The agent is done, and no worker lives: the last that happens.
 struct Finished {};
 // The coordinator in this agent has formed this round, of which no node has been told yet.  Should
@@ -87,9 +89,9 @@ struct Tick {
 }  // namespace event
 using Event =
     std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
-                 event::WorkersSucceeded, event::Leaving, event::Finished, event::Formed,
-                 event::Connected, event::ConnectFailed, event::ConnectionLost, event::HostFailed,
-                 event::Heard, event::PulseSeen, event::DiedSeen, event::Tick>;
+                 event::WorkersSucceeded, event::Leaving, event::WorkersGone, event::Finished,
+                 event::Formed, event::Connected, event::ConnectFailed, event::ConnectionLost,
+                 event::HostFailed, event::Heard, event::PulseSeen, event::DiedSeen, event::Tick>;
 
 namespace action {
 // Make one attempt to connect as the node `node`, on its connection of that number, `after` so

@@ -109,7 +109,8 @@ std::optional<Died> memory(const State& state, const Config& config) {
 
 std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,
                                       bool host_goes) {
-  bool is_said = !host_goes && !state.is_over && state.is_joined && state.link == Link::Up;
+  bool is_joined = state.is_joined || state.has_left;
+  bool is_said = !host_goes && !state.is_over && is_joined && state.link == Link::Up;
   if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
   UnsaidLeft unsaid{.message = {.run = config.run,
                                 .node = node_id(state, config),

@@ -98,6 +98,7 @@ struct State {
   std::string address;                           // where the others can reach this node
   std::vector<std::string> addresses;            // from which its workers may connect
   std::vector<Died> died;                        // agents of the run, on this machine
+  bool has_left = false;                         // and says nothing more on this connection
   bool is_died_due = false;                      // the next heartbeat says so
   std::optional<command::Round> last;            // the last round this node was in
   std::optional<command::Round> formed;          // the last one of event::Formed

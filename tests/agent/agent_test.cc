@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include <boost/asio/co_spawn.hpp>
+#include <future>
 
 #include "store/clock.h"
 #include "store/event.h"
@@ -53,7 +54,13 @@ class FakeRendezvous : public rendezvous::Handler {
     journal_.push_back(fmt::format("findings on {} workers", findings.workers.size()));
   }
   void report_success() override { journal_.push_back("report success"); }
-  void leave(std::string why, int /*signal*/) override { journal_.push_back("leave: " + why); }
+  void leave(std::string why, int /*signal*/) override {
+    is_leaving_ = true;
+    journal_.push_back("leave: " + why);
+  }
+  void workers_gone() override {
+    if (is_leaving_) journal_.push_back("workers gone");
+  }
   boost::asio::awaitable<void> finish() override {
     journal_.push_back("left");
     if (until_finished) co_await until_finished();
@@ -64,6 +71,7 @@ class FakeRendezvous : public rendezvous::Handler {
  private:
   Journal& journal_;
   Listener listener_;
+  bool is_leaving_ = false;
 };
 
 // Of the log only the closing lines count here.
@@ -236,9 +244,30 @@ TEST_SUITE("agent/agent") {
     CHECK(end(1, {.signal = SIGTERM}) == "sweep");
     is_sweep_slow = false;
     sweep_may_end.notify();
-    CHECK(done_by_the_end() == "finish output, left, close");
+    CHECK(done_by_the_end() == "finish output, workers gone, left, close");
     CHECK(exit_code == 128 + SIGTERM);
     CHECK(agent->shutdown_signal() == SIGTERM);
+  }
+
+  TEST_CASE_FIXTURE(Running, "the others hear at once that no worker lives, also of a slow disk") {
+    std::promise<void> thaw;
+    disk.run("write a log file", [&] { thaw.get_future().wait(); });
+    signal(SIGTERM);
+    end(0, {.signal = SIGTERM});
+    CHECK(end(1, {.signal = SIGTERM}) == "sweep, finish output, workers gone");
+    CHECK_FALSE(exit_code);
+    thaw.set_value();
+    CHECK(done_by_the_end() == "left, close");
+  }
+
+  TEST_CASE_FIXTURE(Running, "nor does the next attempt wait until the disk has taken the last") {
+    std::promise<void> thaw;
+    disk.run("write a log file", [&] { thaw.get_future().wait(); });
+    rendezvous.say(rendezvous::command::Stop{.round = 0});
+    done();
+    end(0, {.signal = SIGTERM});
+    CHECK(end(1, {.signal = SIGTERM}) == "sweep, finish output, join");
+    thaw.set_value();
   }
 
   TEST_CASE_FIXTURE(Running, "the second signal ends the grace, the same request twice does not") {
@@ -305,7 +334,7 @@ TEST_SUITE("agent/agent") {
       OneNode, "a signal before the first round ends the agent, which waits for no other node") {
     CHECK(done() == "join");
     ::raise(SIGTERM);
-    CHECK(done_by_the_end() == "leave: was stopped by SIGTERM, left, close");
+    CHECK(done_by_the_end() == "leave: was stopped by SIGTERM, workers gone, left, close");
     CHECK(exit_code == 128 + SIGTERM);
   }
 
@@ -337,7 +366,7 @@ TEST_SUITE("agent/agent") {
       CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM");
     }
     SUBCASE("after a signal") {
-      CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, left");
+      CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, workers gone, left");
       CHECK(signal(SIGTERM) == "nothing");
       later = 1s;
     }
@@ -365,7 +394,8 @@ TEST_SUITE("agent/agent") {
     // Both limits may be over before the signal is done with.
     std::string done = node.signal(SIGTERM);
     done += ", " + node.done_by_the_end();
-    CHECK(done.ends_with("kill all, abandon 0, abandon 1, sweep, finish output, left, close"));
+    CHECK(done.ends_with(
+        "kill all, abandon 0, abandon 1, sweep, finish output, workers gone, left, close"));
     CHECK(node.exit_code == 128 + SIGTERM);
   }
 }

@@ -843,6 +843,28 @@ TEST_CASE("Member: leaving, it says so at once, and again when its workers have 
   CHECK(play.wants_round() == "");
 }
 
+TEST_CASE("Member: leaving, it says that its workers have gone before it is done itself") {
+  Running play;
+  CHECK(play.on(member::event::WorkersGone{}) == "");  // nobody waits for that
+  play.on(member::event::Leaving{"was stopped by SIGTERM", 15});
+  CHECK(play.on(member::event::WorkersGone{}) == "post n.0 left");
+  auto unsaid = [&] {
+    return member::unsaid_left(play.state, play.config, play.now.mono, /*host_goes=*/false);
+  };
+  SUBCASE("once") {
+    play.pass(1s);
+    CHECK(play.actions.empty());
+    CHECK_FALSE(unsaid());
+    CHECK(play.on(member::event::Finished{}) == "");
+  }
+  SUBCASE("on a connection that was lost then, and does not come back for that") {
+    play.on(member::event::ConnectionLost{"reset"});
+    CHECK_FALSE(play.state.has_left);
+    CHECK(play.state.link == member::Link::Down);
+    CHECK(play.on(member::event::Finished{}) == "");
+  }
+}
+
 TEST_CASE("Member: the lease of a node that leaves ends with the grace that it announced") {
   Running play;
   play.config.node.policy.lease_grace = 20s;

@@ -129,17 +129,24 @@ void Node::perform(const agent::Action& action) {
           },
           [this](const agent::action::Finish& end) {
             exit_code_ = end.exit_code;
-            for (const Host* hosted : {hosting_, standing_in_}) {
-              if (hosted == nullptr || !hosted->leaves_to_others()) continue;
-              unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
-            }
-            if (member::may_forget(member_)) world_.node_files[plan_.machine].erase(process_.name);
-            leave_last_word("has ended");
-            step(member::event::Finished{});
-            leave_when_possible(world_.time.now() + seconds(2));
+            step(member::event::WorkersGone{});
+            // Of every third run the disks are slow to take the report.
+            if (world_.scenario.seed % 3 > 0) return finish();
+            later(milliseconds(900), [this] { finish(); });
           },
       },
       action);
+}
+
+void Node::finish() {
+  for (const Host* hosted : {hosting_, standing_in_}) {
+    if (hosted == nullptr || !hosted->leaves_to_others()) continue;
+    unsaid_ = member::unsaid_left(member_, config_, world_.now(plan_.machine).mono, true);
+  }
+  if (member::may_forget(member_)) world_.node_files[plan_.machine].erase(process_.name);
+  leave_last_word("has ended");
+  step(member::event::Finished{});
+  leave_when_possible(world_.time.now() + seconds(2));
 }
 
 void Node::start_workers() {

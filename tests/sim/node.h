@@ -81,6 +81,7 @@ class Node {
   // The agent's shell.
   void on(const agent::Event& event);
   void perform(const agent::Action& action);
+  void finish();
   void start_workers();
   void plan_worker(int local_rank);
   void plan_hang(int local_rank);
