@@ -382,8 +382,14 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
     stop_file_.on(
         stop_reason::event::Published{worker::StopCause::WorkerFailed, std::move(failure)});
   } else {
-    logger_->warn("{}; {}another round  {}", stop.why,
-                  stopping(state_.running, state_.failure.has_value(), grace()), fields);
+    bool has_succeeded =
+        state_.phase == Phase::Waiting && state_.stop_reason == StopReason::Succeeded;
+    std::string then = has_succeeded
+                           ? "the workers of this node have succeeded, and start again only "
+                             "if the others begin another round"
+                           : "another round";
+    logger_->warn("{}; {}{}  {}", stop.why,
+                  stopping(state_.running, state_.failure.has_value(), grace()), then, fields);
     stop_file_.on(stop_reason::event::Published{worker::StopCause::NewRound, stop.why});
   }
   on(event::StopOrdered{});

@@ -74,7 +74,7 @@ class FakeRendezvous : public rendezvous::Handler {
   bool is_leaving_ = false;
 };
 
-// Of the log only the closing lines count here.
+// Of the log only the closing lines count here, and what is said after a success.
 class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit ClosingLines(Journal& journal) : journal_(journal) {}
@@ -83,6 +83,7 @@ class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex
   void sink_it_(const spdlog::details::log_msg& message) override {
     std::string text(message.payload.begin(), message.payload.end());
     if (text.find("FAILED") != std::string::npos) journal_.push_back("closing report");
+    if (text.find("have succeeded") != std::string::npos) journal_.push_back("say, " + text);
   }
   void flush_() override {}
   Journal& journal_;
@@ -200,6 +201,15 @@ TEST_SUITE("agent/agent") {
     rendezvous.end(0);
     CHECK(done_by_the_end() == "left, close");
     CHECK(exit_code == 0);
+  }
+
+  TEST_CASE_FIXTURE(Running, "a node that has succeeded and is cut off stops nothing") {
+    end(0, {});
+    end(1, {});
+    rendezvous.say(rendezvous::command::Stop{.round = 0, .why = "the endpoint was silent"});
+    CHECK(done() ==
+          "say, the endpoint was silent; the workers of this node have succeeded, and start again "
+          "only if the others begin another round  round=0 attempt=0, join");
   }
 
   TEST_CASE_FIXTURE(Running, "one failure stops the others, and the next round starts afresh") {
