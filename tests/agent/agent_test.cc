@@ -261,7 +261,7 @@ TEST_SUITE("agent/agent") {
 
   TEST_CASE_FIXTURE(Running, "the others hear at once that no worker lives, also of a slow disk") {
     std::promise<void> thaw;
-    disk.run("write a log file", [&] { thaw.get_future().wait(); });
+    disk.run("write a log file", [thawed = thaw.get_future().share()] { thawed.wait(); });
     signal(SIGTERM);
     end(0, {.signal = SIGTERM});
     CHECK(end(1, {.signal = SIGTERM}) == "sweep, finish output, workers gone");
@@ -272,7 +272,7 @@ TEST_SUITE("agent/agent") {
 
   TEST_CASE_FIXTURE(Running, "nor does the next attempt wait until the disk has taken the last") {
     std::promise<void> thaw;
-    disk.run("write a log file", [&] { thaw.get_future().wait(); });
+    disk.run("write a log file", [thawed = thaw.get_future().share()] { thawed.wait(); });
     rendezvous.say(rendezvous::command::Stop{.round = 0});
     done();
     end(0, {.signal = SIGTERM});
