@@ -344,9 +344,9 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
     step(member::event::ConnectFailed{
         .why = "cannot meet the other nodes at " + endpoint_.name_of(wanted.place) + ": " +
                to_string(link.error()),
-        // Of a run that it is in, one answer is not enough: anybody could have given it.
+        // Of a run that it is or was in, one answer is not enough: anybody could have given it.
         .is_final = (code == Errc::Protocol || code == Errc::InvalidInput) && !state_.is_joined &&
-                    (!wanted.place || config_.member.may_move()),
+                    !state_.last && (!wanted.place || config_.member.may_move()),
         .is_refused = code == Errc::Refused});
     co_return;
   }

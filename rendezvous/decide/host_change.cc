@@ -387,7 +387,9 @@ std::string host_text(const State& state, const std::vector<Body>& from) {
   const std::string before = hosting_node(from.back().id.by);
   if (now == before) return host_of(now) + " hosts the run again";
   if (may_move(state))
-    return "the run is at " + host_of(now) + " now; it was at " + host_of(before);
+    return host_of(now) == host_of(before)
+               ? "the run goes on at " + host_of(now) + ", which has been started again"
+               : "the run is at " + host_of(now) + " now; it was at " + host_of(before);
   std::string text = host_of(now) + " hosts the run now; " + host_of(before) + ", which did, ";
   auto gone = state.quorum.gone.find(before);
   if (is_here(state, before)) return text + "was cut off, and has come back as a node";
@@ -447,6 +449,14 @@ bool is_adopted_broken(const State& state) {
   if (!state.moving.adopted || !is_taken_over(state)) return false;
   auto is_of_it = [&](const auto& gone) { return gone.second.knows == *state.moving.adopted; };
   return is_broken(state) || std::ranges::any_of(state.quorum.gone, is_of_it);
+}
+
+std::string break_text(const State& state) {
+  for (const auto& [name, gone] : state.quorum.gone) {
+    bool is_of_it = state.moving.adopted && gone.knows == *state.moving.adopted;
+    if (is_of_it && !gone.why.empty()) return host_of(name) + " " + gone.why;
+  }
+  return "a node of the round has left it, or was cut off";
 }
 
 bool may_give_way(const State& state, MonoTime now) {

@@ -215,7 +215,7 @@ void Requests::answer(const std::string& id, Node& node, const request::Resume& 
 void Requests::answer_those_who_asked() {
   std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
   if (is_adopted_broken(state_)) {
-    rounds_.stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
+    rounds_.stop({.cause = StopCause::NodeLost, .why = break_text(state_)});
   }
   while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
     Unanswered asks = std::move(unanswered.front());

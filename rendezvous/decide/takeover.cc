@@ -89,7 +89,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
   }
   out_.send(id, command::Continue{});
   if (is_broken(state_) || is_adopted_broken(state_)) {
-    rounds_.stop({.cause = StopCause::NodeLost, .why = "a node of the round was cut off"});
+    rounds_.stop({.cause = StopCause::NodeLost, .why = break_text(state_)});
   }
   requests_.reconcile_adopted(id, node, resume);
 }

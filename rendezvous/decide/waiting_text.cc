@@ -50,7 +50,9 @@ std::string lack_text(const State& state, const Lack& lack) {
   std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
   if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
-  text += "; an agent that is started again where one of the others was killed says so";
+  text +=
+      "; an agent that is started again where one of the others was killed says so, unless the "
+      "machine was started again, too";
   if (state.policy.quorum > 0) return text;
   text +=
       "; if the others are gone for good, stop these and start the run again under another "
@@ -76,6 +78,8 @@ std::string quorum_text(const State& state) {
 std::string waiting_text(const State& state) {
   bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   if (state.former.awaited && state.phase == Phase::Gathering && has_all) {
+    if (!state.former.awaited->round)
+      return "waiting for nodes whose workers may still run, or for the end of their lease";
     int nodes = missing(*state.former.awaited);
     std::string who = nodes > 0 ? count_of(static_cast<std::size_t>(nodes), "node") : "nodes";
     return "waiting for " + who + " of the last start to come back, or for the end of the lease";
@@ -87,15 +91,13 @@ std::string waiting_text(const State& state) {
     return "waiting for " + names_of(state, away) + ", whose connection is broken";
   }
   if (state.phase == Phase::Stopping) {
-    std::string text =
-        "waiting for " +
-        names_of(state, [](const Node& node) { return node.is_member && !node.is_down; }) +
-        " to stop the workers";
-    bool hears_too_few = is_alone(state, state.last_turn);
-    return hears_too_few ? text +
-                               "; too few of the nodes are heard here, and they may go on "
-                               "without this one"
-                         : text;
+    std::string names =
+        names_of(state, [](const Node& node) { return node.is_member && !node.is_down; });
+    std::string text = names.empty() ? "waiting for the others of the round"
+                                     : "waiting for " + names + " to stop the workers";
+    if (is_alone(state, state.last_turn))
+      text += "; too few of the nodes are heard here, and they may go on without this one";
+    return text;
   }
   if (has_all && waits_for_first_endpoint(state)) {
     return "waiting for " + to_string(state.settings.endpoints.front()) +
@@ -122,9 +124,11 @@ std::string time_left_text(const State& state, MonoTime now) {
   bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   if (has_all && waits_for_leases(state))
     return ", for at most " + whole_seconds(fence(state) - now) + " more";
-  if (state.last_call) return ", " + whole_seconds(*state.last_call - now) + " of last call left";
-  return ", " + whole_seconds(state.gathering_since + state.policy.join_timeout - now) +
-         " left for " + std::to_string(state.settings.min_nodes) + " to come";
+  if (state.last_call && *state.last_call > now)
+    return ", " + whole_seconds(*state.last_call - now) + " of last call left";
+  std::string left = ", " + whole_seconds(state.gathering_since + state.policy.join_timeout - now);
+  return left + (has_all ? " of join_timeout left"
+                         : " left for " + std::to_string(state.settings.min_nodes) + " to come");
 }
 
 std::string newcomer_text(Duration wait) {

@@ -128,7 +128,7 @@ class SlurmEnvironmentTest(NodesCase):
         node.signal(signal.SIGTERM)
         self.assertEqual(node.ends(), 143, node.log)
         child = int((self.path / "child").read_text())
-        self.assertFalse(os.path.exists(f"/proc/{child}"), node.log)
+        self.until(lambda: not os.path.exists(f"/proc/{child}"), "the child of scontrol is gone")
         self.assertIn(f"{scontrol} does not answer, so the scheduler's reason is not known", node.log)
         self.assertNotIn("left behind", node.log)
 
