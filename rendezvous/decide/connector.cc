@@ -30,7 +30,7 @@ Duration pause_before(std::uint64_t attempt, const std::string& name, Duration l
 
 }  // namespace
 
-void Connector::connect() {
+void Connector::connect(Duration after) {
   state_.link = Link::Connecting;
   state_.connecting_since = now_;
   state_.attempts = 0;
@@ -41,7 +41,7 @@ void Connector::connect() {
   } else if (!state_.is_own_host) {
     state_.place.reset();
   }
-  attempt();
+  attempt(after);
 }
 
 // One place after the other; its own when those before it have had their time to answer.
@@ -78,14 +78,18 @@ void Connector::reconnect_later() {
   connect_again_in_time();
 }
 
-void Connector::go_to_endpoint(std::size_t number) {
+Duration Connector::pause_before_going_back(std::uint64_t times) const {
+  return pause_before(times, config_.name, kLongestPause);
+}
+
+void Connector::go_to_endpoint(std::size_t number, Duration after) {
   state_.link = Link::Connecting;
   state_.connecting_since = now_;
   state_.attempts = 0;
   state_.is_first_try = true;
   ++state_.connection;
   set_endpoint(number);
-  attempt();
+  attempt(after);
 }
 
 void Connector::attempt(Duration after, std::uint64_t stand_in) {

@@ -22,7 +22,7 @@ class Connector {
 
   // A node that is not connected: at the place where a coordinator has sent it, or else at the
   // endpoint that the user gave.
-  void connect();
+  void connect(Duration after = {});
   // An attempt at that has failed: at the next place.  After all of them there is a pause of at
   // most `longest`.
   void try_next_place(Duration longest);
@@ -34,7 +34,10 @@ class Connector {
   // place.
   void reconnect_later();
   // It is sent to this one of several endpoints, and its workers go on.
-  void go_to_endpoint(std::size_t number);
+  void go_to_endpoint(std::size_t number, Duration after = {});
+
+  // Before it goes once more where it could not be connected; it grows with each time.
+  Duration pause_before_going_back(std::uint64_t times) const;
 
  private:
   void attempt(Duration after = {}, std::uint64_t stand_in = 0);

@@ -137,6 +137,9 @@ class MemberTransition {
     bool knows_us = event.coordinator == before;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
+    bool is_reached =
+        state_.unreached && state_.unreached->endpoint == endpoint_of(state_.place, config_);
+    if (is_reached) state_.unreached.reset();
     state_.connected_at = now_;
     state_.address = event.address;
     state_.addresses = event.addresses;
@@ -151,8 +154,9 @@ class MemberTransition {
     state_.asked_at.reset();
     state_.resumes.clear();
     state_.last_tick = now_;
+    bool is_sent_on = state_.unreached && state_.unreached->sent_back > 0;
     if (state_.is_joined) {
-      want(action::NotifyUser{"reached " + where() + " again"});
+      if (!is_sent_on) want(action::NotifyUser{"reached " + where() + " again"});
     } else if (!state_.told.empty()) {
       want(action::NotifyUser{"reached " + where()});
     }
@@ -175,6 +179,7 @@ class MemberTransition {
 
   void operator()(const event::ConnectFailed& event) {
     if (state_.link == Link::Down) return;
+    note_unreached(event.why);
     if (state_.is_joined) return resume_later(event);
     Duration waited = now_ - state_.connecting_since;
     Duration patience = config_.patience(state_.last.has_value());
@@ -286,6 +291,23 @@ class MemberTransition {
   }
 
  private:
+  void note_unreached(const std::string& why) {
+    if (!config_.may_move()) return;
+    std::optional<Unreached>& unreached = state_.unreached;
+    const std::size_t here = endpoint_of(state_.place, config_);
+    bool is_same = unreached && unreached->endpoint == here;
+    if (!is_same || now_ - unreached->until >= kRepeat)
+      unreached = Unreached{.endpoint = here, .since = now_};
+    unreached->why = why;
+    unreached->until = now_;
+  }
+
+  // It is sent to one of several endpoints at which it has just been in vain.
+  bool is_sent_back(const Endpoint& to) const {
+    return state_.unreached && now_ - state_.unreached->until < kRepeat &&
+           state_.unreached->endpoint == endpoint_of(to, config_);
+  }
+
   void look_at_host() {
     auto due = mute_at(state_, config_);
     if (!due || now_ < std::max(*due, reads_until(state_, config_))) return look();
@@ -428,7 +450,8 @@ class MemberTransition {
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
   // end before that, and it comes back as another node.
-  void cut_off(const std::string& why, std::optional<MonoTime> kill_by = std::nullopt) {
+  void cut_off(const std::string& why, std::optional<MonoTime> kill_by = std::nullopt,
+               Duration after = {}) {
     bool was_joined = std::exchange(state_.is_joined, false);
     MonoTime lease_end = state_.pulse_at + lease(state_, config_);
     state_.woke_at.reset();
@@ -456,7 +479,7 @@ class MemberTransition {
     if (state_.is_leaving || state_.has_ended) {
       state_.link = Link::Down;
     } else {
-      connector_.connect();
+      connector_.connect(after);
     }
   }
 
@@ -563,11 +586,23 @@ class MemberTransition {
   // The coordinator has gone without a round; none of what it knew is lost, since this node is as
   // it was before it came here.
   void heard(const command::Moved& moved) {
-    if (config_.may_move() && state_.is_joined && !state_.wants_round) return follow(moved);
-    bool may_go = may_change_host(state_, config_) && state_.is_joined && state_.wants_round;
-    if (!may_go) return;
+    if (!state_.is_joined) return;
+    std::string why = moved.why + ", at " + to_string(moved.to);
+    Duration after{};
+    if (is_sent_back(moved.to)) {
+      const Duration tried = now_ - state_.unreached->since;
+      why += ", which this node cannot reach (" + state_.unreached->why + ")";
+      if (state_.wants_round && tried >= config_.patience(state_.last.has_value())) {
+        state_.is_joined = false;
+        want(action::Disconnect{});
+        return give_up(why + "; tried for " + seconds_text(tried));
+      }
+      after = connector_.pause_before_going_back(state_.unreached->sent_back++);
+    }
+    if (config_.may_move() && !state_.wants_round) return follow(moved.to, why, after);
+    if (!may_change_host(state_, config_) || !state_.wants_round) return;
     state_.sent_to = moved.to;
-    cut_off(moved.why + ", at " + to_string(moved.to) + "; joining there");
+    cut_off(why + "; joining there", std::nullopt, after);
     state_.is_own_host = false;
     take_back_join();
   }
@@ -577,13 +612,13 @@ class MemberTransition {
     state_.was_in_round_until = state_.was_in_round_until_before;
   }
   // With workers, which go on.
-  void follow(const command::Moved& moved) {
-    std::size_t number = endpoint_of(moved.to, config_);
+  void follow(const Endpoint& to, const std::string& why, Duration after) {
+    std::size_t number = endpoint_of(to, config_);
     if (number >= config_.node.settings.endpoints.size()) return;
-    want(action::NotifyUser{moved.why + ", at " + to_string(moved.to) + "; going on there"});
+    tell_of_cut(why + "; going on there");
     want(action::Disconnect{});
     state_.asked_at.reset();
-    connector_.go_to_endpoint(number);
+    connector_.go_to_endpoint(number, after);
   }
   void heard(const command::StandIns& told) {
     if (state_.is_joined && state_.wants_round) note_stand_ins(told.stand_ins);

@@ -57,6 +57,15 @@ struct Config {
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
 
+// One of several endpoints, by its number, at which no connection came about.
+struct Unreached {
+  std::size_t endpoint = 0;
+  std::string why{};
+  MonoTime since{};
+  MonoTime until{};             // the last attempt
+  std::uint64_t sent_back = 0;  // by coordinators that say that the run is there
+};
+
 struct State {
   Link link = Link::Down;
   std::uint64_t incarnation = 0;  // of this node: given up by the others, it comes back as the next
@@ -81,10 +90,11 @@ struct State {
   MonoTime leaves_by = MonoTime::max();
   // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
   std::optional<Endpoint> place;
-  std::optional<Endpoint> sent_to;  // where a coordinator has sent it, to be tried first
-  std::vector<StandIn> stand_ins;   // as last named to it, with a round or without
-  std::optional<Endpoint> host_at;  // where the host that named them was; likewise
-  MonoTime seeks_since{};           // the host is lost
+  std::optional<Endpoint> sent_to;     // where a coordinator has sent it, to be tried first
+  std::vector<StandIn> stand_ins;      // as last named to it, with a round or without
+  std::optional<Endpoint> host_at;     // where the host that named them was; likewise
+  MonoTime seeks_since{};              // the host is lost
+  std::optional<Unreached> unreached;  // the last such endpoint
   SeenCoordinators seen;
   // What that was before this node joined here, until it has a round.
   std::optional<MonoTime> was_in_round_until_before;

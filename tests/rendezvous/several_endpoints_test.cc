@@ -33,6 +33,13 @@ struct Node {
     state = std::move(next.state);
     actions = std::move(next.actions);
   }
+  template <class OneAction>
+  const OneAction* wanted() const {
+    for (const auto& action : actions) {
+      if (const auto* found = std::get_if<OneAction>(&action)) return found;
+    }
+    return nullptr;
+  }
   std::string connects_to() const {
     for (const auto& action : actions) {
       const auto* connect = std::get_if<member::action::Connect>(&action);
@@ -368,6 +375,63 @@ TEST_CASE("Several endpoints: a node says where it comes from, and waits for mor
   SUBCASE("but to no place that the user has not named") {
     node.on(member::event::Heard{command::Moved{.to = {"d9", 9}, .why = "the run is there"}});
     CHECK(node.connects_to() == "nowhere");
+  }
+}
+
+// One of the endpoints is out of reach for this node alone, and the run is there.
+TEST_CASE("Several endpoints: a node that is sent where it cannot go says so, and takes its time") {
+  Node node;
+  auto is_sent_back = [&] {
+    node.on(member::event::Heard{command::Moved{.to = kEndpoints[0], .why = "the run is there"}});
+  };
+  auto fails_and_goes_on = [&] {
+    node.on(member::event::ConnectFailed{.why = "refused", .is_refused = true});
+    for (int i = 0; i < 3 && node.connects_to() != "d2:2"; ++i)
+      node.on(member::event::ConnectFailed{.why = "refused", .is_refused = true});
+    REQUIRE(node.connects_to() == "d2:2");
+    node.comes_to("d2@0");
+  };
+  SUBCASE("with workers") {
+    node.is_in_a_round();
+    node.on(member::event::ConnectionLost{.why = "reset"});
+    fails_and_goes_on();
+    is_sent_back();
+    CHECK(node.connects_to() == "d1:1 later");
+    const auto* said = node.wanted<member::action::NotifyUser>();
+    REQUIRE(said != nullptr);
+    CHECK(said->text ==
+          "the run is there, at d1:1, which this node cannot reach (refused); going on there");
+    fails_and_goes_on();
+    is_sent_back();
+    CHECK(node.wanted<member::action::NotifyUser>() == nullptr);  // the same once more
+    SUBCASE("until it gets there") {
+      node.comes_to("d1@0");
+      CHECK_FALSE(node.state.unreached);
+    }
+    SUBCASE("and what was long ago does not count") {
+      fails_and_goes_on();
+      node.now.mono += 21s;
+      is_sent_back();
+      CHECK(node.connects_to() == "d1:1");
+    }
+  }
+  SUBCASE("without workers, for as long as join_timeout") {
+    node.config.node.policy.join_timeout = 12s;
+    node.on(member::event::RoundWanted{1000});
+    for (int second = 0; second < 12; ++second) {
+      fails_and_goes_on();
+      node.on(member::event::Heard{command::StandIns{}});  // the coordinator there lives
+      is_sent_back();
+      CHECK(node.connects_to().ends_with(" later"));
+      node.now.mono += 1s;
+    }
+    fails_and_goes_on();
+    is_sent_back();
+    const auto* failure = node.wanted<member::action::NotifyFailure>();
+    REQUIRE(failure != nullptr);
+    CHECK(failure->why ==
+          "the run is there, at d1:1, which this node cannot reach (refused); tried for 12.0 s");
+    CHECK(node.state.is_over);
   }
 }
 
