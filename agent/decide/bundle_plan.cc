@@ -14,17 +14,29 @@ namespace {
 
 constexpr std::string_view kMask = "***";
 
-bool is_secret_name(std::string_view name) {
-  std::string upper(name);
+std::string upper_of(std::string_view text) {
+  std::string upper(text);
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  constexpr std::array<std::string_view, 7> kWords{"TOKEN",  "SECRET",     "KEY", "PASSWORD",
-                                                   "PASSWD", "CREDENTIAL", "AUTH"};
-  return std::ranges::any_of(
-      kWords, [&](std::string_view word) { return upper.find(word) != std::string::npos; });
+  return upper;
 }
 
-// "https://me:hunter2@host/x": "https://me:***@host/x", everywhere in `text`.
+// Of a variable, an option or a parameter.
+bool is_secret_name(std::string_view name) {
+  const std::string upper = upper_of(name);
+  constexpr std::array<std::string_view, 14> kWords{
+      "TOKEN", "SECRET", "KEY",    "PASSW", "PASSPHRASE",        "CRED",    "AUTH",
+      "JWT",   "COOKIE", "BEARER", "DSN",   "CONNECTION_STRING", "WEBHOOK", "KUBECONFIG_DATA"};
+  bool has_word = std::ranges::any_of(
+      kWords, [&](std::string_view word) { return upper.find(word) != std::string::npos; });
+  // Parts of PATH, and of the name of the working directory.
+  return has_word || upper.ends_with("_PWD") || upper.ends_with("_PAT") ||
+         upper.find("_PAT_") != std::string::npos || upper.ends_with("_PASS");
+}
+
+// "https://me:hunter2@host/x": "https://me:***@host/x", everywhere in `text`.  A long name without
+// a password is a token.
 std::string without_passwords(std::string_view text) {
+  constexpr std::size_t kLongName = 12;
   std::string out;
   for (;;) {
     auto scheme = text.find("://");
@@ -37,11 +49,58 @@ std::string without_passwords(std::string_view text) {
     if (at != std::string_view::npos && colon < at) {
       out.append(text.substr(0, begin)).append(place.substr(0, colon + 1)).append(kMask);
       out.append(place.substr(at));
+    } else if (at != std::string_view::npos && at >= kLongName) {
+      out.append(text.substr(0, begin)).append(kMask).append(place.substr(at));
     } else {
       out.append(text.substr(0, end));
     }
     text.remove_prefix(end);
   }
+}
+
+// As the best known services write theirs.
+bool is_known_token(std::string_view word) {
+  constexpr std::array<std::string_view, 14> kBeginnings{
+      "ghp_",  "gho_",  "ghs_", "github_pat_", "hf_", "glpat-", "xoxb-",
+      "xoxp-", "xoxa-", "AKIA", "ASIA",        "sk-", "pypi-",  "eyJ"};
+  constexpr std::size_t kShortest = 12;
+  return word.size() >= kShortest && std::ranges::any_of(kBeginnings, [&](std::string_view begin) {
+           return word.starts_with(begin);
+         });
+}
+
+// Masks what follows a secret's name in options ("--api-key=X", "--password X"), parameters
+// ("?token=X") and connection strings ("AccountKey=X;"), "Bearer X", and tokens by their looks.
+std::string without_secrets(std::string_view text) {
+  constexpr std::string_view kBetween = " \t\n\"',;&?";
+  std::string out;
+  bool is_next = false;
+  while (!text.empty()) {
+    std::size_t length = std::min(text.find_first_of(kBetween), text.size());
+    std::string_view word = text.substr(0, length);
+    auto equals = word.find('=');
+    bool has_value = equals != std::string_view::npos && equals + 1 < word.size();
+    if (is_next && !word.empty() && !word.starts_with("-")) {
+      out.append(kMask);
+      is_next = false;
+    } else if (has_value && is_secret_name(word.substr(0, equals))) {
+      out.append(word.substr(0, equals + 1)).append(kMask);
+    } else if (has_value && is_known_token(word.substr(equals + 1))) {
+      out.append(word.substr(0, equals + 1)).append(kMask);
+    } else if (is_known_token(word)) {
+      out.append(kMask);
+    } else {
+      bool is_option = word.starts_with("-") && equals == std::string_view::npos;
+      const std::string upper = upper_of(word);
+      if (!word.empty())
+        is_next = (is_option && is_secret_name(word)) || upper == "BEARER" || upper == "BASIC";
+      out.append(word);
+    }
+    if (length == text.size()) break;
+    out.push_back(text[length]);
+    text.remove_prefix(length + 1);
+  }
+  return out;
 }
 
 int kind_of(const std::string& path) {
@@ -107,7 +166,7 @@ std::string masked(std::string_view assignment) {
   std::string out(assignment.substr(0, equals + 1));
   std::string_view value = assignment.substr(equals + 1);
   if (is_secret_name(assignment.substr(0, equals)) && !value.empty()) return out.append(kMask);
-  return out + without_passwords(value);
+  return out + without_secrets(without_passwords(value));
 }
 
 void sort_by_use(std::vector<LogFile>& files) {

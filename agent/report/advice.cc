@@ -62,6 +62,9 @@ constexpr std::array kByWords = {
     Advice{"usage: ", "correct the arguments behind the script's name"},
     Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
     Advice{"Permission denied", "give this user access to the file that is named above"},
+    Advice{"Watchdog caught collective operation timeout",  // NCCL's, before it aborts
+           "see what each rank did then, in the logs of all nodes: one did not come to that "
+           "collective; while it hangs, ddpctl stacks shows which"},
     Advice{"Connection closed by peer [", kPeerLeft},  // Gloo's words
     Advice{"Read error [", kPeerLeft},
 };
@@ -99,6 +102,9 @@ constexpr std::array kByError = {
     Advice{"no member of etcd can be used",
            "see that etcd runs, and that --rdzv-endpoint names its members: etcdctl --endpoints "
            "HOST:PORT endpoint health"},
+    Advice{"is no entry of this version",
+           "move it away if it is not this run's: another program, or another version of ddprun, "
+           "has written it"},
     Advice{
         "at file:", "see that all nodes name the same folder, and that no firewall is between them",
         kNotMet},

@@ -17,6 +17,29 @@ TEST_SUITE("agent/bundle_plan") {
     CHECK(masked("PROXY=http://me:hunter@2@proxy") == "PROXY=http://me:***@proxy");
     CHECK(masked("URL=https://host:443/a@b:c") == "URL=https://host:443/a@b:c");
     CHECK(masked("nothing") == "nothing");
+    for (const char* name : {"MYSQL_PWD", "GITHUB_PAT", "SSH_PASSPHRASE", "SESSION_COOKIE", "JWT",
+                             "XCREDS", "KUBECONFIG_DATA", "AZURE_STORAGE_CONNECTION_STRING",
+                             "SENTRY_DSN", "DB_PASS", "SLACK_WEBHOOK_URL"})
+      CHECK(masked(std::string(name) + "=hunter2") == std::string(name) + "=***");
+    for (const char* harmless :
+         {"PWD=/home/me", "OLDPWD=/tmp", "LD_LIBRARY_PATH=/a:/b", "PYTHONPATH=/x",
+          "GIT=ssh://git@github.com/x", "XLA_FLAGS=--xla_gpu_autotune=1 --xla_dump",
+          "LS_COLORS=ow=30:di=34", "NOTE=basic"})
+      CHECK(masked(harmless) == harmless);
+  }
+
+  TEST_CASE("a secret in a value is masked by what stands before it, or by its looks") {
+    auto value = [](const std::string& text) { return masked("X=" + text).substr(2); };
+    CHECK(value("https://abcdefghijklmnop@github.com/x") == "https://***@github.com/x");
+    CHECK(value("https://h/x?a=1&token=hunter2&b=2") == "https://h/x?a=1&token=***&b=2");
+    CHECK(value("--lr 1 --password hunter2 --api-key=hunter2 -v") ==
+          "--lr 1 --password *** --api-key=*** -v");
+    CHECK(value("--password --verbose") == "--password --verbose");
+    CHECK(value("Name=a;AccountKey=hunter2==;Suffix=b") == "Name=a;AccountKey=***;Suffix=b");
+    CHECK(value("Authorization: Bearer hunter2") == "Authorization: Bearer ***");
+    CHECK(value("a hf_abcdefghijklmnop, ghp_abcdefghijklmnop") == "a ***, ***");
+    CHECK(value("AKIAIOSFODNN7EXAMPLE") == "***");
+    CHECK(value("x=eyJhbGciOiJIUzI1NiJ9.e30.abc") == "x=***");
   }
 
   TEST_CASE("those that say most come first, of one kind the newest") {

@@ -115,6 +115,15 @@ TEST_SUITE("agent/report/job_report") {
               "  flight recorder: /logs/flight_recorder/attempt_0_rank_5; torchfrtrace reads it"));
   }
 
+  TEST_CASE("a wait of NCCL's that was over is no program that ended itself") {
+    rendezvous::Failure failure = boom();
+    failure.traceback.clear();
+    failure.status = {.signal = SIGABRT};
+    failure.stderr_tail = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2)";
+    CHECK(
+        next_step({.exit_code = 134, .failures = {failure}}).starts_with("see what each rank did"));
+  }
+
   TEST_CASE("what to look at on a node for which the run has waited in vain") {
     JobReport report{.error = "node1 was lost (its agent is gone); then only 1 of 2 nodes came",
                      .loss = "node1 was lost (its agent is gone)"};
