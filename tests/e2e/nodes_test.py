@@ -29,11 +29,11 @@ SAVES_LATE = """
 import os, pathlib, signal, socket, time
 where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 rank = os.environ["RANK"]
-signal.signal(signal.SIGTERM, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it may come before the wait begins
 socket.create_connection(where).close()
 with open("started", "a") as file:
     file.write(f"{rank}\\n")
-signal.pause()
+signal.sigwait({signal.SIGTERM})
 end = time.monotonic() + 2
 while rank == "1" and time.monotonic() < end:
     socket.create_connection(where).close()
