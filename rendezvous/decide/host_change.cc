@@ -425,7 +425,8 @@ void look_at_contacts(State& state, MonoTime now) {
 }
 
 bool is_alone(const State& state, MonoTime now) {
-  bool has_round = state.phase == Phase::Running || state.phase == Phase::Stopping;
+  // Also after the end, while workers may save.
+  bool has_round = state.phase != Phase::Gathering;
   MonoTime heard_at = state.contacts.heard_at;
   bool may_be = has_round && (!state.quorum.bodies.empty() || state.moving.adopted);
   if (!may_be || heard_at == MonoTime::max()) return false;
@@ -460,6 +461,7 @@ std::string break_text(const State& state) {
 }
 
 bool may_give_way(const State& state, MonoTime now) {
+  if (state.phase == Phase::Ended) return false;
   return state.phase == Phase::Gathering || (may_move(state) && is_alone(state, now));
 }
 

@@ -416,6 +416,33 @@ TEST_CASE("Host change: a host that too few nodes hear stops its round and lets 
   CHECK(place.told<command::Continue>() == 0);
 }
 
+// The others go on without it, and the workers here may have a long grace.
+TEST_CASE("Host change: a host that is cut off renews no lease when it has ended the run, either") {
+  Place place("a@0");
+  place.begins_with({"a.0", "b.0", "c.0"});
+  for (const char* node : {"a.0", "b.0", "c.0"})
+    place.says(node, request::Heartbeat{.pulse = place.pulse(), .round = 0});
+  place.says("a.0", request::Failed{.round = 0, .failure = {.status = {.exit_code = 1}}});
+  REQUIRE(place.told<command::End>() == 3);
+  auto only_a_is_heard_for = [&](int tenths) {
+    for (int i = 0; i < tenths; ++i) {
+      place.now.mono += 100ms;
+      place.says("a.0", request::Heartbeat{.pulse = place.pulse(), .round = 0});
+      place.on(runs::event::Tick{});
+    }
+  };
+  SUBCASE("once it is alone") {
+    only_a_is_heard_for(26);
+    CHECK(runs::is_alone(place.state, "job", place.now.mono));
+  }
+  SUBCASE("but those who have left are no others") {
+    place.says("b.0", request::Left{.knows = place.run().nodes.at("b.0").round->id(), .nodes = 3});
+    place.says("c.0", request::Left{.knows = place.run().nodes.at("c.0").round->id(), .nodes = 3});
+    only_a_is_heard_for(60);
+    CHECK_FALSE(runs::is_alone(place.state, "job", place.now.mono));
+  }
+}
+
 TEST_CASE("Host change: a host forms no round of nodes that it has not heard lately") {
   Place place("a@0");
   auto comes = [&](const std::string& node) {
