@@ -254,9 +254,7 @@ void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
 void Rounds::expect_newcomer(const std::string& id) {
   note_age();
   Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
-  // No round could begin before the leases of workers that it may have left elsewhere are over.
-  MonoTime fenced = may_move(state_) ? now_ : fence(state_);
-  state_.newcomers_due = std::max({now_, state_.round_began + settle, fenced});
+  state_.newcomers_due = std::max(now_, state_.round_began + settle);
   Duration wait = *state_.newcomers_due - now_;
   if (wait > kSettleTime && !state_.former.awaited)
     out_.send(id, command::Info{newcomer_text(wait)});

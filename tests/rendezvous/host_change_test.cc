@@ -1447,36 +1447,6 @@ TEST_CASE("Host change: the nodes of the last round have their places before tho
   CHECK(std::ranges::count(seated, "y.0") == 0);
 }
 
-// Or the round would be stopped, and the next one could not begin.
-TEST_CASE("Host change: who comes from another host is taken in when no worker can live there") {
-  Place place("b@1", 1);
-  place.joins_from("b.1", kRound, 2s);
-  place.joins_from("c.1", kRound, 1s);
-  REQUIRE(place.has_begun_after(10s, {"b.1", "c.1"}));
-  const RoundId round = place.run().nodes.at("b.1").round->id();
-  auto passes = [&](Duration duration) {
-    bool is_stopped = false;
-    for (MonoTime end = place.now.mono + duration; place.now.mono < end;) {
-      place.now.mono += 100ms;
-      for (const char* node : {"b.1", "c.1", "a.1"}) {
-        place.says(node, request::Heartbeat{.pulse = place.pulse(), .round = round.number});
-        is_stopped = is_stopped || place.told<command::Stop>() > 0;
-      }
-      place.on(runs::event::Tick{});
-      is_stopped = is_stopped || place.told<command::Stop>() > 0;
-    }
-    return is_stopped;
-  };
-  REQUIRE_FALSE(passes(20s));
-  place.says("a.1", place.join_from("a.1", kRound, 0s));  // it has been frozen
-  CHECK(place.told<command::Info>() == 1);
-  CHECK_FALSE(passes(6s));
-  CHECK(passes(3s));
-  for (const char* node : {"b.1", "c.1"})
-    place.says(node, request::Ready{.round = round.number, .store_port = 1001});
-  CHECK(place.told<command::Round>() == 3);
-}
-
 TEST_CASE("Host change: a node of the last round has its --node-rank before one that comes") {
   Place place("b@1", 1);
   place.joins_from("b.1", kRound, 100ms);
