@@ -136,7 +136,7 @@ asio::awaitable<void> StopReasonFile::settled() {
 
 asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
-  for (pid_t program : programs_) ::kill(-program, SIGKILL);  // none of them is reaped yet
+  for (pid_t program : programs_) ::kill(-program, SIGKILL);  // none was reaped before this turn
   co_await questions_.join();
   on(stop_reason::event::Cleared{});
   co_await written();

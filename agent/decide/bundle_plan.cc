@@ -83,9 +83,8 @@ std::string without_secrets(std::string_view text) {
     if (is_next && !word.empty() && !word.starts_with("-")) {
       out.append(kMask);
       is_next = false;
-    } else if (has_value && is_secret_name(word.substr(0, equals))) {
-      out.append(word.substr(0, equals + 1)).append(kMask);
-    } else if (has_value && is_known_token(word.substr(equals + 1))) {
+    } else if (has_value && (is_secret_name(word.substr(0, equals)) ||
+                             is_known_token(word.substr(equals + 1)))) {
       out.append(word.substr(0, equals + 1)).append(kMask);
     } else if (is_known_token(word)) {
       out.append(kMask);

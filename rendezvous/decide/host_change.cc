@@ -76,6 +76,10 @@ void note_last_contact(State& state, Gone& gone, const std::string& seen_of, Mon
   gone.contact = host != state.quorum.gone.end() ? std::min(at, host->second.at) : at;
 }
 
+bool is_of_adopted(const State& state, const Gone& gone) {
+  return state.moving.adopted && gone.knows == *state.moving.adopted;
+}
+
 // With another coordinator, as nodes that are here or are gone have said.
 MonoTime last_contact(const State& state) {
   MonoTime last = state.contacts.elsewhere;
@@ -448,14 +452,13 @@ bool must_stop_alone(const State& state, MonoTime now) {
 
 bool is_adopted_broken(const State& state) {
   if (!state.moving.adopted || !is_taken_over(state)) return false;
-  auto is_of_it = [&](const auto& gone) { return gone.second.knows == *state.moving.adopted; };
+  auto is_of_it = [&](const auto& gone) { return is_of_adopted(state, gone.second); };
   return is_broken(state) || std::ranges::any_of(state.quorum.gone, is_of_it);
 }
 
 std::string break_text(const State& state) {
   for (const auto& [name, gone] : state.quorum.gone) {
-    bool is_of_it = state.moving.adopted && gone.knows == *state.moving.adopted;
-    if (is_of_it && !gone.why.empty()) return host_of(name) + " " + gone.why;
+    if (is_of_adopted(state, gone) && !gone.why.empty()) return host_of(name) + " " + gone.why;
   }
   return "a node of the round has left it, or was cut off";
 }

@@ -137,9 +137,7 @@ class MemberTransition {
     bool knows_us = event.coordinator == before;
     bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
     state_.link = Link::Up;
-    bool is_reached =
-        state_.unreached && state_.unreached->endpoint == endpoint_of(state_.place, config_);
-    if (is_reached) state_.unreached.reset();
+    if (is_unreached(state_.place)) state_.unreached.reset();
     state_.connected_at = now_;
     state_.address = event.address;
     state_.addresses = event.addresses;
@@ -291,21 +289,22 @@ class MemberTransition {
   }
 
  private:
+  bool is_unreached(const std::optional<Endpoint>& place) const {
+    return state_.unreached && state_.unreached->endpoint == endpoint_of(place, config_);
+  }
+
+  // It has just been there in vain.
+  bool is_sent_back(const Endpoint& to) const {
+    return is_unreached(to) && now_ - state_.unreached->until < kRepeat;
+  }
+
   void note_unreached(const std::string& why) {
     if (!config_.may_move()) return;
     std::optional<Unreached>& unreached = state_.unreached;
-    const std::size_t here = endpoint_of(state_.place, config_);
-    bool is_same = unreached && unreached->endpoint == here;
-    if (!is_same || now_ - unreached->until >= kRepeat)
-      unreached = Unreached{.endpoint = here, .since = now_};
+    if (!is_unreached(state_.place) || now_ - unreached->until >= kRepeat)
+      unreached = Unreached{.endpoint = endpoint_of(state_.place, config_), .since = now_};
     unreached->why = why;
     unreached->until = now_;
-  }
-
-  // It is sent to one of several endpoints at which it has just been in vain.
-  bool is_sent_back(const Endpoint& to) const {
-    return state_.unreached && now_ - state_.unreached->until < kRepeat &&
-           state_.unreached->endpoint == endpoint_of(to, config_);
   }
 
   void look_at_host() {

@@ -120,10 +120,7 @@ struct Seeker {
   }
   template <class OneAction>
   const OneAction* wanted() const {
-    for (const auto& action : actions) {
-      if (const auto* found = std::get_if<OneAction>(&action)) return found;
-    }
-    return nullptr;
+    return test::first_of<OneAction>(actions);
   }
   std::string connects_to() const {
     const auto* connect = wanted<member::action::Connect>();

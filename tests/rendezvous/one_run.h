@@ -9,11 +9,21 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "rendezvous/decide/runs.h"
 
 namespace ddprun::rendezvous::test {
+
+// The first of this kind; nullptr: there is none.
+template <class OneAction, class Actions>
+const OneAction* first_of(const Actions& actions) {
+  for (const auto& action : actions) {
+    if (const auto* found = std::get_if<OneAction>(&action)) return found;
+  }
+  return nullptr;
+}
 
 struct OneRun {
   runs::State state{};

@@ -11,6 +11,7 @@
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "tests/rendezvous/daemon.h"
+#include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -35,10 +36,7 @@ struct Node {
   }
   template <class OneAction>
   const OneAction* wanted() const {
-    for (const auto& action : actions) {
-      if (const auto* found = std::get_if<OneAction>(&action)) return found;
-    }
-    return nullptr;
+    return test::first_of<OneAction>(actions);
   }
   std::string connects_to() const {
     for (const auto& action : actions) {
