@@ -358,8 +358,12 @@ void Oracle::check_waits(Host& host, RunBook& book, const coordinator::State& st
     require(mono - node.seen <= state.policy.lease() + 2 * state.policy.keep_alive_interval,
             id + " has been silent for too long, and is still waited for");
   }
+  // Each loss on the way may cost the lease of the one that was lost.
+  book.stops_since = std::max(book.stops_since, state.gathering_since);
+  for (const auto& [id, node] : state.nodes)
+    if (node.away_at) book.stops_since = std::max(book.stops_since, *node.away_at);
   bool is_stopping = state.phase == Phase::Stopping;
-  require(!is_stopping || mono - state.gathering_since <= patience + world_.scenario.max_delay * 4,
+  require(!is_stopping || mono - book.stops_since <= patience + world_.scenario.max_delay * 4,
           "the stop of a round takes too long");
   bool has_enough = state.phase == Phase::Gathering &&
                     static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;

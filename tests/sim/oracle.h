@@ -42,6 +42,7 @@ struct RunBook {
   std::uint64_t commands = 0;                    // without texts for people
   std::uint64_t allowed_messages = 0;
   std::uint64_t allowed_commands = 0;
+  MonoTime stops_since{};  // the last thing that a stop may wait for, by the clock of the host
   std::optional<Duration> enough_since;
   bool is_ended = false;
 };
