@@ -247,6 +247,7 @@ std::vector<ActivitySample> HangMonitor::sample(const std::map<int, Traces>& tra
     std::uint64_t piped_bytes = worker.output_bytes ? worker.output_bytes() : 0;
     samples.push_back({.local_rank = worker.local_rank,
                        .output_bytes = piped_bytes + of_worker.log_bytes,
+                       .is_output_seen = worker.is_output_seen,
                        .cpu_time = stats.cpu_time,
                        .moved_bytes = stats.moved_bytes,
                        .heartbeat_ns = of_worker.heartbeat_ns,

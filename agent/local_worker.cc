@@ -114,6 +114,7 @@ RunningWorker LocalWorker::describe() const {
       .output_bytes = [out = streams.stdout_tail,
                        err =
                            streams.stderr_tail] { return out->total_bytes() + err->total_bytes(); },
+      .is_output_seen = streams.is_seen,
       .stderr_lines = [err = streams.stderr_tail] { return err->lines(WorkerExit::kStderrLines); },
       .last_line =
           [out = streams.stdout_tail, err = streams.stderr_tail] {

@@ -125,7 +125,8 @@ asio::awaitable<void> VitalsSampler::look() {
   for (const RunningWorker& worker : workers_.running()) {
     Subject subject{.sample = {.local_rank = worker.local_rank,
                                .pid = worker.pid,
-                               .output_bytes = worker.output_bytes ? worker.output_bytes() : 0},
+                               .output_bytes = worker.output_bytes ? worker.output_bytes() : 0,
+                               .is_output_seen = worker.is_output_seen},
                     .folder = worker.folder,
                     .wants_line = wants_line};
     if (wants_line && worker.last_line) subject.sample.last_line = worker.last_line();

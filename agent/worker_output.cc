@@ -118,13 +118,17 @@ Result<WorkerStreams> AttemptOutput::open_worker(const worker::WorkerEnv& env) {
 // Returns the descriptor to give to the worker, -1 for the agent's own stream.
 Result<int> AttemptOutput::open_stream(WorkerStreams& streams, Kind kind,
                                        const worker::WorkerEnv& env) const {
-  if (kind.route == StreamRoute::Inherit && !kind.is_kept) return -1;
+  if (kind.route == StreamRoute::Inherit && !kind.is_kept) {
+    streams.is_seen = false;
+    return -1;
+  }
   if (kind.route == StreamRoute::Inherit || kind.route == StreamRoute::FileAndConsole)
     return open_pump(streams, std::move(kind), env);
   if (kind.route == StreamRoute::Discard) {
     Result<Fd> nothing = open_nothing();
     if (!nothing) return nothing.error();
     kind.file = std::move(*nothing);
+    streams.is_seen = false;
   }
   check(static_cast<bool>(kind.file), "a stream goes to a file, and there is no log folder");
   streams.files.push_back(std::move(kind.file));

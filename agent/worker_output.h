@@ -33,6 +33,7 @@ struct WorkerStreams {
   std::shared_ptr<process::Tail>
       stdout_tail;  // stays empty where it does not pass through the agent
   std::shared_ptr<process::Tail> stderr_tail;
+  bool is_seen = true;  // both pass through the agent or go to its files
 
   std::vector<Fd> files;  // the agent's copies of what the worker has
   std::vector<std::unique_ptr<process::OutputPump>> pumps;

@@ -27,6 +27,7 @@ struct RunningWorker {
   int pid = 0;
   std::string folder{};                           // in the log folder; empty where it has none
   std::function<std::uint64_t()> output_bytes{};  // written so far, through the agent
+  bool is_output_seen = true;  // false: some of it goes past the agent and its log files
   // The last of its stderr, at most WorkerExit::kStderrLines; none where it goes past the agent.
   std::function<std::vector<std::string>()> stderr_lines{};
   std::function<std::string()> last_line{};  // of it; empty where none went that way

@@ -226,7 +226,8 @@ std::vector<std::string> row_of(const Rank& rank) {
   row.push_back(std::to_string(count(worker, "pid")));
   row.push_back(std::to_string(count(worker, "cpu_percent")) + "%");
   row.push_back(bytes_text(number(worker, "rss_kib").value_or(0)));
-  row.push_back(bytes_text(number(worker, "output_bytes").value_or(0) / 1024));
+  auto output = number(worker, "output_bytes");
+  row.push_back(output ? bytes_text(*output / 1024) : "-");
   auto age = number(worker, "output_age_ms");
   row.push_back(age ? for_seconds(*age / 1000) : "-");
   row.push_back(number(worker, "step") ? std::to_string(count(worker, "step")) : "-");

@@ -110,6 +110,7 @@ std::optional<HangVerdict> ActivityLog::look(const std::vector<ActivitySample>& 
   const Activity& first = activities_.at(verdict.hung.front());
   verdict.silence = now - first.alive_at;
   verdict.is_heartbeat = first.last.heartbeat_ns != 0;
+  verdict.is_output_seen = first.last.is_output_seen;
   return verdict;
 }
 
@@ -142,9 +143,12 @@ HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& wait
 
 std::string describe(const HangVerdict& verdict) {
   auto seconds = std::llround(std::chrono::duration<double>(verdict.silence).count());
-  std::string text = verdict.is_heartbeat ? "hung: no heartbeat for "
-                                          : "hung: no output, CPU time or heartbeat for ";
+  std::string text = "hung: no output, CPU time or heartbeat for ";
+  if (!verdict.is_output_seen) text = "hung: no CPU time or heartbeat for ";
+  if (verdict.is_heartbeat) text = "hung: no heartbeat for ";
   text += std::to_string(seconds) + " s";
+  if (!verdict.is_output_seen && !verdict.is_heartbeat)
+    text += " (its output is not seen without --tee)";
   const std::string& own = verdict.doing.at(verdict.hung.front());
   if (!own.empty()) text += "; it was " + own;
   Groups others;

@@ -23,6 +23,7 @@ namespace ddprun::agent {
 struct ActivitySample {
   int local_rank = 0;
   std::uint64_t output_bytes = 0;
+  bool is_output_seen = true;     // false: it may write more than that
   Duration cpu_time{};            // of its process and all below it
   std::uint64_t moved_bytes = 0;  // read, written and paged in, by the same; less when one ends
   std::int64_t heartbeat_ns = 0;  // the file's mtime; 0: never touched
@@ -35,6 +36,7 @@ struct HangVerdict {
   std::map<int, std::string> doing;  // of the silent ones
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
+  bool is_output_seen = true;        // that of hung[0]
   bool is_clear = false;  // hung[0] does what the others do not, and waits for none of them
 
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;
@@ -90,7 +92,7 @@ class ActivityLog {
 HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& waits);
 
 // "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, while
-// local ranks 0..2 were sleeping in futex_wait".
+// local ranks 0..2 were sleeping in futex_wait".  Of a worker whose output is not seen it says so.
 std::string describe(const HangVerdict& verdict);
 
 }  // namespace ddprun::agent

@@ -44,11 +44,13 @@ rendezvous::Vitals VitalsBook::take(const std::vector<WorkerSample>& samples, Mo
                                     .pid = sample.pid,
                                     .cpu_percent = percent(used, now - looked_at_),
                                     .rss_kib = sample.rss_kib,
-                                    .output_bytes = sample.output_bytes,
                                     .step = sample.step,
                                     .gpu = sample.gpu,
                                     .last_line = sample.last_line};
-    if (before.wrote_at) worker.output_age_ms = milliseconds(now - *before.wrote_at);
+    if (sample.is_output_seen) {
+      worker.output_bytes = sample.output_bytes;
+      if (before.wrote_at) worker.output_age_ms = milliseconds(now - *before.wrote_at);
+    }
     if (sample.heartbeat_age) worker.heartbeat_age_ms = milliseconds(*sample.heartbeat_age);
     vitals.workers.push_back(std::move(worker));
   }

@@ -22,6 +22,7 @@ struct WorkerSample {
   Duration cpu_time{};  // ever, with its children
   std::uint64_t rss_kib = 0;
   std::uint64_t output_bytes = 0;           // of this attempt
+  bool is_output_seen = true;               // false: it may have written more
   std::optional<Duration> heartbeat_age{};  // since its heartbeat file was touched
   std::optional<std::int64_t> step{};       // the number in that file
   std::optional<rendezvous::GpuVitals> gpu{};

@@ -65,7 +65,7 @@ std::vector<RankSample> samples_of(const coordinator::State& run,
                          .host = node.join.host,
                          .number = said->number,
                          .step = worker.step,
-                         .output_bytes = worker.output_bytes});
+                         .output_bytes = worker.output_bytes.value_or(0)});
     }
   }
   return samples;

@@ -60,7 +60,7 @@ Json to_json(const WorkerVitals& worker, bool is_trusted) {
                {"pid", worker.pid},
                {"cpu_percent", worker.cpu_percent},
                {"rss_kib", worker.rss_kib},
-               {"output_bytes", worker.output_bytes},
+               {"output_bytes", or_null(worker.output_bytes)},
                {"output_age_ms", or_null(worker.output_age_ms)},
                {"heartbeat_age_ms", or_null(worker.heartbeat_age_ms)},
                {"step", or_null(worker.step)}};

@@ -73,7 +73,7 @@ std::optional<WorkerVitals> decode_worker(std::string_view line) {
   worker.pid = words.number<int>();
   worker.cpu_percent = words.number<int>();
   worker.rss_kib = words.number<std::uint64_t>();
-  worker.output_bytes = words.number<std::uint64_t>();
+  worker.output_bytes = words.optional_number<std::uint64_t>();
   worker.output_age_ms = words.optional_number<std::int64_t>();
   worker.heartbeat_age_ms = words.optional_number<std::int64_t>();
   worker.step = words.optional_number<std::int64_t>();
@@ -99,7 +99,8 @@ std::string encode(const Vitals& vitals) {
   for (const WorkerVitals& worker : vitals.workers) {
     text += std::to_string(worker.local_rank) + ' ' + worker.state + ' ' +
             std::to_string(worker.pid) + ' ' + std::to_string(worker.cpu_percent) + ' ' +
-            std::to_string(worker.rss_kib) + ' ' + std::to_string(worker.output_bytes);
+            std::to_string(worker.rss_kib);
+    put(text, worker.output_bytes);
     put(text, worker.output_age_ms);
     put(text, worker.heartbeat_age_ms);
     put(text, worker.step);

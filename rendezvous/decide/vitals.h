@@ -29,7 +29,7 @@ struct WorkerVitals {
   int pid = 0;
   int cpu_percent = 0;  // of one core, with its children, since the vitals before
   std::uint64_t rss_kib = 0;
-  std::uint64_t output_bytes = 0;                  // of this attempt
+  std::optional<std::uint64_t> output_bytes{};     // of this attempt; nullopt: nobody sees them all
   std::optional<std::int64_t> output_age_ms{};     // since they last became more; nullopt: none yet
   std::optional<std::int64_t> heartbeat_age_ms{};  // since it last touched its heartbeat file
   std::optional<std::int64_t> step{};              // the number that this file holds

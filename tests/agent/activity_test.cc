@@ -123,6 +123,17 @@ TEST_SUITE("agent/decide/activity") {
           "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep");
   }
 
+  TEST_CASE("nothing is said of output that nobody sees") {
+    Node node;
+    node.workers[2].is_output_seen = false;
+    auto verdict = node.pass(1000, [&] {
+      for (int i : {0, 1, 3}) node.workers[static_cast<std::size_t>(i)].cpu_time += 1s;
+    });
+    REQUIRE(verdict);
+    CHECK(describe(*verdict) ==
+          "hung: no CPU time or heartbeat for 60 s (its output is not seen without --tee)");
+  }
+
   TEST_CASE(
       "of silent workers the one that does something else hangs, even if it fell silent later") {
     Node node;

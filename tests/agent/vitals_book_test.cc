@@ -42,6 +42,18 @@ TEST_SUITE("agent/decide/vitals_book") {
     CHECK_FALSE(book.take({sample}, now += 2s).workers[0].output_age_ms);
   }
 
+  TEST_CASE("output that nobody sees whole has no size and no age") {
+    VitalsBook book;
+    MonoTime now{1h};
+    book.begin(0, now);
+    WorkerSample sample{.pid = 7, .output_bytes = 5, .is_output_seen = false};
+    rendezvous::WorkerVitals worker = book.take({sample}, now += 2s).workers[0];
+    CHECK_FALSE(worker.output_bytes);
+    CHECK_FALSE(worker.output_age_ms);
+    sample.is_output_seen = true;
+    CHECK(book.take({sample}, now += 2s).workers[0].output_bytes == 5);
+  }
+
   TEST_CASE("a heartbeat that was touched in the future is new") {
     VitalsBook book;
     WorkerSample sample{.pid = 7, .heartbeat_age = -5s};

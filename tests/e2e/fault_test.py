@@ -350,8 +350,20 @@ class HangTest(FaultCase):
     def test_a_silent_worker_is_named_with_what_it_did(self):
         self.one_at_fault("time.sleep(1000)\nelse:\n    while True: pass", "--hang-timeout=2", code=134,
                           PATH="/nowhere")
-        self.check_report(2, "hung: no output, CPU time or heartbeat for 2 s", "next: look at the stack")
+        self.check_report(2, "hung: no CPU time or heartbeat for 2 s (its output is not seen without --tee)",
+                          "next: look at the stack")
         self.assertIn("Current thread", self.last, "faulthandler wrote the stack")
+
+    def test_output_that_is_seen_is_a_sign_of_life(self):
+        body = ("import sys, time\n"
+                "for _ in range(12):\n"
+                "    print('here', flush=True)\n"
+                "    time.sleep(0.4)\n"
+                "time.sleep(1000)\n")
+        self.fails("--nproc-per-node=1", "--hang-timeout=2", "--tee=3", self.script(body), code=134,
+                   PATH="/nowhere")
+        self.check_report(0, "hung: no output, CPU time or heartbeat for 2 s")
+        self.assertEqual(self.last.count("]:here"), 12)
 
     def test_a_heartbeat_keeps_a_silent_worker_alive(self):
         script = self.script("import os, time\n"
@@ -410,7 +422,7 @@ class HangTest(FaultCase):
             "    rest = again if first == again else None\n"
             "time.sleep(1000)\n")
         self.fails("--nproc-per-node=3", "--hang-timeout=5", script, code=134, PATH="/nowhere")
-        self.check_report(1, "hung: no output, CPU time or heartbeat for ", "while local ranks 0, 2 were ",
+        self.check_report(1, "hung: no CPU time or heartbeat for ", "while local ranks 0, 2 were ",
                           "then stopped by ddprun: ranks 0, 2")
         for rank in range(3):
             (stack,) = self.logs.glob(f"*_*/attempt_0/{rank}/stack.faulthandler")
