@@ -127,7 +127,35 @@ TEST_SUITE("worker/process/decide/stack_text") {
     CHECK(activity_of("PID 7 - process\nTID 7:\n#0 x\n", "", "").is_waiting == false);
   }
 
-  TEST_CASE("without stacks only a sleep is told from a wait") {
+  TEST_CASE("py-spy alone tells who is elsewhere, where no peer can keep it waiting") {
+    auto in = [](const std::string& title, const std::string& frame, const char* doing) {
+      return activity_of("", title + "\n    " + frame + "\n    <module> (train.py:13)\n", doing)
+          .is_waiting;
+    };
+    const std::string idle = "Thread 15211 (idle): \"MainThread\"";
+    const char* const lock = "sleeping in futex_do_wait";
+    CHECK(in(idle, "wait (threading.py:327)", lock) == false);
+    CHECK(in(idle, "get (queue.py:171)", lock) == false);
+    CHECK(python_stack(idle + "\n    wait (threading.py:327)\n    load (data.py:7)\n")->place ==
+          "load (data.py:7)");
+    CHECK(in(idle, "readinto (socket.py:706)", "sleeping in wait_woken") == false);
+    CHECK(in(idle, "fetch (data.py:7)", "sleeping in anon_pipe_read") == false);
+    CHECK(in(idle, "fetch (data.py:7)", "in D state in nfs_wait_bit") == false);
+    CHECK(in("Thread 15211 (active+gil): \"MainThread\"", "fetch (data.py:7)", "running") == false);
+    CHECK(in("Process 15211: python3 a.py\n\nThread 15211 (active+gil)", "fetch (data.py:7)",
+             "running") == false);
+    // Work::wait() and backward() of C++ have no frame of their own.
+    CHECK_FALSE(in(idle, "step (train.py:7)", lock).has_value());
+    CHECK_FALSE(in("Thread 15211 (active): \"MainThread\"", "step (train.py:7)", "running"));
+    // Another thread's.
+    CHECK_FALSE(in("Thread 15212 (active+gil): \"loader\"\n    wait (threading.py:327)\n" + idle,
+                   "step (train.py:7)", lock));
+    // Who is stopped comes to nothing, wherever it is.
+    CHECK(activity_of("", kInAllReduce, "stopped").is_waiting == false);
+  }
+
+  TEST_CASE("without stacks only what the kernel knows is told from a wait") {
+    CHECK(activity_of("", "", "sleeping in pipe_read").is_waiting == false);
     CHECK(activity_of("", "", "sleeping in hrtimer_nanosleep").is_waiting == false);
     CHECK(activity_of("", "", "sleeping in hrtimer_nanosleep").text == "sleeps");
     CHECK_FALSE(activity_of("", "", "sleeping in futex_do_wait").is_waiting.has_value());

@@ -10,7 +10,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <deque>
 #include <memory>
+#include <utility>
 
 #include "store/base/fd.h"
 #include "worker/process/pidfd.h"
@@ -49,14 +51,18 @@ struct Run {
   Fd file;
 };
 
-std::vector<Run> runs_of(const std::vector<StackTool>& tools,
-                         const std::vector<StackTarget>& targets) {
-  std::vector<Run> runs;
+// The tools of one target run one after another: a process has one debugger at a time.
+using Chain = std::deque<Run>;
+
+std::vector<Chain> chains_of(const std::vector<StackTool>& tools,
+                             const std::vector<StackTarget>& targets) {
+  std::vector<Chain> chains;
   for (const StackTarget& target : targets) {
+    Chain& chain = chains.emplace_back();
     for (const StackTool& tool : tools)
-      runs.push_back({.tool = tool, .target = target.pid, .path = own_path(target, tool)});
+      chain.push_back({.tool = tool, .target = target.pid, .path = own_path(target, tool)});
   }
-  return runs;
+  return chains;
 }
 
 Result<StartingProcess> start(const Run& run, const std::vector<std::string>& environment) {
@@ -78,12 +84,14 @@ struct StackCollector::Collection {
     std::string path;
   };
 
-  explicit Collection(const asio::any_io_executor& executor)
-      : all_ended(executor, MonoTime::max()) {}
+  Collection(const asio::any_io_executor& executor, std::vector<std::string> of_tools)
+      : environment(std::move(of_tools)), all_ended(executor, MonoTime::max()) {}
 
   void ended(pid_t pid);
   void kill_all(IoThread& disk, const std::string& why);
 
+  std::vector<std::string> environment;
+  std::vector<Chain> chains;  // what has not been started yet, by target
   std::vector<RunningTool> tools;
   bool are_killed = false;
   asio::steady_timer all_ended;
@@ -94,7 +102,6 @@ void StackCollector::Collection::ended(pid_t pid) {
   // A debugger that is killed while it attaches leaves its target stopped.
   if (are_killed) tool->target.send(SIGCONT);
   tools.erase(tool);
-  if (tools.empty()) all_ended.cancel();
 }
 
 void StackCollector::Collection::kill_all(IoThread& disk, const std::string& why) {
@@ -102,6 +109,36 @@ void StackCollector::Collection::kill_all(IoThread& disk, const std::string& why
   for (const RunningTool& tool : tools) {
     ::kill(-tool.pid, SIGKILL);
     write_line(disk, tool.path, "(ddprun: not complete, " + why + ")");
+  }
+  for (const Chain& chain : std::exchange(chains, {})) {
+    for (const Run& run : chain) write_line(disk, run.path, "(ddprun: not begun, " + why + ")");
+  }
+}
+
+// Starts the next tool of a target, if there is one that can be.
+void StackCollector::start_next(const std::shared_ptr<Collection>& collection, std::size_t target) {
+  while (target < collection->chains.size() && !collection->chains[target].empty()) {
+    Run run = std::move(collection->chains[target].front());
+    collection->chains[target].pop_front();
+    if (!run.file) continue;
+    Result<StartingProcess> starting = start(run, collection->environment);
+    if (!starting) {
+      write_line(disk_, run.path, to_string(starting.error()));
+      continue;
+    }
+    pid_t pid = starting->process.pid;
+    collection->tools.push_back({.pid = pid, .target = SignalTarget(run.target), .path = run.path});
+    auto report = std::make_shared<Fd>(std::move(starting->report));
+    auto on_end = [this, collection, target, pid, report, context = starting->context,
+                   path = run.path](ExitStatus) {
+      Result<void> started = report_of(*report, context);  // it has ended: there is no wait
+      if (!started) write_line(disk_, path, to_string(started.error()));
+      collection->ended(pid);
+      start_next(collection, target);
+      if (collection->tools.empty()) collection->all_ended.cancel();
+    };
+    reaper_.watch(std::move(starting->process), std::move(on_end));
+    return;
   }
 }
 
@@ -126,34 +163,20 @@ asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,
                                               std::vector<StackTarget> targets,
                                               std::vector<std::string> environment,
                                               Duration limit) {
-  auto collection = std::make_shared<Collection>(co_await asio::this_coro::executor);
+  auto executor = co_await asio::this_coro::executor;
+  auto collection = std::make_shared<Collection>(executor, std::move(environment));
   const int interruptions = interruptions_;
-  auto runs = std::make_shared<std::vector<Run>>(runs_of(tools, targets));
+  auto chains = std::make_shared<std::vector<Chain>>(chains_of(tools, targets));
   std::string call = "make the files for the workers' stacks";
-  std::function<void()> work = [runs] {
-    for (Run& run : *runs) run.file = open_for_stacks(run.path);
+  std::function<void()> work = [chains] {
+    for (Chain& chain : *chains) {
+      for (Run& run : chain) run.file = open_for_stacks(run.path);
+    }
   };
   co_await disk_.run_and_wait(std::move(call), std::move(work));
   if (interruptions != interruptions_) co_return;
-  for (const Run& run : *runs) {
-    if (!run.file) continue;
-    Result<StartingProcess> starting = start(run, environment);
-    if (!starting) {
-      write_line(disk_, run.path, to_string(starting.error()));
-      continue;
-    }
-    pid_t pid = starting->process.pid;
-    collection->tools.push_back({.pid = pid, .target = SignalTarget(run.target), .path = run.path});
-    auto report = std::make_shared<Fd>(std::move(starting->report));
-    auto on_end = [this, collection, pid, report, context = starting->context,
-                   path = run.path](ExitStatus) {
-      Result<void> started = report_of(*report, context);  // it has ended: there is no wait
-      if (!started) write_line(disk_, path, to_string(started.error()));
-      collection->ended(pid);
-    };
-    reaper_.watch(std::move(starting->process), std::move(on_end));
-  }
-  runs.reset();
+  collection->chains = std::move(*chains);
+  for (std::size_t i = 0; i < collection->chains.size(); ++i) start_next(collection, i);
   if (collection->tools.empty()) co_return;
   std::erase_if(collections_, [](const auto& former) { return former.expired(); });
   collections_.push_back(collection);

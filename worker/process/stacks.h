@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <string>
@@ -38,8 +39,9 @@ class StackCollector {
  public:
   StackCollector(Reaper& reaper, IoThread& disk) : reaper_(reaper), disk_(disk) {}
 
-  // Runs every tool on every target, all at once, and returns when they have ended, at the latest
-  // after `limit`: what still runs then is killed, and its file says so.  A tool that cannot be run
+  // Runs every tool on every target, one after another on each, since a process has one debugger at
+  // a time, and returns when they have ended, at the latest after `limit`: what still runs then is
+  // killed, and its file says so.  A tool that cannot be run
   // says why in the file.  (Attaching may be forbidden: kernel.yama.ptrace_scope.)
   boost::asio::awaitable<void> collect(std::vector<StackTool> tools,
                                        std::vector<StackTarget> targets,
@@ -52,6 +54,7 @@ class StackCollector {
 
  private:
   struct Collection;
+  void start_next(const std::shared_ptr<Collection>& collection, std::size_t target);
 
   Reaper& reaper_;
   IoThread& disk_;

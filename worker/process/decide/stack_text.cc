@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace ddprun::process {
 namespace {
@@ -11,6 +12,15 @@ constexpr std::string_view kDistributed = "(torch/distributed/distributed_c10d.p
 
 // Not the program's own.
 constexpr std::array<std::string_view, 3> kForeign = {"(<", "(torch/", "(numpy/"};
+// Python's own, too, in which a program waits; for no peer of a collective.
+constexpr std::array<std::string_view, 8> kBlocking = {
+    "(threading.py:", "(socket.py:", "(ssl.py:",        "(selectors.py:",
+    "(queue.py:",     "(asyncio/",   "(subprocess.py:", "(multiprocessing/"};
+
+bool is_any_in(std::span<const std::string_view> files, std::string_view frame) {
+  return std::ranges::any_of(
+      files, [frame](std::string_view file) { return frame.find(file) != std::string_view::npos; });
+}
 
 // Where the title of the main thread begins: `Thread 13845 (idle): "MainThread"`, or without the
 // name where the program has not imported `threading`.  Then it is the one with the process's id.
@@ -35,6 +45,16 @@ std::string_view main_thread(std::string_view text) {
   return text.substr(0, end);
 }
 
+// `Thread 13845 (active+gil): "MainThread"`.
+bool has_gil(std::string_view text) {
+  auto title = main_title(text);
+  if (title == std::string_view::npos) return false;
+  auto end = text.find('\n', title + 1);
+  auto begin = text.rfind("Thread ", title + 1);
+  return begin != std::string_view::npos &&
+         text.substr(begin, end - begin).find("+gil)") != std::string_view::npos;
+}
+
 std::string_view next_line(std::string_view& text) {
   auto end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -42,10 +62,28 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-// By the kernel's function that it waits in.  Sockets, pipes and locks tell nothing: peers are
-// waited for in all of them.
+// By the kernel's function that it waits in.
 bool is_sleep(std::string_view doing) {
   return doing.find("nanosleep") != std::string_view::npos;
+}
+
+// Where the kernel keeps a process that no peer of a collective keeps waiting: a sleep, a pipe, a
+// child, a lock of a file, a terminal, a disk.  Sockets and futexes tell nothing: peers are waited
+// for in both.
+bool is_kernel_elsewhere(std::string_view doing) {
+  constexpr std::array<std::string_view, 6> kElsewhere = {
+      "nanosleep", "pipe_read", " in do_wait", "lock_inode_wait", "tty_read", "in D state"};
+  return std::ranges::any_of(kElsewhere, [doing](std::string_view in) {
+    return doing.find(in) != std::string_view::npos;
+  });
+}
+
+// The interpreter runs the program, or waits in a module of Python's own, so it is not inside
+// torch. (A wait in C++ is that of the line that called it, and says nothing.)
+bool is_python_elsewhere(std::string_view py_spy) {
+  if (has_gil(py_spy)) return true;
+  std::string_view frames = main_thread(py_spy);
+  return is_any_in(kBlocking, next_line(frames));
 }
 
 std::string verb_of(std::string_view doing) {
@@ -115,9 +153,7 @@ std::optional<PythonStack> python_stack(std::string_view py_spy) {
     if (!line.starts_with("    ")) break;
     line.remove_prefix(4);
     has_frames = true;
-    bool is_foreign = std::ranges::any_of(kForeign, [line](std::string_view file) {
-      return line.find(file) != std::string_view::npos;
-    });
+    bool is_foreign = is_any_in(kForeign, line) || is_any_in(kBlocking, line);
     if (!is_foreign && stack.place.empty()) stack.place = line;
     auto module = line.find(kDistributed);
     if (module != std::string_view::npos) stack.collective = line.substr(0, line.find(' '));
@@ -130,11 +166,13 @@ Activity activity_of(std::string_view native, std::string_view py_spy, std::stri
   auto stack = python_stack(py_spy);
   if (stack) activity.collective = stack->collective;
   activity.text = text_of(stack, doing);
-  if (stack && !stack->collective.empty()) {
+  if (doing == "stopped") {
+    activity.is_waiting = false;  // wherever it is: it does not go on
+  } else if (stack && !stack->collective.empty()) {
     activity.is_waiting = true;
   } else if (auto waits = waits_for_peers(native)) {
     activity.is_waiting = waits;
-  } else if (is_sleep(doing)) {
+  } else if (is_kernel_elsewhere(doing) || is_python_elsewhere(py_spy)) {
     activity.is_waiting = false;
   }
   return activity;
